@@ -1,0 +1,153 @@
+"""The five values that cross a boundary: Source, Memory, State, Step, Answer.
+
+One alphabet of sizes, used in every signature of the package:
+
+    B rows of a batch      S places of the source    T places of the target   D width of the model
+    H heads                K width of one head       V vocabulary             M features of a kernel
+    N layers (or twice as many, where each holds two tensors)                 C slots of a cache, C >= T
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a frontend makes of the raw input. A place is a token, a frame of sound or a patch of a picture."""
+
+    features: Float[Tensor, "B S D"]
+    mask: Bool[Tensor, "B S"]
+    grid: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the encoder leaves for the decoder to read."""
+
+    states: Float[Tensor, "B S D"]
+    mask: Bool[Tensor, "B S"]
+    summary: Float[Tensor, "B E"]
+    grid: tuple[int, int] | None = None
+
+    def rows(self, index: Int[Tensor, "R"]) -> Memory:
+        """Pick, repeat or re-order the batch."""
+        return replace(self, states=self.states[index], mask=self.mask[index], summary=self.summary[index])
+
+
+class Past:
+    """Keys and values of the tokens read so far, in slabs (N, B, H, C, K) that grow by doubling.
+
+    It behaves as a value although it writes in place. Whoever holds an older Past sees only the slots below its own
+    position; only the newest holder may write the next slot, and anyone else who tries copies the slab first.
+    """
+
+    __slots__ = ("_stamp", "_writer", "slab")
+
+    def __init__(self, slab: Float[Tensor, "N B H C K"]):
+        self.slab = slab
+        self._writer = [0]  # shared by all holders of this slab: the stamp of the newest
+        self._stamp = 0
+
+    def grown(self, longest: int) -> Past:
+        """This Past with a free slot at `longest`, owned by the caller, who may now write `slab[..., longest, :]`."""
+        capacity = self.slab.shape[-2]
+        if longest >= capacity:
+            return Past(_pad(self.slab, max(16, 2 * capacity, longest + 1), -2))
+        if self._stamp != self._writer[0]:
+            return Past(self.slab.clone())
+        heir = Past.__new__(Past)
+        self._writer[0] += 1
+        heir.slab, heir._writer, heir._stamp = self.slab, self._writer, self._writer[0]
+        return heir
+
+    def rows(self, index: Int[Tensor, "R"]) -> Past:
+        return Past(self.slab.index_select(1, index))
+
+    def join(self, other: Past) -> Past:
+        return Past(_stack(self.slab, other.slab))
+
+
+@dataclass(frozen=True)
+class State:
+    """What a decoder carries from step to step.
+
+    Every tensor has its row (the B axis) second, behind the layer, so that `rows` and `join` need not know what they
+    move. Rows may be at different steps and over memories of different length.
+    """
+
+    position: Int[Tensor, "B"]  # tokens each row has read
+    mask: Bool[Tensor, "B S"]  # places of the memory each row may look at
+    memory: tuple[Float[Tensor, "N B H S K"], ...] = ()  # the memory's projected keys and values
+    carried: tuple[Float[Tensor, "N B ..."], ...] = ()  # cells, or the sums of linear attention
+    past: Past | None = None  # a key/value cache
+    longest: int = 0  # no row's position is above it
+    even: bool = True  # all rows are at position `longest`
+
+    @property
+    def size(self) -> int:
+        return self.position.shape[0]
+
+    def rows(self, index: Int[Tensor, "R"], *, same_memory: bool = False) -> State:
+        """Pick, repeat or re-order the batch. `same_memory` promises that every row still reads the memory that stood
+        in its place before (a beam re-ordered within its own source), so the memory need not move."""
+        return replace(
+            self,
+            position=self.position[index],
+            mask=self.mask if same_memory else self.mask[index],
+            memory=self.memory if same_memory else tuple(m.index_select(1, index) for m in self.memory),
+            carried=tuple(c.index_select(1, index) for c in self.carried),
+            past=None if self.past is None else self.past.rows(index),
+        )
+
+    def join(self, other: State) -> State:
+        """The rows of `self`, then those of `other`."""
+        wide = max(self.mask.shape[1], other.mask.shape[1])
+        return State(
+            position=torch.cat([self.position, other.position]),
+            mask=torch.cat([_pad(self.mask, wide, -1), _pad(other.mask, wide, -1)]),
+            memory=tuple(_stack(a, b) for a, b in zip(self.memory, other.memory, strict=True)),
+            carried=tuple(torch.cat([a, b], dim=1) for a, b in zip(self.carried, other.carried, strict=True)),
+            past=None if self.past is None or other.past is None else self.past.join(other.past),
+            longest=max(self.longest, other.longest),
+            even=self.even and other.even and self.longest == other.longest,
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """One token further: scores of the next token, what to carry on, and where the decoder looked (None: it cannot)."""
+
+    logits: Float[Tensor, "B V"]
+    state: State
+    weights: Float[Tensor, "B H S"] | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A finished answer; for each of its tokens, the weights over the memory that produced it."""
+
+    tokens: tuple[int, ...]
+    text: str
+    score: float
+    weights: Float[Tensor, "T H S"] | None = None
+
+
+def _pad(tensor: Tensor, size: int, axis: int) -> Tensor:
+    """Zeros (False) appended along `axis` up to `size`."""
+    missing = size - tensor.shape[axis]
+    if missing == 0:
+        return tensor
+    shape = list(tensor.shape)
+    shape[axis] = missing
+    return torch.cat([tensor, tensor.new_zeros(shape)], dim=axis)
+
+
+def _stack(a: Tensor, b: Tensor) -> Tensor:
+    """Rows of a, then rows of b, the shorter one padded along the axis of places."""
+    size = max(a.shape[-2], b.shape[-2])
+    return torch.cat([_pad(a, size, -2), _pad(b, size, -2)], dim=1)
