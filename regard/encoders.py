@@ -1,0 +1,105 @@
+"""Encoders: Source -> Memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import nn
+
+from regard.errors import InputError
+from regard.layers.blocks import EncoderBlock
+from regard.layers.recurrent import Recurrent
+from regard.values import Memory, Source
+
+
+class Encoder(nn.Module, ABC):
+    """Reads a Source and leaves a Memory of `width`, with a summary of `summary_width`."""
+
+    width: int
+    summary_width: int
+
+    @abstractmethod
+    def forward(self, source: Source) -> Memory: ...
+
+
+class RecurrentEncoder(Encoder):
+    """LSTM or GRU, one or two directions. The summary is the *top* layer's last state in each direction.
+
+    Two directions are either concatenated, each half as wide, or summed, each as wide as the memory.
+    """
+
+    def __init__(
+        self,
+        *,
+        inputs: int,
+        width: int,
+        layers: int,
+        cell: str = "lstm",
+        directions: int = 2,
+        merge: str = "concatenate",
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        halved = directions == 2 and merge == "concatenate"
+        if halved and width % 2:
+            raise InputError(
+                "two concatenated directions need an even width", got=width, hint="use an even width or merge = sum"
+            )
+        each = width // 2 if halved else width
+        self.width, self.summary_width, self.summed = width, width, directions == 2 and merge == "sum"
+        self.rnn = Recurrent(
+            cell=cell, inputs=inputs, width=each, layers=layers, directions=directions, dropout=dropout
+        )
+
+    def forward(self, source: Source) -> Memory:
+        states, last = self.rnn.masked(source.features, source.mask)
+        if self.summed:
+            states = states.unflatten(-1, (2, -1)).sum(-2)
+            last = last.unflatten(-1, (2, -1)).sum(-2)
+        return Memory(states, source.mask, last, source.grid)
+
+
+class TransformerEncoder(Encoder):
+    """Positions, then blocks of self-attention and feed-forward. The summary is the mean of the real places."""
+
+    def __init__(
+        self,
+        *,
+        inputs: int,
+        width: int,
+        layers: int,
+        heads: int,
+        head_width: int | None = None,
+        inner: int,
+        positions: nn.Module,
+        norm: str = "pre",
+        activation: str = "relu",
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.width = self.summary_width = width
+        self.enter = nn.Identity() if inputs == width else nn.Linear(inputs, width)
+        self.positions = positions
+        self.blocks = nn.ModuleList(
+            EncoderBlock(
+                width=width,
+                heads=heads,
+                head_width=head_width,
+                inner=inner,
+                norm=norm,
+                activation=activation,
+                dropout=dropout,
+            )
+            for _ in range(layers)
+        )
+        self.leave = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+
+    def forward(self, source: Source) -> Memory:
+        x, mask = self.enter(source.features), source.mask
+        x = self.positions(x, torch.arange(x.shape[1], device=x.device))
+        for block in self.blocks:
+            x = block(x, mask)
+        x = self.leave(x)
+        real = mask[..., None].to(x.dtype)
+        return Memory(x, mask, (x * real).sum(1) / real.sum(1).clamp(min=1), source.grid)

@@ -1,0 +1,56 @@
+"""The loss over a vocabulary, without ever holding the logits of a whole batch.
+
+    loss = sum_n [ lse(z_n) - (1 - e) z_n[y_n] - e mean_v z_n[v] ],   z_n = W h_n + b        (smoothing e)
+
+Its gradient needs softmax(z) only: dz = softmax(z) - (1 - e) onehot(y) - e/V. So loss and gradients are made together,
+in pieces small enough for the processor's cache, and the (N, V) matrix of logits never exists.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+PIECE = 1 << 21  # numbers of a piece of logits
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, hidden, weight, bias, targets, smoothing: float):
+        size = weight.shape[0]
+        rows = max(1, PIECE // size)
+        flat_weight, flat_bias = weight.mean(0), bias.mean()
+        d_hidden, d_weight, d_bias = torch.empty_like(hidden), torch.zeros_like(weight), torch.zeros_like(bias)
+        smooth, nats = hidden.new_zeros(()), hidden.new_zeros(())
+        for h, y, d_h in zip(hidden.split(rows), targets.split(rows), d_hidden.split(rows), strict=True):
+            z = torch.addmm(bias, h, weight.t())
+            lse = z.logsumexp(1)
+            nll = lse - z.gather(1, y[:, None]).squeeze(1)
+            nats += nll.sum()
+            smooth += (1 - smoothing) * nll.sum() + smoothing * (lse - (h @ flat_weight + flat_bias)).sum()
+            dz = z.sub_(lse[:, None]).exp_()
+            dz[torch.arange(len(y)), y] -= 1 - smoothing
+            dz -= smoothing / size
+            torch.mm(dz, weight, out=d_h)
+            d_weight.addmm_(dz.t(), h)
+            d_bias += dz.sum(0)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.mark_non_differentiable(nats)
+        return smooth, nats
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return *(grads[0] * part for part in ctx.saved_tensors), None, None
+
+
+def cross_entropy(
+    hidden: Float[Tensor, "N D"],
+    weight: Float[Tensor, "V D"],
+    bias: Float[Tensor, "V"],
+    targets: Int[Tensor, "N"],
+    *,
+    smoothing: float = 0.0,
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """The summed loss with label smoothing (differentiable) and the plain negative log-likelihood in nats (not)."""
+    return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing)

@@ -1,0 +1,53 @@
+"""The one model: a frontend, an encoder and a decoder."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from regard.decoders import Decoder
+from regard.encoders import Encoder
+from regard.frontends import Tokens
+from regard.layers.likelihood import cross_entropy
+from regard.values import Memory
+
+
+class Model(nn.Module):
+    """decoder(tokens, encoder(frontend(raw)))
+
+    `rarity` (V,) says how seldom each token occurs in an answer; it re-ranks candidates and is no part of the sums.
+    """
+
+    def __init__(self, *, frontend: Tokens, encoder: Encoder, decoder: Decoder):
+        super().__init__()
+        self.frontend, self.encoder, self.decoder = frontend, encoder, decoder
+        self.rarity: Tensor
+        self.register_buffer("rarity", torch.zeros(decoder.embedding.weight.shape[0]))
+
+    def read(self, raw: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"]) -> Memory:
+        return self.encoder(self.frontend(raw, mask))
+
+    def forward(
+        self, raw: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"], tokens: Int[Tensor, "B T"]
+    ) -> Float[Tensor, "B T V"]:
+        return self.decoder(tokens, self.read(raw, mask))
+
+    def loss(
+        self,
+        raw: Int[Tensor, "B S"],
+        mask: Bool[Tensor, "B S"],
+        tokens: Int[Tensor, "B T"],
+        targets: Int[Tensor, "B T"],
+        real: Bool[Tensor, "B T"],
+        *,
+        smoothing: float = 0.0,
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Summed over the real targets: the loss with label smoothing, and plain nats."""
+        hidden = self.decoder.states(tokens, self.read(raw, mask))[real]
+        out = self.decoder.output
+        return cross_entropy(hidden, out.weight, out.bias, targets[real], smoothing=smoothing)
+
+    @property
+    def parameter_count(self) -> int:
+        return sum(p.numel() for p in self.parameters())

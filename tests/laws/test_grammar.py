@@ -1,0 +1,136 @@
+"""The laws of the grammar, each over every encoder x decoder x attention, in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from regard.search import Marks, Options, search
+from regard.values import State
+from tests.laws.variants import PAIRS, VOCABULARY, build, sentences
+
+pytestmark = pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
+MARKS = Marks(start=1, end=2, never=(0, 1, 3))
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
+
+
+def read_in(decoder, tokens: torch.Tensor, state: State):
+    """The logits (B, T, V) of stepping through `tokens`, every Step's weights, and the last State."""
+    logits, weights = [], []
+    for token in tokens.unbind(1):
+        step = decoder.step(token, state)
+        state = step.state
+        logits.append(step.logits)
+        weights.append(step.weights)
+    return torch.stack(logits, dim=1), weights, state
+
+
+def same_state(a: State, b: State) -> None:
+    assert torch.equal(a.position, b.position)
+    for x, y in zip(a.carried, b.carried, strict=True):
+        close(x, y)
+
+
+@torch.no_grad()
+def test_forward_equals_steps(encoder: str, decoder: str):
+    model = build(encoder, decoder)
+    source, mask = sentences()
+    target, _ = sentences(length=11, seed=5)
+    memory = model.read(source, mask)
+    stepped, _, state = read_in(model.decoder, target, model.decoder.start(memory))
+    close(model.decoder(target, memory), stepped)
+    assert state.position.tolist() == [11] * 5
+
+
+@torch.no_grad()
+def test_padding_changes_nothing(encoder: str, decoder: str):
+    model = build(encoder, decoder)
+    source, mask = sentences()
+    target, _ = sentences(length=11, seed=5)
+    wide, wide_mask = torch.nn.functional.pad(source, (0, 4), value=9), torch.nn.functional.pad(mask, (0, 4))
+    long = torch.nn.functional.pad(target, (0, 3), value=9)
+    close(model(source, mask, target), model(wide, wide_mask, long)[:, :11])
+
+
+@torch.no_grad()
+def test_masked_places_weigh_nothing(encoder: str, decoder: str):
+    model = build(encoder, decoder)
+    source, mask = sentences()
+    target, _ = sentences(length=3, seed=5)
+    _, weights, _ = read_in(model.decoder, target, model.decoder.start(model.read(source, mask)))
+    for w in weights:
+        if decoder.split("-")[-1] == "none" and decoder.startswith("recurrent") or "-none-feeding" in decoder:
+            assert w is None
+            continue
+        assert (w.masked_select(~mask[:, None].expand_as(w)) == 0).all()
+        close(w.sum(-1), torch.ones_like(w[..., 0]))
+
+
+@torch.no_grad()
+def test_permuting_the_batch_permutes_the_answers(encoder: str, decoder: str):
+    model = build(encoder, decoder)
+    source, mask = sentences()
+    target, _ = sentences(length=7, seed=5)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    close(model(source[order], mask[order], target[order]), model(source, mask, target)[order])
+
+
+def test_beam_of_one_is_greedy(encoder: str, decoder: str):
+    model = build(encoder, decoder)
+    memory = model.read(*sentences())
+    greedy = search(model.decoder, memory, MARKS, Options(max_new_tokens=9))
+    beam = search(model.decoder, memory, MARKS, Options(max_new_tokens=9, num_beams=1, candidates=1, length_penalty=0))
+    wide = search(model.decoder, memory, MARKS, Options(max_new_tokens=9, num_beams=3))
+    assert [row[0].tokens for row in greedy] == [row[0].tokens for row in beam]
+    assert len(wide) == 5
+    alone = [search(model.decoder, memory.rows(torch.tensor([r])), MARKS, Options(max_new_tokens=9)) for r in range(5)]
+    assert [row[0].tokens for row in greedy] == [one[0][0].tokens for one in alone]
+
+
+@torch.no_grad()
+def test_rows_commute_with_stepping(encoder: str, decoder: str):
+    model = build(encoder, decoder)
+    memory = model.read(*sentences())
+    target, _ = sentences(length=7, seed=5)
+    index = torch.tensor([4, 1, 1, 0])
+    _, _, state = read_in(model.decoder, target[:, :3], model.decoder.start(memory))
+    picked, _, after_picked = read_in(model.decoder, target[index, 3:], state.rows(index))
+    whole, _, after_whole = read_in(model.decoder, target[:, 3:], state)
+    close(picked, whole[index])
+    same_state(after_picked, after_whole.rows(index))
+
+
+@torch.no_grad()
+def test_joined_rows_step_as_they_would_apart(encoder: str, decoder: str):
+    """Rows at different steps, over memories of different length."""
+    model = build(encoder, decoder)
+    target, _ = sentences(length=23, seed=5)
+    short, long = model.read(*sentences(rows=5, length=5)), model.read(*sentences(rows=3, length=13, seed=8))
+    _, _, a = read_in(model.decoder, target[:, :2], model.decoder.start(short))
+    _, _, b = read_in(model.decoder, target[:3, :5], model.decoder.start(long))
+    further = torch.cat([target[:, 2:21], target[:3, 3:22]])  # far enough for the cache to grow
+    joined, _, after = read_in(model.decoder, further, a.join(b))
+    apart_a, _, _ = read_in(model.decoder, further[:5], a)
+    apart_b, _, _ = read_in(model.decoder, further[5:], b)
+    close(joined, torch.cat([apart_a, apart_b]))
+    assert after.position.tolist() == [21] * 5 + [24] * 3
+
+
+@torch.no_grad()
+def test_a_state_is_a_value(encoder: str, decoder: str):
+    """Stepping twice from one State, with other tokens in between, gives the same both times."""
+    model = build(encoder, decoder)
+    target, _ = sentences(length=7, seed=5)
+    _, _, state = read_in(model.decoder, target[:, :3], model.decoder.start(model.read(*sentences())))
+    first = model.decoder.step(target[:, 3], state)
+    other = model.decoder.step((target[:, 3] + 1) % VOCABULARY, state)
+    once_more = model.decoder.step(target[:, 3], state)
+    close(first.logits, once_more.logits)
+    close(
+        model.decoder.step(target[:, 4], first.state).logits,
+        model.decoder.step(target[:, 4], once_more.state).logits,
+    )
+    assert not torch.allclose(first.logits, other.logits)

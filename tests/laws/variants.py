@@ -1,0 +1,101 @@
+"""Every encoder x decoder x attention, small, in float64, with sizes that are different primes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import torch
+
+from regard.decoders import Decoder, RecurrentDecoder, TransformerDecoder
+from regard.encoders import Encoder, RecurrentEncoder, TransformerEncoder
+from regard.frontends import Tokens
+from regard.layers.positions import Learned, NoPositions, Sinusoidal
+from regard.model import Model
+
+VOCABULARY, INPUTS, WIDTH = 23, 11, 14
+POSITIONS = {
+    "none": lambda: NoPositions(),
+    "sinusoidal": lambda: Sinusoidal(width=WIDTH, table=5),  # shorter than the sentences: both ways are tested
+    "learned": lambda: Learned(width=WIDTH, longest=31),
+}
+
+
+def transformer_sizes(norm: str, positions: str, activation: str = "relu") -> dict:
+    return dict(
+        width=WIDTH,
+        layers=3,
+        heads=2,
+        head_width=5,
+        inner=17,
+        norm=norm,
+        positions=POSITIONS[positions](),
+        activation=activation,
+        dropout=0.3,
+    )
+
+
+ENCODERS: dict[str, Callable[[], Encoder]] = {
+    f"recurrent-{cell}-{directions}-{merge}": lambda cell=cell, directions=directions, merge=merge: RecurrentEncoder(
+        inputs=INPUTS, width=WIDTH, layers=2, cell=cell, directions=directions, merge=merge, dropout=0.3
+    )
+    for cell, (directions, merge) in itertools.product(
+        ["lstm", "gru"], [(1, "sum"), (2, "concatenate"), (2, "sum")]
+    )
+}
+ENCODERS |= {
+    f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerEncoder(
+        inputs=INPUTS, **transformer_sizes(norm, positions, "gelu")
+    )
+    for norm, positions in itertools.product(["pre", "post"], POSITIONS)
+}
+
+DECODERS: dict[str, Callable[[], Decoder]] = {
+    f"recurrent-{cell}-{attention}{'-feeding' if feeding else ''}": lambda cell=cell, attention=attention, feeding=feeding: (
+        RecurrentDecoder(
+            vocabulary=VOCABULARY,
+            width=WIDTH,
+            layers=2,
+            memory_width=WIDTH,
+            summary_width=WIDTH,
+            cell=cell,
+            attention=attention,
+            input_feeding=feeding,
+            dropout=0.3,
+            tied=not feeding,
+        )
+    )
+    for cell, attention, feeding in itertools.product(
+        ["lstm", "gru"], ["none", "dot", "general", "additive"], [False, True]
+    )
+}
+DECODERS |= {
+    f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerDecoder(
+        vocabulary=VOCABULARY, memory_width=WIDTH, **transformer_sizes(norm, positions)
+    )
+    for norm, positions in itertools.product(["pre", "post"], POSITIONS)
+}
+
+# Every decoder over one recurrent and one Transformer encoder, and every encoder under one decoder of each family.
+PAIRS = sorted(
+    set(itertools.product(["recurrent-lstm-2-concatenate", "transformer-pre-sinusoidal"], DECODERS))
+    | set(itertools.product(ENCODERS, ["recurrent-lstm-general", "transformer-pre-sinusoidal"]))
+)
+
+
+def build(encoder: str, decoder: str) -> Model:
+    torch.manual_seed(3)
+    model = Model(
+        frontend=Tokens(vocabulary=VOCABULARY, width=INPUTS), encoder=ENCODERS[encoder](), decoder=DECODERS[decoder]()
+    )
+    return model.double().eval()
+
+
+def sentences(rows: int = 5, length: int = 7, seed: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens (B, S) and a mask with rows of every length from 1 up."""
+    draw = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(4, VOCABULARY, (rows, length), generator=draw)
+    lengths = torch.arange(rows) % length + 1
+    lengths[-1] = length
+    mask = torch.arange(length) < lengths[:, None]
+    return tokens.masked_fill(~mask, 0), mask
