@@ -1,0 +1,123 @@
+"""The command line: one verb a file. `regard/cli/train.py` has a function (or a typer app) called `train`, and so on.
+
+A verb's file imports only what its options need; torch and the rest are imported inside the function, so that
+`regard --help` stays instant.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from io import TextIOWrapper
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from regard import __version__
+from regard.errors import InputError, RegardError, did_you_mean
+
+VERBS = ("train", "chat", "ask", "evaluate", "data", "recipes")
+
+DONE, FAULT, MEND, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
+
+EPILOG = """\b
+Exit codes: 0 done, 1 a fault in regard, 2 something to mend in the command or its files,
+            130, 141 or 143 stopped by a signal."""
+
+
+class Verbs(TyperGroup):
+    """Verbs imported when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        there = {module.name for module in pkgutil.iter_modules(__path__)}
+        return [verb for verb in VERBS if verb in there]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        verb = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        if not isinstance(verb, typer.Typer):
+            function, verb = verb, typer.Typer(add_completion=False)
+            verb.command(cmd_name, context_settings=HELP)(function)
+        command = get_command(verb)
+        command.name = cmd_name
+        return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        known = self.list_commands(ctx)
+        if args[0] not in known:
+            raise InputError("no such verb", got=f'"{args[0]}"', hint=did_you_mean(args[0], known))
+        return args[0], self.get_command(ctx, args[0]), args[1:]
+
+
+HELP = {"help_option_names": ["-h", "--help"]}
+app = typer.Typer(cls=Verbs, add_completion=False, context_settings=HELP, epilog=EPILOG, invoke_without_command=True)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"regard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def regard(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")] = False,
+) -> None:
+    """Train, question and compare models that read something and answer, attending as they go.
+
+    \b
+    regard train chat-attention --minutes 2 --out runs/first
+    regard chat runs/first
+    regard recipes list
+    """
+    if ctx.invoked_subcommand is None:
+        print(ctx.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; whatever goes wrong ends in one message on stderr."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug, words = "--debug" in given, [word for word in given if word != "--debug"]
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # an answer may hold what the terminal cannot show
+    try:
+        with get_command(app).make_context("regard", words) as ctx:
+            ctx.command.invoke(ctx)
+        sys.stdout.flush()
+        return DONE
+    except typer.Exit as end:
+        return end.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. Python would complain once more when it closes stdout: let it not.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    except (KeyboardInterrupt, typer.Abort):
+        print("regard: stopped", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        code, message = _explained(error)
+        if message:
+            print(f"regard: {message}", file=sys.stderr)
+        return code
+
+
+def _explained(error: Exception) -> tuple[int, str]:
+    if isinstance(error, RegardError):
+        return MEND, str(error)
+    if isinstance(error, typer.TyperException):  # a command that cannot be parsed; empty when it was answered with help
+        message, ctx = error.format_message(), getattr(error, "ctx", None)
+        return MEND, f"{message} See {ctx.command_path} --help" if message and ctx else message
+    if isinstance(error, OSError) and error.filename is not None:
+        return MEND, f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return FAULT, f"a fault in regard, {type(error).__name__}: {error}; run again with --debug to see where"

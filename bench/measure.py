@@ -1,0 +1,150 @@
+"""What every benchmark needs: facts of the machine, rounds that take turns, one JSON file a benchmark.
+
+Two sides are timed in turns (peer, ours, peer, ours, ...), so a machine that slows down slows both. The figure of a
+side is the median of its rounds; the ratio is the median of the rounds' own ratios, ours / peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT.parent / "shared" / "data"
+RESULTS = ROOT / "bench" / "results"
+PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "sacrebleu", "numpy")
+
+
+class Speed(NamedTuple):
+    """How much was done in how long; a token of padding is not work."""
+
+    tokens: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.tokens / self.seconds
+
+
+def options(description: str | None, *, rounds: int | None = None) -> argparse.ArgumentParser:
+    """The options all benchmarks share."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch, the same for all sides")
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder with the corpora")
+    parser.add_argument("--only", choices=("peer", "ours"), help="run one side, to try it; nothing is written")
+    if rounds is not None:
+        parser.add_argument("--rounds", type=int, default=rounds, help="turns of each side")
+    return parser
+
+
+def facts(seed: int) -> dict[str, Any]:
+    """Date, revision, machine, threads, versions and seed: what a reader needs to judge or repeat a figure."""
+    import torch
+
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "revision": revision(),
+        "command": " ".join(["python", "-m", _module(), *sys.argv[1:]]),
+        "seed": seed,
+        "threads": torch.get_num_threads(),
+        "machine": {
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "memory_gib": _memory(),
+            "os": platform.platform(),
+        },
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+    }
+
+
+def revision() -> str:
+    """The commit measured, with "+changes" where files differ from it; "unknown" outside a repository.
+
+    New figures under bench/results are not changes of what was measured.
+    """
+    try:
+        commit = _git("rev-parse", "HEAD")
+        changed = _git("status", "--porcelain", "--", ".", ":(exclude)bench/results")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit + ("+changes" if changed else "")
+
+
+def take_turns(sides: Mapping[str, Callable[[int], Speed]], rounds: int) -> dict[str, list[float]]:
+    """`rounds` tokens/s of each side, measured in turns; a side is called with the number of the round."""
+    figures: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds):
+        for name, side in sides.items():
+            figures[name].append(side(number).rate)
+            print(f"round {number + 1}/{rounds}  {name:5} {figures[name][-1]:12,.1f}", flush=True)
+    return figures
+
+
+def summary(figures: Mapping[str, list[float]]) -> dict[str, Any]:
+    """Median and spread of each side, and of the ratio ours / peer where both were measured."""
+    spreads: dict[str, Any] = {name: _spread(values) for name, values in figures.items()}
+    if "ours" in figures and "peer" in figures:
+        spreads["ratio"] = _spread([ours / peer for ours, peer in zip(figures["ours"], figures["peer"], strict=True)])
+    return spreads
+
+
+def told(figures: Mapping[str, Any]) -> str:
+    """A summary in lines to print."""
+    return "\n".join(
+        f"{name:6}{s['median']:12,.2f}  ({s['low']:,.2f} to {s['high']:,.2f})" for name, s in figures.items()
+    )
+
+
+def write(name: str, record: Mapping[str, Any], folder: Path = RESULTS) -> Path:
+    """The record as folder/NAME.json, whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path, draft = folder / f"{name}.json", folder / f".{name}.json.{os.getpid()}"
+    draft.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.replace(path)
+    return path
+
+
+def _spread(values: list[float]) -> dict[str, Any]:
+    return {"median": statistics.median(values), "low": min(values), "high": max(values), "rounds": values}
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _module() -> str:
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name if spec else Path(sys.argv[0]).stem
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _memory() -> float | None:
+    try:
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,1 @@
+"""The others, as people usually write or call them."""

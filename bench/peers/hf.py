@@ -1,0 +1,148 @@
+"""A small Transformer for translation in `transformers`, trained and used the way its documentation shows.
+
+MarianMTModel of 4+4 layers, width 128, 4 heads, FFN 256, dropout 0.1, all embeddings tied; `Seq2SeqTrainer` with
+`DataCollatorForSeq2Seq` (a batch is a number of sentences, padded to its longest), sentences grouped by length and the
+fused AdamW that is its default, label smoothing 0.1. Greedy `generate` with its cache. Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read once, on import
+
+import torch
+from tokenizers import Tokenizer
+from transformers import (
+    DataCollatorForSeq2Seq,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedTokenizerFast,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
+
+from bench.measure import Speed
+
+Ids = list[int]
+
+
+def make(vocabulary: int, seed: int, *, pad: int, end: int) -> MarianMTModel:
+    """The model, untrained. As Marian does, it starts every answer from the padding mark."""
+    torch.manual_seed(seed)
+    return MarianMTModel(
+        MarianConfig(
+            vocab_size=vocabulary,
+            d_model=128,
+            encoder_layers=4,
+            decoder_layers=4,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=256,
+            decoder_ffn_dim=256,
+            dropout=0.1,
+            activation_function="relu",
+            scale_embedding=True,
+            max_position_embeddings=256,
+            pad_token_id=pad,
+            eos_token_id=end,
+            decoder_start_token_id=pad,
+            forced_eos_token_id=None,
+        )
+    )
+
+
+def train_steps(
+    model: MarianMTModel,
+    tokenizer: Tokenizer,
+    pairs: Sequence[tuple[Ids, Ids]],
+    *,
+    sentences: int,
+    warmup: int,
+    steps: int,
+    seed: int,
+) -> Speed:
+    """Target tokens (end marks counted, padding not) of `steps` steps and the time they took, after `warmup` others.
+
+    The clock runs from the end of the last warm-up step to the end of the last step: reading, padding, forward,
+    backward, clipping and update all count. The first batch, which holds the longest sentence, is warm-up.
+    """
+    marks = {"pad_token": tokenizer.id_to_token(model.config.pad_token_id), "eos_token": "</s>"}
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks)
+    counting = _Counting(DataCollatorForSeq2Seq(wrapped, model=model))
+    clock = _Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Seq2SeqTrainer(
+            model=model,
+            args=Seq2SeqTrainingArguments(
+                output_dir=folder,
+                max_steps=warmup + steps,
+                per_device_train_batch_size=sentences,
+                train_sampling_strategy="group_by_length",
+                label_smoothing_factor=0.1,
+                learning_rate=1e-3,
+                use_cpu=True,
+                seed=seed,
+                save_strategy="no",
+                logging_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+            ),
+            train_dataset=[{"input_ids": source, "labels": target} for source, target in pairs],  # type: ignore
+            data_collator=counting,
+            callbacks=[clock],
+        )
+        trainer.train()
+    return Speed(sum(counting.targets[warmup : warmup + steps]), clock.ends[-1] - clock.ends[warmup - 1])
+
+
+@torch.inference_mode()
+def greedy(model: MarianMTModel, sources: Sequence[Ids], max_new_tokens: int) -> list[Ids]:
+    """One batch of sources, answered greedily; only the produced tokens, without the start and without padding."""
+    model.eval()
+    pad = model.config.pad_token_id
+    rows = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sources], batch_first=True, padding_value=pad)
+    told = model.generate(
+        input_ids=rows,
+        attention_mask=(rows != pad).long(),
+        max_new_tokens=max_new_tokens,
+        do_sample=False,
+        num_beams=1,
+        use_cache=True,
+    )
+    return [[token for token in row if token != pad] for row in told[:, 1:].tolist()]
+
+
+def never_end(model: MarianMTModel) -> MarianMTModel:
+    """The same model, to which the end and padding marks are impossible: every answer gets the full length.
+
+    It is done in the bias that Marian adds to its logits anyway, so it costs nothing.
+    """
+    model.final_logits_bias[:, [model.config.pad_token_id, model.config.eos_token_id]] = -torch.inf
+    return model
+
+
+class _Counting:
+    """The collator, noting the real target tokens of each batch; batches are made in the order of the steps."""
+
+    def __init__(self, collator: DataCollatorForSeq2Seq):
+        self.collator, self.targets = collator, []
+
+    def __call__(self, features: list[dict]) -> dict:
+        batch = self.collator(features)
+        self.targets.append(int((batch["labels"] != -100).sum()))
+        return batch
+
+
+class _Clock(TrainerCallback):
+    """When each step ended."""
+
+    def __init__(self):
+        self.ends: list[float] = []
+
+    def on_step_end(self, args, state, control, **kwargs):
+        self.ends.append(time.perf_counter())

@@ -1,0 +1,79 @@
+"""Training speed: target tokens a second of the same small Transformer, `transformers` against ours.
+
+    python -m bench.training_speed
+
+Multi30k English to German, 10,000 byte-level pieces of both languages together. The peer's batch is a number of
+sentences grouped by length; ours holds as many target tokens on average. Both sides count real target tokens only.
+"""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from bench import measure, ours
+from bench.peers import hf
+
+VOCABULARY = 10_000
+PAD, START, END = 0, 1, 2
+Ids = list[int]
+
+
+def corpus(folder: Path, part: str = "train") -> tuple[Tokenizer, list[tuple[Ids, Ids]]]:
+    """The pieces, made on the training part, and the pairs of one part as ids, each side with its end mark."""
+
+    def lines(name: str) -> list[str]:
+        with gzip.open(folder / "multi30k" / f"{name}.gz", "rt", encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        special_tokens=["<pad>", "<s>", "</s>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(lines("train.en") + lines("train.de"), trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", END)])
+    english, german = (tokenizer.encode_batch(lines(f"{part}.{language}")) for language in ("en", "de"))
+    return tokenizer, [(source.ids, target.ids) for source, target in zip(english, german, strict=True)]
+
+
+def main() -> None:
+    parser = measure.options(__doc__, rounds=5)
+    parser.add_argument("--steps", type=int, default=30, help="steps on the clock in a round")
+    parser.add_argument("--warmup", type=int, default=5, help="steps before them")
+    parser.add_argument("--sentences", type=int, default=128, help="sentences in a batch of the peer")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+
+    tokenizer, pairs = corpus(given.data)
+    vocabulary = tokenizer.get_vocab_size()
+    tokens = round(given.sentences * sum(len(target) for _, target in pairs) / len(pairs))
+
+    clock = {"warmup": given.warmup, "steps": given.steps}
+    sides = {}
+    if given.only != "ours":
+        theirs = hf.make(vocabulary, given.seed, pad=PAD, end=END)
+        sides["peer"] = lambda number: hf.train_steps(
+            theirs, tokenizer, pairs, sentences=given.sentences, seed=given.seed + number, **clock
+        )
+    if given.only != "peer":
+        model = ours.make(vocabulary, given.seed)
+        sides["ours"] = lambda number: ours.train_steps(model, pairs, tokens=tokens, seed=given.seed + number, **clock)
+
+    figures = measure.summary(measure.take_turns(sides, given.rounds))
+    print(measure.told(figures))
+    if given.only is None:
+        setting = {"sentences": given.sentences, "tokens": tokens} | clock
+        record = {"unit": "target tokens/s", "setting": setting, "figures": figures, "facts": measure.facts(given.seed)}
+        print(measure.write("training_speed", record))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The only place where the names in a recipe become objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from regard import codecs, recipe as r
+from regard.data import cache, readers
+from regard.data.readers import Example, Tally
+from regard.decoders import Decoder, RecurrentDecoder, TransformerDecoder
+from regard.encoders import Encoder, RecurrentEncoder, TransformerEncoder
+from regard.errors import DataError
+from regard.frontends import Tokens
+from regard.layers.positions import Learned, NoPositions, Sinusoidal
+from regard.model import Model
+from regard.search import Options
+from regard.tasks.chat import Chat
+
+
+def model(recipe: r.Recipe, *, vocabulary: int) -> Model:
+    """The model with its first weights, which the recipe's seed decides."""
+    torch.manual_seed(recipe.seed)
+    frontend = Tokens(vocabulary=vocabulary, width=recipe.encoder.width, dropout=recipe.source.dropout)
+    reads = encoder(recipe, inputs=frontend.width)
+    writes = decoder(recipe, vocabulary=vocabulary, memory_width=reads.width, summary_width=reads.summary_width)
+    if recipe.decoder.shared:
+        frontend.embedding = writes.embedding
+    return Model(frontend=frontend, encoder=reads, decoder=writes)
+
+
+def encoder(recipe: r.Recipe, *, inputs: int) -> Encoder:
+    match recipe.encoder:
+        case r.EncoderRecurrent() as e:
+            return RecurrentEncoder(
+                inputs=inputs,
+                width=e.width,
+                layers=e.layers,
+                cell=e.cell,
+                directions=e.directions,
+                merge=e.merge,
+                dropout=e.dropout,
+            )
+        case r.EncoderTransformer() as e:
+            return TransformerEncoder(
+                inputs=inputs,
+                width=e.width,
+                layers=e.layers,
+                heads=e.heads,
+                head_width=e.head_width,
+                inner=e.ffn,
+                positions=positions(e.positions, width=e.width, longest=recipe.data.max_source + 1),
+                norm=e.norm,
+                activation=e.activation,
+                dropout=e.dropout,
+            )
+
+
+def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_width: int) -> Decoder:
+    match recipe.decoder:
+        case r.DecoderRecurrent() as d:
+            return RecurrentDecoder(
+                vocabulary=vocabulary,
+                width=d.width,
+                layers=d.layers,
+                memory_width=memory_width,
+                summary_width=summary_width,
+                cell=d.cell,
+                attention=d.attention,
+                input_feeding=d.input_feeding,
+                dropout=d.dropout,
+                tied=d.tied,
+            )
+        case r.DecoderTransformer() as d:
+            longest = 1 + max(recipe.data.max_target, recipe.search.max_new_tokens)
+            return TransformerDecoder(
+                vocabulary=vocabulary,
+                width=d.width,
+                layers=d.layers,
+                memory_width=memory_width,
+                heads=d.heads,
+                head_width=d.head_width,
+                inner=d.ffn,
+                positions=positions(d.positions, width=d.width, longest=longest),
+                norm=d.norm,
+                activation=d.activation,
+                dropout=d.dropout,
+                tied=d.tied,
+            )
+
+
+def positions(kind: str, *, width: int, longest: int) -> nn.Module:
+    match kind:
+        case "sinusoidal":
+            return Sinusoidal(width=width)
+        case "learned":
+            return Learned(width=width, longest=longest)
+        case _:
+            return NoPositions()
+
+
+def task(recipe: r.Recipe, codec: codecs.Codec) -> Chat:
+    return Chat(codec=codec, plain_source=recipe.source.plain, max_source=recipe.data.max_source)
+
+
+def options(search: r.Search) -> Options:
+    return Options(**search.model_dump())
+
+
+def fit_codec(codec: r.Codec) -> Callable[[Iterator[str]], codecs.Codec]:
+    kind = codecs.KINDS[codec.kind]
+    return partial(kind.fit, **codec.model_dump(exclude={"kind"}))
+
+
+def reader(data: r.Data, path: str | None = None) -> Callable[[Tally], Iterator[Example]]:
+    """What yields the examples of `[data]`, or of another file of the same kind."""
+    match data:
+        case r.DataChatterbot():
+            return lambda tally: readers.read_chatterbot(language=data.language, topics=data.topics, tally=tally)
+        case r.DataPairs():
+            columns = {"source_column": data.source_column, "target_column": data.target_column}
+            return lambda tally: readers.read_pairs(Path(path or data.path), **columns, tally=tally)
+        case r.DataCornell():
+            return lambda tally: readers.read_cornell(Path(path or data.path), tally=tally)
+
+
+def corpus(recipe: r.Recipe) -> cache.Corpus:
+    """The recipe's data, tokenised; read from the cache if this content was prepared with these settings before."""
+    data = recipe.data
+    own = getattr(data, "path", None)
+    files = [Path(path) for path in (own, data.valid_path, data.test_path) if path]
+    for file in files:
+        if not file.exists():
+            raise DataError("no such file or folder", where=file, hint="give its path with --data")
+    settings = {
+        "data": data.model_dump(mode="json", exclude={"path", "valid_path", "test_path"}),
+        "codec": recipe.codec.model_dump(mode="json"),
+        "plain": recipe.source.plain,
+        "content": cache.fingerprint(files),
+        "held_out": [bool(data.valid_path), bool(data.test_path)],
+    }
+    return cache.prepare(
+        reader(data),
+        key=settings,
+        fit=fit_codec(recipe.codec),
+        folder=cache_folder(),
+        valid=data.valid,
+        test=data.test,
+        read_valid=reader(data, data.valid_path) if data.valid_path else None,
+        read_test=reader(data, data.test_path) if data.test_path else None,
+        max_source=data.max_source,
+        max_target=data.max_target,
+        max_words=data.max_words,
+        drop_unknown=data.drop_unknown,
+        plain_source=recipe.source.plain,
+    )
+
+
+def cache_folder() -> Path:
+    """Where tokenised corpora are kept: $REGARD_CACHE, or the usual place for caches."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard")

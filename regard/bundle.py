@@ -1,0 +1,154 @@
+"""A model on disk: raw input in, answer out, nothing else needed. No pickle on any path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from regard import build, codecs, disk
+from regard.codecs import Codec
+from regard.errors import BundleError
+from regard.model import Model
+from regard.recipe import Recipe
+from regard.search import Options, search, stream
+from regard.tasks.chat import MARKS, Chat
+from regard.values import Answer, Memory
+
+RECIPE, CODEC, WEIGHTS = "recipe.json", "codec.json", "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A trained model with its recipe and codec.
+
+    >>> bundle = load(Path("runs/demo"))                                                        # doctest: +SKIP
+    >>> bundle.ask(["What are you?"])[0].text                                                   # doctest: +SKIP
+    'I am an artificial intelligence.'
+    """
+
+    recipe: Recipe
+    codec: Codec
+    task: Chat
+    model: Model
+
+    @property
+    def options(self) -> Options:
+        return build.options(self.recipe.search)
+
+    def ask(self, inputs: Sequence[str], options: Options | None = None) -> list[Answer]:
+        """One answer for each input, best first found."""
+        return [found[0] for found in self.candidates(inputs, options)]
+
+    @torch.inference_mode()
+    def candidates(self, inputs: Sequence[str], options: Options | None = None) -> list[list[Answer]]:
+        """Every candidate of each input, best first."""
+        options = options or self.options
+        memory = self.model.read(*self.task.read(inputs))
+        found = search(
+            self.model.decoder, memory, MARKS, options, prior=self._prior(options), rarity=self.model.rarity
+        )
+        return [
+            [Answer(one.tokens, self.codec.decode(one.tokens), one.score, one.weights) for one in row] for row in found
+        ]
+
+    @torch.inference_mode()
+    def stream(self, text: str, options: Options | None = None) -> Iterator[str]:
+        """The answer as it comes: pieces of text that add up to it."""
+        options = options or self.options
+        memory = self.model.read(*self.task.read([text]))
+        tokens: list[int] = []
+        shown = ""
+        for token, _ in stream(
+            self.model.decoder, memory, MARKS, options, prior=self._prior(options), rarity=self.model.rarity
+        ):
+            tokens.append(token)
+            text = self.codec.decode(tokens)
+            yield text[len(shown) :]
+            shown = text
+
+    def _prior(self, options: Options) -> Memory | None:
+        """The memory of an empty prompt, on which the decoder is a language model of answers."""
+        return self.model.read(*self.task.sources([np.empty(0, np.int64)])) if options.anti_prior else None
+
+
+def tensors(model: Model) -> dict[str, Tensor]:
+    """Every weight once, though it may have two names (tied embeddings), and the buffers that are saved."""
+    kept = model.state_dict()
+    named = dict(model.named_parameters()) | {name: b for name, b in model.named_buffers() if name in kept}
+    return {name: tensor.detach().contiguous() for name, tensor in named.items()}
+
+
+def load_tensors(model: Model, saved: dict[str, Tensor], where: object) -> None:
+    own = tensors(model)
+    if wrong := sorted(own.keys() ^ saved.keys()):
+        raise BundleError("the weights are not those of this recipe", where=where, got=", ".join(wrong[:3]))
+    for name, tensor in own.items():
+        if tensor.shape != saved[name].shape:
+            raise BundleError(
+                f"{name} must have shape {tuple(tensor.shape)}", where=where, got=f"shape {tuple(saved[name].shape)}"
+            )
+        tensor.copy_(saved[name])
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load(path.read_bytes())
+    except FileNotFoundError:
+        raise BundleError("a file is missing", where=path) from None
+    except (SafetensorError, ValueError) as problem:
+        raise BundleError("damaged: not a safetensors file", where=path, got=str(problem)[:120]) from None
+
+
+def write_tensors(path: Path, content: dict[str, Tensor]) -> None:
+    safetensors.torch.save_file(content, path)
+
+
+def create(folder: Path, recipe: Recipe, codec: Codec) -> None:
+    """Begin a run: what stays the same whatever the weights are."""
+    disk.write_json(folder / RECIPE, recipe.to_json())
+    disk.write_file(folder / CODEC, lambda draft: codecs.write(codec, draft))
+    files = {name: [disk.digest(folder / name)] for name in (RECIPE, CODEC)}
+    disk.write_json(folder / disk.MANIFEST, {"format": disk.FORMAT, "files": files})
+
+
+def put_weights(folder: Path, content: dict[str, Tensor]) -> None:
+    """Replace the weights. The manifest allows the old and the new ones until the old are gone, so a reader finds a
+    whole bundle at every moment."""
+    files = disk.manifest(folder)
+
+    def replace(draft: Path) -> None:
+        write_tensors(draft, content)
+        allowed = [*files.get(WEIGHTS, [])[-1:], disk.digest(draft)]
+        disk.write_json(folder / disk.MANIFEST, {"format": disk.FORMAT, "files": files | {WEIGHTS: allowed}})
+
+    disk.write_file(folder / WEIGHTS, replace)
+    disk.write_json(
+        folder / disk.MANIFEST, {"format": disk.FORMAT, "files": files | {WEIGHTS: [disk.digest(folder / WEIGHTS)]}}
+    )
+
+
+def load(folder: Path | str) -> Bundle:
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise BundleError("no such run", where=folder, hint="train one with: regard train chat-attention")
+    if not (folder / disk.MANIFEST).exists():
+        raise BundleError("not a run folder: it has no manifest.json", where=folder)
+    if not (folder / WEIGHTS).exists():
+        raise BundleError(
+            "no weights yet: training had not reached its first validation",
+            where=folder,
+            hint=f"go on with: regard train --resume {folder}",
+        )
+    disk.verify(folder)
+    recipe = Recipe.from_json(disk.read_json(folder / RECIPE), folder / RECIPE)
+    codec = codecs.read(folder / CODEC)
+    model = build.model(recipe, vocabulary=codec.size)
+    load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    return Bundle(recipe, codec, build.task(recipe, codec), model.eval())

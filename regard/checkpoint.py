@@ -1,0 +1,98 @@
+"""Checkpoints: weights, optimiser and counters, each whole or not there. No pickle."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from regard import disk
+from regard.bundle import load_tensors, read_tensors, tensors, write_tensors
+from regard.errors import BundleError
+from regard.model import Model
+
+FOLDER, KEPT = "checkpoints", 2
+WEIGHTS, AVERAGE, OPTIMISER, PROGRESS = "weights.safetensors", "average.safetensors", "optimiser.safetensors", "progress.json"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where training stands: all that a checkpoint needs beside tensors."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch already used
+    tokens: int = 0  # target tokens learned from
+    seconds: float = 0.0
+    skipped: int = 0  # steps not taken, because something was not a number
+    best: float | None = None  # lower is better
+    best_step: int = 0
+    waited: int = 0  # validations since the best
+
+
+def save(run: Path, model: Model, average: Model | None, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
+    """Write `checkpoints/step-000400`, then forget all but the newest few."""
+
+    def write(folder: Path) -> None:
+        write_tensors(folder / WEIGHTS, tensors(model))
+        if average is not None:
+            write_tensors(folder / AVERAGE, tensors(average))
+        state = {
+            f"{name}/{key}": value
+            for name, parameter in model.named_parameters()
+            for key, value in optimiser.state.get(parameter, {}).items()
+        }
+        write_tensors(folder / OPTIMISER, state)
+        disk.write_json(folder / PROGRESS, asdict(progress))
+
+    target = run / FOLDER / f"step-{progress.step:06d}"
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(exist_ok=True)
+    disk.write_folder(target, write)
+    for old in _steps(run)[KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load_newest(
+    run: Path,
+    model: Model,
+    average: Model | None,
+    optimiser: torch.optim.Optimizer,
+    noted: Callable[[str], None],
+) -> Progress | None:
+    """Restore the newest checkpoint that is whole, saying so for each that is not; None: there is none."""
+    for folder in _steps(run):
+        try:
+            disk.verify(folder)
+            progress = _progress(folder)
+            load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+            if average is not None:
+                load_tensors(average, read_tensors(folder / AVERAGE), folder / AVERAGE)
+            _load_optimiser(optimiser, model, read_tensors(folder / OPTIMISER))
+            return progress
+        except BundleError as problem:
+            noted(f"{problem}; trying the checkpoint before it")
+    return None
+
+
+def _steps(run: Path) -> list[Path]:
+    """Newest first. Names that begin with a dot are drafts of a save that did not end."""
+    return sorted((run / FOLDER).glob("step-*"), key=lambda path: path.name, reverse=True)
+
+
+def _progress(folder: Path) -> Progress:
+    content: Any = disk.read_json(folder / PROGRESS)
+    if not isinstance(content, dict) or content.keys() != {field.name for field in fields(Progress)}:
+        raise BundleError("damaged: not a progress file", where=folder / PROGRESS)
+    return Progress(**content)
+
+
+def _load_optimiser(optimiser: torch.optim.Optimizer, model: Model, saved: dict[str, torch.Tensor]) -> None:
+    parameters = dict(model.named_parameters())
+    for name, value in saved.items():
+        parameter, key = name.rsplit("/", 1)
+        optimiser.state[parameters[parameter]][key] = value

@@ -1,0 +1,115 @@
+"""regard recipes: what ships, what a recipe says, whether yours is in order."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from regard.errors import RecipeError, RegardError
+
+recipes = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""List, show, check and copy recipes.
+
+\b
+regard recipes copy chat-attention mine.toml
+regard recipes check mine.toml
+regard train mine.toml""",
+)
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A shipped recipe, or a .toml file.")]
+
+
+@recipes.command("list")
+def list_recipes(
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list, for programs.")] = False,
+) -> None:
+    """The recipes that ship with regard.
+
+    \b
+    regard recipes list
+    regard recipes list --json
+    """
+    from regard import recipe
+
+    shipped = {name: recipe.load(name) for name in recipe.names()}
+    if as_json:
+        rows = [{"name": name, "task": each.task, "summary": each.summary} for name, each in shipped.items()]
+        print(json.dumps(rows, indent=2, ensure_ascii=False))
+    else:
+        widest = max(map(len, shipped))
+        for name, each in shipped.items():
+            print(f"{name:<{widest}}  {each.summary}")
+
+
+@recipes.command()
+def show(
+    name: Name,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Every value in place, what it extends and the derived ones too.")
+    ] = False,
+) -> None:
+    """A recipe as it was written.
+
+    \b
+    regard recipes show chat-transformer
+    regard recipes show chat-transformer --json
+    """
+    from regard import recipe
+
+    if as_json:
+        print(json.dumps(recipe.load(name).to_json(), indent=2, ensure_ascii=False))
+    else:
+        print(recipe.text(name), end="")
+
+
+@recipes.command()
+def check(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Recipes to read.")]) -> None:
+    """Say everything that is wrong with some recipes.
+
+    \b
+    regard recipes check mine.toml
+    regard recipes check experiments/*.toml
+    """
+    from regard import recipe
+
+    wrong = 0
+    for file in files:
+        try:
+            recipe.load(file)
+            print(f"{file}: in order")
+        except RegardError as error:
+            wrong += 1
+            print(f"regard: {error}", file=sys.stderr)
+    if wrong:
+        raise typer.Exit(2)
+
+
+@recipes.command()
+def copy(
+    name: Name,
+    to: Annotated[Path | None, typer.Argument(help="A file or a folder; not given: NAME.toml here.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+) -> None:
+    """Start a recipe of your own from another.
+
+    \b
+    regard recipes copy chat-attention mine.toml
+    """
+    from regard import recipe
+
+    written = recipe.text(name)
+    file_name = recipe.resolve_file(name).name
+    to = Path(file_name) if to is None else to / file_name if to.is_dir() else to
+    try:
+        with to.open("w" if force else "x", encoding="utf-8") as file:
+            file.write(written)
+    except FileExistsError:
+        raise RecipeError("a file is there already", where=to, hint="--force overwrites it") from None
+    print(f"wrote {to}; change it, then: regard train {to}")

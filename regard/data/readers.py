@@ -1,0 +1,635 @@
+"""Corpora as streams of (source, target): ChatterBot's, any file of pairs, and the Cornell movie dialogues.
+
+Readers never trust a file: what cannot be used is skipped and counted by reason, and no line, quote or nesting can make
+them hold more than a few megabytes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import hashlib
+import importlib.resources
+import json
+import random
+import re
+import zlib
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
+
+from regard.codecs import plain
+from regard.errors import DataError, did_you_mean
+
+LINE = 1 << 20  # bytes; a longer line is not an example
+QUOTED = 50  # lines that one quoted CSV field may span before we hold its quote to be a mistake
+EMPTY = "empty side"  # the one reason that says nothing bad about a file
+
+Column = str | int | None
+
+
+class Example(NamedTuple):
+    source: str
+    target: str
+
+
+@dataclass
+class Tally:
+    """What became of the rows of a corpus.
+
+    >>> tally = Tally(used=3); tally.skip(EMPTY); tally.replaced = 2; tally.summary()
+    '3 used, 1 skipped (empty side 1), 2 characters replaced'
+    """
+
+    used: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+    replaced: int = 0
+
+    def skip(self, reason: str) -> None:
+        self.skipped[reason] += 1
+
+    @property
+    def bad(self) -> int:
+        return self.skipped.total() - self.skipped[EMPTY]
+
+    def summary(self) -> str:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.skipped.items()) if count)
+        parts = [
+            f"{self.used:,} used",
+            f"{self.skipped.total():,} skipped ({reasons})" if reasons else "",
+            f"{self.duplicates:,} duplicates" if self.duplicates else "",
+            f"{self.replaced:,} characters replaced" if self.replaced else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+    def to_json(self) -> dict[str, Any]:
+        skipped = dict(sorted((+self.skipped).items()))
+        return {"used": self.used, "skipped": skipped, "duplicates": self.duplicates, "replaced": self.replaced}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Tally:
+        return cls(**{**data, "skipped": Counter(data["skipped"])})
+
+
+# -- the ChatterBot corpus --------------------------------------------------------------------------------------------
+
+# In these two files the lines after the first are not a dialogue but several answers to it.
+ALTERNATIVES = frozenset({"computers", "emotion"})
+
+
+def read_chatterbot(*, language: str = "english", topics: Sequence[str] = (), tally: Tally) -> Iterator[Example]:
+    """The conversations of the PyPI package chatterbot-corpus; no topics means all of them."""
+    files = chatterbot_files(language, topics)
+    return _checked(_chatterbot(files, tally), f"chatterbot-corpus/{language}", tally, limit=0.5)
+
+
+def chatterbot_files(language: str = "english", topics: Sequence[str] = ()) -> list[Path]:
+    """The files behind `read_chatterbot`, for a fingerprint."""
+    try:
+        data = Path(str(importlib.resources.files("chatterbot_corpus"))) / "data"
+    except ModuleNotFoundError:
+        raise DataError(
+            "the package chatterbot-corpus is missing", hint="pip install chatterbot-corpus, or give --data PATH"
+        ) from None
+    languages = sorted(folder.name for folder in data.iterdir() if folder.is_dir())
+    if language not in languages:
+        raise DataError(
+            "no such language", where="chatterbot-corpus", got=language, hint=did_you_mean(language, languages)
+        )
+    known = {file.stem: file for file in sorted((data / language).glob("*.yml"))}
+    for topic in topics:
+        if topic not in known:
+            raise DataError(
+                "no such topic", where=f"chatterbot-corpus/{language}", got=topic, hint=did_you_mean(topic, known)
+            )
+    return [known[topic] for topic in dict.fromkeys(topics)] or list(known.values())
+
+
+def _chatterbot(files: Iterable[Path], tally: Tally) -> Iterator[Example]:
+    import yaml  # slow to import, and only needed here
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
+    seen: set[Example] = set()
+    for file in files:
+        try:
+            text = file.read_text("utf-8-sig", errors="replace")
+            conversations = yaml.load(text, Loader=loader)["conversations"]  # noqa: S506, both are safe loaders
+        except (yaml.YAMLError, KeyError, TypeError) as problem:
+            raise DataError("not a ChatterBot corpus file", where=file, got=str(problem)[:200]) from None
+        for conversation in conversations:
+            lines = [_said(line, tally) for line in _turns(conversation)]
+            if len(lines) < 2:
+                tally.skip("fewer than two lines")
+            pairs = ((lines[0], line) for line in lines[1:]) if file.stem in ALTERNATIVES else pairwise(lines)
+            for example in (Example(*pair) for pair in pairs):
+                if example in seen:
+                    tally.duplicates += 1
+                else:
+                    seen.add(example)
+                    yield from _usable(example, tally)
+
+
+def _turns(conversation: Any) -> list[Any]:
+    """
+    >>> _turns("Which number is called two little ducks? - '22'")  # a line break is missing in the file
+    ['Which number is called two little ducks?', '22']
+    """
+    if isinstance(conversation, list):
+        return conversation
+    return [part.strip(" '\"") for part in conversation.split(" - ", 1)] if isinstance(conversation, str) else []
+
+
+def _said(value: Any, tally: Tally) -> str:
+    """A YAML value as somebody would say it.
+
+    >>> [_said(value, Tally()) for value in (True, 1963, None, "two  words ")]
+    ['yes', '1963', '', 'two words']
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else _tidy(_mended(str(value), tally))
+
+
+# -- pairs ------------------------------------------------------------------------------------------------------------
+
+SOURCES = ("prompt", "source", "question", "input", "text", "src")
+TARGETS = ("reply", "target", "answer", "output", "response", "completion", "tgt")
+
+
+def read_pairs(
+    path: Path | str,
+    *,
+    source_column: Column = None,
+    target_column: Column = None,
+    tally: Tally,
+    limit: float = 0.5,
+) -> Iterator[Example]:
+    """A pair a line: TSV (not quoted), CSV or JSONL, also gzipped.
+
+    Columns are given by name or by number from 1; without them they are the first known names of the header
+    (prompt, reply; question, answer; ...) or else the first and the second column.
+    """
+    path = _existing_file(path)
+    lines = _lines(path, tally)
+    first = next(lines, "")
+    lines = chain([first], lines)
+    kind = _format(path, first)
+    if kind == "jsonl":
+        pairs = _objects(lines, source_column, target_column, tally)
+    else:
+        rows = (line.split("\t") for line in lines if line) if kind == "tsv" else _csv_rows(lines, first, tally)
+        pairs = _columns(rows, source_column, target_column, tally, path)
+    examples = (example for pair in pairs for example in _usable(Example(*map(_tidy, pair)), tally))
+    return _checked(examples, path, tally, limit=limit)
+
+
+def _format(path: Path, first: str) -> str:
+    name = path.name.lower().removesuffix(".gz")
+    for suffix, kind in ((".tsv", "tsv"), (".csv", "csv"), (".jsonl", "jsonl"), (".ndjson", "jsonl")):
+        if name.endswith(suffix):
+            return kind
+    if first.lstrip().startswith("{"):
+        return "jsonl"
+    return "tsv" if "\t" in first else "csv"
+
+
+def _csv_rows(lines: Iterator[str], first: str, tally: Tally) -> Iterator[list[str]]:
+    """The rows of a CSV file. A quote that does not close costs its own line, not the rest of the file."""
+    unquoted = re.sub('"[^"]*"?', "", first)
+    delimiter = next((mark for mark in ",;\t|" if mark in unquoted), ",")
+    waiting: deque[str] = deque()
+    ran_out = False
+
+    def feed() -> Iterator[str]:
+        nonlocal ran_out
+        for i in range(QUOTED):
+            if i == len(waiting):
+                line = next(lines, None)
+                if line is None:
+                    break
+                waiting.append(line)
+            yield waiting[i] + "\n"
+        ran_out = True  # the csv module asks for another line only while a quote is open
+
+    while True:
+        ran_out = False
+        reader = csv.reader(feed(), delimiter=delimiter)
+        try:
+            row = next(reader, None)
+        except csv.Error:
+            row = []
+            tally.skip("field too long")
+        if row is None:
+            return
+        if ran_out:
+            row = []
+            tally.skip("unclosed quote")
+        for _ in range(1 if ran_out else reader.line_num):
+            waiting.popleft()
+        if row:
+            yield row
+
+
+def _columns(
+    rows: Iterator[list[str]], source: Column, target: Column, tally: Tally, path: Path
+) -> Iterator[tuple[str, str]]:
+    ahead = list(islice(rows, 100))
+    if not ahead:
+        return
+    names = [cell.strip().lower() for cell in ahead[0]]
+    header = len(set(names) & {*SOURCES, *TARGETS}) > 1 or any(
+        isinstance(column, str) and column.lower() in names for column in (source, target)
+    )
+    if header:
+        del ahead[0]
+        source, target = _known(names, source, target)
+    else:  # the usual width: the first row may be a broken one
+        widths = Counter(len(row) for row in ahead if len(row) > 1) or Counter([2])
+        names = [""] * widths.most_common(1)[0][0]
+    left = _index(source, 0, names, path)
+    right = _index(target, 1, names, path)
+    if left == right and source is None:
+        left = 1
+    elif left == right and target is None:
+        right = 0
+    for row in chain(ahead, rows):
+        if len(row) != len(names):
+            tally.skip("wrong field count")
+        else:
+            yield row[left], row[right]
+
+
+def _known(names: Iterable[str], source: Column, target: Column) -> tuple[Column, Column]:
+    """
+    >>> _known(["id", "question", "answer"], None, None)
+    ('question', 'answer')
+    """
+    names = set(names)
+    if source is None:
+        source = next((name for name in SOURCES if name in names), None)
+    if target is None:
+        target = next((name for name in TARGETS if name in names and name != source), None)
+    return source, target
+
+
+def _index(column: Column, default: int, names: list[str], path: Path) -> int:
+    if column is None:
+        return default
+    if isinstance(column, str) and column.lower() in names:
+        return names.index(column.lower())
+    number = int(column) if isinstance(column, int) or column.isdecimal() else 0
+    if not 1 <= number <= len(names):
+        hint = did_you_mean(str(column), names) if any(names) else f"no header; use a number from 1 to {len(names)}"
+        raise DataError("no such column", where=path, got=column, hint=hint)
+    return number - 1
+
+
+def _objects(lines: Iterator[str], source: Column, target: Column, tally: Tally) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        row = _json(line, tally)
+        if row is None:
+            continue
+        left, right = (_field(column, list(row)) for column in _known(row, source, target))
+        if left not in row or right not in row:
+            tally.skip("missing field")
+        elif not all(row[side] is None or isinstance(row[side], str | int | float) for side in (left, right)):
+            tally.skip("field is not text")
+        else:
+            yield _said(row[left], tally), _said(row[right], tally)
+
+
+def _field(column: Column, names: list[str]) -> Column:
+    """The name of a numbered field, unless the number is itself a name."""
+    number = int(column) if column not in names and column is not None and str(column).isdecimal() else 0
+    return names[number - 1] if 1 <= number <= len(names) else column
+
+
+def _json(line: str, tally: Tally) -> dict[str, Any] | None:
+    if not line.strip():
+        return None
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        tally.skip("not JSON")
+        return None
+    if not isinstance(row, dict):
+        tally.skip("not an object")
+        return None
+    return row
+
+
+# -- Cornell ----------------------------------------------------------------------------------------------------------
+
+SEPARATOR = " +++$+++ "
+
+
+def read_cornell(path: Path | str, *, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
+    """The Cornell Movie-Dialogs Corpus as it was published (two .txt files), or as ConvoKit's utterances.jsonl.
+
+    An exchange is two consecutive lines of one conversation. Lines come in any order, so the texts are held in memory:
+    about 60 MB for the whole corpus.
+    """
+    files = cornell_files(path)
+    examples = _utterances(files[0], tally) if len(files) == 1 else _movies(files[0], files[1], tally)
+    return _checked(examples, path, tally, limit=limit)
+
+
+def cornell_files(path: Path | str) -> list[Path]:
+    """[utterances.jsonl] or [movie_lines.txt, movie_conversations.txt], in a folder or one level below it."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError("no such file or folder", where=path)
+    if path.is_file() and not path.name.startswith("movie_"):
+        return [path]
+    folder = path.parent if path.is_file() else path
+    for place in (folder, *(sorted(inner for inner in folder.iterdir() if inner.is_dir()) if path.is_dir() else ())):
+        raw = [place / "movie_lines.txt", place / "movie_conversations.txt"]
+        if all(file.is_file() for file in raw):
+            return raw
+        for name in ("utterances.jsonl", "utterances.jsonl.gz"):
+            if (place / name).is_file():
+                return [place / name]
+    raise DataError(
+        "not the Cornell corpus",
+        where=path,
+        hint="expected movie_lines.txt and movie_conversations.txt, or utterances.jsonl",
+    )
+
+
+def _movies(lines: Path, conversations: Path, tally: Tally) -> Iterator[Example]:
+    texts: dict[str, str] = {}
+    for line in _lines(lines, tally, declared="cp1252"):
+        fields = (line + " " if line.endswith(SEPARATOR.rstrip()) else line).split(SEPARATOR)
+        if len(fields) != 5:
+            tally.skip("wrong field count")
+        elif fields[0] in texts:
+            tally.skip("line id used twice")
+        else:
+            texts[fields[0]] = _tidy(fields[4])
+    for line in _lines(conversations, tally, declared="cp1252"):
+        fields = line.split(SEPARATOR)
+        if len(fields) != 4:
+            tally.skip("wrong field count")
+            continue
+        for first, second in pairwise(re.findall(r"'([^']*)'", fields[3])):
+            yield from _exchange(texts, first, second, tally)
+
+
+def _utterances(path: Path, tally: Tally) -> Iterator[Example]:
+    texts: dict[str, str] = {}
+    replies: list[tuple[str, str]] = []
+    for line in _lines(path, tally):
+        row = _json(line, tally)
+        if row is None:
+            continue
+        said, name, answers = row.get("text"), row.get("id"), row.get("reply-to", row.get("reply_to"))
+        if not isinstance(name, str) or not isinstance(said, str | None):
+            tally.skip("missing field")
+        elif name in texts:
+            tally.skip("line id used twice")
+        else:
+            texts[name] = _said(said, tally)
+            if answers is not None:
+                replies.append((str(answers), name))
+    for first, second in replies:
+        yield from _exchange(texts, first, second, tally)
+
+
+def _exchange(texts: dict[str, str], first: str, second: str, tally: Tally) -> Iterator[Example]:
+    if first in texts and second in texts:
+        yield from _usable(Example(texts[first], texts[second]), tally)
+    else:
+        tally.skip("dangling id")
+
+
+# -- any path ---------------------------------------------------------------------------------------------------------
+
+
+def detect(path: Path | str) -> Literal["pairs", "cornell"]:
+    """Which reader a path is for."""
+    path = Path(path)
+    if path.is_dir() or path.name.startswith(("movie_lines", "movie_conversations", "utterances.jsonl")):
+        cornell_files(path)
+        return "cornell"
+    first = next(_lines(_existing_file(path), Tally()), "")
+    row = _json(first, Tally()) if first.startswith("{") else None
+    return "cornell" if row and "text" in row and ("reply-to" in row or "reply_to" in row) else "pairs"
+
+
+def files(path: Path | str) -> list[Path]:
+    """The files a corpus consists of, for a fingerprint."""
+    return cornell_files(path) if detect(path) == "cornell" else [Path(path)]
+
+
+def inspect(path: Path | str, *, source_column: Column = None, target_column: Column = None) -> dict[str, Any]:
+    """What `regard data inspect` shows: counts, lengths in words, three examples."""
+    kind, tally, draw = detect(path), Tally(), random.Random(0)
+    if kind == "cornell":
+        examples = read_cornell(path, tally=tally, limit=1.0)
+    else:
+        examples = read_pairs(path, source_column=source_column, target_column=target_column, tally=tally, limit=1.0)
+    lengths: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
+    samples: list[Example] = []
+    for i, example in enumerate(examples):
+        for side, text in zip(lengths, example, strict=True):
+            side[word_count(text)] += 1
+        place = i if i < 3 else draw.randrange(i + 1)  # reservoir: each example has the same chance
+        if place < 3:
+            samples[place : place + 1] = [example]
+    return {
+        "kind": kind,
+        "usable": tally.used,
+        "skipped": dict(sorted(tally.skipped.items())),
+        "replaced_characters": tally.replaced,
+        "words": {"source": _quantiles(lengths[0]), "target": _quantiles(lengths[1])},
+        "samples": [example._asdict() for example in samples],
+    }
+
+
+def part_of(source: str, *, valid: float, test: float) -> Literal["train", "valid", "test"]:
+    """The part an example belongs to, by its prompt alone: the same question never sits on both sides.
+
+    >>> part_of("How are you?", valid=0.1, test=0.1) == part_of("how are you", valid=0.1, test=0.1)
+    True
+    """
+    digest = hashlib.sha256(plain(source).encode("utf-8", "replace")).digest()
+    place = int.from_bytes(digest[:8], "big") / 2**64
+    return "test" if place < test else "valid" if place < test + valid else "train"
+
+
+def word_count(text: str) -> int:
+    return len(text.split())
+
+
+def _quantiles(lengths: Counter[int]) -> dict[str, int]:
+    ordered = sorted(lengths.items())
+
+    def at(share: float) -> int:
+        left = share * lengths.total()
+        for length, count in ordered:
+            left -= count
+            if left <= 0:
+                return length
+        return ordered[-1][0]
+
+    return {"median": at(0.5), "p95": at(0.95), "max": ordered[-1][0]}
+
+
+# -- what every reader does -------------------------------------------------------------------------------------------
+
+
+def _existing_file(path: Path | str) -> Path:
+    path = Path(path)
+    if not path.exists():
+        raise DataError("no such file", where=path)
+    if not path.is_file():
+        raise DataError("not a file", where=path)
+    return path
+
+
+def _usable(example: Example, tally: Tally) -> Iterator[Example]:
+    if example.source and example.target:
+        tally.used += 1
+        yield example
+    else:
+        tally.skip(EMPTY)
+
+
+def _checked(examples: Iterator[Example], where: object, tally: Tally, *, limit: float) -> Iterator[Example]:
+    """The examples; at their end an error if there were none, or if too many rows were bad."""
+    used, bad = tally.used, tally.bad
+    yield from examples
+    used, bad = tally.used - used, tally.bad - bad
+    if used == 0:
+        raise DataError(f"no usable examples in {where}", got=tally.summary())
+    if bad > limit * (used + bad):
+        raise DataError(
+            f"{bad:,} of {used + bad:,} rows are bad",
+            where=where,
+            got=tally.summary(),
+            hint="is it another format, or are the columns others?",
+        )
+
+
+def _lines(path: Path, tally: Tally, declared: str = "utf-8") -> Iterator[str]:
+    """The lines of a file as text: any encoding with a byte order mark, else UTF-8, else (line by line) cp1252."""
+    try:
+        with _open(path) as file:
+            for line in _cut(_as_utf8(file, tally), tally):
+                yield _decoded(line, tally, declared)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        raise DataError("not a whole gzip file", where=path, got=str(problem)) from None
+    except OSError as problem:
+        raise DataError("cannot be read", where=path, got=problem.strerror or str(problem)) from None
+
+
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path, "rb")) if path.name.lower().endswith(".gz") else path.open("rb")
+
+
+_BOMS = (  # UTF-32 first: its mark begins with that of UTF-16
+    (codecs.BOM_UTF8, None),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+def _as_utf8(file: BinaryIO, tally: Tally) -> Iterator[bytes]:
+    """The file in pieces, without its byte order mark, in UTF-8 if that mark says what it is in."""
+    head = file.read(4)
+    mark, encoding = next(((mark, encoding) for mark, encoding in _BOMS if head.startswith(mark)), (b"", None))
+    if encoding is None:
+        yield head[len(mark) :]
+        yield from iter(lambda: file.read(1 << 16), b"")
+        return
+    pieces = filter(None, chain([head[len(mark) :]], iter(lambda: file.read(1 << 16), b"")))
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    for piece in chain(pieces, [b""]):
+        text = decoder.decode(piece, final=not piece)
+        tally.replaced += text.count("\ufffd")
+        yield text.encode()
+
+
+def _cut(pieces: Iterable[bytes], tally: Tally) -> Iterator[bytes]:
+    """Lines, ended by LF, CR or CRLF only; those over the limit are skipped without being held."""
+    rest, too_long = b"", False
+    for piece in pieces:
+        rest += piece
+        lines = rest.splitlines(keepends=True)
+        # The last one may go on in the next piece, and a CR at the end may be half of a CRLF.
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        for line in lines:
+            if too_long or len(line) > LINE:
+                tally.skip("line too long")
+                too_long = False
+            else:
+                yield line.rstrip(b"\r\n")
+        if len(rest) > LINE:
+            rest, too_long = rest[-1:] if rest.endswith(b"\r") else b"", True
+    if too_long:
+        tally.skip("line too long")
+    elif rest:
+        yield rest.rstrip(b"\r\n")
+
+
+def _decoded(line: bytes, tally: Tally, declared: str) -> str:
+    """UTF-8 if it is (whatever was declared), else as declared, and single bytes that do not fit as cp1252.
+
+    >>> tally = Tally()
+    >>> _decoded(b"caf\\xc3\\xa9 \\x96 x", tally, "utf-8"), tally.replaced
+    ('café – x', 1)
+    """
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError:
+        text, count = _ESCAPED.subn(_as_cp1252, line.decode(declared, "surrogateescape"))
+        tally.replaced += count
+    return _mended(text, tally)
+
+
+_ESCAPED = re.compile("[\udc80-\udcff]")  # bytes that could not be decoded, as Python keeps them
+
+
+def _as_cp1252(match: re.Match[str]) -> str:
+    return bytes([ord(match[0]) & 0xFF]).decode("cp1252", "replace")
+
+
+# NUL and other controls, soft hyphens, lone surrogates, and cp1252 characters that somebody once took for Latin-1.
+_ODD = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\ud800-\udfff\ufeff]")
+
+
+def _mended(text: str, tally: Tally) -> str:
+    """
+    >>> tally = Tally()
+    >>> _mended("it\\x92s \\xad\\xad ex\\xadample\\x00", tally), tally.replaced
+    ('it’s -- example', 5)
+    """
+
+    def mend(match: re.Match[str]) -> str:
+        odd = match[0]
+        if "\x80" <= odd <= "\x9f":
+            return _as_cp1252(match)
+        if odd == "\xad":  # a dash in Cornell; inside a word, a place where a line may break
+            start, end = match.span()
+            return "" if text[max(start - 1, 0) : start].isalpha() and text[end : end + 1].isalpha() else "-"
+        return "\ufffd" if odd >= "\ud800" and odd != "\ufeff" else ""
+
+    mended, count = _ODD.subn(mend, text)
+    tally.replaced += count
+    return mended
+
+
+def _tidy(text: str) -> str:
+    """One line, unless it is code, whose lines matter.
+
+    >>> _tidy("Sure,\\n I do. "), _tidy("Here:\\n```\\nx = 1\\n```\\n")
+    ('Sure, I do.', 'Here:\\n```\\nx = 1\\n```')
+    """
+    return text.strip() if "```" in text else " ".join(text.split())

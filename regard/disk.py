@@ -1,0 +1,136 @@
+"""Files that are either whole or not there, and folders that know what they should hold."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from regard.errors import BundleError, TrainingError
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+
+
+def write_file(path: Path, write: Callable[[Path], None]) -> None:
+    """Write beside the file, sync, rename over it, sync the folder: a crash at any moment leaves the old or the new."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with _room_for(path):
+        try:
+            write(draft)
+            _sync(draft)
+            os.replace(draft, path)
+            _sync(path.parent)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+    write_file(path, lambda draft: draft.write_text(text, "utf-8") and None)
+
+
+def write_folder(path: Path, write: Callable[[Path], None]) -> None:
+    """A new folder with a manifest of its files; it has its name only once everything in it is on the disk."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with _room_for(path):
+        try:
+            shutil.rmtree(draft, ignore_errors=True)
+            draft.mkdir(parents=True)
+            write(draft)
+            names = sorted(file.name for file in draft.iterdir())
+            write_json(draft / MANIFEST, {"format": FORMAT, "files": {name: [digest(draft / name)] for name in names}})
+            for name in names:
+                _sync(draft / name)
+            _sync(draft)
+            os.replace(draft, path)
+            _sync(path.parent)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise BundleError("a file is missing", where=path) from None
+    except OSError as problem:
+        raise BundleError(problem.strerror or "cannot be read", where=path) from None
+    except (ValueError, RecursionError):
+        raise BundleError("damaged: not JSON", where=path) from None
+
+
+def manifest(folder: Path) -> dict[str, list[str]]:
+    """File names and the SHA-256 sums each may have (two, while one file is being replaced by another)."""
+    content = read_json(folder / MANIFEST)
+    match content:
+        case {"format": int(version)} if version > FORMAT:
+            raise BundleError(
+                "written by a newer regard", where=folder, got=f"format {version}", hint="upgrade regard to read it"
+            )
+        case {"format": int(), "files": dict(files)}:
+            return files
+    raise BundleError("damaged: not a manifest", where=folder / MANIFEST)
+
+
+def verify(folder: Path) -> None:
+    """Every file of the manifest is there, and is what was written."""
+    for name, sums in manifest(folder).items():
+        file = folder / name
+        if Path(name).name != name or not file.is_file():
+            raise BundleError("a file is missing", where=file)
+        if digest(file) not in sums:
+            raise BundleError("damaged: its contents are not what was saved", where=file)
+
+
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One writer a folder; the second is told who the first is. The lock goes with its process, however that ends."""
+    with (folder / ".lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise TrainingError(
+                "another process is training in this folder",
+                where=folder,
+                got=f"pid {file.read().strip() or 'unknown'}",
+                hint="wait for it, or choose another --out",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+@contextlib.contextmanager
+def _room_for(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as problem:  # safetensors wraps the system's error in its own
+        if getattr(problem, "errno", None) != errno.ENOSPC and "No space left" not in str(problem):
+            raise
+        free = shutil.disk_usage(path.parent).free
+        raise TrainingError(
+            "no space left on the disk", where=path, got=f"{free:,} bytes free", hint="what was saved before is intact"
+        ) from None
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

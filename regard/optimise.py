@@ -1,0 +1,50 @@
+"""AdamW, its learning rate over time, and the share of a budget that is used up."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from regard.model import Model
+from regard.recipe import Train
+
+
+def optimiser(model: Model, how: Train) -> torch.optim.AdamW:
+    """Matrices decay, vectors do not; the decoder may have a rate of its own (`peak` is a group's highest rate)."""
+    groups = []
+    for part, rate in (("frontend", how.rate), ("encoder", how.rate), ("decoder", how.decoder_rate)):
+        named = [p for name, p in model.named_parameters() if name.startswith(f"{part}.")]
+        for decay, kept in ((how.weight_decay, [p for p in named if p.ndim > 1]), (0.0, [p for p in named if p.ndim < 2])):
+            if kept:
+                groups.append({"params": kept, "lr": rate, "peak": rate, "weight_decay": decay})
+    return torch.optim.AdamW(groups, betas=how.betas, fused=True)
+
+
+def factor(how: Train, step: int, done: float) -> float:
+    """What the peak rate is multiplied by at `step` (from 0), when `done` (0 to 1) of the budget is used up.
+
+    >>> how = Train(steps=100, warmup=4, schedule="inverse-sqrt")
+    >>> [factor(how, step, step / 100) for step in (0, 3, 15)]
+    [0.25, 1.0, 0.5]
+    """
+    warm = min(1.0, (step + 1) / how.warmup) if how.warmup else 1.0
+    match how.schedule:
+        case "inverse-sqrt":
+            return warm * math.sqrt(max(how.warmup, 1) / max(step + 1, how.warmup, 1))
+        case "cosine":
+            return warm * (how.final_rate + (1 - how.final_rate) * (1 + math.cos(math.pi * done)) / 2)
+        case "linear":
+            return warm * (how.final_rate + (1 - how.final_rate) * (1 - done))
+        case "constant":
+            return warm
+
+
+def used_up(how: Train, *, step: int, epochs: float, tokens: int, minutes: float) -> float:
+    """The share of the budget that is used up, by whichever limit is nearest.
+
+    >>> used_up(Train(steps=100, minutes=2), step=50, epochs=1.5, tokens=9000, minutes=1.5)
+    0.75
+    """
+    used = ((step, how.steps), (epochs, how.epochs), (tokens, how.tokens), (minutes, how.minutes))
+    return min(1.0, max(amount / limit for amount, limit in used if limit))

@@ -1,0 +1,767 @@
+"""Recipes: everything that decides a run, in TOML. One section a noun; `kind` chooses which fields a section has.
+
+    load("chat-attention", ["encoder.width=128", "train.minutes=2"])   a shipped recipe, or a path, and overrides
+
+The sentence under a field is its documentation; docs/recipes.md is made of them (`python -m regard.recipe`).
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, ValidationError, model_validator
+
+from regard.errors import RecipeError, did_you_mean
+
+FOLDER = Path(__file__).parent / "recipes"
+LARGEST_FILE = 1 << 20  # a recipe is a page; anything larger is some other file
+LARGEST = 1 << 20  # of all sizes; what is larger is a slip of the finger
+WIDTH = 256  # of an encoder that names none, and so of its decoder
+
+Size = Annotated[int, Field(ge=1, le=LARGEST)]
+Count = Annotated[int, Field(ge=1, le=1 << 53)]
+Whole = Annotated[int, Field(ge=0, le=1 << 53)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 32)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Rate = Annotated[float, Field(gt=0)]
+Weight = Annotated[float, Field(ge=0)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class Section(BaseModel):
+    """Strict, because TOML has types of its own: "3" is not 3, and `true` is not 1."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------- data
+
+
+class _Data(Section):
+    valid: Share = 0.05
+    """Share of the pairs held out to validate on, chosen by a hash of the prompt; not used with a `valid_path`."""
+    test: Share = 0.0
+    """Share of the pairs held out for the final scores, chosen likewise; not used with a `test_path`."""
+    valid_path: Text | None = None
+    """A file of its own to validate on, read like the training data."""
+    test_path: Text | None = None
+    """A file of its own for the final scores, read like the training data."""
+    max_source: Size = 64
+    """Most tokens of a prompt; longer ones are cut."""
+    max_target: Size = 64
+    """Most tokens of an answer; pairs with a longer one are left out."""
+    max_words: Size | None = None
+    """Leaves out pairs with more words than this on either side."""
+    drop_unknown: bool = False
+    """Leaves out pairs with a word the codec does not know."""
+
+    @model_validator(mode="after")
+    def _some_left(self) -> Self:
+        if self.valid + self.test >= 1:
+            raise ValueError(f"valid and test must leave something to train on; got {self.valid} + {self.test}")
+        return self
+
+
+class DataChatterbot(_Data):
+    """The conversations that the package chatterbot-corpus brings: nothing to download."""
+
+    kind: Literal["chatterbot"]
+    language: Text = "english"
+    """One of the corpus's languages."""
+    topics: Annotated[tuple[Text, ...], Strict(False)] = ()
+    """Topics to read, such as "ai" and "humor"; none named: all of them."""
+
+
+class DataPairs(_Data):
+    """Pairs of prompt and answer in a file: TSV, CSV or JSON lines."""
+
+    kind: Literal["pairs"]
+    path: Text
+    """The file, relative to the folder the command runs in."""
+    source_column: Text | int | None = None
+    """Name or number (from 0) of the column with the prompt; not given: the first."""
+    target_column: Text | int | None = None
+    """Name or number (from 0) of the column with the answer; not given: the second."""
+
+
+class DataCornell(_Data):
+    """The Cornell Movie-Dialogs Corpus, in its first form or as ConvoKit's utterances.jsonl."""
+
+    kind: Literal["cornell"]
+    path: Text
+    """The corpus's folder, relative to the folder the command runs in."""
+
+
+# --------------------------------------------------------------------------------------------------------------- codec
+
+
+class CodecWords(Section):
+    """A token is a word or a punctuation mark."""
+
+    kind: Literal["words"]
+    size: Size = 20_000
+    """Most words in the vocabulary, the most frequent first."""
+    min_count: Size = 1
+    """Words seen fewer times than this in the training data are unknown."""
+    lower: bool = True
+    """Lower-cases all text."""
+
+
+class CodecCharacters(Section):
+    """A token is a character."""
+
+    kind: Literal["characters"]
+    min_count: Size = 1
+    """Characters seen fewer times than this in the training data are unknown."""
+    lower: bool = False
+    """Lower-cases all text."""
+
+
+class CodecPieces(Section):
+    """A token is a piece of a word, by byte pair encoding: no word is unknown."""
+
+    kind: Literal["pieces"]
+    size: Annotated[int, Field(ge=260, le=LARGEST)] = 4000
+    """Most pieces in the vocabulary; it holds the 256 bytes and 4 marks in any case."""
+
+
+# -------------------------------------------------------------------------------------------------------------- source
+
+
+class SourceTokens(Section):
+    """The prompt as tokens of the codec."""
+
+    kind: Literal["tokens"] = "tokens"
+    plain: bool = True
+    """Lower-cases prompts and drops their final punctuation, so that "Hello!" and "hello" are the same prompt."""
+    dropout: Share = 0.1
+    """Share of the embedding's numbers set to zero in training."""
+    word_dropout: Share = 0.0
+    """Share of the prompt's tokens hidden in training."""
+    empty: Share = 0.0
+    """Share of the training pairs whose prompt is hidden completely, so that the decoder also learns how likely an
+    answer is by itself; `search.anti_prior` needs it."""
+
+
+# ------------------------------------------------------------------------------------------------- encoder and decoder
+
+
+def _heads(width: int) -> int:
+    """The divisor of the width that comes nearest to one head for each 64 (fewer heads when two are as near)."""
+    return min((h for h in range(1, width + 1) if width % h == 0), key=lambda h: (abs(h - width / 64), h))
+
+
+class _Recurrent(Section):
+    width: Size = WIDTH
+    """Width of the embedding and of the states of every layer; a decoder that names none has its encoder's."""
+    cell: Literal["lstm", "gru"] = "lstm"
+    """The recurrent cell."""
+    layers: Annotated[int, Field(ge=1, le=256)] = 2
+    """Layers, one upon the other."""
+    dropout: Share = 0.2
+    """Share of the numbers set to zero in training, between the layers and before the output."""
+
+
+class _Transformer(Section):
+    width: Size = WIDTH
+    """Width of the embedding and of every block; a decoder that names none has its encoder's."""
+    layers: Annotated[int, Field(ge=1, le=256)] = 4
+    """Blocks, one upon the other."""
+    heads: Size = Field(default_factory=lambda data: _heads(data["width"]))
+    """Heads of each attention; derived: the divisor of the width nearest to one head for each 64."""
+    head_width: Size = Field(default_factory=lambda data: max(1, data["width"] // data["heads"]))
+    """Width of one head; derived: width / heads, which then must come out even."""
+    ffn: Size = Field(default_factory=lambda data: 4 * data["width"])
+    """Width inside the feed-forward part; derived: four times the width."""
+    norm: Literal["pre", "post"] = "pre"
+    """Normalises before each part of a block, or after it as the first Transformer did."""
+    positions: Literal["none", "sinusoidal", "learned"] = "sinusoidal"
+    """How the model knows the order of the tokens."""
+    activation: Literal["relu", "gelu"] = "gelu"
+    """The bend in the feed-forward part."""
+    dropout: Share = 0.1
+    """Share of the numbers set to zero in training."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        if "head_width" not in self.model_fields_set and self.width % self.heads:
+            raise ValueError(
+                f"heads must divide width, or give head_width too; got heads = {self.heads}, width = {self.width}"
+            )
+        return self
+
+
+class EncoderRecurrent(_Recurrent):
+    """An RNN over the source, in one direction or both."""
+
+    kind: Literal["recurrent"]
+    directions: Annotated[int, Field(ge=1, le=2)] = 2
+    """1 reads left to right, 2 both ways."""
+    merge: Literal["concatenate", "sum"] = "concatenate"
+    """Two directions side by side, each half as wide, or summed, each of the full width."""
+
+    @model_validator(mode="after")
+    def _halves(self) -> Self:
+        if self.directions == 2 and self.merge == "concatenate" and self.width % 2:
+            raise ValueError(
+                f'two directions side by side need an even width, or merge = "sum"; got width = {self.width}'
+            )
+        return self
+
+
+class EncoderTransformer(_Transformer):
+    """Self-attention and feed-forward blocks over the source."""
+
+    kind: Literal["transformer"]
+
+
+class _Decoder(Section):
+    tied: bool = True
+    """The output matrix is the target's embedding."""
+    shared: bool = False
+    """Source and target have one embedding; needs equal widths."""
+
+
+class DecoderRecurrent(_Recurrent, _Decoder):
+    """An RNN that looks at the memory once for each token it writes."""
+
+    kind: Literal["recurrent"]
+    attention: Literal["none", "dot", "general", "additive"] = "general"
+    """How it scores the places of the memory; with none, it knows only the encoder's summary."""
+    input_feeding: bool = False
+    """The attended state also goes into the next step, so that it knows where it has looked."""
+
+
+class DecoderTransformer(_Transformer, _Decoder):
+    """Blocks of causal self-attention, attention over the memory, and a feed-forward part."""
+
+    kind: Literal["transformer"]
+
+
+# ---------------------------------------------------------------------------------------------------- train and search
+
+
+class Train(Section):
+    """How the model learns. Of the budgets steps, epochs, tokens and minutes the first reached ends it."""
+
+    steps: Count | None = None
+    """Budget: updates of the weights."""
+    epochs: Count | None = None
+    """Budget: passes over the training data."""
+    tokens: Count | None = None
+    """Budget: target tokens learned from."""
+    minutes: Rate | None = None
+    """Budget: minutes of training."""
+    batch_tokens: Size = 4096
+    """Most tokens in a batch, source and target together and padding included."""
+    accumulate: Size = 1
+    """Batches gathered into one update."""
+    rate: Rate = 1e-3
+    """Highest learning rate of AdamW."""
+    decoder_rate: Rate = Field(default_factory=lambda data: data["rate"])
+    """Highest learning rate of the decoder; derived: the same rate."""
+    schedule: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "cosine"
+    """How the rate falls after the warm-up; cosine and linear reach `final_rate` at the end of the budget."""
+    warmup: Whole = 100
+    """Steps over which the rate rises from 0."""
+    final_rate: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """Share of the rate left at the end of a cosine or linear schedule."""
+    clip: Weight = 1.0
+    """Longest gradient allowed, longer ones are shortened to it; 0: any."""
+    smoothing: Share = 0.1
+    """Share of the probability that label smoothing gives to all other tokens."""
+    weight_decay: Weight = 0.01
+    """Pull of the weights towards 0, decoupled from the gradient."""
+    betas: Annotated[tuple[Share, Share], Strict(False)] = (0.9, 0.98)
+    """Decay of AdamW's two running means."""
+    average: Share = 0.0
+    """Decay of a running mean of the weights, which is then what is validated and kept; 0: off."""
+    valid_every: Size = 200
+    """Steps between validations."""
+    save_every: Size = 200
+    """Steps between checkpoints."""
+    patience: Whole = 0
+    """Validations without a better score after which training ends; 0: never."""
+    score: Literal["perplexity", "chrf"] = "perplexity"
+    """The validation score that says which weights are best."""
+    threads: Size | None = None
+    """Threads of the processor; not given: as many as torch finds."""
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.steps is self.epochs is self.tokens is self.minutes is None:
+            raise ValueError("a budget is missing; give at least one of steps, epochs, tokens, minutes")
+        return self
+
+
+class Search(Section):
+    """How answers are found. What people know from elsewhere has the name it has there."""
+
+    num_beams: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Answers followed side by side; 1: greedy."""
+    length_penalty: float = 1.0
+    """Power of the length by which an answer's score is divided; larger favours long answers."""
+    do_sample: bool = False
+    """Draws each token instead of taking the likeliest."""
+    temperature: Rate = 1.0
+    """Below 1 sampling is bolder about the likely tokens, above 1 it is more even."""
+    top_k: Whole = 0
+    """Sampling draws among this many of the likeliest tokens; 0: all."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sampling draws among the likeliest tokens that together have this probability."""
+    no_repeat_ngram_size: Whole = 0
+    """No run of this many tokens comes twice in an answer; 0: any may."""
+    repetition_penalty: Rate = 1.0
+    """Above 1, tokens already in the answer are less likely to come again."""
+    max_new_tokens: Size = 64
+    """Most tokens of an answer."""
+    min_new_tokens: Whole = 0
+    """Fewest tokens of an answer."""
+    candidates: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Answers found for each prompt, of which re-ranking picks one."""
+    anti_prior: Weight = 0.0
+    """Weight of the answer's likelihood without its prompt, which is subtracted (maximum mutual information), so that
+    what fits every prompt loses; needs `source.empty`."""
+    anti_prior_steps: Whole = 5
+    """First tokens of an answer on which `anti_prior` acts in the search itself; re-ranking uses the whole answer."""
+    rarity: Weight = 0.0
+    """Weight of the mean rarity (IDF) of an answer's words in re-ranking."""
+    seed: Seed = 1
+    """Decides every draw of sampling."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if self.min_new_tokens > self.max_new_tokens:
+            raise ValueError(
+                "min_new_tokens must not be above max_new_tokens; "
+                f"got min_new_tokens = {self.min_new_tokens}, max_new_tokens = {self.max_new_tokens}"
+            )
+        if self.candidates > 1 and not self.do_sample and self.num_beams < self.candidates:
+            raise ValueError(
+                "candidates above 1 need do_sample = true or as many num_beams; "
+                f"got candidates = {self.candidates}, num_beams = {self.num_beams}"
+            )
+        return self
+
+
+# -------------------------------------------------------------------------------------------------------------- recipe
+
+Data = Annotated[DataChatterbot | DataPairs | DataCornell, Field(discriminator="kind")]
+Codec = Annotated[CodecWords | CodecCharacters | CodecPieces, Field(discriminator="kind")]
+Encoder = Annotated[EncoderRecurrent | EncoderTransformer, Field(discriminator="kind")]
+Decoder = Annotated[DecoderRecurrent | DecoderTransformer, Field(discriminator="kind")]
+
+
+class Recipe(Section):
+    """A whole recipe with every value in place: the derived ones too, so that a saved one means the same for ever."""
+
+    summary: str = ""
+    """What the recipe is, in a sentence."""
+    extends: Text | None = None
+    """A shipped recipe, or a .toml file beside this one, whose fields hold where this one has none. One level only. A
+    section of another `kind` replaces the whole section."""
+    task: Literal["chat"]
+    """What the model is for."""
+    seed: Seed = 1
+    """Decides every random draw: the first weights, the order of the batches, dropout."""
+    data: Data
+    """What the model learns from."""
+    codec: Codec
+    """How text becomes numbers."""
+    source: SourceTokens = SourceTokens()
+    """What the encoder is given."""
+    encoder: Encoder
+    """What reads."""
+    decoder: Decoder
+    """What answers."""
+    train: Train
+    """How it learns."""
+    search: Search = Search()
+    """How answers are found."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _same_width(cls, tree: Any) -> Any:
+        """A decoder that names no width has its encoder's (if that is one: a mistake is not copied)."""
+        match tree:
+            case {"encoder": {"width": width}, "decoder": dict(decoder)} if "width" not in decoder:
+                if type(width) is int and 0 < width <= LARGEST:
+                    return tree | {"decoder": decoder | {"width": width}}
+        return tree
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        problems = []
+        if self.decoder.shared and self.decoder.width != self.encoder.width:
+            problems.append(
+                "decoder.shared: one embedding needs equal widths; "
+                f"got encoder.width = {self.encoder.width}, decoder.width = {self.decoder.width}"
+            )
+        if self.search.anti_prior > 0 and self.source.empty == 0:
+            problems.append(
+                "search.anti_prior: the model must learn answers without prompts; "
+                f"got anti_prior = {self.search.anti_prior} with source.empty = 0; set source.empty, 0.1 for example"
+            )
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """Every value, as a run keeps it."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_json(cls, tree: Mapping[str, Any], where: object = "recipe.json") -> Recipe:
+        return _validated(tree, str(where), {})
+
+    def override(self, overrides: Sequence[str]) -> Recipe:
+        """This recipe with some values changed, `["search.num_beams=4"]`. Values derived before stay as they are."""
+        changes = _overrides(overrides)
+        return _validated(_merged(self.to_json(), changes, carry=True), "recipe", {"--set": changes})
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+def names() -> list[str]:
+    """The shipped recipes.
+
+    >>> "chat-attention" in names() and "reference/chat-classic" in names()
+    True
+    """
+    files = (file.relative_to(FOLDER).with_suffix("").as_posix() for file in FOLDER.rglob("*.toml"))
+    return sorted(files, key=lambda name: (name.count("/"), name))
+
+
+def resolve_file(name: str | Path) -> Path:
+    """The file of a shipped recipe's name, or of a path; the name wins unless the path ends in .toml."""
+    path = Path(name)
+    if path.suffix != ".toml" and str(name) in names():
+        return FOLDER / f"{name}.toml"
+    if path.is_dir():
+        raise RecipeError("a recipe is a .toml file, this is a folder", where=name)
+    if not path.exists():
+        what = "no such file" if path.suffix == ".toml" else "no such recipe"
+        raise RecipeError(what, where=name, hint=did_you_mean(path.stem, names()))
+    return path
+
+
+def text(name: str | Path) -> str:
+    """The TOML of a recipe as it was written, comments and all."""
+    path = resolve_file(name)
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise RecipeError("too large for a recipe", where=path, got=f"{path.stat().st_size:,} bytes")
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        raise RecipeError("not UTF-8 text", where=path, got=f"byte 0x{error.object[error.start]:02x}") from None
+    except OSError as error:
+        raise RecipeError(error.strerror or "cannot be read", where=path) from None
+
+
+def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """A shipped recipe or a file, what it extends, and overrides of the form `section.field=value`, in that order.
+
+    >>> load("chat-attention", ["encoder.width=64", "encoder.cell=gru"]).decoder.width
+    64
+    """
+    own, changes = _toml(name_or_path), _overrides(overrides)
+    tree, layers = own, {"--set": changes, str(name_or_path): own}
+    if isinstance(base_name := own.get("extends"), str):
+        base = _base(name_or_path, base_name)
+        tree, layers = _merged(base, own, carry=False), layers | {base_name: base}
+    return _validated(_merged(tree, changes, carry=True), str(name_or_path), layers)
+
+
+def differences(a: Recipe, b: Recipe) -> list[str]:
+    """What differs, one line a field. `summary` and `extends` only describe: two equal recipes may say it differently.
+
+    >>> differences(load("chat-attention"), load("chat-attention", ["seed=2"]))
+    ['seed: 1 -> 2']
+    """
+    left, right = (dict(_leaves(recipe.to_json())) for recipe in (a, b))
+    return [
+        f"{key}: {_shown(left.get(key))} -> {_shown(right.get(key))}"
+        for key in left | right
+        if key not in ("summary", "extends") and left.get(key) != right.get(key)
+    ]
+
+
+def _toml(name_or_path: str | Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text(name_or_path))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        cause = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise RecipeError(f"not TOML: {cause}", where=name_or_path) from None
+
+
+def _base(child: str | Path, name: str) -> dict[str, Any]:
+    beside = resolve_file(child).parent / name
+    try:
+        base = _toml(beside if name.endswith(".toml") else name)
+    except RecipeError as error:
+        raise RecipeError(f"extends: {error}", where=child) from None
+    if "extends" in base:
+        raise RecipeError(
+            "extends: one level only",
+            where=child,
+            got=f"{name}, which extends {base['extends']}",
+            hint=f'extend "{base["extends"]}" and copy what {name} changes',
+        )
+    base.pop("summary", None)  # it describes the base
+    return base
+
+
+def _overrides(overrides: Sequence[str]) -> dict[str, Any]:
+    """`["a.b=1"]` -> `{"a": {"b": 1}}`. A value is TOML, or else a bare string; no value at all (None): the default."""
+    tree: dict[str, Any] = {}
+    for override in overrides:
+        path, equals, value = (part.strip() for part in override.partition("="))
+        keys = path.split(".")
+        if not equals or not all(keys):
+            raise RecipeError("an override has the form section.field=value", where="--set", got=f'"{override}"')
+        inner = tree
+        for key in keys[:-1]:
+            inner = inner.setdefault(key, {})
+            if not isinstance(inner, dict):
+                raise RecipeError(f"{key} is given both a value and fields", where="--set", got=f'"{override}"')
+        inner[keys[-1]] = _value(value)
+    return tree
+
+
+def _value(written: str) -> Any:
+    if not written:
+        return None
+    try:
+        parsed = tomllib.loads(f"value = {written}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return written
+    plain = list(parsed) == ["value"] and isinstance(parsed["value"], str | int | float | list | dict)
+    return parsed["value"] if plain else written  # dates, and lines smuggled in after the value, are text
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], *, carry: bool) -> dict[str, Any]:
+    """`base` with `changes`. Where the kind of a section changes, `carry` keeps the fields that both kinds have."""
+    merged = dict(base)
+    for key, change in changes.items():
+        old = merged.get(key)
+        if isinstance(change, dict) and isinstance(old, dict):
+            kind = change.get("kind")
+            if kind is not None and old.get("kind", kind) != kind:
+                old = {name: value for name, value in old.items() if carry and name in _fields(key, kind)}
+            change = {name: value for name, value in (old | change).items() if value is not None}
+        if change is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = change
+    return merged
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+
+def _sections() -> dict[str, dict[str, type[Section]]]:
+    """{"encoder": {"recurrent": EncoderRecurrent, …}, "train": {"": Train}, …}; a section without kinds has one, ""."""
+    found: dict[str, dict[str, type[Section]]] = {}
+    for name, field in Recipe.model_fields.items():
+        for model in get_args(field.annotation) or (field.annotation,):
+            if isinstance(model, type) and issubclass(model, Section):
+                kind = model.model_fields.get("kind")
+                found.setdefault(name, {})[get_args(kind.annotation)[0] if kind else ""] = model
+    return found
+
+
+SECTIONS = _sections()
+
+
+def _fields(section: str, kind: str) -> list[str]:
+    model = SECTIONS.get(section, {}).get(kind)
+    return list(model.model_fields) if model else []
+
+
+def _validated(tree: Mapping[str, Any], where: str, layers: Mapping[str, Mapping[str, Any]]) -> Recipe:
+    """The recipe, or one error that lists all that is wrong, with the layer that said it: --set, the file, its base."""
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        found = [problem for item in error.errors(include_url=False) for problem in _problems(item, tree)]
+    problems = list(dict.fromkeys(f"{_origin(place, layers) or where}: {said}" for place, said in found))
+    if len(problems) > 1:
+        problems.insert(0, f"{where}: {len(problems)} things to mend")
+    raise RecipeError("\n  ".join(problems))
+
+
+def _problems(item: Any, tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What pydantic found, as (place, sentence): where it stands, what is wrong, what was received, what is allowed."""
+    kind, place = _placed(item["loc"])
+    hint = None
+    match item["type"]:
+        case "default_factory_not_called":
+            return  # a derived value, missing only because what it derives from is wrong
+        case "value_error" if place:  # from a section's own validator
+            yield place, f"{place[0]}: {item['ctx']['error']}"
+            return
+        case "value_error":  # from the recipe's own, which names the places itself
+            for line in str(item["ctx"]["error"]).split("\n"):
+                yield tuple(line.split(":")[0].split(".")), line
+            return
+        case "extra_forbidden":
+            section = len(place) == 1 and isinstance(tree[place[0]], dict)
+            what, hint = "no such section" if section else "no such field", _unknown(place, kind)
+        case "union_tag_invalid" | "union_tag_not_found":
+            place = (*place, "kind")
+            got = _at(tree, place)
+            what, hint = "missing" if got is None else "no such kind", did_you_mean(str(got or ""), SECTIONS[place[0]])
+        case "missing" if place[0] in SECTIONS and len(place) == 1:
+            what = f"the section [{place[0]}] is missing"
+        case "missing" if _at(tree, place) is None:
+            what, hint = "missing", f"must be {_allowed(_schema(place, kind))}"
+        case _ if place[0] in SECTIONS and len(place) == 1:
+            what = f"must be a section, [{place[0]}]"
+        case _:
+            what = f"must be {_allowed(_schema(place, kind))}"
+    got = _at(tree, place)
+    yield place, str(RecipeError(what, where=".".join(place), got=None if got is None else _shown(got), hint=hint))
+
+
+def _placed(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...]]:
+    """("encoder", "recurrent", "width") -> kind "recurrent", place ("encoder", "width")."""
+    parts = [str(part) for part in loc]
+    kinds = list(SECTIONS.get(parts[0], {})) if parts else []
+    kind = parts.pop(1) if len(kinds) > 1 and len(parts) > 1 else "".join(kinds[:1])
+    return kind, tuple(parts[:2] if kinds else parts[:1])  # what is wrong inside a list is shown as the whole list
+
+
+def _at(tree: Mapping[str, Any], place: tuple[str, ...]) -> Any:
+    """The value at a place, None if there is none."""
+    value: Any = tree
+    for key in place:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _origin(place: tuple[str, ...], layers: Mapping[str, Mapping[str, Any]]) -> str | None:
+    return next((name for name, layer in layers.items() if _at(layer, place) is not None), None)
+
+
+def _unknown(place: tuple[str, ...], kind: str) -> str | None:
+    """Where a field that is not known here would be at home, or the name nearest to it."""
+    if len(place) == 1:
+        return did_you_mean(place[0], Recipe.model_fields)
+    section, field = place
+    if others := [f'"{other}"' for other in SECTIONS[section] if field in _fields(section, other)]:
+        return f'kind "{kind}" has none, {" and ".join(others)} has'
+    if homes := [f"[{other}]" for other in SECTIONS if any(field in _fields(other, k) for k in SECTIONS[other])]:
+        return f"it belongs in {' or '.join(homes)}"
+    return did_you_mean(field, _fields(section, kind))
+
+
+def _shown(value: Any) -> str:
+    written = json.dumps(value, ensure_ascii=False, default=str)
+    return written if len(written) <= 80 else f"{written[:77]}..."
+
+
+def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+# ------------------------------------------------------------------------------------------------------- documentation
+
+
+def _schema(place: tuple[str, ...], kind: str) -> dict[str, Any]:
+    *section, field = place
+    model = SECTIONS[section[0]][kind] if section else Recipe
+    return model.model_json_schema()["properties"][field]
+
+
+def _allowed(schema: Mapping[str, Any]) -> str:
+    """A JSON schema in words, for the table and for the errors.
+
+    >>> _allowed({"type": "integer", "minimum": 1})
+    'a whole number >= 1'
+    """
+    match schema:
+        case {"anyOf": options}:
+            return " or ".join(_allowed(option) for option in options if option != {"type": "null"})
+        case {"const": value}:
+            return _shown(value)
+        case {"enum": values}:
+            return " or ".join(_shown(value) for value in values)
+        case {"type": "array", "prefixItems": items}:
+            return f"a list of {len(items)}, each {_allowed(items[0])}"
+        case {"type": "array", "items": item}:
+            return f"a list, each {_allowed(item)}"
+    noun = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}[
+        schema["type"]
+    ]
+    signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
+    bounds = [f"{sign} {schema[key]:,}" for key, sign in signs.items() if abs(schema.get(key, 1 << 53)) < 1 << 53]
+    return " ".join([noun, " and ".join(bounds)]).strip()
+
+
+def _table(model: type[Section], fields: Sequence[str]) -> str:
+    schema = model.model_json_schema()
+    rows = ["| field | value | default | |", "|---|---|---|---|"]
+    for name in fields:
+        field = schema["properties"][name]
+        default = "needed" if name in schema.get("required", ()) else "derived"
+        if "default" in field:
+            default = "none" if field["default"] is None else f"`{_shown(field['default'])}`"
+        sentence = " ".join(field["description"].split())
+        rows.append(f"| `{name}` | {_allowed(field)} | {default} | {sentence} |")
+    return "\n".join(rows)
+
+
+def document() -> str:
+    """docs/recipes.md, from the sentences above."""
+    top = [name for name in Recipe.model_fields if name not in SECTIONS]
+    parts = [HEADER, _table(Recipe, top)]
+    for section, kinds in SECTIONS.items():
+        parts.append(f"## [{section}]\n\n{Recipe.model_fields[section].description}")
+        described = {kind: model.model_json_schema()["properties"] for kind, model in kinds.items()}
+        first = next(iter(described))
+        common = [
+            name
+            for name, field in described[first].items()
+            if len(kinds) > 1 and all(other.get(name) == field for other in described.values())
+        ]
+        if common:
+            parts.append(f"Every kind:\n\n{_table(kinds[first], common)}")
+        for kind, model in kinds.items():
+            own = [name for name in described[kind] if name != "kind" and name not in common]
+            parts.append(f'### kind = "{kind}"\n\n{model.__doc__}' if kind else str(model.__doc__))
+            parts.extend([_table(model, own)] if own else [])
+    return "\n\n".join(parts) + "\n"
+
+
+HEADER = """# Recipes
+
+Made by `python -m regard.recipe` from the fields in regard/recipe.py; do not edit by hand.
+
+A recipe is a TOML file that decides everything about a run: top-level fields, then one section a noun. `kind` chooses
+which fields a section has. `regard recipes list` shows the shipped ones, `regard recipes copy chat-attention mine.toml`
+starts your own, `regard recipes check mine.toml` says everything that is wrong with it at once. A variant is a base and
+a few lines:
+
+    extends = "chat-attention"
+    summary = "The same with additive attention."
+    [decoder]
+    attention = "additive"
+
+On the command line, `--set decoder.attention=additive` does the same; `--set train.steps=` (no value) goes back to the
+default. A changed `kind` keeps the fields that both kinds have. Values marked *derived* follow from others, and
+every run keeps the recipe with all values in place (`recipe.json`)."""
+
+
+if __name__ == "__main__":
+    print(document(), end="")

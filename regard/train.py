@@ -1,0 +1,381 @@
+"""One plain loop that trains every model, and can be killed at any moment.
+
+Data order is a function of (seed, epoch) and every other draw of (seed, step), so a checkpoint is weights, optimiser and
+counters; a run that was stopped and resumed ends with the same bits as one that was not. (If its budget is minutes, the
+clock decides where the schedule stands, and two runs are never quite the same.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import ctypes
+import json
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard import build, bundle, checkpoint, codecs, disk
+from regard.bundle import Bundle
+from regard.checkpoint import Progress
+from regard.data.batches import batches
+from regard.data.cache import Corpus, document_frequency
+from regard.errors import DataError, RegardError, TrainingError
+from regard.evaluate import answers, likelihood, references
+from regard.optimise import factor, optimiser, used_up
+from regard.recipe import Recipe
+from regard.tasks.chat import Batch, hide
+
+METRICS = "metrics.jsonl"
+LOG_EVERY = 20
+BAD_STEPS_IN_A_ROW = 5
+SAMPLES = 3
+JUDGED = 200  # prompts answered at a validation when the best is chosen by a score of the answers
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known before the first step."""
+
+    recipe: Recipe
+    parameters: dict[str, int]
+    vocabulary: int
+    examples: dict[str, int]
+    data: str
+    resumed_at: int
+
+
+class Reporter(Protocol):
+    """Who is told how training goes."""
+
+    def began(self, facts: Facts) -> None: ...
+    def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None: ...
+    def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None: ...
+    def noted(self, message: str) -> None: ...
+
+
+class Stopped(RegardError):
+    """A signal asked for the end; a checkpoint was saved."""
+
+    def __init__(self, number: int, run: Path):
+        super().__init__("stopped; a checkpoint is saved", hint=f"go on with: regard train --resume {run}")
+        self.exit_code = 128 + number
+
+
+def train(recipe: Recipe, run: Path, *, reporter: Reporter, resume: bool = False, tensorboard: bool = False) -> Progress:
+    """Train in the folder `run`, which then holds a bundle of the best weights."""
+    if recipe.train.threads:
+        torch.set_num_threads(recipe.train.threads)
+    _keep_memory()
+    corpus = build.corpus(recipe)
+    if not len(corpus.train):
+        raise DataError("no usable examples to train on", got=corpus.tally.summary())
+    run.mkdir(parents=True, exist_ok=True)
+    with disk.locked(run), _signals() as asked:
+        if not resume:
+            _begin(run, recipe, corpus)
+        return _Loop(recipe, run, corpus, reporter, resume, tensorboard).go(asked)
+
+
+def rarity(corpus: Corpus) -> Tensor:
+    """log(answers / answers with this token), 0 for a token in every answer: the IDF of each token."""
+    counts = torch.from_numpy(document_frequency(corpus.train, corpus.codec.size)).double()
+    return torch.log((1 + len(corpus.train)) / (1 + counts)).float()
+
+
+def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
+    if (run / disk.MANIFEST).exists():
+        raise TrainingError(
+            "this folder already holds a run",
+            where=run,
+            hint=f"go on with: regard train --resume {run}, or choose another --out",
+        )
+    bundle.create(run, recipe, corpus.codec)
+
+
+class _Loop:
+    def __init__(
+        self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, resume: bool, tensorboard: bool
+    ):
+        self.recipe, self.how, self.run, self.corpus, self.reporter = recipe, recipe.train, run, corpus, reporter
+        codec = codecs.read(run / bundle.CODEC)
+        if codec.to_json() != corpus.codec.to_json():
+            raise TrainingError(
+                "the vocabulary of this data is not the one this run was trained with",
+                where=run,
+                hint="resume with the data it began with, or train a new run",
+            )
+        self.task = build.task(recipe, codec)
+        self.model = build.model(recipe, vocabulary=codec.size)
+        self.model.rarity.copy_(rarity(corpus))
+        self.average = copy.deepcopy(self.model) if self.how.average else None
+        self.optimiser = optimiser(self.model, self.how)
+        self.progress = self._restored() if resume else Progress()
+        self.log = _Log(run, keep=self.progress.step, tensorboard=tensorboard)
+        self.batches_in_epoch = 1
+        self.recent = _Recent()
+
+    def _restored(self) -> Progress:
+        found = checkpoint.load_newest(self.run, self.model, self.average, self.optimiser, self.reporter.noted)
+        if found is None:
+            self.reporter.noted("no whole checkpoint yet; beginning again from the first step")
+        return found or Progress()
+
+    # -- the loop ------------------------------------------------------------------------------------------------------
+
+    def go(self, asked: list[int]) -> Progress:
+        """Train to the end of the budget, or until a signal is `asked`."""
+        self.reporter.began(self._facts())
+        self.model.train()
+        self.clock = time.perf_counter() - self.progress.seconds
+        validated = saved = -1
+        while not self._finished():
+            plan = self._plan()
+            while self.progress.batch < len(plan) and not self._finished():
+                self._update(plan[self.progress.batch : self.progress.batch + self.how.accumulate])
+                now = self.progress.step
+                if now % self.how.valid_every == 0:
+                    self._validate()
+                    validated = now
+                if now % self.how.save_every == 0 or asked:
+                    self._save()
+                    saved = now
+                if asked:
+                    raise Stopped(asked[0], self.run)
+            if self.progress.batch >= len(plan):
+                self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
+        if validated != self.progress.step:
+            self._validate()
+        if saved != self.progress.step:
+            self._save()
+        return self.progress
+
+    def _plan(self) -> list[np.ndarray]:
+        part = self.corpus.train
+        plan = batches(
+            part.source.lengths,
+            part.target.lengths,
+            tokens=self.how.batch_tokens,
+            seed=self.recipe.seed,
+            epoch=self.progress.epoch,
+        )
+        self.batches_in_epoch = len(plan)
+        return plan
+
+    def _finished(self) -> bool:
+        return self._done() >= 1 or bool(self.how.patience and self.progress.waited >= self.how.patience)
+
+    def _done(self) -> float:
+        now = self.progress
+        epochs = now.epoch + now.batch / self.batches_in_epoch
+        return used_up(self.how, step=now.step, epochs=epochs, tokens=now.tokens, minutes=now.seconds / 60)
+
+    def _update(self, group: Sequence[np.ndarray]) -> None:
+        nats, tokens = self._step(group)
+        taken = math.isfinite(nats)
+        self.progress = replace(
+            self.progress,
+            step=self.progress.step + 1,
+            batch=self.progress.batch + len(group),
+            tokens=self.progress.tokens + tokens,
+            seconds=time.perf_counter() - self.clock,
+            skipped=self.progress.skipped + (not taken),
+        )
+        self.recent.add(nats, tokens, self.progress.seconds, taken)
+        if self.recent.bad == BAD_STEPS_IN_A_ROW:
+            raise TrainingError(
+                f"loss or gradient was not a number {BAD_STEPS_IN_A_ROW} times in a row",
+                where=f"{self.run}, step {self.progress.step}",
+                got=f"examples {', '.join(str(i) for i in group[0][:5])}, …",
+                hint="lower train.rate; the last good checkpoint is kept",
+            )
+        self.reporter.stepped(self.progress, self.recent.loss, self.recent.speed, self._done())
+        if self.progress.step % LOG_EVERY == 0 and self.recent.tokens:
+            rate = max(part["lr"] for part in self.optimiser.param_groups)
+            self.log.add(self.progress, "train", {"loss": self.recent.loss, "speed": self.recent.speed, "rate": rate})
+            self.recent.clear(self.progress.seconds)
+
+    def _step(self, group: Sequence[np.ndarray]) -> tuple[float, int]:
+        """One update from a group of batches: its nats and target tokens. If anything is not a number, none is made."""
+        torch.manual_seed(_seed(self.recipe.seed, self.progress.step))
+        made = [self._batch(index, number) for number, index in enumerate(group)]
+        total, nats = sum(int(batch.real.sum()) for batch in made), 0.0
+        for batch in made:
+            loss, plain = self.model.loss(*batch, smoothing=self.how.smoothing)
+            (loss / total).backward()
+            nats += float(plain)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.how.clip or math.inf, foreach=True)
+        healthy = math.isfinite(nats) and bool(norm.isfinite())
+        if healthy:
+            share = factor(self.how, self.progress.step, self._done())
+            for part in self.optimiser.param_groups:
+                part["lr"] = part["peak"] * share
+            self.optimiser.step()
+            self._follow()
+        self.optimiser.zero_grad(set_to_none=True)
+        return (nats if healthy else math.nan), total
+
+    def _batch(self, index: np.ndarray, number: int) -> Batch:
+        part, source = self.corpus.train, self.recipe.source
+        draw = np.random.default_rng([self.recipe.seed, self.progress.epoch, self.progress.batch + number])
+        sources = hide([part.source[i] for i in index], draw, words=source.word_dropout, prompts=source.empty)
+        return self.task.batch(sources, [part.target[i] for i in index])
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """The running mean of the weights. A young one forgets faster, so that the first weights do not stay in it."""
+        if self.average is not None:
+            decay = min(self.how.average, (1 + self.progress.step) / (10 + self.progress.step))
+            torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
+
+    # -- validation, checkpoints, what is told ---------------------------------------------------------------------------
+
+    def _validate(self) -> None:
+        """Score the weights that would be kept, and keep them if they are the best so far."""
+        judged = self.average if self.average is not None else self.model
+        judged.eval()
+        bot = Bundle(self.recipe, self.task.codec, self.task, judged)
+        held_out = self.corpus.valid if len(self.corpus.valid) else self.corpus.train
+        seen = likelihood(judged, self.task, held_out, at_most=None if len(self.corpus.valid) else JUDGED)
+        record = {"perplexity": seen.perplexity, "word_perplexity": seen.word_perplexity}
+        if self.how.score != "perplexity":
+            asked = references(held_out, at_most=JUDGED)
+            record |= self.task.scores(answers(bot, list(asked)), list(asked.values()))
+        prompts = list(references(held_out, at_most=SAMPLES))
+        samples = list(zip(prompts, answers(bot, prompts), strict=True))
+        self.model.train()
+
+        score = record[self.how.score] if self.how.score == "perplexity" else -record[self.how.score]
+        best = self.progress.best is None or score < self.progress.best or not len(self.corpus.valid)
+        if best:
+            bundle.put_weights(self.run, bundle.tensors(judged))
+        self.progress = replace(
+            self.progress,
+            best=score if best else self.progress.best,
+            best_step=self.progress.step if best else self.progress.best_step,
+            waited=0 if best else self.progress.waited + 1,
+            seconds=time.perf_counter() - self.clock,
+        )
+        record = record | {"best": best}
+        self.log.add(self.progress, "valid", record | {"samples": samples})
+        self.reporter.validated({"step": self.progress.step} | record, samples)
+
+    def _save(self) -> None:
+        checkpoint.save(self.run, self.model, self.average, self.optimiser, self.progress)
+
+    def _facts(self) -> Facts:
+        parts, seen = {}, set()
+        for name in ("frontend", "encoder", "decoder"):
+            own = {p for p in getattr(self.model, name).parameters()} - seen
+            parts[name], seen = sum(p.numel() for p in own), seen | own
+        corpus = self.corpus
+        return Facts(
+            recipe=self.recipe,
+            parameters=parts,
+            vocabulary=self.task.codec.size,
+            examples={"train": len(corpus.train), "valid": len(corpus.valid), "test": len(corpus.test)},
+            data=corpus.tally.summary(),
+            resumed_at=self.progress.step,
+        )
+
+
+class _Recent:
+    """The last few steps, for the progress bar and the log."""
+
+    def __init__(self) -> None:
+        self.bad = 0
+        self.loss = self.speed = math.nan
+        self.clear(None)
+
+    def clear(self, seconds: float | None) -> None:
+        self.nats, self.tokens, self.since = 0.0, 0, seconds
+
+    def add(self, nats: float, tokens: int, seconds: float, taken: bool) -> None:
+        self.bad = 0 if taken else self.bad + 1
+        if not taken:
+            return
+        self.nats, self.tokens = self.nats + nats, self.tokens + tokens
+        self.loss = self.nats / self.tokens
+        if self.since is None:
+            self.since = seconds  # the first step has no beginning that we know
+        elif seconds > self.since:
+            self.speed = self.tokens / (seconds - self.since)
+
+
+class _Log:
+    """metrics.jsonl, a line for every few steps and for every validation; lines after step `keep` are forgotten."""
+
+    def __init__(self, run: Path, *, keep: int, tensorboard: bool):
+        self.path = run / METRICS
+        if self.path.exists():
+            lines = [line for line in self.path.read_text("utf-8").splitlines() if _step_of(line) <= keep]
+            disk.write_file(self.path, lambda draft: draft.write_text("".join(f"{line}\n" for line in lines)) and None)
+        self.board = _board(run) if tensorboard else None
+
+    def add(self, progress: Progress, kind: str, record: dict[str, Any]) -> None:
+        head = {"step": progress.step, "epoch": progress.epoch, "kind": kind, "seconds": round(progress.seconds, 3)}
+        finite = {k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(head | finite, ensure_ascii=False, allow_nan=False) + "\n")
+        if self.board is not None:
+            for name, value in finite.items():
+                if isinstance(value, float):
+                    self.board.add_scalar(f"{kind}/{name}", value, progress.step)
+
+
+def _step_of(line: str) -> float:
+    try:
+        return json.loads(line)["step"]
+    except (ValueError, KeyError, TypeError):
+        return math.inf  # a line that was cut short by a kill
+
+
+def _board(run: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise TrainingError("TensorBoard is not installed", hint="pip install 'regard[tensorboard]'") from None
+    return SummaryWriter(str(run / "tensorboard"))
+
+
+def _seed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """The signals that asked for an end, as they come; a second one is not caught any more."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, _: Any) -> None:
+        asked.append(number)
+        signal.signal(number, signal.SIG_DFL)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _keep_memory() -> None:
+    """Ask glibc to keep freed memory. It would give large blocks back to the system after every operation and take them
+    again page by page, which costs small models up to half their time."""
+    with contextlib.suppress(OSError, AttributeError):
+        trim_threshold, mmap_threshold = -1, -3
+        libc = ctypes.CDLL(None)
+        libc.mallopt(mmap_threshold, 1 << 30)
+        libc.mallopt(trim_threshold, (1 << 31) - 1)

@@ -1,0 +1,25 @@
+"""Shapes are checked in every test: the signatures' jaxtyping annotations, enforced by beartype."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Before anything imports torch: workers share the cores already, and processes they start should not add to it.
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+
+CHECKED = ["values", "layers", "frontends", "encoders", "decoders", "search", "model"]
+install_import_hook([f"regard.{module}" for module in CHECKED], "beartype.beartype")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real corpora beside the repository (see README); they are too large, and not ours, to be in it."""
+    folder = Path(__file__).parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"needs the corpora in {folder}, which is not there")
+    return folder

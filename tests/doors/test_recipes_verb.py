@@ -1,0 +1,168 @@
+"""The command line's frame, and `regard recipes`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard import __version__, cli, recipe
+from regard.cli import main
+
+
+def regard(*words: str, **options) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "120"}
+    return subprocess.run(
+        [sys.executable, "-m", "regard", *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        **options,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- the frame
+
+
+def test_help_is_instant_and_needs_no_torch():
+    code = "import sys; from regard.cli import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    before = os.times()
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+    after = os.times()  # processor time, not the clock: the machine may be busy with other tests
+    assert after.children_user + after.children_system - before.children_user - before.children_system < 0.5
+
+
+def test_help_names_the_verbs_and_the_exit_codes():
+    done = regard("--help")
+    assert done.returncode == 0
+    assert "Exit codes: 0 done, 1 a fault in regard, 2 something to mend" in done.stdout
+    for verb in cli.app.info.cls.list_commands(None, None):  # pyright: ignore
+        assert f" {verb} " in done.stdout
+
+
+def test_every_verb_has_help_with_an_example(capsys: pytest.CaptureFixture[str]):
+    for verb in cli.Verbs().list_commands(None):
+        assert main([verb, "--help"]) == 0
+        assert f"regard {verb} " in capsys.readouterr().out.split("Usage:")[1].split("\n", 1)[1], verb
+
+
+def test_no_words_are_answered_with_help():
+    assert regard().stdout == regard("--help").stdout
+
+
+def test_version(capsys: pytest.CaptureFixture[str]):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"regard {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["recipse"], 'no such verb; got "recipse"; did you mean "recipes"?'),
+        (["recipes", "lst"], "No such command 'lst'. Did you mean 'list'? See regard recipes --help"),
+        (["recipes", "show"], "Missing argument 'NAME'. See regard recipes show --help"),
+        (["--vrsion"], "No such option: --vrsion (Possible options: --version) See regard --help"),
+    ],
+)
+def test_a_command_that_cannot_be_understood(words: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+    assert main(words) == 2
+    assert capsys.readouterr().err == f"regard: {said}\n"
+
+
+def test_a_mistake_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixture[str]):
+    assert main(["recipes", "show", "nothing"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("regard: nothing: no such recipe; known: chat-additive, ")
+    assert said.count("\n") == 1
+    for words in (["--debug", "recipes", "show", "nothing"], ["recipes", "show", "nothing", "--debug"]):
+        assert main(words) == 2
+        shown = capsys.readouterr().err
+        assert shown.startswith("Traceback")
+        assert shown.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyError("x"), 1, "regard: a fault in regard, KeyError: 'x'; run again with --debug to see where\n"),
+        (PermissionError(13, "Permission denied", "/x/y"), 2, "regard: /x/y: Permission denied\n"),
+        (OSError(28, "No space left on device", "/x/y"), 2, "regard: /x/y: No space left on device\n"),
+        (KeyboardInterrupt(), 130, "regard: stopped\n"),
+    ],
+)  # fmt: skip
+def test_whatever_happens_is_one_line(monkeypatch, capsys, error: BaseException, code: int, said: str):
+    def fail() -> list[str]:
+        raise error
+
+    monkeypatch.setattr(recipe, "names", fail)
+    assert main(["recipes", "list"]) == code
+    assert capsys.readouterr().err == said
+
+
+def test_a_reader_that_has_seen_enough_is_no_error():
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "regard", "recipes", "list"]
+    done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert done.stderr == b""
+    assert done.returncode == 141
+
+
+# ------------------------------------------------------------------------------------------------------------ recipes
+
+
+def test_list(capsys: pytest.CaptureFixture[str]):
+    assert main(["recipes", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == recipe.names()
+    assert main(["recipes", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in rows] == recipe.names()
+    assert all(row["summary"] and row["task"] == "chat" for row in rows)
+
+
+def test_show(capsys: pytest.CaptureFixture[str]):
+    assert main(["recipes", "show", "reference/chat-classic"]) == 0
+    assert capsys.readouterr().out == recipe.text("reference/chat-classic")
+    assert main(["recipes", "show", "chat-transformer", "--json"]) == 0
+    shown = recipe.Recipe.from_json(json.loads(capsys.readouterr().out))
+    assert shown == recipe.load("chat-transformer")
+
+
+def test_check_looks_at_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    good, bad, worse = (tmp_path / name for name in ("good.toml", "bad.toml", "worse.toml"))
+    good.write_text('extends = "chat-attention"\n')
+    bad.write_text('extends = "chat-attention"\nsed = 3\n')
+    worse.write_text("[[[\n")
+    assert main(["recipes", "check", str(bad), str(good), str(worse)]) == 2
+    said = capsys.readouterr()
+    assert said.out == f"{good}: in order\n"
+    first, second = said.err.splitlines()
+    assert first == f'regard: {bad}: sed: no such field; got 3; did you mean "seed"?'
+    assert second.startswith(f"regard: {worse}: not TOML: ")
+    assert main(["recipes", "check", str(good)]) == 0
+
+
+def test_copy_never_overwrites_unasked(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+    assert main(["recipes", "copy", "reference/chat-classic"]) == 0
+    assert capsys.readouterr().out == "wrote chat-classic.toml; change it, then: regard train chat-classic.toml\n"
+    mine = Path("chat-classic.toml")
+    assert recipe.load(mine) == recipe.load("reference/chat-classic")
+    mine.write_text("mine")
+    assert main(["recipes", "copy", "chat-gru", str(mine)]) == 2
+    assert capsys.readouterr().err == "regard: chat-classic.toml: a file is there already; --force overwrites it\n"
+    assert mine.read_text() == "mine"
+    assert main(["recipes", "copy", "chat-gru", str(mine), "--force"]) == 0
+    assert mine.read_text() == recipe.text("chat-gru")
+    assert main(["recipes", "copy", "chat-gru", str(tmp_path)]) == 0
+    assert (tmp_path / "chat-gru.toml").exists()
+    capsys.readouterr()
+    assert main(["recipes", "copy", "chat-gru", "no/such/folder/mine.toml"]) == 2
+    assert capsys.readouterr().err == "regard: no/such/folder/mine.toml: No such file or directory\n"

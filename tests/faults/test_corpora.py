@@ -1,0 +1,267 @@
+"""Corpora that are broken: what cannot be used is skipped and counted, and no file can fill the memory."""
+
+import gzip
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.data import readers
+from regard.data.readers import LINE, Tally, detect, inspect, read_cornell, read_pairs
+from regard.errors import DataError
+
+
+def read(path: Path, content: bytes, **settings):
+    path.write_bytes(content)
+    tally = Tally()
+    return list(read_pairs(path, tally=tally, **settings)), tally
+
+
+@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.csv", "pairs.jsonl", "pairs.txt", "pairs"])
+@pytest.mark.parametrize("content", [b"", b"\n\n", b"hello\n", b"prompt\treply\n", b"\xef\xbb\xbf", b"\xff\xfe", b"a\t \n"])
+def test_nothing_usable(tmp_path, name, content):
+    with pytest.raises(DataError, match="no usable examples in .*pairs"):
+        read(tmp_path / name, content)
+
+
+@pytest.mark.parametrize("function", [detect, inspect, lambda path: list(read_pairs(path, tally=Tally()))])
+def test_missing_file(tmp_path, function):
+    with pytest.raises(DataError, match="pairs.tsv: no such file"):
+        function(tmp_path / "pairs.tsv")
+
+
+def test_folders(tmp_path):
+    with pytest.raises(DataError, match="not the Cornell corpus.*expected movie_lines.txt"):
+        detect(tmp_path)
+    with pytest.raises(DataError, match="not a file"):
+        list(read_pairs(tmp_path, tally=Tally()))
+    with pytest.raises(DataError, match="no such file or folder"):
+        list(read_cornell(tmp_path / "no", tally=Tally()))
+
+
+# -- characters -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "replaced"),
+    [
+        (b"it\x92s\tcaf\xe9\n", ("it’s", "café"), 2),  # cp1252
+        (b"caf\xc3\xa9 \x96 ok\tyes\n", ("café – ok", "yes"), 1),  # one stray byte does not spoil the line
+        (b"it\xc2\x92s\tyes\n", ("it’s", "yes"), 1),  # cp1252 that was read as Latin-1 and written as UTF-8
+        (b"odd \x81\tyes\n", ("odd \ufffd", "yes"), 1),  # not even cp1252
+        (b"n\x00u\x00l\tyes\n", ("nul", "yes"), 2),
+        ("\ufeffa\ufeff\tyes".encode(), ("a", "yes"), 1),
+        ("a\u2028b\u2029c\x85d\tyes".encode(), ("a b c…d", "yes"), 1),
+        ("so\xadft \xad\xad\tyes".encode(), ("soft --", "yes"), 3),
+        (b"sur\xed\xa0\x80r\tyes", None, 3),  # a surrogate in UTF-8 is three bytes that do not fit
+        ("a\ud800b\tyes".encode("utf-16", "surrogatepass"), ("a\ufffdb", "yes"), 1),
+        ("a\tyes".encode("utf-16") + b"\x00", ("a", "yes\ufffd"), 1),  # cut in the middle of a character
+    ],
+)
+def test_odd_characters_are_replaced_and_counted(tmp_path, content, expected, replaced):
+    (example,), tally = read(tmp_path / "pairs.tsv", content)
+    assert expected in (None, example)
+    assert tally.replaced == replaced
+    "".join(example).encode()  # whatever it is, it can be written
+
+
+def test_lone_surrogates_in_json(tmp_path):
+    (example,), tally = read(tmp_path / "p.jsonl", rb'{"prompt": "a\ud800b\udc92 \ud83d\ude00", "reply": "b\u0000"}')
+    assert example == ("a\ufffdb\ufffd 😀", "b")
+    assert tally.replaced == 3
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_in_any_format(tmp_path_factory, content):
+    folder = tmp_path_factory.mktemp("any")
+    for name in ("p.tsv", "p.csv", "p.jsonl", "p", "p.csv.gz", "utterances.jsonl"):
+        (folder / name).write_bytes(content)
+        try:
+            reader = read_cornell if name.startswith("utterances") else read_pairs
+            examples = list(reader(folder / name, tally=Tally(), limit=1.0))
+        except DataError as problem:
+            assert name in str(problem)
+        else:
+            assert all(side and side.encode() for example in examples for side in example)
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+def test_bad_rows_are_counted_by_reason(tmp_path):
+    content = b"a\tb\none field\nx\ty\tz\n\tempty\nempty\t\nc\td\ne\tf\n"
+    examples, tally = read(tmp_path / "pairs.tsv", content)
+    assert examples == [("a", "b"), ("c", "d"), ("e", "f")]
+    assert tally.skipped == {"wrong field count": 2, "empty side": 2}
+
+
+def test_the_first_row_may_be_the_broken_one(tmp_path):
+    examples, tally = read(tmp_path / "pairs.tsv", b"x\ty\tz\n" + b"a\tb\n" * 5)
+    assert len(examples) == 5
+    assert tally.skipped == {"wrong field count": 1}
+
+
+def test_bad_json_lines(tmp_path):
+    good = b'{"prompt": "a", "reply": "b"}\n'
+    deep = b'{"prompt": ' + b"[" * 100_000 + b"\n"
+    digits = b'{"prompt": ' + b"9" * 10_000 + b', "reply": "b"}\n'
+    rows = [b"nonsense\n", deep, digits, b"[1]\n", b'{"prompt": "a"}\n', b'{"prompt": ["a"], "reply": "b"}\n']
+    examples, tally = read(tmp_path / "pairs.jsonl", good * 10 + b"".join(rows) + b'{"prompt": null, "reply": "b"}\n')
+    assert len(examples) == 10
+    assert tally.skipped == {
+        "not JSON": 3,
+        "not an object": 1,
+        "missing field": 1,
+        "field is not text": 1,
+        "empty side": 1,
+    }
+
+
+def test_too_many_bad_rows(tmp_path):
+    content = b"a\tb\n" * 4 + b"one field\n" * 5 + b"\tempty\n" * 20
+    with pytest.raises(DataError, match=r"5 of 9 rows are bad.*wrong field count 5"):
+        read(tmp_path / "pairs.tsv", content)
+    assert len(read(tmp_path / "pairs.tsv", content, limit=0.9)[0]) == 4
+    assert inspect(tmp_path / "pairs.tsv")["skipped"] == {"wrong field count": 5, "empty side": 20}
+
+
+def test_the_share_is_of_this_file_alone(tmp_path):
+    tally = Tally(used=1000)
+    (tmp_path / "p.tsv").write_text("a\tb\nx\nx\n")
+    with pytest.raises(DataError, match="2 of 3 rows are bad"):
+        list(read_pairs(tmp_path / "p.tsv", tally=tally))
+
+
+def test_an_unclosed_quote_costs_its_own_line(tmp_path):
+    rows = "".join(f"a{i},b{i}\n" for i in range(500))
+    examples, tally = read(tmp_path / "pairs.csv", ('x,y\nc,"never closed\n' + rows).encode())
+    assert len(examples) == 501
+    assert tally.skipped == {"unclosed quote": 1}
+
+
+def test_a_field_over_the_limit_of_csv(tmp_path):
+    examples, tally = read(tmp_path / "p.csv", b"a,b\nc," + b"d" * 200_000 + b"\ne,f\n")
+    assert examples == [("a", "b"), ("e", "f")]
+    assert tally.skipped == {"field too long": 1}
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def peak(function) -> int:
+    tracemalloc.start()
+    try:
+        function()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("filler", [b"x", b'"', b"[", b"\r"])
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
+def test_a_huge_line_is_not_held(tmp_path, filler, suffix):
+    good = b'{"prompt": "a", "reply": "b"}' if suffix == "jsonl" else b"a\tb" if suffix == "tsv" else b"a,b"
+    path = tmp_path / f"pairs.{suffix}.gz"  # 64 MB of the same byte, in 64 KB
+    path.write_bytes(gzip.compress(good + b"\n" + filler * (64 * LINE) + b"\n" + good, 1) if filler != b"\r" else b"")
+    if filler == b"\r":  # 2 M empty lines instead of one long one
+        path.write_bytes(gzip.compress(good + filler * (2 * LINE) + good, 1))
+    tally = Tally()
+    assert peak(lambda: list(read_pairs(path, tally=tally))) < 24 * LINE
+    assert tally.used == 2
+    assert tally.skipped["line too long"] == (0 if filler == b"\r" else 1)
+
+
+@pytest.mark.parametrize("at", [-3, -2, -1, 0, 1, 2])
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_line_ends_around_the_pieces_of_a_file_and_the_limit(tmp_path, monkeypatch, at, end):
+    monkeypatch.setattr(readers, "LINE", 1 << 16)
+    for size in ((1 << 16) + 4, 1 << 16):  # the end of the second piece read, and the longest line
+        long = b"a\t" + b"x" * (size - 2 + at)
+        examples, tally = read(tmp_path / "p.tsv", long + end + b"c\td" + end, limit=1.0)
+        assert examples[-1] == ("c", "d")
+        assert len(examples) + tally.skipped["line too long"] == 2
+
+
+def test_many_lines_stream(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_bytes(b"how are you\tfine, thanks\n" * 200_000)
+    tally = Tally()
+    assert peak(lambda: sum(1 for _ in read_pairs(path, tally=tally))) < 2 * LINE
+    assert tally.used == 200_000
+
+
+def test_a_cut_gzip_file(tmp_path):
+    whole = gzip.compress(b"a\tb\n" * 10_000)
+    for content in (whole[: len(whole) // 2], b"a\tb\n", b"<html>not found</html>"):
+        with pytest.raises(DataError, match="pairs.tsv.gz: not a whole gzip file"):
+            read(tmp_path / "pairs.tsv.gz", content)
+
+
+# -- Cornell ----------------------------------------------------------------------------------------------------------
+
+
+def cornell(folder: Path, lines: bytes, conversations: bytes):
+    (folder / "movie_lines.txt").write_bytes(lines)
+    (folder / "movie_conversations.txt").write_bytes(conversations)
+    tally = Tally()
+    return list(read_cornell(folder, tally=tally)), tally
+
+
+def line(name: str, text: bytes) -> bytes:
+    return name.encode() + b" +++$+++ u0 +++$+++ m0 +++$+++ BIANCA +++$+++ " + text + b"\n"
+
+
+def test_cornell_bytes(tmp_path):
+    lines = line("L1", b"Well \x96 caf\xe9\xad\xad") + line("L2", b"It\x92s \x81")
+    examples, tally = cornell(tmp_path, lines, b"u0 +++$+++ u2 +++$+++ m0 +++$+++ ['L1', 'L2']\r\n")
+    assert examples == [("Well – café--", "It’s \ufffd")]
+    assert tally.replaced == 3  # two soft hyphens and 0x81; the others are what cp1252 says
+
+
+def test_cornell_broken_lines(tmp_path):
+    lines = (
+        b"".join(line(f"L{i}", b"text %d" % i) for i in range(8))
+        + line("L20", b"a separator +++$+++ inside")
+        + line("L21", b"")
+        + b"L22 +++$+++ u0 +++$+++ m0 +++$+++ KAT +++$+++\n"  # its last space is gone
+        + b"L23 +++$+++ u0\n"
+        + line("L1", b"again")
+    )
+    conversations = (
+        b"u0 +++$+++ u2 +++$+++ m0 +++$+++ ['L0', 'L1', 'L2', 'L3', 'L4', 'L5', 'L6', 'L7']\n"
+        b"u0 +++$+++ u2 +++$+++ m0 +++$+++ ['L7', 'L20']\n"
+        b"u0 +++$+++ u2 +++$+++ m0 +++$+++ ['L7', 'L99']\n"
+        b"u0 +++$+++ u2 +++$+++ m0 +++$+++ ['L7', 'L21', 'L22']\n"
+        b"u0 +++$+++ m0 +++$+++ ['L1', 'L2']\n"
+        b"u0 +++$+++ u2 +++$+++ m0 +++$+++ []\n"
+    )
+    examples, tally = cornell(tmp_path, lines, conversations)
+    assert len(examples) == 7
+    assert ("text 0", "text 1") in examples
+    assert tally.skipped == {"wrong field count": 3, "dangling id": 2, "line id used twice": 1, "empty side": 2}
+
+
+def test_cornell_without_its_second_file(tmp_path):
+    (tmp_path / "movie_lines.txt").write_bytes(line("L1", b"a"))
+    with pytest.raises(DataError, match="expected movie_lines.txt and movie_conversations.txt"):
+        list(read_cornell(tmp_path / "movie_lines.txt", tally=Tally()))
+
+
+def test_convokit_broken_lines(tmp_path):
+    path = tmp_path / "utterances.jsonl"
+    path.write_text(
+        "".join(f'{{"id": "{i + 1}", "reply-to": "{i}", "text": "t{i}"}}\n' for i in range(6))
+        + '{"id": 7, "text": "number"}\n{"id": "8", "reply-to": "1", "text": ["a"]}\nnonsense\n'
+        + '{"id": "9", "reply-to": "6", "text": ""}\n{"id": "1", "text": "again"}\n'
+    )
+    tally = Tally()
+    assert len(list(read_cornell(path, tally=tally))) == 5
+    assert tally.skipped == {
+        "dangling id": 1,
+        "missing field": 2,
+        "not JSON": 1,
+        "empty side": 1,
+        "line id used twice": 1,
+    }

@@ -1,0 +1,543 @@
+"""Search against brute force, against running each row alone, and against the processors of `transformers`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers.generation import logits_process as theirs
+
+from regard import search as ours
+from regard.errors import InputError
+from regard.search import Found, Marks, Options, search, stream
+from regard.values import Memory, Past, State, Step
+
+START, END, PAD = 0, 1, 2
+MARKS = Marks(start=START, end=END, never=(START, PAD))
+WORDS = (3, 4, 5)
+V, H, K = 6, 2, 5
+
+
+class Table:
+    """A decoder of random tables. The next token depends on the last one, on those before (a decaying sum in `carried`,
+    the first token in `past`) and on the memory it looks at, so that any misplaced row shows."""
+
+    def __init__(self, seed: int = 0, scale: float = 2.0, end: float = 0.0, vocabulary: int = V):
+        draw = torch.Generator().manual_seed(seed)
+        self.last, self.sum, self.first = scale * torch.randn(3, vocabulary, vocabulary, generator=draw)
+        self.last[:, END] += end
+        self.query = torch.randn(vocabulary, H, K, generator=draw)
+        self.read = scale * torch.randn(K, vocabulary, generator=draw)
+        self.sizes: list[int] = []  # rows of each step
+        self.memories: list[torch.Tensor] = []
+
+    def start(self, memory: Memory) -> State:
+        size, vocabulary = memory.mask.shape[0], self.last.shape[0]
+        return State(
+            position=torch.zeros(size, dtype=torch.long),
+            mask=memory.mask,
+            memory=(memory.states[None, :, None],),
+            carried=(torch.zeros(1, size, vocabulary),),
+            past=Past(torch.zeros(1, size, 1, 1, vocabulary)),
+        )
+
+    def step(self, token: torch.Tensor, state: State) -> Step:
+        self.sizes.append(state.size)
+        self.memories.append(state.memory[0])
+        hot = torch.nn.functional.one_hot(token, self.last.shape[0]).float()
+        carried = 0.5 * state.carried[0] + hot
+        past = state.past.grown(state.longest)
+        past.slab[0, :, 0, state.longest] = hot
+        states = state.memory[0][0, :, 0]  # (B, S, K)
+        match = torch.einsum("bhk,bsk->bhs", self.query[token], states)
+        weights = match.masked_fill(~state.mask[:, None], -math.inf).softmax(-1)
+        context = torch.einsum("bhs,bsk->bk", weights, states)
+        first = past.slab[0, :, 0, min(1, state.longest)]
+        logits = self.last[token] + carried[0] @ self.sum + first @ self.first + context @ self.read
+        after = replace(
+            state,
+            position=state.position + 1,
+            carried=(carried,),
+            past=past,
+            longest=state.longest + 1,
+            even=state.even,
+        )
+        return Step(logits=logits, state=after, weights=weights)
+
+
+def memories(rows: int, places: int = 3, seed: int = 0) -> Memory:
+    draw = torch.Generator().manual_seed(seed)
+    states = torch.randn(rows, places, K, generator=draw)
+    lengths = torch.randint(1, places + 1, (rows,), generator=draw)
+    mask = torch.arange(places) < lengths[:, None]
+    return Memory(states=states, mask=mask, summary=states[:, 0])
+
+
+PRIOR = memories(1, places=7, seed=99)  # longer than the others: joining must widen them
+
+
+def row(memory: Memory, i: int) -> Memory:
+    return memory.rows(torch.tensor([i]))
+
+
+def logits_after(decoder: Table, memory: Memory, tokens: tuple[int, ...]) -> torch.Tensor:
+    state = decoder.start(memory)
+    for token in (START, *tokens):
+        step = decoder.step(torch.tensor([token]), state)
+        state = step.state
+    return step.logits[0]
+
+
+def log_probability(decoder: Table, memory: Memory, tokens: tuple[int, ...], limit: int) -> float:
+    """Of the tokens and, where it fits, the end mark: one fresh state for every prefix."""
+    whole = tokens if len(tokens) == limit else (*tokens, END)
+    return sum(float(logits_after(decoder, memory, whole[:t]).log_softmax(-1)[w]) for t, w in enumerate(whole))
+
+
+def length(tokens: tuple[int, ...], limit: int) -> int:
+    return min(len(tokens) + 1, limit)
+
+
+def everything(limit: int) -> list[tuple[int, ...]]:
+    return [words for n in range(limit + 1) for words in itertools.product(WORDS, repeat=n)]
+
+
+def same(a: list[Found], b: list[Found], tolerance: float = 1e-4) -> None:
+    assert [f.tokens for f in a] == [f.tokens for f in b]
+    for x, y in zip(a, b, strict=True):
+        assert x.score == pytest.approx(y.score, abs=tolerance)
+        assert x.rank == pytest.approx(y.rank, abs=tolerance)
+        assert (x.weights is None) == (y.weights is None)
+        if x.weights is not None:
+            torch.testing.assert_close(x.weights, y.weights)
+
+
+# --- greedy and beam --------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    scale=st.sampled_from([0.1, 0.5, 1.0]),
+    end=st.sampled_from([-1.0, 0.0, 2.0]),
+    penalty=st.sampled_from([-0.7, 0.0, 0.6, 1.0, 1.7]),
+)
+def test_a_wide_beam_finds_the_exact_n_best(seed: int, scale: float, end: float, penalty: float) -> None:
+    limit, best = 4, 3
+    decoder, memory = Table(seed, scale, end), memories(2, seed=seed)
+    options = Options(num_beams=len(WORDS) ** limit * 2, candidates=best, length_penalty=penalty, max_new_tokens=limit)
+    for i, found in enumerate(search(decoder, memory, MARKS, options)):
+        scores = {words: log_probability(decoder, row(memory, i), words, limit) for words in everything(limit)}
+        ranks = sorted(((s / length(w, limit) ** penalty, w) for w, s in scores.items()), reverse=True)[:best]
+        assert [f.rank for f in found] == pytest.approx([rank for rank, _ in ranks], abs=1e-4)
+        for f in found:  # ranks may tie within rounding, so tokens are checked through their scores
+            assert f.score == pytest.approx(scores[f.tokens], abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_beam_never_waits_for_what_cannot_win(seed: int) -> None:
+    """The same best answer as a beam that goes on to the end, in fewer steps."""
+    decoder, memory = Table(seed, 0.5, end=9.0), memories(3, seed=seed)
+    options = Options(num_beams=4, max_new_tokens=50, length_penalty=0.0)
+    found = search(decoder, memory, MARKS, options)
+    assert len(decoder.sizes) < 10
+    for i in range(3):
+        alone = Table(seed, 0.5, end=9.0)
+        same(search(alone, row(memory, i), MARKS, options)[0], found[i])
+
+
+@pytest.mark.parametrize("extra", [{}, {"repetition_penalty": 1.5}, {"no_repeat_ngram_size": 2}, {"min_new_tokens": 3}])
+def test_beam_of_one_is_greedy(extra: dict) -> None:
+    decoder, memory = Table(3, 1.0, end=1.0), memories(13)
+    options = Options(max_new_tokens=11, **extra)
+    run = ours._Run(decoder, memory, MARKS, options, None)
+    with torch.inference_mode():
+        beams = [drafts[0] for drafts in ours._beams(run, 1, 1)]
+    greedy = search(decoder, memory, MARKS, options)
+    assert [d.tokens for d in beams] == [found.tokens for (found,) in greedy]
+    assert [d.score for d in beams] == pytest.approx([found.score for (found,) in greedy], abs=1e-4)
+
+
+def test_greedy_takes_the_likeliest_token_and_scores_it_by_the_model() -> None:
+    decoder, memory = Table(5, end=1.0), memories(11)
+    for i, (found,) in enumerate(search(decoder, memory, MARKS, Options(max_new_tokens=9))):
+        tokens: tuple[int, ...] = ()
+        while len(tokens) < 9:
+            logits = logits_after(decoder, row(memory, i), tokens)
+            logits[[START, PAD]] = -math.inf
+            if int(logits.argmax()) == END:
+                break
+            tokens = (*tokens, int(logits.argmax()))
+        assert found.tokens == tokens
+        assert found.score == pytest.approx(log_probability(decoder, row(memory, i), tokens, 9), abs=1e-4)
+        assert found.rank == pytest.approx(found.score / length(tokens, 9), abs=1e-6)
+
+
+def test_early_stopping_stops_at_as_many_ends_as_beams() -> None:
+    patient, hasty = Table(1, 0.3, end=1.0), Table(1, 0.3, end=1.0)
+    options = Options(num_beams=3, max_new_tokens=40, length_penalty=2.0)
+    search(patient, memories(1), MARKS, options)
+    search(hasty, memories(1), MARKS, replace(options, early_stopping=True))
+    assert len(hasty.sizes) < len(patient.sizes)
+
+
+MANY = [
+    pytest.param(Options(max_new_tokens=17), id="greedy"),
+    pytest.param(Options(max_new_tokens=17, repetition_penalty=1.3, no_repeat_ngram_size=2), id="greedy-looking-back"),
+    pytest.param(Options(max_new_tokens=17, num_beams=3, candidates=2), id="beam"),
+    pytest.param(Options(max_new_tokens=17, num_beams=3, length_penalty=0.0, no_repeat_ngram_size=2), id="beam-ngram"),
+    pytest.param(Options(max_new_tokens=17, do_sample=True, candidates=5, top_p=0.9), id="sampling"),
+    pytest.param(Options(max_new_tokens=17, anti_prior=0.6, anti_prior_steps=3), id="greedy-anti-prior"),
+    pytest.param(
+        Options(max_new_tokens=17, num_beams=3, anti_prior=0.6, anti_prior_steps=3, rarity=0.5), id="beam-all"
+    ),
+    pytest.param(
+        Options(max_new_tokens=17, do_sample=True, candidates=5, anti_prior=0.6, rarity=0.5), id="sampling-all"
+    ),
+]
+RARITY = torch.tensor([0.0, 0.0, 0.0, 1.0, 3.0, 7.0])
+
+
+@pytest.mark.parametrize("options", MANY)
+def test_company_changes_nothing(options: Options) -> None:
+    """Rows that end leave, the rest move up; each answer is what its source gets alone."""
+    memory, seeds = memories(19, places=5), list(range(100, 119))
+    decoder = Table(2, 1.0, end=2.0)
+    together = search(decoder, memory, MARKS, options, prior=PRIOR, rarity=RARITY, seeds=seeds)
+    for i, found in enumerate(together):
+        alone = search(decoder, row(memory, i), MARKS, options, prior=PRIOR, rarity=RARITY, seeds=seeds[i : i + 1])
+        same(found, alone[0])
+    assert len({f.tokens for found in together for f in found}) > 3  # or the test shows nothing
+
+
+@pytest.mark.parametrize("options", MANY)
+def test_weights_belong_to_their_tokens(options: Options) -> None:
+    decoder, memory = Table(2, 1.0, end=2.0), memories(7, places=5)
+    results = search(decoder, memory, MARKS, options, prior=PRIOR, rarity=RARITY, seeds=range(7))
+    for i, found in enumerate(results):
+        for f in found:
+            assert f.weights.shape == (len(f.tokens), H, 5)
+            state = decoder.start(row(memory, i))
+            for token, weights in zip((START, *f.tokens), f.weights, strict=False):
+                step = decoder.step(torch.tensor([token]), state)
+                torch.testing.assert_close(step.weights[0], weights)
+                state = step.state
+
+
+@pytest.mark.parametrize("options", MANY)
+def test_ranks_fall_and_answers_differ(options: Options) -> None:
+    results = search(Table(2, 1.0, end=2.0), memories(7), MARKS, options, prior=PRIOR, rarity=RARITY, seeds=range(7))
+    for found in results:
+        assert 1 <= len(found) <= options.candidates
+        assert [f.rank for f in found] == sorted((f.rank for f in found), reverse=True)
+        assert len({f.tokens for f in found}) == len(found)
+        assert not {t for f in found for t in f.tokens} & {START, END, PAD}
+
+
+@pytest.mark.parametrize("options", MANY)
+def test_a_stream_is_the_search(options: Options) -> None:
+    decoder, memory = Table(2, 1.0, end=2.0), memories(7, places=5)
+    for i in range(7):
+        one, more = row(memory, i), {"prior": PRIOR, "rarity": RARITY, "seeds": [i]}
+        best = search(decoder, one, MARKS, options, **more)[0][0]
+        streamed = list(stream(decoder, one, MARKS, options, **more))
+        assert tuple(token for token, _ in streamed) == best.tokens
+        for (_, weights), expected in zip(streamed, best.weights, strict=True):
+            torch.testing.assert_close(weights, expected)
+
+
+def test_a_stream_does_not_run_ahead() -> None:
+    decoder = Table(2, end=-99.0)
+    tokens = stream(decoder, memories(1), MARKS, Options())
+    assert decoder.sizes == []
+    next(tokens)
+    next(tokens)
+    assert len(decoder.sizes) == 2
+    assert not torch.is_inference_mode_enabled()  # the mode is the generator's, not its consumer's
+
+
+def test_rows_that_ended_leave_an_eighth_at_a_time() -> None:
+    decoder = Table(2, 1.0, end=1.0)
+    search(decoder, memories(64), MARKS, Options(max_new_tokens=30))
+    sizes = decoder.sizes
+    assert sizes[-1] < sizes[0] == 64
+    assert all(8 * (a - b) >= a for a, b in itertools.pairwise(sizes) if a != b)
+
+
+def test_a_beam_moves_the_memory_only_when_a_source_leaves() -> None:
+    decoder = Table(2, 1.0, end=1.0)
+    search(decoder, memories(9), MARKS, Options(num_beams=4, max_new_tokens=30, length_penalty=0.0))
+    pairs = list(itertools.pairwise(decoder.memories))
+    assert all((a is b) == (a.shape == b.shape) for a, b in pairs)
+    assert {a is b for a, b in pairs} == {True, False}
+
+
+def test_no_rows_no_answers_and_an_empty_answer_has_no_weights() -> None:
+    assert search(Table(), memories(0), MARKS, Options()) == []
+    ((found,),) = search(Table(end=99.0), memories(1), MARKS, Options())
+    assert found.tokens == () and found.weights.shape == (0, H, 3) and found.score == pytest.approx(0, abs=1e-4)
+    ((found,),) = search(Table(), memories(1), MARKS, Options(), weights=False)
+    assert found.weights is None
+
+
+# --- processors -------------------------------------------------------------------------------------------------------
+
+
+def random_logits(rows: int = 7, vocabulary: int = 11, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 3, (rows, 13), generator=draw)  # few words, so that they repeat
+    return 3 * torch.randn(rows, vocabulary, generator=draw), tokens
+
+
+@pytest.mark.parametrize("penalty", [1.0, 1.3, 4.0])
+def test_repetition_penalty(penalty: float) -> None:
+    logits, tokens = random_logits()
+    got = ours.repetition_penalty(logits, tokens, penalty)
+    naive = logits.clone()
+    for r, seen in enumerate(tokens.tolist()):
+        for token in set(seen):
+            naive[r, token] = naive[r, token] / penalty if naive[r, token] > 0 else naive[r, token] * penalty
+    torch.testing.assert_close(got, naive)
+    torch.testing.assert_close(got, theirs.RepetitionPenaltyLogitsProcessor(penalty)(tokens, logits.clone()))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 13, 14])
+def test_no_repeat_ngram(size: int) -> None:
+    logits, tokens = random_logits(23)
+    got = ours.no_repeat_ngram(logits, tokens, size)
+    naive = logits.clone()
+    for r, said in enumerate(tokens.tolist()):
+        grams = {tuple(said[i : i + size]) for i in range(len(said) - size + 1)}
+        for token in range(logits.shape[1]):
+            if (*said[len(said) - size + 1 :], token) in grams:
+                naive[r, token] = -math.inf
+    torch.testing.assert_close(got, naive)
+    torch.testing.assert_close(got, theirs.NoRepeatNGramLogitsProcessor(size)(tokens, logits.clone()))
+
+
+def test_a_row_with_nothing_left_may_repeat() -> None:
+    logits = torch.tensor([[-math.inf, 1.0, 2.0], [-math.inf, 1.0, 2.0]])
+    got = ours.no_repeat_ngram(logits, torch.tensor([[1, 2], [1, 1]]), 1)
+    assert got.tolist() == [[-math.inf, 1.0, 2.0], [-math.inf, -math.inf, 2.0]]
+
+
+@pytest.mark.parametrize("k", [1, 3, 11, 50])
+def test_top_k(k: int) -> None:
+    logits, tokens = random_logits()
+    got = ours.top_k(logits, k)
+    assert (got > -math.inf).sum(-1).tolist() == [min(k, 11)] * 7
+    torch.testing.assert_close(got, theirs.TopKLogitsWarper(k)(tokens, logits.clone()))
+
+
+@pytest.mark.parametrize("p", [1e-9, 0.3, 0.8, 0.95, 1.0])
+def test_top_p(p: float) -> None:
+    logits, tokens = random_logits()
+    got = ours.top_p(logits, p)
+    for r, probability in enumerate(logits.softmax(-1).tolist()):
+        kept, mass = set(), 0.0
+        for token in sorted(range(11), key=lambda t: -probability[t]):
+            if kept and mass >= p:
+                break
+            kept.add(token)
+            mass += probability[token]
+        assert {t for t in range(11) if got[r, t] > -math.inf} == kept
+    torch.testing.assert_close(got, theirs.TopPLogitsWarper(p)(tokens, logits.clone()))
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"repetition_penalty": 1.7},
+        {"no_repeat_ngram_size": 2},
+        {"no_repeat_ngram_size": 1, "min_new_tokens": 2},
+        {"min_new_tokens": 6},
+        {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "min_new_tokens": 4},
+    ],
+)
+def test_greedy_with_processors_is_that_of_transformers(extra: dict) -> None:
+    decoder, memory, limit = Table(4, 1.0, end=1.0), memories(17), 12
+    plain = search(decoder, memory, MARKS, Options(max_new_tokens=limit))
+    results = search(decoder, memory, MARKS, Options(max_new_tokens=limit, **extra))
+    processors = theirs.LogitsProcessorList([theirs.SuppressTokensLogitsProcessor([START, PAD])])
+    if "repetition_penalty" in extra:
+        processors.append(theirs.RepetitionPenaltyLogitsProcessor(extra["repetition_penalty"]))
+    if "no_repeat_ngram_size" in extra:
+        processors.append(theirs.NoRepeatNGramLogitsProcessor(extra["no_repeat_ngram_size"]))
+    if "min_new_tokens" in extra:
+        processors.append(theirs.MinNewTokensLengthLogitsProcessor(0, extra["min_new_tokens"], torch.tensor([END])))
+    for i, (found,) in enumerate(results):
+        tokens: tuple[int, ...] = ()
+        while len(tokens) < limit:
+            so_far = torch.tensor([tokens], dtype=torch.long)
+            chosen = int(processors(so_far, logits_after(decoder, row(memory, i), tokens)[None])[0].argmax())
+            if chosen == END:
+                break
+            tokens = (*tokens, chosen)
+        assert found.tokens == tokens
+    assert [f.tokens for (f,) in results] != [f.tokens for (f,) in plain]
+
+
+# --- sampling ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extra", [{}, {"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.7}])
+def test_draws_follow_the_distribution(extra: dict) -> None:
+    count, decoder = 4000, Table(6, 0.5)
+    memory = memories(1)
+    options = Options(do_sample=True, max_new_tokens=1, seed=7, **extra)
+    crowd = memory.rows(torch.zeros(count, dtype=torch.long))
+    counted = Counter(found.tokens for (found,) in search(decoder, crowd, MARKS, options))
+    scores = logits_after(decoder, memory, ())[None] / options.temperature
+    scores[:, [START, PAD]] = -math.inf
+    if options.top_k:
+        scores = theirs.TopKLogitsWarper(options.top_k)(None, scores)
+    if options.top_p < 1:
+        scores = theirs.TopPLogitsWarper(options.top_p)(None, scores)
+    expected = {() if t == END else (t,): p * count for t, p in enumerate(scores[0].softmax(-1).tolist()) if p}
+    assert set(counted) <= set(expected) and len(expected) > 1
+    chi_square = sum((counted[t] - e) ** 2 / e for t, e in expected.items())
+    assert chi_square < 16.3  # three degrees of freedom at most: exceeded once in a thousand
+
+
+def test_the_same_seed_gives_the_same_answers_and_none_gives_new_ones() -> None:
+    decoder, memory = Table(6, 0.3, end=-3.0), memories(5)
+    options = Options(do_sample=True, candidates=4, seed=7)
+    assert search(decoder, memory, MARKS, options) == search(decoder, memory, MARKS, options)
+    before = torch.random.get_rng_state()
+    for seed in (8, None):
+        assert search(decoder, memory, MARKS, options) != search(decoder, memory, MARKS, replace(options, seed=seed))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_source_with_its_own_seed_draws_the_same_in_any_batch() -> None:
+    decoder, memory, seeds = Table(6, 0.3, end=1.0), memories(13), list(range(13))
+    options = Options(do_sample=True, candidates=3, max_new_tokens=20)
+    straight = search(decoder, memory, MARKS, options, seeds=seeds)
+    order = torch.randperm(13, generator=torch.Generator().manual_seed(1))[:8]
+    shuffled = search(decoder, memory.rows(order), MARKS, options, seeds=[seeds[i] for i in order])
+    for i, found in zip(order.tolist(), shuffled, strict=True):
+        same(found, straight[i])
+
+
+def test_a_wider_choice_contains_the_narrower() -> None:
+    few, many = ours.uniforms([3, 4], 2, 11), ours.uniforms([3, 4], 5, 11)
+    assert torch.equal(few.view(2, 2, 11), many.view(2, 5, 11)[:, :2])
+
+
+# --- the cure for bland replies ---------------------------------------------------------------------------------------
+
+
+def test_the_anti_prior_lowers_what_the_prior_likes() -> None:
+    logits, prior = torch.tensor([[2.0, 1.9, 1.8, -5.0]]), torch.tensor([[9.0, 0.0, 0.0, -99.0]])
+    got = ours.anti_prior(logits, prior, 0.5)[0]
+    assert got.argmax() == 1  # 0 is what one says anyway; 3 would be news, but is not plausible
+    assert got[3] == -math.inf
+    torch.testing.assert_close(got[:3], logits[0, :3] - 0.5 * prior.log_softmax(-1)[0, :3])
+
+
+def test_greedy_with_an_anti_prior_is_the_formula_for_the_first_steps_only() -> None:
+    decoder, memory, strength, steps, limit = Table(8, 0.7), memories(17), 0.8, 3, 8
+    options = Options(anti_prior=strength, anti_prior_steps=steps, max_new_tokens=limit)
+    results = search(decoder, memory, MARKS, options, prior=PRIOR)
+    for i, (found,) in enumerate(results):
+        tokens: tuple[int, ...] = ()
+        while len(tokens) < limit:
+            scores = logits_after(decoder, row(memory, i), tokens)
+            scores[[START, PAD]] = -math.inf
+            if len(tokens) < steps:
+                implausible = scores.exp() < 0.1 * scores.exp().max()
+                scores = scores.log_softmax(-1) - strength * logits_after(decoder, PRIOR, tokens).log_softmax(-1)
+                scores[implausible] = -math.inf
+            if int(scores.argmax()) == END:
+                break
+            tokens = (*tokens, int(scores.argmax()))
+        assert found.tokens == tokens
+        assert found.score == pytest.approx(log_probability(decoder, row(memory, i), tokens, limit), abs=1e-4)
+    assert results != search(decoder, memory, MARKS, Options(max_new_tokens=limit))
+
+
+@pytest.mark.parametrize("how", [{"do_sample": True, "candidates": 9}, {"num_beams": 9, "candidates": 9}])
+@pytest.mark.parametrize("penalty", [0.0, 1.0])
+def test_candidates_are_ranked_by_the_formula(how: dict, penalty: float) -> None:
+    decoder, memory, limit = Table(8, 0.5), memories(5), 6
+    options = Options(
+        anti_prior=0.4, anti_prior_steps=2, rarity=0.3, length_penalty=penalty, max_new_tokens=limit, seed=1, **how
+    )
+    for i, found in enumerate(search(decoder, memory, MARKS, options, prior=PRIOR, rarity=RARITY)):
+        assert len(found) > 2
+        for f in found:
+            asked = log_probability(decoder, row(memory, i), f.tokens, limit)
+            anyway = log_probability(decoder, PRIOR, f.tokens, limit)
+            words = set(f.tokens)
+            idf = sum(float(RARITY[w]) for w in words) / len(words) if words else 0
+            rank = (asked - 0.4 * anyway) / length(f.tokens, limit) ** penalty + 0.3 * idf
+            assert f.score == pytest.approx(asked, abs=1e-4)
+            assert f.rank == pytest.approx(rank, abs=1e-4)
+
+
+def test_rarity_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam() -> None:
+    decoder, memory = Table(8, 0.5), memories(5)
+    options = Options(num_beams=9, candidates=9, rarity=100.0, max_new_tokens=3)
+    everyone = search(decoder, memory, MARKS, options, rarity=RARITY)
+    best = search(decoder, memory, MARKS, replace(options, candidates=1), rarity=RARITY)
+    for all_found, (first,) in zip(everyone, best, strict=True):
+        rare = [sum(float(RARITY[w]) for w in set(f.tokens)) / max(1, len(set(f.tokens))) for f in all_found]
+        assert rare == sorted(rare, reverse=True)
+        assert first == all_found[0]
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_beams": 0}, "search: num_beams must be a whole number, at least 1; got 0"),
+        ({"num_beams": 2.5}, "search: num_beams must be a whole number, at least 1; got 2.5"),
+        ({"length_penalty": math.nan}, "search: length_penalty must be a finite number; got nan"),
+        (
+            {"temperature": 0},
+            "search: temperature must be above 0 (for the likeliest token, set do_sample to false); got 0",
+        ),
+        ({"top_k": -1}, "search: top_k must be a whole number, at least 0; got -1"),
+        ({"top_p": 1.5}, "search: top_p must be above 0 and at most 1; got 1.5"),
+        ({"top_p": "all"}, "search: top_p must be above 0 and at most 1; got 'all'"),
+        ({"no_repeat_ngram_size": -2}, "search: no_repeat_ngram_size must be a whole number, at least 0; got -2"),
+        ({"repetition_penalty": 0.5}, "search: repetition_penalty must be at least 1; got 0.5"),
+        ({"max_new_tokens": 0}, "search: max_new_tokens must be a whole number, at least 1; got 0"),
+        ({"min_new_tokens": 65}, "search: min_new_tokens must be at most max_new_tokens, 64; got 65"),
+        ({"anti_prior": -1}, "search: anti_prior must be at least 0; got -1"),
+        ({"rarity": math.inf}, "search: rarity must be at least 0; got inf"),
+        ({"seed": "x"}, "search: seed must be a whole number or nothing; got 'x'"),
+        ({"do_sample": True, "num_beams": 3}, "search: num_beams must be 1 with do_sample; got 3"),
+        (
+            {"candidates": 4, "num_beams": 3},
+            "search: candidates must be at most num_beams, 3, without do_sample; got 4; "
+            "raise num_beams, or set do_sample",
+        ),
+    ],
+)
+def test_wrong_options_are_named(wrong: dict, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        Options(**wrong)
+    assert str(error.value) == message
+
+
+def test_what_the_options_need_must_be_there() -> None:
+    decoder, memory = Table(), memories(2)
+    with pytest.raises(InputError, match="anti_prior needs as prior the memory of one empty prompt; got none"):
+        search(decoder, memory, MARKS, Options(anti_prior=0.5))
+    with pytest.raises(InputError, match="the memory of one empty prompt; got 2 rows"):
+        search(decoder, memory, MARKS, Options(anti_prior=0.5), prior=memory)
+    with pytest.raises(InputError, match="rarity needs the idf of each token"):
+        search(decoder, memory, MARKS, Options(num_beams=2, rarity=0.5))
+    with pytest.raises(InputError, match="seeds must be one a row of the memory, 2; got 1"):
+        search(decoder, memory, MARKS, Options(do_sample=True), seeds=[1])
+    with pytest.raises(InputError, match="a stream reads one source at a time; got 2 rows"):
+        stream(decoder, memory, MARKS, Options())
