@@ -15,12 +15,14 @@ from regard.data import cache, readers
 from regard.data.readers import Example, Tally
 from regard.decoders import Decoder, RecurrentDecoder, TransformerDecoder
 from regard.encoders import Encoder, RecurrentEncoder, TransformerEncoder
-from regard.errors import DataError
 from regard.frontends import Tokens
 from regard.layers.positions import Learned, NoPositions, Sinusoidal
 from regard.model import Model
 from regard.search import Options
 from regard.tasks.chat import Chat
+
+
+Read = Callable[[Tally], Iterator[Example]]
 
 
 def model(recipe: r.Recipe, *, vocabulary: int) -> Model:
@@ -117,7 +119,7 @@ def fit_codec(codec: r.Codec) -> Callable[[Iterator[str]], codecs.Codec]:
     return partial(kind.fit, **codec.model_dump(exclude={"kind"}))
 
 
-def reader(data: r.Data, path: str | None = None) -> Callable[[Tally], Iterator[Example]]:
+def reader(data: r.Data, path: str | None = None) -> Read:
     """What yields the examples of `[data]`, or of another file of the same kind."""
     match data:
         case r.DataChatterbot():
@@ -132,32 +134,70 @@ def reader(data: r.Data, path: str | None = None) -> Callable[[Tally], Iterator[
 def corpus(recipe: r.Recipe) -> cache.Corpus:
     """The recipe's data, tokenised; read from the cache if this content was prepared with these settings before."""
     data = recipe.data
-    own = getattr(data, "path", None)
-    files = [Path(path) for path in (own, data.valid_path, data.test_path) if path]
-    for file in files:
-        if not file.exists():
-            raise DataError("no such file or folder", where=file, hint="give its path with --data")
-    settings = {
-        "data": data.model_dump(mode="json", exclude={"path", "valid_path", "test_path"}),
-        "codec": recipe.codec.model_dump(mode="json"),
-        "plain": recipe.source.plain,
-        "content": cache.fingerprint(files),
-        "held_out": [bool(data.valid_path), bool(data.test_path)],
-    }
-    return cache.prepare(
+    return _prepared(
+        recipe,
         reader(data),
-        key=settings,
-        fit=fit_codec(recipe.codec),
-        folder=cache_folder(),
+        fit_codec(recipe.codec),
+        files=_files(data),
         valid=data.valid,
         test=data.test,
         read_valid=reader(data, data.valid_path) if data.valid_path else None,
         read_test=reader(data, data.test_path) if data.test_path else None,
-        max_source=data.max_source,
-        max_target=data.max_target,
-        max_words=data.max_words,
-        drop_unknown=data.drop_unknown,
-        plain_source=recipe.source.plain,
+    )
+
+
+def part(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Part:
+    """All examples of another file, tokenised with a codec that exists."""
+    kind = readers.detect(path)
+    data = r.DataCornell(kind=kind, path=str(path)) if kind == "cornell" else r.DataPairs(kind=kind, path=str(path))
+    return _prepared(recipe, reader(data), lambda _: codec, files=_files(data), codec=codec.to_json()).train
+
+
+def _files(data: r.Data) -> list[Path]:
+    """Every file that decides what a section [data] holds."""
+    if isinstance(data, r.DataChatterbot):
+        return readers.chatterbot_files(data.language, data.topics)
+    given = (data.path, data.valid_path, data.test_path)
+    return [file for path in given if path for file in readers.files(path)]
+
+
+def _prepared(
+    recipe: r.Recipe,
+    read: Read,
+    fit: Callable[[Iterator[str]], codecs.Codec],
+    *,
+    files: list[Path],
+    codec: object = None,
+    valid: float = 0.0,
+    test: float = 0.0,
+    read_valid: Read | None = None,
+    read_test: Read | None = None,
+) -> cache.Corpus:
+    data = recipe.data
+    rules = {
+        "max_source": data.max_source,
+        "max_target": data.max_target,
+        "max_words": data.max_words,
+        "drop_unknown": data.drop_unknown,
+        "plain_source": recipe.source.plain,
+    }
+    key = {
+        "content": cache.fingerprint(files),
+        "codec": codec or recipe.codec.model_dump(mode="json"),
+        "data": data.model_dump(mode="json", exclude={"path", "valid_path", "test_path"}),
+        "parts": [valid, test, read_valid is not None, read_test is not None],
+        "rules": rules,
+    }
+    return cache.prepare(
+        read,
+        key=key,
+        fit=fit,
+        folder=cache_folder(),
+        valid=valid,
+        test=test,
+        read_valid=read_valid,
+        read_test=read_test,
+        **rules,
     )
 
 

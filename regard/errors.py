@@ -13,6 +13,8 @@ class RegardError(Exception):
     'recipes: no such recipe; got chat-atention; did you mean chat-attention?'
     """
 
+    exit_code = 2
+
     def __init__(self, what: str, *, where: object = None, got: object = None, hint: str | None = None):
         self.what, self.where, self.got, self.hint = what, where, got, hint
         head = what if where is None else f"{where}: {what}"

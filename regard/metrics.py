@@ -11,6 +11,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Sequence
+from typing import Any
 
 from regard.errors import InputError
 
@@ -168,9 +169,8 @@ def _repeats(sequence: list[str]) -> bool:
     return at_once or len(set(trigrams)) < len(trigrams)
 
 
-def _streams(
-    answers: Sequence[str], references: Sequence[Sequence[str]], where: str
-) -> list[Sequence[str | None]]:  # sacrebleu wants the k-th reference of every answer, None where there are fewer
+def _streams(answers: Sequence[str], references: Sequence[Sequence[str]], where: str) -> list[Any]:
+    # sacrebleu wants the k-th reference of every answer, None where there are fewer (its types do not say so)
     _check(answers, where)
     if len(answers) != len(references):
         got = f"{len(answers)} answers, {len(references)} lists of references"

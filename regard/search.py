@@ -6,7 +6,7 @@ Greedy and sampling walk one row an answer; beam search walks `num_beams` rows a
 
 and when several answers to a source are left, they are ranked by
 
-    rank = (log p(T|S) - anti_prior · log p(T|nothing)) / length^length_penalty + rarity · mean idf of the distinct tokens
+    rank = (log p(T|S) - anti_prior · log p(T|nothing)) / length^length_penalty + rarity · mean idf of distinct tokens
 
 The anti-prior is the cure for bland replies: what is likely whatever was asked says little. (Li et al. 2016, "A
 Diversity-Promoting Objective Function for Neural Conversation Models", eq. 9-15: MMI-antiLM over the first tokens.)
@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -66,8 +66,8 @@ class Options:
     def __post_init__(self) -> None:
         for name, (allowed, words) in _ALLOWED.items():
             value = getattr(self, name)
-            if not allowed(value):
-                raise InputError(f"{name} must be {words}", where="search", got=repr(value))
+            if not (math.isfinite(value) and allowed(value)):
+                raise InputError(f"{name} must be {words}", where="search", got=value)
         if self.min_new_tokens > self.max_new_tokens:
             raise InputError(
                 f"min_new_tokens must be at most max_new_tokens, {self.max_new_tokens}",
@@ -94,29 +94,21 @@ class Options:
         return self.anti_prior > 0 or self.rarity > 0
 
 
-def _whole(least: int) -> tuple[Callable[[Any], bool], str]:
-    return lambda v: isinstance(v, int) and v >= least, f"a whole number, at least {least}"
-
-
-def _number(test: Callable[[float], bool], words: str) -> tuple[Callable[[Any], bool], str]:
-    return lambda v: isinstance(v, int | float) and math.isfinite(v) and test(v), words
-
-
-_ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "num_beams": _whole(1),
-    "length_penalty": _number(lambda v: True, "a finite number"),
-    "temperature": _number(lambda v: v > 0, "above 0 (for the likeliest token, set do_sample to false)"),
-    "top_k": _whole(0),
-    "top_p": _number(lambda v: 0 < v <= 1, "above 0 and at most 1"),
-    "no_repeat_ngram_size": _whole(0),
-    "repetition_penalty": _number(lambda v: v >= 1, "at least 1"),
-    "max_new_tokens": _whole(1),
-    "min_new_tokens": _whole(0),
-    "candidates": _whole(1),
-    "anti_prior": _number(lambda v: v >= 0, "at least 0"),
-    "anti_prior_steps": _whole(0),
-    "rarity": _number(lambda v: v >= 0, "at least 0"),
-    "seed": (lambda v: v is None or isinstance(v, int), "a whole number or nothing"),
+_AT_LEAST_0, _AT_LEAST_1 = (lambda v: v >= 0, "at least 0"), (lambda v: v >= 1, "at least 1")
+_ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
+    "num_beams": _AT_LEAST_1,
+    "length_penalty": (lambda v: True, "a finite number"),
+    "temperature": (lambda v: v > 0, "above 0 (for the likeliest token, set do_sample to false)"),
+    "top_k": _AT_LEAST_0,
+    "top_p": (lambda v: 0 < v <= 1, "above 0 and at most 1"),
+    "no_repeat_ngram_size": _AT_LEAST_0,
+    "repetition_penalty": _AT_LEAST_1,
+    "max_new_tokens": _AT_LEAST_1,
+    "min_new_tokens": _AT_LEAST_0,
+    "candidates": _AT_LEAST_1,
+    "anti_prior": _AT_LEAST_0,
+    "anti_prior_steps": _AT_LEAST_0,
+    "rarity": _AT_LEAST_0,
 }
 
 
@@ -189,7 +181,7 @@ def top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
 
 
 def top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
-    """The nucleus: the fewest likeliest tokens whose probability reaches p, never less than one (Holtzman et al. 2020)."""
+    """The nucleus: the fewest of the likeliest tokens that reach probability p, at least one (Holtzman et al. 2020)."""
     ordered, token = logits.sort(descending=True, stable=True)
     mass = ordered.softmax(-1)
     above = mass.cumsum(-1) - mass  # probability of the likelier ones; 0 for the first, which therefore stays

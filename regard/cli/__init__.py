@@ -114,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, RegardError):
-        return MEND, str(error)
+        return error.exit_code, str(error)
     if isinstance(error, typer.TyperException):  # a command that cannot be parsed; empty when it was answered with help
         message, ctx = error.format_message(), getattr(error, "ctx", None)
         return MEND, f"{message} See {ctx.command_path} --help" if message and ctx else message

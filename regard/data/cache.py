@@ -24,7 +24,7 @@ import numpy as np
 from regard import codecs
 from regard.codecs import UNKNOWN, Codec, plain
 from regard.data.readers import EMPTY, Example, Tally, part_of, word_count
-from regard.errors import DataError
+from regard.errors import BundleError, DataError
 
 FORMAT = 1
 PARTS = ("train", "valid", "test")
@@ -207,7 +207,7 @@ def prepare(
     corpus = _opened(final, name)
     if corpus is None:
         try:
-            _publish(final, lambda place: _write(place, name, read, own, fit, rules))
+            _publish(final, name, lambda place: _write(place, name, read, own, fit, rules))
         except OSError as problem:
             if problem.errno != errno.ENOSPC:
                 raise
@@ -219,15 +219,15 @@ def prepare(
     return corpus
 
 
-def _publish(final: Path, write: Callable[[Path], None]) -> None:
+def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
     """Write a folder under a temporary name, then rename it: it is there as a whole or not at all."""
     final.parent.mkdir(parents=True, exist_ok=True)
-    if final.exists():
-        shutil.rmtree(final)  # it did not open: cut short, or from a full disk
     place = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     try:
         write(place)
         place.chmod(0o755)  # mkdtemp's is for the owner alone
+        if final.exists() and _opened(final, name) is None:
+            shutil.rmtree(final)  # damaged since it was written
         place.rename(final)
     except OSError as problem:
         if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
@@ -323,12 +323,10 @@ def _opened(final: Path, name: str) -> Corpus | None:
             (final / file).stat().st_size == size for file, size in manifest["files"].items()
         )
         tally = Tally.from_json(manifest["tally"])
-    except (OSError, ValueError, KeyError, TypeError):
+        codec = codecs.read(final / "codec.json")
+    except (OSError, ValueError, KeyError, TypeError, BundleError):
         return None
-    if not whole:
-        return None
-    parts = (Part.open(final, part) for part in PARTS)
-    return Corpus(*parts, codec=codecs.read(final / "codec.json"), tally=tally, fingerprint=name)
+    return Corpus(*(Part.open(final, part) for part in PARTS), codec, tally, name) if whole else None
 
 
 # -- what else one wants to know of a corpus --------------------------------------------------------------------------

@@ -202,34 +202,33 @@ def _csv_rows(lines: Iterator[str], first: str, tally: Tally) -> Iterator[list[s
     """The rows of a CSV file. A quote that does not close costs its own line, not the rest of the file."""
     unquoted = re.sub('"[^"]*"?', "", first)
     delimiter = next((mark for mark in ",;\t|" if mark in unquoted), ",")
-    waiting: deque[str] = deque()
+    waiting: deque[str] = deque()  # lines read ahead of the row they belong to
     ran_out = False
 
     def feed() -> Iterator[str]:
         nonlocal ran_out
         for i in range(QUOTED):
             if i == len(waiting):
-                line = next(lines, None)
-                if line is None:
-                    break
-                waiting.append(line)
+                waiting.extend(islice(lines, 1))
+            if i == len(waiting):
+                break
             yield waiting[i] + "\n"
         ran_out = True  # the csv module asks for another line only while a quote is open
 
-    while True:
-        ran_out = False
-        reader = csv.reader(feed(), delimiter=delimiter)
-        try:
-            row = next(reader, None)
-        except csv.Error:
-            row = []
-            tally.skip("field too long")
-        if row is None:
-            return
-        if ran_out:
-            row = []
-            tally.skip("unclosed quote")
-        for _ in range(1 if ran_out else reader.line_num):
+    while waiting or (waiting := deque(islice(lines, 1))):
+        if '"' not in waiting[0]:
+            row, taken = waiting[0].split(delimiter) if waiting[0] else [], 1
+        else:
+            ran_out, reader = False, csv.reader(feed(), delimiter=delimiter)
+            try:
+                row, taken = next(reader), reader.line_num
+            except csv.Error:
+                row, taken = [], reader.line_num
+                tally.skip("field too long")
+            if ran_out:
+                row, taken = [], 1
+                tally.skip("unclosed quote")
+        for _ in range(taken):
             waiting.popleft()
         if row:
             yield row
@@ -246,6 +245,8 @@ def _columns(
         isinstance(column, str) and column.lower() in names for column in (source, target)
     )
     if header:
+        if len(names) < 2:
+            raise DataError("only one column", where=path, hint="a pair needs two")
         del ahead[0]
         source, target = _known(names, source, target)
     else:  # the usual width: the first row may be a broken one

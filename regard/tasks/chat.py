@@ -48,6 +48,10 @@ class Chat:
             raise InputError("the prompt is too long", got=f"{len(tokens):,} tokens", hint=self._limit)
         return np.asarray(tokens, dtype=np.int64)
 
+    def places(self, text: str) -> list[str]:
+        """What each place of the memory of a prompt stands for, the end mark last."""
+        return [*(self.codec.decode([token]).strip() for token in self._prompt(text).tolist()), "(end)"]
+
     @property
     def _limit(self) -> str:
         return f"this model reads at most {self.max_source} tokens (data.max_source)"

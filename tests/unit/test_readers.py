@@ -175,7 +175,9 @@ def test_tsv_is_not_quoted(tmp_path):
     assert pairs(path) == [('"a', "b"), ("c", '"d"')]
 
 
-cell = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8).filter(lambda text: "\xad" not in text)
+cell = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8).filter(
+    lambda text: "\xad" not in text
+)
 rows = st.lists(st.tuples(cell, cell), min_size=1, max_size=8)
 
 

@@ -1,0 +1,101 @@
+"""regard chat: talk to a model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.searching import Changes, Greedy, Seed, options
+from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.bundle import Bundle
+    from regard.search import Options
+
+COMMANDS = {"/quit": "leave", "/attend": "what the last answer looked at", "/help": "this list"}
+
+
+def chat(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    changes: Changes = None,
+    greedy: Greedy = False,
+    seed: Seed = None,
+) -> None:
+    """Talk to a trained model. Arrow keys bring back what you typed; /help lists the commands.
+
+    \b
+    regard chat runs/demo
+    regard chat runs/demo --set do_sample=true --set temperature=0.7
+    """
+    from regard.bundle import load
+
+    bundle = load(run)
+    how = options(bundle, changes, greedy, seed)
+    if sys.stdin.isatty():
+        print(f"{run}: {bundle.recipe.summary}\n/quit leaves, /help lists the commands")
+    last = None
+    for text in _typed(run):
+        match text:
+            case "/quit":
+                return
+            case "/help":
+                print("\n".join(f"{name:<10}{what}" for name, what in COMMANDS.items()))
+            case "/attend":
+                print(_looked(bundle, last, how) if last else "nothing was asked yet")
+            case _ if text.startswith("/"):
+                print(f"no such command; known: {', '.join(COMMANDS)}")
+            case _:
+                last = _answer(bundle, text, how)
+
+
+def _answer(bundle: Bundle, text: str, how: Options) -> str | None:
+    """Print the answer as it comes; the prompt, if it could be answered. Ctrl-C ends the answer, not the chat."""
+    try:
+        for piece in bundle.stream(text, how):
+            print(piece, end="", flush=True)
+        print()
+        return text
+    except InputError as problem:
+        print(f"regard: {problem}", file=sys.stderr)
+    except KeyboardInterrupt:
+        print(" …")
+    return None
+
+
+def _looked(bundle: Bundle, prompt: str, how: Options) -> str:
+    """For each token of the answer, the place of the prompt that weighed most (mean over the heads)."""
+    answer = bundle.ask([prompt], how)[0]
+    if answer.weights is None:
+        return "this model has no attention: it reads the prompt once and remembers"
+    places = bundle.task.places(prompt)
+    lines = []
+    for token, weights in zip(answer.tokens, answer.weights.mean(1).tolist(), strict=False):
+        best = max(range(len(places)), key=lambda place: weights[place])
+        bar = "█" * round(20 * weights[best])
+        lines.append(f"{bundle.codec.decode([token]).strip() or '·':<14}{places[best]:<14}{weights[best]:4.0%} {bar}")
+    return "\n".join(lines)
+
+
+def _typed(run: Path) -> Iterator[str]:
+    """What is typed, line by line, until the end of input or Ctrl-C at an empty prompt."""
+    line = _editor() if sys.stdin.isatty() else sys.stdin.readline
+    while True:
+        try:
+            text = line()
+        except (EOFError, KeyboardInterrupt):
+            return
+        if not text and not sys.stdin.isatty():
+            return
+        if text.strip():
+            yield text.strip()
+
+
+def _editor() -> Callable[[], str]:
+    from prompt_toolkit import PromptSession
+
+    session: PromptSession[str] = PromptSession()
+    return lambda: session.prompt("> ")

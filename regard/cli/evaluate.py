@@ -1,0 +1,61 @@
+"""regard evaluate: how good a run is on held-out data."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from regard.cli.searching import Changes, Greedy, Seed, options
+
+
+class Split(StrEnum):
+    train = "train"
+    valid = "valid"
+    test = "test"
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    data: Annotated[Path | None, typer.Option(help="Another file of pairs; not given: the run's own held-out part.")] = None,
+    split: Annotated[Split, typer.Option(help="Which part of the run's own data.")] = Split.valid,
+    limit: Annotated[int | None, typer.Option(min=1, help="Answer only the first prompts; likelihood uses all.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Every score, and 20 answers, as JSON.")] = False,
+    changes: Changes = None,
+    greedy: Greedy = False,
+    seed: Seed = None,
+) -> None:
+    """Perplexity of held-out answers, and scores of the model's own.
+
+    \b
+    regard evaluate runs/demo
+    regard evaluate runs/demo --data mine.tsv --limit 200 --json
+    """
+    from regard import build
+    from regard.bundle import load
+    from regard.evaluate import evaluate as judged
+
+    bundle = load(run)
+    if data is None:
+        part = getattr(build.corpus(bundle.recipe), split.value)
+    else:
+        part = build.part(bundle.recipe, bundle.codec, data)
+    scores = judged(bundle, part, options=options(bundle, changes, greedy, seed), at_most=limit)
+    if as_json:
+        print(json.dumps(scores, ensure_ascii=False, indent=1))
+    else:
+        print(_table(scores))
+
+
+def _table(scores: dict[str, Any]) -> str:
+    people = scores["references"]
+    rows = [
+        f"{name:<16}{value:>10.4g}{f'   (references {people[name]:.4g})' if name in people else ''}"
+        for name, value in scores.items()
+        if isinstance(value, int | float)
+    ]
+    samples = [f"  {one['prompt']}  ->  {one['answer']}" for one in scores["samples"]]
+    return "\n".join([*rows, "answers", *samples])

@@ -1,0 +1,209 @@
+"""regard train: from a recipe to a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.checkpoint import Progress
+    from regard.recipe import Recipe
+    from regard.train import Facts
+
+QUIET_SECONDS = 10  # between two lines when there is no terminal
+
+
+def train(
+    recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="A shipped recipe, or a .toml file.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Your own pairs (.tsv, .csv, .jsonl, also .gz) or a Cornell folder.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field, as in encoder.width=128.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The run's folder; not given: runs/RECIPE.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped or killed.")] = None,
+    steps: Annotated[int | None, typer.Option(help="End after this many updates.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="End after this many passes over the data.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="End after this many target tokens.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="End after this many minutes.")] = None,
+    tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout; progress on stderr.")] = False,
+) -> None:
+    """Train a model. Ctrl-C saves a checkpoint; --resume goes on from it.
+
+    \b
+    regard train chat-attention --minutes 2
+    regard train chat-transformer --data pairs.tsv --set encoder.width=128
+    regard train --resume runs/chat-attention
+    """
+    from regard import disk
+    from regard.recipe import Recipe, load
+
+    # A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not the first of both.
+    given = {"steps": steps, "epochs": epochs, "tokens": tokens, "minutes": minutes}
+    budget = [f"train.{name}={'' if value is None else value}" for name, value in given.items()]
+    budget = budget if any(value is not None for value in given.values()) else []
+    if resume is not None:
+        if recipe or data or changes or out:
+            raise InputError("--resume goes on with the run's own recipe; only a budget may be given beside it")
+        run = _existing(resume)
+        chosen = Recipe.from_json(disk.read_json(run / "recipe.json"), run / "recipe.json").override(budget)
+    else:
+        if recipe is None:
+            raise InputError("no recipe given", hint="regard recipes list shows them; try: regard train chat-attention")
+        chosen = load(recipe, [*_own_data(data), *(changes or []), *budget])
+        run = out or _free_folder(Path("runs") / Path(recipe).stem)
+    _run(chosen, run, resume is not None, tensorboard, as_json)
+
+
+def _run(recipe: Recipe, run: Path, resume: bool, tensorboard: bool, as_json: bool) -> None:
+    from rich.console import Console
+
+    from regard.plot import curves
+    from regard.train import train as go
+
+    console = Console(stderr=as_json, highlight=False)
+    with (_Bar(console) if console.is_terminal else _Lines(console)) as reporter:
+        progress = go(recipe, run, reporter=reporter, resume=resume, tensorboard=tensorboard)
+    plot = curves(run)
+    if as_json:
+        best = {"score": recipe.train.score, "value": progress.best, "step": progress.best_step}
+        print(json.dumps({"run": str(run), "steps": progress.step, "seconds": progress.seconds, "best": best}))
+        return
+    console.print(
+        f"done: {progress.step:,} steps in {_clock(progress.seconds)}; best at step {progress.best_step:,}; "
+        f"curves in {plot}\ntalk to it with: regard chat {run}",
+        soft_wrap=True,
+    )
+
+
+def _existing(run: Path) -> Path:
+    if not (run / "recipe.json").exists():
+        raise InputError("not a run folder: it has no recipe.json", where=run)
+    return run
+
+
+def _own_data(path: Path | None) -> list[str]:
+    if path is None:
+        return []
+    from regard.data.readers import detect
+
+    return [f"data.kind={detect(path)}", f"data.path={json.dumps(str(path))}"]
+
+
+def _free_folder(base: Path) -> Path:
+    """runs/NAME, or the first of runs/NAME-2, runs/NAME-3, … that does not exist."""
+    number, folder = 1, base
+    while folder.exists():
+        number += 1
+        folder = base.with_name(f"{base.name}-{number}")
+    return folder
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def _left(progress: Progress, done: float) -> str:
+    return _clock(progress.seconds / done * (1 - done)) if done > 0.01 else "-:--"
+
+
+class _Shown:
+    """What a bar and plain lines have in common."""
+
+    def __init__(self, console: Any):
+        self.console = console
+
+    def began(self, facts: Facts) -> None:
+        recipe, e, d = facts.recipe, facts.recipe.encoder, facts.recipe.decoder
+        sizes = {name: getattr(d, name) for name in ("attention", "heads", "head_width", "ffn") if hasattr(d, name)}
+        self.console.print(
+            f"data      {facts.data}\n"
+            f"          {', '.join(f'{count:,} {name}' for name, count in facts.examples.items())}; "
+            f"vocabulary {facts.vocabulary:,} ({recipe.codec.kind})\n"
+            f"encoder   {e.kind}, {e.layers} layers, width {e.width}\n"
+            f"decoder   {d.kind}, {d.layers} layers, width {d.width}"
+            f"{''.join(f', {name} {value}' for name, value in sizes.items())}\n"
+            f"parameters {sum(facts.parameters.values()):,} "
+            f"({', '.join(f'{name} {count:,}' for name, count in facts.parameters.items())})",
+            soft_wrap=True,
+            markup=False,
+        )
+        if facts.resumed_at:
+            self.noted(f"resuming at step {facts.resumed_at:,}")
+
+    def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
+        scores = ", ".join(f"{k} {v:.4g}" for k, v in record.items() if isinstance(v, float))
+        self.console.print(
+            f"step {record['step']:,}: validation {scores}{'  (best so far)' if record['best'] else ''}",
+            soft_wrap=True,
+            markup=False,
+        )
+        for prompt, answer in samples:
+            self.console.print(f"    {prompt}  ->  {answer}", soft_wrap=True, markup=False)
+
+    def noted(self, message: str) -> None:
+        self.console.print(message, soft_wrap=True, markup=False)
+
+
+class _Lines(_Shown):
+    """Plain lines, now and then."""
+
+    def __enter__(self) -> _Lines:
+        self.last = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
+        if time.monotonic() - self.last >= QUIET_SECONDS:
+            self.last = time.monotonic()
+            self.console.print(
+                f"step {progress.step:,}  {done:4.0%}  {_facts(loss, speed)}  left {_left(progress, done)}",
+                soft_wrap=True,
+                markup=False,
+            )
+            sys.stdout.flush()
+
+
+class _Bar(_Shown):
+    """A progress bar with loss, perplexity, speed and the time left."""
+
+    def __enter__(self) -> _Bar:
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Live
+
+        self.live = Live(
+            TextColumn("step {task.fields[step]:,}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%  {task.fields[facts]}  left {task.fields[left]}"),
+            console=self.console,
+        )
+        self.bar = self.live.add_task("", total=1.0, step=0, facts="", left="-:--")
+        self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
+        self.live.update(
+            self.bar, completed=done, step=progress.step, facts=_facts(loss, speed), left=_left(progress, done)
+        )
+
+
+def _facts(loss: float, speed: float) -> str:
+    shown = [] if math.isnan(loss) else [f"loss {loss:.3f}", f"perplexity {math.exp(min(loss, 20)):.1f}"]
+    return "  ".join(shown + ([] if math.isnan(speed) else [f"{speed:,.0f} tokens/s"]))

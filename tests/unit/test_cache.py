@@ -1,0 +1,295 @@
+"""A corpus on disk: what goes in comes out, once, in the right part, and never half of it."""
+
+import errno
+import json
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.codecs import UNKNOWN, Characters, Pieces, Words, plain
+from regard.data import cache
+from regard.data.cache import Ragged, RaggedWriter, document_frequency, fingerprint, prepare
+from regard.data.readers import Example, part_of, read_pairs
+from regard.errors import DataError
+
+SHARED = Path(__file__).parents[2] / "../shared/data"
+EXAMPLES = [Example(f"Question {i}, please?", f"The answer is {i % 7}.") for i in range(101)]
+
+
+def reader(examples=EXAMPLES):
+    def read(tally):
+        for example in examples:
+            tally.used += 1
+            yield example
+
+    return read
+
+
+def prepared(folder, examples=EXAMPLES, **settings):
+    defaults = {"key": {"data": 1}, "fit": Words.fit, "valid": 0.2, "test": 0.1, "max_source": 50, "max_target": 50}
+    return prepare(reader(examples), folder=folder, **(defaults | settings))
+
+
+def texts(part) -> list[Example]:
+    return [part.texts(i) for i in range(len(part))]
+
+
+# -- ragged -----------------------------------------------------------------------------------------------------------
+
+
+@given(rows=st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=7), max_size=11))
+def test_ragged_rows_come_back(tmp_path_factory, rows):
+    path = tmp_path_factory.mktemp("ragged") / "rows"
+    with RaggedWriter(path, np.int32) as writer:
+        writer.extend(rows[:5])
+        writer.extend(rows[5:])
+    ragged = Ragged(path, np.int32)
+    assert len(ragged) == len(rows)
+    assert [row.tolist() for row in ragged] == rows
+    assert ragged.lengths.tolist() == [len(row) for row in rows]
+    with pytest.raises(IndexError):
+        ragged[len(rows)]
+
+
+# -- prepare ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fit", [Words.fit, Characters.fit, partial(Pieces.fit, size=300)], ids=["words", "chars", "bpe"]
+)
+@pytest.mark.parametrize("plain_source", [False, True])
+def test_every_example_lies_in_its_part(tmp_path, fit, plain_source):
+    corpus = prepared(tmp_path, fit=fit, plain_source=plain_source)
+    assert sorted(texts(corpus.train) + texts(corpus.valid) + texts(corpus.test)) == sorted(EXAMPLES)
+    for name in ("train", "valid", "test"):
+        part = getattr(corpus, name)
+        assert len(part) > 3
+        for i, (source, target) in enumerate(texts(part)):
+            assert part_of(source, valid=0.2, test=0.1) == name
+            asked = plain(source) if plain_source else source
+            assert part.source[i].tolist() == corpus.codec.encode(asked)
+            assert part.target[i].tolist() == corpus.codec.encode(target)
+    assert corpus.tally.used == len(EXAMPLES)
+
+
+def test_the_codec_sees_training_texts_only(tmp_path):
+    examples = [Example(f"question{i}", f"answer{i}") for i in range(50)]
+    corpus = prepared(tmp_path, examples)
+    words = set(corpus.codec.words)
+    for source, target in texts(corpus.train):
+        assert {source, target} <= words
+    for source, target in texts(corpus.valid) + texts(corpus.test):
+        assert not {source, target} & words
+
+
+def test_small_chunks_change_nothing(tmp_path, monkeypatch):
+    whole = prepared(tmp_path / "a")
+    frequency = document_frequency(whole.train, whole.codec.size)
+    monkeypatch.setattr(cache, "CHUNK", 3)
+    chunked = prepared(tmp_path / "b")
+    assert texts(whole.train) == texts(chunked.train)
+    assert np.array_equal(whole.train.target.values, chunked.train.target.values)
+    assert np.array_equal(document_frequency(chunked.train, chunked.codec.size), frequency)
+
+
+def test_the_second_time_nothing_is_read(tmp_path):
+    first = prepared(tmp_path)
+
+    def never(*_):
+        raise AssertionError("read again")
+
+    second = prepare(
+        never, key={"data": 1}, fit=never, folder=tmp_path, valid=0.2, test=0.1, max_source=50, max_target=50
+    )
+    assert second.tally == first.tally
+    assert second.fingerprint == first.fingerprint
+    assert texts(second.train) == texts(first.train)
+    assert second.codec.to_json() == first.codec.to_json()
+
+
+@pytest.mark.parametrize("change", [{"key": {"data": 2}}, {"max_source": 49}, {"plain_source": True}, {"valid": 0.1}])
+def test_another_key_or_rule_is_another_corpus(tmp_path, change):
+    assert prepared(tmp_path, **change).fingerprint != prepared(tmp_path).fingerprint
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_duplicates_in_training_are_dropped(tmp_path):
+    corpus = prepared(tmp_path, EXAMPLES + EXAMPLES)
+    assert len(texts(corpus.train)) == len(set(texts(corpus.train)))
+    assert corpus.tally.duplicates == len(corpus.train)
+    assert len(corpus.valid) == 2 * len(set(texts(corpus.valid)))
+
+
+def test_limits_skip_and_count(tmp_path):
+    long = Example("short", "word " * 30)
+    wordy = Example("one two three four five six seven eight nine ten", "ok")
+    corpus = prepared(tmp_path, [*EXAMPLES, long, wordy], max_target=20, valid=0, test=0)
+    assert corpus.tally.skipped == {"too many tokens": 1}
+    corpus = prepared(tmp_path, [*EXAMPLES, long, wordy], max_words=9, valid=0, test=0)
+    assert corpus.tally.skipped == {"too many words": 2}
+    assert "eight" not in corpus.codec.words  # the codec never saw them either
+    assert corpus.tally.used == len(corpus.train) == len(EXAMPLES)
+
+
+def test_pairs_with_unknown_words_can_be_dropped(tmp_path):
+    examples = [*EXAMPLES, Example("Question rare, please?", "Yes")]
+    fit = partial(Words.fit, min_count=2)
+    kept = prepared(tmp_path, examples, fit=fit)
+    assert any(UNKNOWN in row for row in kept.train.source)
+    dropped = prepared(tmp_path, examples, fit=fit, drop_unknown=True)
+    assert not any(UNKNOWN in row for part in (dropped.train, dropped.valid, dropped.test) for row in part.source)
+    assert dropped.tally.skipped["unknown word"] == len(examples) - dropped.tally.used > 0
+
+
+def test_held_out_files_of_their_own(tmp_path):
+    held = [Example("held", "out")]
+    corpus = prepared(tmp_path, read_valid=reader(held), read_test=reader(held * 2))
+    assert texts(corpus.train) == EXAMPLES
+    assert texts(corpus.valid) == held
+    assert texts(corpus.test) == held * 2
+    assert corpus.tally.used == len(EXAMPLES) + 3
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fit", [Words.fit, partial(Pieces.fit, size=300)], ids=["words", "pieces"])
+def test_what_the_reader_complains_of_arrives(tmp_path, fit):
+    (tmp_path / "pairs.tsv").write_text("prompt\treply\n")
+    with pytest.raises(DataError, match="no usable examples in .*pairs.tsv"):
+        prepare(
+            lambda tally: read_pairs(tmp_path / "pairs.tsv", tally=tally),
+            key={},
+            fit=fit,
+            folder=tmp_path / "cache",
+            valid=0,
+            test=0,
+            max_source=9,
+            max_target=9,
+        )
+
+
+def test_nothing_left_to_train_on(tmp_path):
+    with pytest.raises(DataError, match=r"no usable examples to train on.*too many tokens 101"):
+        prepared(tmp_path, max_target=1)
+    with pytest.raises(DataError, match=r"data: nothing is left to train on; got valid 0\.5, test 0\.5"):
+        prepared(tmp_path, valid=0.5, test=0.5)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_crash_leaves_nothing(tmp_path):
+    def broken(tally):
+        yield from EXAMPLES[:50]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(broken, key={}, fit=Words.fit, folder=tmp_path, valid=0, test=0, max_source=9, max_target=9)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_process_leaves_is_never_used(tmp_path):
+    corpus = prepared(tmp_path)
+    final = next(tmp_path.iterdir())
+    half = tmp_path / f".{final.name}-abc"
+    half.mkdir()
+    (half / "codec.json").write_text("{")
+    assert texts(prepared(tmp_path).train) == texts(corpus.train)
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing", "manifest", "codec", "stranger"])
+def test_a_damaged_cache_is_made_anew(tmp_path, damage):
+    before = texts(prepared(tmp_path).train)
+    final = next(tmp_path.iterdir())
+    values, manifest = final / "train-source.values", final / "manifest.json"
+    if damage == "cut":
+        values.write_bytes(values.read_bytes()[:-4])
+    elif damage == "missing":
+        values.unlink()
+    elif damage == "manifest":
+        manifest.write_text(manifest.read_text()[:-9])
+    elif damage == "codec":
+        codec = final / "codec.json"
+        codec.write_text("!" + codec.read_text()[1:])
+    else:
+        manifest.write_text(json.dumps({"fingerprint": "other"}))
+    assert texts(prepared(tmp_path).train) == before
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_second_writer_is_harmless(tmp_path):
+    inner = []
+
+    def fit(stream):
+        if not inner:  # while the first prepares, a second one starts and finishes
+            inner.append(prepared(tmp_path))
+        return Words.fit(stream)
+
+    outer = prepared(tmp_path, fit=fit)
+    assert texts(outer.train) == texts(inner[0].train)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(RaggedWriter, "extend", full)
+    with pytest.raises(DataError, match="no space for the prepared corpus; got .* bytes free"):
+        prepared(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+# -- what else --------------------------------------------------------------------------------------------------------
+
+
+def test_document_frequency(tmp_path):
+    examples = [Example(str(i), text) for i, text in enumerate(["a a b", "a", "c b b", "a c"])]
+    corpus = prepared(tmp_path, examples, valid=0, test=0)
+    counts = document_frequency(corpus.train, corpus.codec.size)
+    assert counts.shape == (corpus.codec.size,)
+    expected = Counter(token for row in corpus.train.target for token in set(row.tolist()))
+    assert {token: count for token, count in enumerate(counts.tolist()) if count} == expected
+
+
+def test_fingerprint_is_of_the_contents(tmp_path):
+    (tmp_path / "a").write_text("one")
+    (tmp_path / "b").write_text("two")
+    before = fingerprint([tmp_path / "a", tmp_path / "b"])
+    assert fingerprint([tmp_path]) == before
+    assert fingerprint([tmp_path / "b", tmp_path / "a"]) != before
+    (tmp_path / "a").write_text("onet")
+    (tmp_path / "b").write_text("wo")
+    assert fingerprint([tmp_path]) != before
+    with pytest.raises(DataError, match="cannot be read"):
+        fingerprint([tmp_path / "c"])
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")
+def test_the_usual_small_setting_on_real_pairs(tmp_path):
+    pairs = SHARED / "cornell_pairs/pairs.tsv"
+    corpus = prepare(
+        lambda tally: read_pairs(pairs, tally=tally),
+        key={"content": fingerprint([pairs])},
+        fit=partial(Words.fit, min_count=3),
+        folder=tmp_path,
+        valid=0.05,
+        test=0.05,
+        max_source=40,
+        max_target=40,
+        max_words=9,
+        drop_unknown=True,
+        plain_source=True,
+    )
+    assert len(corpus.train) > 5000
+    assert corpus.tally.used == len(corpus.train) + len(corpus.valid) + len(corpus.test)
+    asked = [{plain(example.source) for example in texts(part)} for part in (corpus.train, corpus.valid, corpus.test)]
+    assert not asked[0] & asked[1]
+    assert not asked[0] & asked[2]
+    assert not asked[1] & asked[2]
+    example = corpus.valid.texts(0)
+    assert corpus.codec.decode(corpus.valid.target[0]).lower() == example.target.lower()
