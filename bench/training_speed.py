@@ -48,7 +48,7 @@ def main() -> None:
     parser = measure.options(__doc__, rounds=5)
     parser.add_argument("--steps", type=int, default=30, help="steps on the clock in a round")
     parser.add_argument("--warmup", type=int, default=5, help="steps before them")
-    parser.add_argument("--sentences", type=int, default=128, help="sentences in a batch of the peer")
+    parser.add_argument("--sentences", type=int, default=32, help="sentences in a batch of the peer")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
 

@@ -310,7 +310,7 @@ def _is_word(token: str) -> bool:
 
 
 def _ends_sentence(token: str) -> bool:
-    return token[0] in "!?。！？।؟" or token == "."  # noqa: S105
+    return token[0] in "!?。！？।؟" or token == "."
 
 
 def _inside_sentences(tokens: Sequence[str]) -> Iterator[str]:

@@ -307,6 +307,8 @@ class Search(Section):
     """Answers followed side by side; 1: greedy."""
     length_penalty: float = 1.0
     """Power of the length by which an answer's score is divided; larger favours long answers."""
+    early_stopping: bool = False
+    """Beam search ends with `num_beams` finished answers, even if one under way might still beat them."""
     do_sample: bool = False
     """Draws each token instead of taking the likeliest."""
     temperature: Rate = 1.0
@@ -317,7 +319,7 @@ class Search(Section):
     """Sampling draws among the likeliest tokens that together have this probability."""
     no_repeat_ngram_size: Whole = 0
     """No run of this many tokens comes twice in an answer; 0: any may."""
-    repetition_penalty: Rate = 1.0
+    repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
     """Above 1, tokens already in the answer are less likely to come again."""
     max_new_tokens: Size = 64
     """Most tokens of an answer."""
@@ -342,7 +344,9 @@ class Search(Section):
                 "min_new_tokens must not be above max_new_tokens; "
                 f"got min_new_tokens = {self.min_new_tokens}, max_new_tokens = {self.max_new_tokens}"
             )
-        if self.candidates > 1 and not self.do_sample and self.num_beams < self.candidates:
+        if self.do_sample and self.num_beams > 1:
+            raise ValueError(f"do_sample = true needs num_beams = 1; got num_beams = {self.num_beams}")
+        if not self.do_sample and self.num_beams < self.candidates:
             raise ValueError(
                 "candidates above 1 need do_sample = true or as many num_beams; "
                 f"got candidates = {self.candidates}, num_beams = {self.num_beams}"

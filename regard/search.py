@@ -235,8 +235,9 @@ class _Run:
             every = torch.arange(self.state.size, device=memory.mask.device)
             self.state = self.state.rows(every.repeat_interleave(copies))
         self.size, self.steps = self.state.size, 0
-        self.twins = prior is not None and options.anti_prior > 0 and options.anti_prior_steps > 0
-        if self.twins:
+        self.twins = False
+        if prior is not None and options.anti_prior > 0 and options.anti_prior_steps > 0:
+            self.twins = True
             self.state = self.state.join(decoder.start(prior).rows(self.state.position.new_zeros(self.size)))
         self.bias: tuple[Tensor | None, Tensor | None] | None = None  # made when the size of the vocabulary is known
         self.weights: Tensor | None = None  # of the last step

@@ -27,8 +27,9 @@ VERBS = ("train", "chat", "ask", "evaluate", "data", "recipes")
 DONE, FAULT, MEND, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 EPILOG = """\b
-Exit codes: 0 done, 1 a fault in regard, 2 something to mend in the command or its files,
-            130, 141 or 143 stopped by a signal."""
+Exit codes: 0 done, 1 a fault in regard,
+2 something to mend in the command or its files,
+130, 141 or 143 stopped by a signal."""
 
 
 class Verbs(TyperGroup):

@@ -326,7 +326,10 @@ def _opened(final: Path, name: str) -> Corpus | None:
         codec = codecs.read(final / "codec.json")
     except (OSError, ValueError, KeyError, TypeError, BundleError):
         return None
-    return Corpus(*(Part.open(final, part) for part in PARTS), codec, tally, name) if whole else None
+    if not whole:
+        return None
+    train, valid, test = (Part.open(final, part) for part in PARTS)
+    return Corpus(train, valid, test, codec, tally, name)
 
 
 # -- what else one wants to know of a corpus --------------------------------------------------------------------------

@@ -80,13 +80,13 @@ def test_any_bytes_in_any_format(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("any")
     for name in ("p.tsv", "p.csv", "p.jsonl", "p", "p.csv.gz", "utterances.jsonl"):
         (folder / name).write_bytes(content)
+        reader, message = read_cornell if name.startswith("utterances") else read_pairs, name
         try:
-            reader = read_cornell if name.startswith("utterances") else read_pairs
-            examples = list(reader(folder / name, tally=Tally(), limit=1.0))
+            for example in reader(folder / name, tally=Tally(), limit=1.0):
+                assert all(side and side.encode() for side in example)
         except DataError as problem:
-            assert name in str(problem)
-        else:
-            assert all(side and side.encode() for example in examples for side in example)
+            message = str(problem)
+        assert name in message
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------

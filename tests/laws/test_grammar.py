@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard.search import Marks, Options, search
+from regard.search import Marks, Options, _beams, _Run, search
 from regard.values import State
 from tests.laws.variants import PAIRS, VOCABULARY, build, sentences
 
@@ -79,15 +79,24 @@ def test_permuting_the_batch_permutes_the_answers(encoder: str, decoder: str):
 
 
 def test_beam_of_one_is_greedy(encoder: str, decoder: str):
+    """`num_beams=1` takes the greedy path, so the beam's own code is called here with a width of one."""
     model = build(encoder, decoder)
-    memory = model.read(*sentences())
-    greedy = search(model.decoder, memory, MARKS, Options(max_new_tokens=9))
-    beam = search(model.decoder, memory, MARKS, Options(max_new_tokens=9, num_beams=1, candidates=1, length_penalty=0))
-    wide = search(model.decoder, memory, MARKS, Options(max_new_tokens=9, num_beams=3))
-    assert [row[0].tokens for row in greedy] == [row[0].tokens for row in beam]
-    assert len(wide) == 5
-    alone = [search(model.decoder, memory.rows(torch.tensor([r])), MARKS, Options(max_new_tokens=9)) for r in range(5)]
-    assert [row[0].tokens for row in greedy] == [one[0][0].tokens for one in alone]
+    with torch.inference_mode():
+        memory = model.read(*sentences())
+        options = Options(max_new_tokens=9)
+        greedy = [row[0].tokens for row in search(model.decoder, memory, MARKS, options)]
+        beam = _beams(_Run(model.decoder, memory, MARKS, options, None), 1, 1)
+        assert [drafts[0].tokens for drafts in beam] == greedy
+
+
+def test_a_row_is_answered_as_if_alone(encoder: str, decoder: str):
+    model = build(encoder, decoder)
+    with torch.inference_mode():
+        memory = model.read(*sentences())
+        for options in (Options(max_new_tokens=9), Options(max_new_tokens=9, num_beams=3)):
+            together = [row[0].tokens for row in search(model.decoder, memory, MARKS, options)]
+            rows = [memory.rows(torch.tensor([r])) for r in range(5)]
+            assert together == [search(model.decoder, row, MARKS, options)[0][0].tokens for row in rows]
 
 
 @torch.no_grad()

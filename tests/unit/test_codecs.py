@@ -105,7 +105,7 @@ def test_words_spacing(text):
     assert codec.decode(codec.encode(text)) == text
 
 
-word = st.sampled_from("the cat sat don't mother-in-law John I 3 1,000".split())
+word = st.sampled_from(["the", "cat", "don't", "mother-in-law", "John", "I", "3", "1,000"])
 sentence = st.tuples(st.lists(word, min_size=1, max_size=6), st.sampled_from([".", "?", "!", "..."])).map(
     lambda parts: " ".join(parts[0]) + parts[1]
 )

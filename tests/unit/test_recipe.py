@@ -220,6 +220,9 @@ def test_a_needed_field_is_named():
 
 
 def test_sums_and_parts_must_fit():
+    assert message("search.do_sample=true", "search.num_beams=2") == (
+        "--set: search: do_sample = true needs num_beams = 1; got num_beams = 2"
+    )
     assert message("data.valid=0.5", "data.test=0.5") == (
         "--set: data: valid and test must leave something to train on; got 0.5 + 0.5"
     )
@@ -305,6 +308,14 @@ def test_nonsense_is_an_error_of_ours(tree: dict, section: str):
     base = load(BASE).to_json()
     with pytest.raises(RecipeError):
         Recipe.from_json(base | {section: tree | {"kind": 3}})
+
+
+def test_search_has_the_options_of_search():
+    from dataclasses import fields
+
+    from regard.search import Options
+
+    assert [field.name for field in fields(Options)] == list(recipe.Search.model_fields)
 
 
 # ------------------------------------------------------------------------------------------------------ documentation

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -21,6 +22,7 @@ from regard.values import Memory, Past, State, Step
 START, END, PAD = 0, 1, 2
 MARKS = Marks(start=START, end=END, never=(START, PAD))
 WORDS = (3, 4, 5)
+Tokens = tuple[int, ...]
 V, H, K = 6, 2, 5
 
 
@@ -86,7 +88,7 @@ def row(memory: Memory, i: int) -> Memory:
     return memory.rows(torch.tensor([i]))
 
 
-def logits_after(decoder: Table, memory: Memory, tokens: tuple[int, ...]) -> torch.Tensor:
+def logits_after(decoder: Table, memory: Memory, tokens: Tokens) -> torch.Tensor:
     state = decoder.start(memory)
     for token in (START, *tokens):
         step = decoder.step(torch.tensor([token]), state)
@@ -94,21 +96,37 @@ def logits_after(decoder: Table, memory: Memory, tokens: tuple[int, ...]) -> tor
     return step.logits[0]
 
 
-def log_probability(decoder: Table, memory: Memory, tokens: tuple[int, ...], limit: int) -> float:
-    """Of the tokens and, where it fits, the end mark."""
-    whole = (*tokens, END)[:limit]
-    state, total = decoder.start(memory), 0.0
-    for last, token in itertools.pairwise((START, *whole)):
-        step = decoder.step(torch.tensor([last]), state)
-        state, total = step.state, total + float(step.logits[0].log_softmax(-1)[token])
-    return total
+def naive(decoder: Table, memory: Memory, limit: int, choose: Callable[[torch.Tensor, Tokens], torch.Tensor]) -> Tokens:
+    """The answer to one row when each token is the best after `choose(logits without the never-marks, so far)`."""
+    state, tokens = decoder.start(memory), ()
+    while len(tokens) < limit:
+        step = decoder.step(torch.tensor([tokens[-1] if tokens else START]), state)
+        state, logits = step.state, step.logits[0].clone()
+        logits[[START, PAD]] = -math.inf
+        chosen = int(choose(logits, tokens).argmax())
+        if chosen == END:
+            break
+        tokens = (*tokens, chosen)
+    return tokens
 
 
-def length(tokens: tuple[int, ...], limit: int) -> int:
+def log_probabilities(decoder: Table, memory: Memory, answers: list[Tokens], limit: int) -> list[float]:
+    """Of each answer to one row and, where it fits, its end mark."""
+    read = torch.tensor([(START, *a, *[END] * (limit - len(a))) for a in answers])
+    state, total = decoder.start(memory.rows(torch.zeros(len(answers), dtype=torch.long))), torch.zeros(len(answers))
+    lengths = torch.tensor([length(a, limit) for a in answers])
+    for t in range(limit):
+        step = decoder.step(read[:, t], state)
+        gain = step.logits.log_softmax(-1).gather(1, read[:, t + 1, None])[:, 0]
+        state, total = step.state, total + gain * (t < lengths)
+    return total.tolist()
+
+
+def length(tokens: Tokens, limit: int) -> int:
     return min(len(tokens) + 1, limit)
 
 
-def everything(limit: int) -> list[tuple[int, ...]]:
+def everything(limit: int) -> list[Tokens]:
     return [words for n in range(limit + 1) for words in itertools.product(WORDS, repeat=n)]
 
 
@@ -135,9 +153,10 @@ def same(a: list[Found], b: list[Found], tolerance: float = 1e-4) -> None:
 def test_a_wide_beam_finds_the_exact_n_best(seed: int, scale: float, end: float, penalty: float) -> None:
     limit, best = 4, 3
     decoder, memory = Table(seed, scale, end), memories(2, seed=seed)
-    options = Options(num_beams=len(WORDS) ** limit * 2, candidates=best, length_penalty=penalty, max_new_tokens=limit)
+    options = Options(num_beams=108, candidates=best, length_penalty=penalty, max_new_tokens=limit)
     for i, found in enumerate(search(decoder, memory, MARKS, options)):
-        scores = {words: log_probability(decoder, row(memory, i), words, limit) for words in everything(limit)}
+        answers = everything(limit)
+        scores = dict(zip(answers, log_probabilities(decoder, row(memory, i), answers, limit), strict=True))
         ranks = sorted(((s / length(w, limit) ** penalty, w) for w, s in scores.items()), reverse=True)[:best]
         assert [f.rank for f in found] == pytest.approx([rank for rank, _ in ranks], abs=1e-4)
         for f in found:  # ranks may tie within rounding, so tokens are checked through their scores
@@ -171,16 +190,10 @@ def test_beam_of_one_is_greedy(extra: dict) -> None:
 def test_greedy_takes_the_likeliest_token_and_scores_it_by_the_model() -> None:
     decoder, memory = Table(5, end=1.0), memories(11)
     for i, (found,) in enumerate(search(decoder, memory, MARKS, Options(max_new_tokens=9))):
-        tokens: tuple[int, ...] = ()
-        while len(tokens) < 9:
-            logits = logits_after(decoder, row(memory, i), tokens)
-            logits[[START, PAD]] = -math.inf
-            if int(logits.argmax()) == END:
-                break
-            tokens = (*tokens, int(logits.argmax()))
-        assert found.tokens == tokens
-        assert found.score == pytest.approx(log_probability(decoder, row(memory, i), tokens, 9), abs=1e-4)
-        assert found.rank == pytest.approx(found.score / length(tokens, 9), abs=1e-6)
+        assert found.tokens == naive(decoder, row(memory, i), 9, lambda logits, _: logits)
+        (score,) = log_probabilities(decoder, row(memory, i), [found.tokens], 9)
+        assert found.score == pytest.approx(score, abs=1e-4)
+        assert found.rank == pytest.approx(score / length(found.tokens, 9), abs=1e-4)
 
 
 def test_early_stopping_stops_at_as_many_ends_as_beams() -> None:
@@ -368,22 +381,19 @@ def test_greedy_with_processors_is_that_of_transformers(extra: dict) -> None:
     decoder, memory, limit = Table(5, 0.5), memories(17), 12
     plain = search(decoder, memory, MARKS, Options(max_new_tokens=limit))
     results = search(decoder, memory, MARKS, Options(max_new_tokens=limit, **extra))
-    processors = theirs.LogitsProcessorList([theirs.SuppressTokensLogitsProcessor([START, PAD])])
+    processors = theirs.LogitsProcessorList()
     if "repetition_penalty" in extra:
         processors.append(theirs.RepetitionPenaltyLogitsProcessor(extra["repetition_penalty"]))
     if "no_repeat_ngram_size" in extra:
         processors.append(theirs.NoRepeatNGramLogitsProcessor(extra["no_repeat_ngram_size"]))
     if "min_new_tokens" in extra:
         processors.append(theirs.MinNewTokensLengthLogitsProcessor(0, extra["min_new_tokens"], torch.tensor([END])))
+
+    def choose(logits: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        return processors(torch.tensor([tokens], dtype=torch.long), logits[None])[0]
+
     for i, (found,) in enumerate(results):
-        tokens: tuple[int, ...] = ()
-        while len(tokens) < limit:
-            so_far = torch.tensor([tokens], dtype=torch.long)
-            chosen = int(processors(so_far, logits_after(decoder, row(memory, i), tokens)[None])[0].argmax())
-            if chosen == END:
-                break
-            tokens = (*tokens, chosen)
-        assert found.tokens == tokens
+        assert found.tokens == naive(decoder, row(memory, i), limit, choose)
     assert [f.tokens for (f,) in results] != [f.tokens for (f,) in plain]
 
 
@@ -411,7 +421,7 @@ def test_draws_follow_the_distribution(extra: dict) -> None:
 
 def test_the_same_seed_gives_the_same_answers_and_none_gives_new_ones() -> None:
     decoder, memory = Table(6, 0.3, end=-3.0), memories(5)
-    options = Options(do_sample=True, candidates=4, seed=7)
+    options = Options(do_sample=True, candidates=4, seed=7, max_new_tokens=7)
     assert search(decoder, memory, MARKS, options) == search(decoder, memory, MARKS, options)
     before = torch.random.get_rng_state()
     for seed in (8, None):
@@ -449,20 +459,18 @@ def test_greedy_with_an_anti_prior_is_the_formula_for_the_first_steps_only() -> 
     decoder, memory, strength, steps, limit = Table(5, 0.5), memories(17), 0.8, 3, 8
     options = Options(anti_prior=strength, anti_prior_steps=steps, max_new_tokens=limit)
     results = search(decoder, memory, MARKS, options, prior=PRIOR)
+
+    def choose(scores: torch.Tensor, tokens: Tokens) -> torch.Tensor:
+        if len(tokens) >= steps:
+            return scores
+        implausible = scores.exp() < 0.1 * scores.exp().max()
+        anyway = logits_after(decoder, PRIOR, tokens).log_softmax(-1)
+        return (scores.log_softmax(-1) - strength * anyway).masked_fill(implausible, -math.inf)
+
     for i, (found,) in enumerate(results):
-        tokens: tuple[int, ...] = ()
-        while len(tokens) < limit:
-            scores = logits_after(decoder, row(memory, i), tokens)
-            scores[[START, PAD]] = -math.inf
-            if len(tokens) < steps:
-                implausible = scores.exp() < 0.1 * scores.exp().max()
-                scores = scores.log_softmax(-1) - strength * logits_after(decoder, PRIOR, tokens).log_softmax(-1)
-                scores[implausible] = -math.inf
-            if int(scores.argmax()) == END:
-                break
-            tokens = (*tokens, int(scores.argmax()))
-        assert found.tokens == tokens
-        assert found.score == pytest.approx(log_probability(decoder, row(memory, i), tokens, limit), abs=1e-4)
+        assert found.tokens == naive(decoder, row(memory, i), limit, choose)
+        (score,) = log_probabilities(decoder, row(memory, i), [found.tokens], limit)
+        assert found.score == pytest.approx(score, abs=1e-4)
     assert results != search(decoder, memory, MARKS, Options(max_new_tokens=limit))
 
 
@@ -475,13 +483,14 @@ def test_candidates_are_ranked_by_the_formula(how: dict, penalty: float) -> None
     )
     for i, found in enumerate(search(decoder, memory, MARKS, options, prior=PRIOR, rarity=RARITY)):
         assert len(found) > 2
-        for f in found:
-            asked = log_probability(decoder, row(memory, i), f.tokens, limit)
-            anyway = log_probability(decoder, PRIOR, f.tokens, limit)
+        answers = [f.tokens for f in found]
+        asked = log_probabilities(decoder, row(memory, i), answers, limit)
+        anyway = log_probabilities(decoder, PRIOR, answers, limit)
+        for f, given_source, given_nothing in zip(found, asked, anyway, strict=True):
             words = set(f.tokens)
             idf = sum(float(RARITY[w]) for w in words) / len(words) if words else 0
-            rank = (asked - 0.4 * anyway) / length(f.tokens, limit) ** penalty + 0.3 * idf
-            assert f.score == pytest.approx(asked, abs=1e-4)
+            rank = (given_source - 0.4 * given_nothing) / length(f.tokens, limit) ** penalty + 0.3 * idf
+            assert f.score == pytest.approx(given_source, abs=1e-4)
             assert f.rank == pytest.approx(rank, abs=1e-4)
 
 
