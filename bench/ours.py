@@ -150,5 +150,3 @@ class _Told:
 
     def noted(self, message: str) -> None:
         print(message, flush=True)
-
-

@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from regard import codecs, recipe as r
+from regard import codecs
+from regard import recipe as r
 from regard.data import cache, readers
 from regard.data.readers import Example, Tally
 from regard.decoders import Decoder, RecurrentDecoder, TransformerDecoder
@@ -20,7 +21,6 @@ from regard.layers.positions import Learned, NoPositions, Sinusoidal
 from regard.model import Model
 from regard.search import Options
 from regard.tasks.chat import Chat
-
 
 Read = Callable[[Tally], Iterator[Example]]
 
@@ -115,8 +115,14 @@ def options(search: r.Search) -> Options:
 
 
 def fit_codec(codec: r.Codec) -> Callable[[Iterator[str]], codecs.Codec]:
-    kind = codecs.KINDS[codec.kind]
-    return partial(kind.fit, **codec.model_dump(exclude={"kind"}))
+    settings = codec.model_dump(exclude={"kind"})
+    match codec:
+        case r.CodecWords():
+            return partial(codecs.Words.fit, **settings)
+        case r.CodecCharacters():
+            return partial(codecs.Characters.fit, **settings)
+        case r.CodecPieces():
+            return partial(codecs.Pieces.fit, **settings)
 
 
 def reader(data: r.Data, path: str | None = None) -> Read:
@@ -125,10 +131,11 @@ def reader(data: r.Data, path: str | None = None) -> Read:
         case r.DataChatterbot():
             return lambda tally: readers.read_chatterbot(language=data.language, topics=data.topics, tally=tally)
         case r.DataPairs():
-            columns = {"source_column": data.source_column, "target_column": data.target_column}
-            return lambda tally: readers.read_pairs(Path(path or data.path), **columns, tally=tally)
+            return lambda tally: readers.read_pairs(
+                path or data.path, source_column=data.source_column, target_column=data.target_column, tally=tally
+            )
         case r.DataCornell():
-            return lambda tally: readers.read_cornell(Path(path or data.path), tally=tally)
+            return lambda tally: readers.read_cornell(path or data.path, tally=tally)
 
 
 def corpus(recipe: r.Recipe) -> cache.Corpus:

@@ -51,9 +51,7 @@ class Bundle:
         """Every candidate of each input, best first."""
         options = options or self.options
         memory = self.model.read(*self.task.read(inputs))
-        found = search(
-            self.model.decoder, memory, MARKS, options, prior=self._prior(options), rarity=self.model.rarity
-        )
+        found = search(self.model.decoder, memory, MARKS, options, prior=self._prior(options), rarity=self.model.rarity)
         return [
             [Answer(one.tokens, self.codec.decode(one.tokens), one.score, one.weights) for one in row] for row in found
         ]

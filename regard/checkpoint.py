@@ -16,7 +16,12 @@ from regard.errors import BundleError
 from regard.model import Model
 
 FOLDER, KEPT = "checkpoints", 2
-WEIGHTS, AVERAGE, OPTIMISER, PROGRESS = "weights.safetensors", "average.safetensors", "optimiser.safetensors", "progress.json"
+WEIGHTS, AVERAGE, OPTIMISER, PROGRESS = (
+    "weights.safetensors",
+    "average.safetensors",
+    "optimiser.safetensors",
+    "progress.json",
+)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import final
+from typing import cast, final
 
 import torch
 from jaxtyping import Float, Int
@@ -165,7 +165,7 @@ class TransformerDecoder(Decoder):
         self.embedding = Embedding(vocabulary=vocabulary, width=width)
         self.positions, self.dropout = positions, Dropout(dropout)
         self.heads, self.head_width = heads, head_width or width // heads
-        self.blocks = nn.ModuleList(
+        blocks = nn.ModuleList(
             DecoderBlock(
                 width=width,
                 memory_width=memory_width,
@@ -178,6 +178,7 @@ class TransformerDecoder(Decoder):
             )
             for _ in range(layers)
         )
+        self.blocks = cast(list[DecoderBlock], blocks)
         self.leave = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
         self.output = Output(embedding=self.embedding, tied=tied)
 

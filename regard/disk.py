@@ -19,7 +19,7 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 
 
-def write_file(path: Path, write: Callable[[Path], None]) -> None:
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write beside the file, sync, rename over it, sync the folder: a crash at any moment leaves the old or the new."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with _room_for(path):
@@ -34,7 +34,7 @@ def write_file(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-    write_file(path, lambda draft: draft.write_text(text, "utf-8") and None)
+    write_file(path, lambda draft: draft.write_text(text, "utf-8"))
 
 
 def write_folder(path: Path, write: Callable[[Path], None]) -> None:

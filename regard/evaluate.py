@@ -38,7 +38,9 @@ class Likelihood:
 
 
 @torch.inference_mode()
-def likelihood(model: Model, task: Chat, part: Part, *, batch_tokens: int = 8192, at_most: int | None = None) -> Likelihood:
+def likelihood(
+    model: Model, task: Chat, part: Part, *, batch_tokens: int = 8192, at_most: int | None = None
+) -> Likelihood:
     """Over the whole part, or over its first `at_most` examples."""
     training, nats, tokens, words = model.training, 0.0, 0, 0
     model.eval()

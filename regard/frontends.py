@@ -12,7 +12,7 @@ from regard.values import Source
 
 
 class Embedding(nn.Module):
-    """sqrt(D) e[w]: vectors of unit variance, from a matrix that also serves as an output matrix (its rows have norm 1)."""
+    """sqrt(D) e[w]: vectors of unit variance, from a matrix whose rows have norm 1, as an output matrix should."""
 
     def __init__(self, *, vocabulary: int, width: int):
         super().__init__()

@@ -15,7 +15,10 @@ def optimiser(model: Model, how: Train) -> torch.optim.AdamW:
     groups = []
     for part, rate in (("frontend", how.rate), ("encoder", how.rate), ("decoder", how.decoder_rate)):
         named = [p for name, p in model.named_parameters() if name.startswith(f"{part}.")]
-        for decay, kept in ((how.weight_decay, [p for p in named if p.ndim > 1]), (0.0, [p for p in named if p.ndim < 2])):
+        for decay, kept in (
+            (how.weight_decay, [p for p in named if p.ndim > 1]),
+            (0.0, [p for p in named if p.ndim < 2]),
+        ):
             if kept:
                 groups.append({"params": kept, "lr": rate, "peak": rate, "weight_decay": decay})
     return torch.optim.AdamW(groups, betas=how.betas, fused=True)

@@ -8,8 +8,9 @@ and when several answers to a source are left, they are ranked by
 
     rank = (log p(T|S) - anti_prior · log p(T|nothing)) / length^length_penalty + rarity · mean idf of distinct tokens
 
-The anti-prior is the cure for bland replies: what is likely whatever was asked says little. (Li et al. 2016, "A
-Diversity-Promoting Objective Function for Neural Conversation Models", eq. 9-15: MMI-antiLM over the first tokens.)
+The anti-prior is the cure for bland replies: what is likely whatever was asked says little (Li et al. 2016, "A
+Diversity-Promoting Objective Function for Neural Conversation Models": MMI-antiLM, over the first tokens). So that it
+cannot turn into nonsense it chooses among plausible tokens only (Li et al. 2023, "Contrastive Decoding").
 
 Lengths count the end mark, so an empty answer has length 1. Scores are the model's own log-probabilities, end mark
 included, whatever the options did to the choice.
@@ -25,6 +26,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from regard.errors import InputError
 from regard.values import Memory, State, Step
@@ -128,7 +130,7 @@ class Found:
     tokens: tuple[int, ...]
     score: float  # log-probability by the model, end mark included
     weights: Float[Tensor, "T H S"] | None = field(compare=False)  # where the decoder looked for each token
-    rank: float  # what it was ranked by; a sole answer has no rivals, so no anti-prior or rarity in it
+    rank: float  # what it was ranked by; that of a sole answer, which has no rivals, leaves out anti-prior and rarity
 
 
 # --- processors: logits in, logits out --------------------------------------------------------------------------------
@@ -146,8 +148,8 @@ def banned(tokens: Sequence[int], like: Float[Tensor, "*B V"]) -> Float[Tensor, 
 def repetition_penalty(
     logits: Float[Tensor, "B V"], tokens: Int[Tensor, "B T"], penalty: float
 ) -> Float[Tensor, "B V"]:
-    """Logits of tokens already there are divided by the penalty, or multiplied where negative (CTRL, Keskar et al.
-    2019, section 4.1)."""
+    """Logits of tokens already there are divided by the penalty, or multiplied where negative (Keskar et al. 2019,
+    "CTRL")."""
     seen = logits.gather(1, tokens)
     return logits.scatter(1, tokens, torch.where(seen < 0, seen * penalty, seen / penalty))
 
@@ -182,10 +184,15 @@ def top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
 
 def top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
     """The nucleus: the fewest of the likeliest tokens that reach probability p, at least one (Holtzman et al. 2020)."""
-    ordered, token = logits.sort(descending=True, stable=True)
-    mass = ordered.softmax(-1)
-    above = mass.cumsum(-1) - mass  # probability of the likelier ones; 0 for the first, which therefore stays
-    return logits.scatter(1, token, ordered.masked_fill(above >= p, NEVER))
+    probability, count = logits.softmax(-1), 64
+    while True:  # sorting a whole vocabulary costs more than the step that made it, and its head nearly always suffices
+        mass, token = probability.topk(min(count, logits.shape[1]))
+        reached = mass.cumsum(-1)
+        if count >= logits.shape[1] or bool((reached[:, -1] >= p).all()):
+            break
+        count *= 8
+    likely = logits.gather(1, token).masked_fill(reached - mass >= p, NEVER)  # the likelier ones reach p without it
+    return torch.full_like(logits, NEVER).scatter(1, token, likely)
 
 
 def draw(scores: Float[Tensor, "B V"], uniform: Float[Tensor, "B"], options: Options) -> Int[Tensor, "B"]:
@@ -196,7 +203,7 @@ def draw(scores: Float[Tensor, "B V"], uniform: Float[Tensor, "B"], options: Opt
         scores = top_k(scores, options.top_k)
     if options.top_p < 1:
         scores = top_p(scores, options.top_p)
-    mass = scores.double().softmax(-1).cumsum(-1)  # in double: rounding must not let a banned token through at the end
+    mass = scores.softmax(-1).cumsum(-1, dtype=torch.float64)  # rounding must not let a banned token through at the end
     return torch.searchsorted(mass, uniform[:, None].double() * mass[:, -1:], right=True)[:, 0]
 
 
@@ -334,7 +341,7 @@ def _walked(run: _Run, random: Float[Tensor, "R T"] | None) -> list[_Draft]:
     for row, token, logits in _walk(run, random):
         rows.append(row)
         tokens.append(token)
-        gains.append(logits.gather(1, token[:, None])[:, 0] - logits.logsumexp(-1))
+        gains.append(-cross_entropy(logits, token, reduction="none"))  # cheaper than gather and logsumexp
     row = torch.cat(rows)
     time = torch.cat([torch.full_like(r, t) for t, r in enumerate(rows)])
     place = torch.arange(row.shape[0], device=row.device)  # this is also the order of the trail
@@ -392,11 +399,12 @@ def _beams(run: _Run, width: int, size: int) -> list[list[_Draft]]:
 
     for t in range(1, limit + 1):
         logits, scores = run.advance(token, so_far)
-        total, vocabulary = logits.logsumexp(-1), logits.shape[1]
-        extended = (value.flatten() - total)[:, None] + scores  # (N·W, V)
-        value, flat = extended.view(len(open_pools), -1).topk(width)  # (N, W)
-        row = torch.arange(0, run.size, width, device=token.device)[:, None] + flat // vocabulary
-        token = flat % vocabulary
+        total = logits.logsumexp(-1)
+        best, tokens = scores.topk(min(width, scores.shape[1]))  # (N·W, ≤W): no row can send on more than the width
+        extended = (value.flatten() - total)[:, None] + best
+        value, place = extended.view(len(open_pools), -1).topk(width)  # (N, W)
+        row = torch.arange(0, run.size, width, device=token.device)[:, None] + place // best.shape[1]
+        token = tokens[row, place % best.shape[1]]
         score = score.flatten()[row] + logits[row, token] - total[row]
         so_far = torch.cat([so_far[row.flatten()], token.view(-1, 1)], dim=1)
         path = torch.cat([path[row.flatten()], (run.trodden + row).view(-1, 1)], dim=1)
@@ -462,8 +470,8 @@ def _prior_scores(run: _Run, drafts: Sequence[_Draft]) -> list[float]:
         if 8 * (state.size - running) >= state.size:
             state = state.rows(every[:running])
         step = run.decoder.step(tokens[: state.size, t], state)
-        state, logits = step.state, step.logits[:running]
-        total[:running] += logits.gather(1, tokens[:running, t + 1, None])[:, 0] - logits.logsumexp(-1)
+        state, logits = step.state, step.logits[:running].float()
+        total[:running] -= cross_entropy(logits, tokens[:running, t + 1], reduction="none")
     return total.tolist()
 
 
@@ -481,13 +489,13 @@ def _ranked(
     idf = [] if rarity is None or not options.rarity else rarity.tolist()
 
     def rank(draft: _Draft, alone: bool) -> float:
-        per_length = draft.length**-options.length_penalty
-        if alone:
-            return draft.value * per_length
-        words = set(draft.tokens)
-        rare = options.rarity * math.fsum(idf[word] for word in words) / len(words) if idf and words else 0.0
-        value = draft.score - options.anti_prior * bland[draft.tokens] if bland else draft.value
-        return value * per_length + rare
+        # The value of a beam has the anti-prior of the first tokens in it; here that of the whole answer counts instead.
+        value, words, rare = draft.score if options.anti_prior else draft.value, set(draft.tokens), 0.0
+        if bland and not alone:
+            value -= options.anti_prior * bland[draft.tokens]
+        if idf and words and not alone:
+            rare = options.rarity * math.fsum(idf[word] for word in words) / len(words)
+        return value / draft.length**options.length_penalty + rare
 
     ranked = [[(rank(draft, len(rivals) == 1), draft) for draft in rivals] for rivals in distinct]
     return [sorted(pairs, key=lambda pair: pair[0], reverse=True)[: options.candidates] for pairs in ranked]

@@ -1,8 +1,8 @@
 """One plain loop that trains every model, and can be killed at any moment.
 
-Data order is a function of (seed, epoch) and every other draw of (seed, step), so a checkpoint is weights, optimiser and
-counters; a run that was stopped and resumed ends with the same bits as one that was not. (If its budget is minutes, the
-clock decides where the schedule stands, and two runs are never quite the same.)
+Data order is a function of (seed, epoch) and every other draw of (seed, step), so a checkpoint is weights, optimiser
+and counters; a run that was stopped and resumed ends with the same bits as one that was not. (If its budget is minutes,
+the clock decides where the schedule stands, and two runs are never quite the same.)
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Stopped(RegardError):
         self.exit_code = 128 + number
 
 
-def train(recipe: Recipe, run: Path, *, reporter: Reporter, resume: bool = False, tensorboard: bool = False) -> Progress:
+def train(
+    recipe: Recipe, run: Path, *, reporter: Reporter, resume: bool = False, tensorboard: bool = False
+) -> Progress:
     """Train in the folder `run`, which then holds a bundle of the best weights."""
     if recipe.train.threads:
         torch.set_num_threads(recipe.train.threads)
@@ -103,9 +105,7 @@ def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
 
 
 class _Loop:
-    def __init__(
-        self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, resume: bool, tensorboard: bool
-    ):
+    def __init__(self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, resume: bool, tensorboard: bool):
         self.recipe, self.how, self.run, self.corpus, self.reporter = recipe, recipe.train, run, corpus, reporter
         codec = codecs.read(run / bundle.CODEC)
         if codec.to_json() != corpus.codec.to_json():
@@ -237,7 +237,7 @@ class _Loop:
             decay = min(self.how.average, (1 + self.progress.step) / (10 + self.progress.step))
             torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
 
-    # -- validation, checkpoints, what is told ---------------------------------------------------------------------------
+    # -- validation, checkpoints, what is told -------------------------------------------------------------------------
 
     def _validate(self) -> None:
         """Score the weights that would be kept, and keep them if they are the best so far."""
@@ -255,8 +255,8 @@ class _Loop:
         self.model.train()
 
         score = record[self.how.score] if self.how.score == "perplexity" else -record[self.how.score]
-        best = self.progress.best is None or score < self.progress.best or not len(self.corpus.valid)
-        if best:
+        best = self.progress.best is None or score < self.progress.best
+        if best or self.how.keep == "last" or not len(self.corpus.valid):
             bundle.put_weights(self.run, bundle.tensors(judged))
         self.progress = replace(
             self.progress,
@@ -275,7 +275,7 @@ class _Loop:
     def _facts(self) -> Facts:
         parts, seen = {}, set()
         for name in ("frontend", "encoder", "decoder"):
-            own = {p for p in getattr(self.model, name).parameters()} - seen
+            own = set(getattr(self.model, name).parameters()) - seen
             parts[name], seen = sum(p.numel() for p in own), seen | own
         corpus = self.corpus
         return Facts(
@@ -318,7 +318,7 @@ class _Log:
         self.path = run / METRICS
         if self.path.exists():
             lines = [line for line in self.path.read_text("utf-8").splitlines() if _step_of(line) <= keep]
-            disk.write_file(self.path, lambda draft: draft.write_text("".join(f"{line}\n" for line in lines)) and None)
+            disk.write_file(self.path, lambda draft: draft.write_text("".join(f"{line}\n" for line in lines), "utf-8"))
         self.board = _board(run) if tensorboard else None
 
     def add(self, progress: Progress, kind: str, record: dict[str, Any]) -> None:

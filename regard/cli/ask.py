@@ -19,7 +19,9 @@ ROWS = 64  # inputs answered together
 
 def ask(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    inputs: Annotated[list[str] | None, typer.Argument(metavar="INPUT", help="Sentences; none: lines of stdin.")] = None,
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="INPUT", help="Sentences; none: lines of stdin.")
+    ] = None,
     file: Annotated[Path | None, typer.Option(help="A file of inputs, one a line; answers come as JSON lines.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, with scores and tokens.")] = False,
     changes: Changes = None,

@@ -20,9 +20,13 @@ class Split(StrEnum):
 
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
-    data: Annotated[Path | None, typer.Option(help="Another file of pairs; not given: the run's own held-out part.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Another file of pairs; not given: the run's own held-out part.")
+    ] = None,
     split: Annotated[Split, typer.Option(help="Which part of the run's own data.")] = Split.valid,
-    limit: Annotated[int | None, typer.Option(min=1, help="Answer only the first prompts; likelihood uses all.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Answer only the first prompts; likelihood uses all.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Every score, and 20 answers, as JSON.")] = False,
     changes: Changes = None,
     greedy: Greedy = False,

@@ -73,7 +73,7 @@ def _run(recipe: Recipe, run: Path, resume: bool, tensorboard: bool, as_json: bo
     from regard.train import train as go
 
     console = Console(stderr=as_json, highlight=False)
-    with (_Bar(console) if console.is_terminal else _Lines(console)) as reporter:
+    with _Bar(console) if console.is_terminal else _Lines(console) as reporter:
         progress = go(recipe, run, reporter=reporter, resume=resume, tensorboard=tensorboard)
     plot = curves(run)
     if as_json:

@@ -28,6 +28,8 @@ class NoPositions(nn.Module):
 class Sinusoidal(nn.Module):
     """Fixed waves; a place beyond the table is computed when it is asked for, so any length works."""
 
+    table: Tensor
+
     def __init__(self, *, width: int, table: int = 512):
         super().__init__()
         self.width = width

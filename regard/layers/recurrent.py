@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -32,7 +34,7 @@ class Recurrent(nn.Module):
             self._open_forget_gates()
 
     def _open_forget_gates(self) -> None:
-        """A forget gate that starts open (bias 1) lets gradients through from the first step (Jozefowicz et al. 2015)."""
+        """A forget gate that starts open (bias 1) lets gradients through at once (Jozefowicz et al. 2015)."""
         for name, bias in self.named_parameters():
             if "bias_ih" in name:
                 nn.init.ones_(bias.detach()[self.width : 2 * self.width])
@@ -68,7 +70,7 @@ class Recurrent(nn.Module):
         """One place further (one direction only)."""
         after: list[tuple[Tensor, ...]] = []
         for n, layer in enumerate(self.layers):
-            weights = (layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0, layer.bias_hh_l0)
+            weights = cast(nn.RNNBase, layer).all_weights[0]
             x = x if n == 0 else self.dropout(x)
             if self.cell == "lstm":
                 after.append(torch.lstm_cell(x, (carried[0][n], carried[1][n]), *weights))

@@ -79,9 +79,7 @@ class Chat:
         }
 
 
-def hide(
-    sources: Sequence[np.ndarray], draw: np.random.Generator, *, words: float, prompts: float
-) -> list[np.ndarray]:
+def hide(sources: Sequence[np.ndarray], draw: np.random.Generator, *, words: float, prompts: float) -> list[np.ndarray]:
     """Training sources with a share of their tokens made unknown, and a share of them made empty."""
     hidden = []
     for row in sources:

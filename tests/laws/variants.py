@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -39,9 +40,7 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
     f"recurrent-{cell}-{directions}-{merge}": lambda cell=cell, directions=directions, merge=merge: RecurrentEncoder(
         inputs=INPUTS, width=WIDTH, layers=2, cell=cell, directions=directions, merge=merge, dropout=0.3
     )
-    for cell, (directions, merge) in itertools.product(
-        ["lstm", "gru"], [(1, "sum"), (2, "concatenate"), (2, "sum")]
-    )
+    for cell, (directions, merge) in itertools.product(["lstm", "gru"], [(1, "sum"), (2, "concatenate"), (2, "sum")])
 }
 ENCODERS |= {
     f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerEncoder(
@@ -51,19 +50,18 @@ ENCODERS |= {
 }
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
-    f"recurrent-{cell}-{attention}{'-feeding' if feeding else ''}": lambda cell=cell, attention=attention, feeding=feeding: (
-        RecurrentDecoder(
-            vocabulary=VOCABULARY,
-            width=WIDTH,
-            layers=2,
-            memory_width=WIDTH,
-            summary_width=WIDTH,
-            cell=cell,
-            attention=attention,
-            input_feeding=feeding,
-            dropout=0.3,
-            tied=not feeding,
-        )
+    f"recurrent-{cell}-{attention}{'-feeding' if feeding else ''}": partial(
+        RecurrentDecoder,
+        vocabulary=VOCABULARY,
+        width=WIDTH,
+        layers=2,
+        memory_width=WIDTH,
+        summary_width=WIDTH,
+        cell=cell,
+        attention=attention,
+        input_feeding=feeding,
+        dropout=0.3,
+        tied=not feeding,
     )
     for cell, attention, feeding in itertools.product(
         ["lstm", "gru"], ["none", "dot", "general", "additive"], [False, True]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -24,6 +24,15 @@ MARKS = Marks(start=START, end=END, never=(START, PAD))
 WORDS = (3, 4, 5)
 Tokens = tuple[int, ...]
 V, H, K = 6, 2, 5
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tensors this small only lose time by being shared out."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 class Table:
@@ -173,6 +182,32 @@ def test_a_beam_never_waits_for_what_cannot_win(seed: int) -> None:
     for i in range(3):
         alone = Table(seed, 0.5, end=9.0)
         same(search(alone, row(memory, i), MARKS, options)[0], found[i])
+
+
+def chain(probabilities: dict[int, dict[int, float]]) -> Table:
+    """A decoder that knows only the last token: probability of the next, for the tokens that have one."""
+    decoder = Table()
+    for table in (decoder.sum, decoder.first, decoder.read):
+        table.zero_()
+    decoder.last.fill_(-30.0)
+    for last, following in probabilities.items():
+        for token, probability in following.items():
+            decoder.last[last, token] = math.log(probability)
+    return decoder
+
+
+@pytest.mark.parametrize(
+    ("penalty", "start", "best"),
+    [
+        (1.0, {END: 0.5, 3: 0.05, 4: 0.45}, (3,) * 10),  # a poor beginning, then ten sure tokens to share it
+        (-1.0, {END: 0.1, 4: 0.8, 3: 0.1}, (4,)),  # length makes things worse: what ends next is what is in reach
+    ],
+)
+def test_a_beam_waits_for_what_can_still_win(penalty: float, start: dict[int, float], best: Tokens) -> None:
+    decoder = chain({START: start, 3: {3: 1.0}, 4: {END: 0.9, 5: 0.1}, 5: {END: 0.5, 5: 0.5}})
+    options = Options(num_beams=3, length_penalty=penalty, max_new_tokens=10 if penalty > 0 else 60)
+    ((found,),) = search(decoder, memories(1), MARKS, options)
+    assert found.tokens == best
 
 
 @pytest.mark.parametrize("extra", [{}, {"repetition_penalty": 1.5}, {"no_repeat_ngram_size": 2}, {"min_new_tokens": 3}])
@@ -352,18 +387,19 @@ def test_top_k(k: int) -> None:
     torch.testing.assert_close(got, theirs.TopKLogitsWarper(k)(tokens, logits.clone()))
 
 
-@pytest.mark.parametrize("p", [1e-9, 0.3, 0.8, 0.95, 1.0])
-def test_top_p(p: float) -> None:
-    logits, tokens = random_logits()
+@pytest.mark.parametrize("vocabulary", [11, 701])  # the second needs more than the head of the vocabulary
+@pytest.mark.parametrize("p", [1e-9, 0.3, 0.8, 0.95])
+def test_top_p(p: float, vocabulary: int) -> None:
+    logits, tokens = random_logits(vocabulary=vocabulary)
     got = ours.top_p(logits, p)
     for r, probability in enumerate(logits.softmax(-1).tolist()):
         kept, mass = set(), 0.0
-        for token in sorted(range(11), key=lambda t: -probability[t]):
+        for token in sorted(range(vocabulary), key=lambda t: -probability[t]):
             if kept and mass >= p:
                 break
             kept.add(token)
             mass += probability[token]
-        assert {t for t in range(11) if got[r, t] > -math.inf} == kept
+        assert {t for t in range(vocabulary) if got[r, t] > -math.inf} == kept
     torch.testing.assert_close(got, theirs.TopPLogitsWarper(p)(tokens, logits.clone()))
 
 
