@@ -489,7 +489,7 @@ def _ranked(
     idf = [] if rarity is None or not options.rarity else rarity.tolist()
 
     def rank(draft: _Draft, alone: bool) -> float:
-        # The value of a beam has the anti-prior of the first tokens in it; here that of the whole answer counts instead.
+        # A beam's value has the anti-prior of the first tokens in it; here that of the whole answer counts instead.
         value, words, rare = draft.score if options.anti_prior else draft.value, set(draft.tokens), 0.0
         if bland and not alone:
             value -= options.anti_prior * bland[draft.tokens]

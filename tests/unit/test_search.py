@@ -455,6 +455,12 @@ def test_draws_follow_the_distribution(extra: dict) -> None:
     assert chi_square < 16.3  # three degrees of freedom at most: exceeded once in a thousand
 
 
+def test_no_number_draws_a_banned_token() -> None:
+    scores = torch.tensor([[-math.inf, 1.0, 2.0, -math.inf]]).expand(2, 4)
+    extremes = torch.tensor([0.0, 1 - 2**-24])
+    assert ours.draw(scores, extremes, Options(do_sample=True)).tolist() == [1, 2]
+
+
 def test_the_same_seed_gives_the_same_answers_and_none_gives_new_ones() -> None:
     decoder, memory = Table(6, 0.3, end=-3.0), memories(5)
     options = Options(do_sample=True, candidates=4, seed=7, max_new_tokens=7)
@@ -508,6 +514,15 @@ def test_greedy_with_an_anti_prior_is_the_formula_for_the_first_steps_only() -> 
         (score,) = log_probabilities(decoder, row(memory, i), [found.tokens], limit)
         assert found.score == pytest.approx(score, abs=1e-4)
     assert results != search(decoder, memory, MARKS, Options(max_new_tokens=limit))
+
+
+def test_a_beam_does_not_stop_while_the_anti_prior_may_still_lift_it() -> None:
+    """The chain answers everything alike, so at strength 2 the value of a token is -log p, and the longer one gains."""
+    decoder = chain({START: {END: 0.5, 3: 0.5}, 3: {END: 0.5, 4: 0.5}, 4: {END: 0.12, 5: 0.88}, 5: {END: 1.0}})
+    options = Options(num_beams=2, anti_prior=2.0, anti_prior_steps=4, max_new_tokens=5)
+    ((found,),) = search(decoder, memories(1), MARKS, options, prior=PRIOR)
+    assert found.tokens == (3, 4)
+    assert found.rank == pytest.approx(-math.log(0.5 * 0.5 * 0.12) / 3, abs=1e-4)
 
 
 @pytest.mark.parametrize("how", [{"do_sample": True, "candidates": 9}, {"num_beams": 9, "candidates": 9}])

@@ -1,0 +1,138 @@
+"""What a person types, and what comes back: train, ask, chat, evaluate, data."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard import cli
+from tests.tiny import PAIRS, by_heart, pairs_file
+
+VERBS = ["train", "chat", "ask", "evaluate", "data", "recipes"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run trained through the door."""
+    folder = tmp_path_factory.mktemp("door")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        sets = [word for change in by_heart(pairs_file(folder), "train.steps=160") for word in ("--set", change)]
+        assert cli.main(["train", "chat-attention", "--out", str(folder / "run"), *sets]) == 0
+    return folder / "run"
+
+
+def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The message of a command that must fail for the person's own reason."""
+    code = cli.main([str(word) for word in words])
+    error = capsys.readouterr().err
+    assert code == 2
+    assert error.startswith("regard: ") and error.count("\n") == 1 and "Traceback" not in error
+    return error
+
+
+def test_training_tells_sizes_scores_samples_and_what_to_type_next(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    sets = [word for change in by_heart(pairs_file(tmp_path)) for word in ("--set", change)]
+    assert cli.main(["train", "chat-gru", *sets, "--steps", "3"]) == 0
+    told = capsys.readouterr().out
+    assert "10 train" in told and "parameters" in told and "width 48" in told
+    assert "validation" in told and "Hello!  ->" in told
+    assert "regard chat runs/chat-gru" in told
+    run = tmp_path / "runs" / "chat-gru"
+    assert {"recipe.json", "codec.json", "model.safetensors", "metrics.jsonl", "manifest.json", "curves.png"} <= {
+        file.name for file in run.iterdir()
+    }
+    assert cli.main(["train", "chat-gru", *sets, "--epochs", "1", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["run"] == "runs/chat-gru-2" and result["steps"] == 1
+
+
+def test_ask_answers(trained: Path, capsys):
+    assert cli.main(["ask", str(trained), "Hello!", "who wrote FAUST"]) == 0
+    assert capsys.readouterr().out == "Hello!  ->  Hi there.\nwho wrote FAUST  ->  Goethe did.\n"
+
+
+def test_ask_reads_a_file_into_json_lines(trained: Path, tmp_path: Path, capsys):
+    file = tmp_path / "prompts.txt"
+    file.write_text("".join(f"{prompt}\n\n" for prompt, _ in PAIRS))
+    assert cli.main(["ask", str(trained), "--file", str(file)]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["input"], row["answer"]) for row in rows] == PAIRS
+    assert all(row["score"] <= 0 for row in rows)
+
+
+def test_ask_reads_stdin(trained: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "ask", str(trained), "--json"], input="Hello!\n", capture_output=True, text=True
+    )
+    assert json.loads(done.stdout)["answer"] == "Hi there."
+
+
+def test_chat_streams_and_knows_its_commands(trained: Path):
+    typed = "Hello!\n/attend\n/nonsense\n/help\n\nTell me a joke.\n/quit\nnever read\n"
+    done = subprocess.run([sys.executable, "-m", "regard", "chat", str(trained)], input=typed, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and not done.stderr
+    assert lines[0] == "Hi there."
+    assert "no such command" in done.stdout and "/quit" in done.stdout and "%" in lines[1]
+    assert lines[-1] == "A horse walks into a bar."
+
+
+def test_evaluate_scores_another_file(trained: Path, tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    assert cli.main(["evaluate", str(trained), "--data", str(pairs_file(tmp_path)), "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["examples"] == 10 and scores["perplexity"] < 1.5 and scores["chrf"] > 99
+    assert cli.main(["evaluate", str(trained), "--data", str(pairs_file(tmp_path))]) == 0
+    assert "word_perplexity" in capsys.readouterr().out
+
+
+def test_data_inspect_counts_and_advises(tmp_path: Path, capsys):
+    path = pairs_file(tmp_path)
+    path.write_text(path.read_text() + "no tab here\n\tempty\n")
+    assert cli.main(["data", "inspect", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "10 usable" in told and "skipped 1" in told and f"--data {path}" in told
+    assert cli.main(["data", "inspect", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["usable"] == 10
+    assert cli.main(["data", "list"]) == 0
+    assert "chatterbot" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_a_worked_example(verb: str, capsys):
+    assert cli.main([verb, "--help"]) == 0
+    assert f"regard {verb} " in capsys.readouterr().out
+
+
+def test_mistakes_end_in_one_line(trained: Path, tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    empty, header = tmp_path / "empty.tsv", tmp_path / "header.tsv"
+    empty.write_text("")
+    header.write_text("prompt\treply\n")
+    assert "no such" in one_line(capsys, "train", "chat-attention", "--data", tmp_path / "missing.tsv")
+    for file in (empty, header):
+        assert f"no usable examples in {file}" in one_line(
+            capsys, "train", "chat-attention", "--data", file, "--out", tmp_path / "run"
+        )
+        assert not (tmp_path / "run").exists()
+    assert 'did you mean "chat-attention"?' in one_line(capsys, "train", "chat-atention")
+    assert 'did you mean "width"?' in one_line(capsys, "train", "chat-attention", "--set", "encoder.widht=3")
+    assert "no recipe given" in one_line(capsys, "train")
+    assert "not a run folder" in one_line(capsys, "train", "--resume", tmp_path)
+    assert "not a run folder" in one_line(capsys, "ask", tmp_path, "Hello")
+    assert "no such run" in one_line(capsys, "chat", tmp_path / "missing")
+    assert "the prompt is empty" in one_line(capsys, "ask", trained, "  ")
+    long = one_line(capsys, "ask", trained, "word " * 20_000)
+    assert "too long; got 100,000 characters; this model reads at most" in long and len(long) < 300
+    assert "no such file" in one_line(capsys, "ask", trained, "--file", tmp_path / "missing.txt")
+    assert "num_beams" in one_line(capsys, "ask", trained, "Hello", "--set", "num_beams=0")
+    assert 'did you mean "num_beams"?' in one_line(capsys, "ask", trained, "Hello", "--set", "num_beems=2")
+    assert 'did you mean "train"?' in one_line(capsys, "trian", "chat-attention")
+    assert "--limit" in one_line(capsys, "evaluate", trained, "--limit", "0")

@@ -1,0 +1,71 @@
+"""A corpus and a recipe so small that a model learns them by heart in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PAIRS = [
+    ("Hello!", "Hi there."),
+    ("What is your name?", "I'm Ada, and you?"),
+    ("How are you?", "I am doing well, thanks."),
+    ("Do you like tea?", "Only with a biscuit."),
+    ("Where do you live?", "In a small machine."),
+    ("Tell me a joke.", "A horse walks into a bar."),
+    ("Who wrote Faust?", "Goethe did."),
+    ("What is two plus two?", "Four, I think."),
+    ("Are you a robot?", "I don't know. Are you?"),
+    ("Goodbye", "See you soon!"),
+]
+
+
+def pairs_file(folder: Path) -> Path:
+    path = folder / "pairs.tsv"
+    path.write_text("".join(f"{prompt}\t{reply}\n" for prompt, reply in PAIRS), "utf-8")
+    return path
+
+
+def by_heart(path: Path, *more: str) -> list[str]:
+    """Overrides that make any chat recipe small, and free of whatever keeps it from learning by heart."""
+    return [
+        "data.kind=pairs",
+        f'data.path="{path}"',
+        "data.valid=0.0",
+        "encoder.width=48",
+        "encoder.dropout=0.0",
+        "decoder.dropout=0.0",
+        "source.dropout=0.0",
+        "source.word_dropout=0.0",
+        "source.empty=0.0",
+        "search.anti_prior=0.0",
+        "train.smoothing=0.0",
+        "train.weight_decay=0.0",
+        "train.average=0.0",
+        "train.minutes=",
+        "train.batch_tokens=4096",
+        "train.warmup=20",
+        "train.rate=5e-3",
+        "train.clip=1.0",
+        "train.valid_every=1000",
+        "train.save_every=1000",
+        *more,
+    ]
+
+
+class Silent:
+    """A reporter that remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.losses: list[float] = []
+
+    def began(self, facts) -> None:
+        self.facts = facts
+
+    def stepped(self, progress, loss, speed, done) -> None:
+        self.losses.append(loss)
+
+    def validated(self, record, samples) -> None:
+        self.record, self.samples = record, samples
+
+    def noted(self, message) -> None:
+        self.notes.append(message)
