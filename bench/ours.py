@@ -100,7 +100,8 @@ def greedy(model: Model, sources: Sequence[Ids], max_new_tokens: int) -> list[Id
     """One batch of sources, answered greedily; only the produced tokens, without the start and without padding."""
     with torch.inference_mode():
         memory = model.read(*_padded([np.array(source) for source in sources]))
-        found = search(model.decoder, memory, Marks(START, END), Options(max_new_tokens=max_new_tokens), weights=False)
+        options = Options(max_new_tokens=max_new_tokens)
+        found = search(model.decoder, memory, Marks(START, END), options, weights=False, scores=False)
     return [list(row[0].tokens) for row in found]
 
 

@@ -194,16 +194,16 @@ class TransformerDecoder(Decoder):
     def step(self, token: Int[Tensor, "B"], state: State) -> Step:
         assert state.past is not None
         past, last = state.past.grown(state.longest), state.longest
-        rows = torch.arange(state.size, device=token.device)
-        at = last if state.even else (rows, state.position)
-        seen = None if state.even else torch.arange(last + 1, device=token.device) <= state.position[:, None]
         mask = None if bool(state.mask.all()) else state.mask
-        slots = past.slab[..., : last + 1, :]
-        x = self.dropout(self.positions(self.embedding(token), last if state.even else state.position))
-        weights = None
-        for n, block in enumerate(self.blocks):
-            two = slice(2 * n, 2 * n + 2)
-            x, weights = block.step(x, slots[two], at, seen, state.memory[0][two], mask)
+        if state.even:
+            place, at, seen = last, last, None
+        else:
+            place, at = state.position, (torch.arange(state.size, device=token.device), state.position)
+            seen = torch.arange(last + 1, device=token.device) <= state.position[:, None]
+        x, weights = self.positions(self.embedding(token), place), None
+        slots, memory = past.slab[..., : last + 1, :].split(2), state.memory[0].split(2)
+        for block, own, read in zip(self.blocks, slots, memory, strict=True):
+            x, weights = block.step(x, own, at, seen, read, mask)
         after = replace(state, past=past, position=state.position + 1, longest=last + 1)
         return Step(self.output(self.leave(x)), after, weights)
 

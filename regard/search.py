@@ -195,6 +195,23 @@ def top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
     return torch.full_like(logits, NEVER).scatter(1, token, likely)
 
 
+def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, "B"]:
+    """argmax over the vocabulary. With many rows it goes by the largest of each block first, since torch finds a
+    maximum without its place five times as fast."""
+    rows, size = scores.shape
+    blocks = size // block
+    if rows < 8 or blocks < 2:
+        return scores.argmax(-1)
+    blocked = scores[:, : blocks * block].unflatten(1, (blocks, block))
+    best, which = blocked.amax(-1).max(-1)
+    row = torch.arange(rows, device=scores.device)
+    place = which * block + blocked[row, which].argmax(-1)
+    if blocks * block == size:
+        return place
+    rest, after = scores[:, blocks * block :].max(-1)
+    return torch.where(rest > best, after + blocks * block, place)
+
+
 def draw(scores: Float[Tensor, "B V"], uniform: Float[Tensor, "B"], options: Options) -> Int[Tensor, "B"]:
     """One token a row, by inverting the cumulative distribution at the row's own uniform number in [0, 1)."""
     if options.temperature != 1:
@@ -234,6 +251,7 @@ class _Run:
         *,
         copies: int = 1,
         record: bool = True,
+        scored: bool = True,
     ):
         self.decoder, self.marks, self.options, self.prior = decoder, marks, options, prior
         self.places = memory.mask.shape[1]
@@ -250,7 +268,7 @@ class _Run:
         self.weights: Tensor | None = None  # of the last step
         self.trail: list[Tensor] = []  # of every step, if recorded: row r of step t is one place in cat(trail)
         self.trodden = 0  # places of the trail before the last step
-        self.record = record
+        self.record, self.scored = record, scored
 
     def opening(self) -> Int[Tensor, "R"]:
         return self.state.position.new_full((self.size,), self.marks.start)
@@ -319,7 +337,7 @@ def _walk(run: _Run, random: Float[Tensor, "R T"] | None) -> Iterator[tuple[Tens
     so_far = token[:, None][:, :0] if options.looks_back else None
     for t in range(options.max_new_tokens):
         logits, scores = run.advance(token, so_far)
-        token = scores.argmax(-1) if random is None else draw(scores, random[row, t], options)
+        token = likeliest(scores) if random is None else draw(scores, random[row, t], options)
         yield row, token, logits
         alive = alive & (token != end)
         running = int(alive.sum())
@@ -341,7 +359,8 @@ def _walked(run: _Run, random: Float[Tensor, "R T"] | None) -> list[_Draft]:
     for row, token, logits in _walk(run, random):
         rows.append(row)
         tokens.append(token)
-        gains.append(-cross_entropy(logits, token, reduction="none"))  # cheaper than gather and logsumexp
+        # Cheaper than gather and logsumexp; at many rows still a tenth of the time, for who does not want it.
+        gains.append(-cross_entropy(logits, token, reduction="none") if run.scored else logits.new_full(token.shape, 0))
     row = torch.cat(rows)
     time = torch.cat([torch.full_like(r, t) for t, r in enumerate(rows)])
     place = torch.arange(row.shape[0], device=row.device)  # this is also the order of the trail
@@ -515,6 +534,7 @@ def search(
     rarity: Float[Tensor, "V"] | None = None,
     seeds: Sequence[int] | None = None,
     weights: bool = True,
+    scores: bool = True,
 ) -> list[list[Found]]:
     """For each row of the memory its answers, best first: one, or up to `options.candidates`.
 
@@ -523,13 +543,14 @@ def search(
     seeds    one a row, for sampling. By default row r of a batch draws from (options.seed, r). Who wants the draws of
              a source to be the same in any batch gives it a seed of its own
     weights  False saves the memory of (T, H, S) an answer
+    scores   False leaves the score of a sole greedy or sampled answer 0, which saves a look at the whole vocabulary
     """
     _check(memory, options, prior, rarity, seeds)
     size = memory.mask.shape[0]
     if size == 0:
         return []
     copies = options.candidates if options.do_sample else options.num_beams
-    run = _Run(decoder, memory, marks, options, prior, copies=copies, record=weights)
+    run = _Run(decoder, memory, marks, options, prior, copies=copies, record=weights, scored=scores or copies > 1)
     if options.num_beams > 1:
         drafts = _beams(run, copies, copies if options.re_ranks else options.candidates)
     else:

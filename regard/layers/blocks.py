@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.layers.attention import CrossAttention, SelfAttention
+from regard.layers.attention import CrossAttention, SelfAttention, linear
 
 
 def drop(x: Float[Tensor, "..."], share: float) -> Float[Tensor, "..."]:
@@ -42,6 +42,12 @@ class Residual(nn.Module):
     def forward(self, x: Float[Tensor, "*rows D"], f: Callable[[Tensor], Tensor]) -> Float[Tensor, "*rows D"]:
         return x + self.dropout(f(self.norm(x))) if self.pre else self.norm(x + self.dropout(f(x)))
 
+    def step(self, x: Float[Tensor, "B D"], f: Callable[[Tensor], Tensor]) -> Float[Tensor, "B D"]:
+        norm = self.norm
+        if self.pre:
+            return x + f(torch.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps))
+        return torch.layer_norm(x + f(x), norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+
 
 class FeedForward(nn.Module):
     """W_2 act(W_1 x + b_1) + b_2"""
@@ -53,6 +59,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         return self.narrow(self.dropout(self.activation(self.wide(x))))
+
+    def step(self, x: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
+        return linear(self.activation(linear(x, self.wide)), self.narrow)
 
 
 class EncoderBlock(nn.Module):
@@ -127,6 +136,6 @@ class DecoderBlock(nn.Module):
             looked.append(weights)
             return out
 
-        x = self.around_looking(x, lambda y: self.looking.step(y, slots, at, past_mask))
-        x = self.around_reading(x, read)
-        return self.around_thinking(x, self.thinking), looked[0]
+        x = self.around_looking.step(x, lambda y: self.looking.step(y, slots, at, past_mask))
+        x = self.around_reading.step(x, read)
+        return self.around_thinking.step(x, self.thinking.step), looked[0]

@@ -37,6 +37,8 @@ class Sinusoidal(nn.Module):
 
     def forward(self, x: Float[Tensor, "*rows D"], positions: Int[Tensor, "..."] | int) -> Float[Tensor, "*rows D"]:
         if isinstance(positions, int):
+            if positions < self.table.shape[0]:
+                return x + self.table[positions]
             positions = torch.tensor(positions, device=x.device)
         if positions.numel() and int(positions.max()) >= self.table.shape[0]:
             return x + sinusoidal(positions, self.width).to(x.dtype)
