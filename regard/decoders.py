@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.frontends import Embedding
-from regard.layers.attention import Additive, Dot, General
+from regard.layers.attention import Additive, Dot, General, linear, normal, part
 from regard.layers.blocks import DecoderBlock, Dropout
 from regard.layers.recurrent import Recurrent
 from regard.values import Memory, Past, State, Step
@@ -193,19 +193,23 @@ class TransformerDecoder(Decoder):
 
     def step(self, token: Int[Tensor, "B"], state: State) -> Step:
         assert state.past is not None
-        past, last = state.past.grown(state.longest), state.longest
-        mask = None if bool(state.mask.all()) else state.mask
+        past, last, heads = state.past.grown(state.longest), state.longest, self.heads
+        mask = None if bool(state.mask.all()) else state.mask.repeat_interleave(heads, 0)[:, None]  # (R, 1, S), R = B H
         if state.even:
             place, at, seen = last, last, None
         else:
-            place, at = state.position, (torch.arange(state.size, device=token.device), state.position)
-            seen = torch.arange(last + 1, device=token.device) <= state.position[:, None]
-        x, weights = self.positions(self.embedding(token), place), None
-        slots, memory = past.slab[..., : last + 1, :].split(2), state.memory[0].split(2)
-        for block, own, read in zip(self.blocks, slots, memory, strict=True):
+            row_place = state.position.repeat_interleave(heads)
+            place, at = state.position, (torch.arange(len(row_place), device=token.device), row_place)
+            seen = (torch.arange(last + 1, device=token.device) <= row_place[:, None])[:, None]  # (R, 1, C)
+        x, weights = part(self, "positions").forward(part(self, "embedding").step(token), place), None
+        slots = past.slab[..., : last + 1, :].flatten(1, 2).split(2)
+        memory = state.memory[0].flatten(1, 2).split(2)
+        for block, own, read in zip(part(self, "blocks"), slots, memory, strict=True):
             x, weights = block.step(x, own, at, seen, read, mask)
+        assert weights is not None
         after = replace(state, past=past, position=state.position + 1, longest=last + 1)
-        return Step(self.output(self.leave(x)), after, weights)
+        hidden = x if isinstance(self.leave, nn.Identity) else normal(x, self.leave)
+        return Step(linear(hidden, part(self, "output")), after, weights.view(state.size, heads, -1))
 
     def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
         x = self.positions(self.embedding(tokens), torch.arange(tokens.shape[1], device=tokens.device))

@@ -7,6 +7,7 @@ import math
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.layers.attention import part
 from regard.layers.blocks import Dropout
 from regard.values import Source
 
@@ -26,6 +27,10 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows D"]:
         return self.table(tokens) * self.scale
+
+    def step(self, token: Int[Tensor, "B"]) -> Float[Tensor, "B D"]:
+        """The same for one place, without what a module call does around it."""
+        return nn.functional.embedding(token, part(self, "table")._parameters["weight"]) * self.scale
 
 
 class Tokens(nn.Module):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.layers.attention import CrossAttention, SelfAttention, linear
+from regard.layers.attention import CrossAttention, SelfAttention, linear, normal, part
 
 
 def drop(x: Float[Tensor, "..."], share: float) -> Float[Tensor, "..."]:
@@ -43,10 +43,8 @@ class Residual(nn.Module):
         return x + self.dropout(f(self.norm(x))) if self.pre else self.norm(x + self.dropout(f(x)))
 
     def step(self, x: Float[Tensor, "B D"], f: Callable[[Tensor], Tensor]) -> Float[Tensor, "B D"]:
-        norm = self.norm
-        if self.pre:
-            return x + f(torch.layer_norm(x, norm.normalized_shape, norm.weight, norm.bias, norm.eps))
-        return torch.layer_norm(x + f(x), norm.normalized_shape, norm.weight, norm.bias, norm.eps)
+        norm = part(self, "norm")
+        return x + f(normal(x, norm)) if self.pre else normal(x + f(x), norm)
 
 
 class FeedForward(nn.Module):
@@ -61,7 +59,7 @@ class FeedForward(nn.Module):
         return self.narrow(self.dropout(self.activation(self.wide(x))))
 
     def step(self, x: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
-        return linear(self.activation(linear(x, self.wide)), self.narrow)
+        return linear(self.activation(linear(x, part(self, "wide"))), part(self, "narrow"))
 
 
 class EncoderBlock(nn.Module):
@@ -122,20 +120,21 @@ class DecoderBlock(nn.Module):
     def step(
         self,
         x: Float[Tensor, "B D"],
-        slots: Float[Tensor, "2 B H C K"],
+        slots: Float[Tensor, "2 R C K"],
         at: tuple[Tensor, Tensor] | int,
-        past_mask: Bool[Tensor, "B C"] | None,
-        keys_values: Float[Tensor, "2 B H S K"],
-        mask: Bool[Tensor, "B S"] | None,
-    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H S"]]:
-        """One place further, and where it looked in the memory."""
+        past_mask: Bool[Tensor, "R 1 C"] | None,
+        keys_values: Float[Tensor, "2 R S K"],
+        mask: Bool[Tensor, "R 1 S"] | None,
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "R 1 S"]]:
+        """One place further, R = B H, and where it looked in the memory."""
+        looking, reading, thinking = part(self, "looking"), part(self, "reading"), part(self, "thinking")
         looked: list[Tensor] = []
 
         def read(y: Tensor) -> Tensor:
-            out, weights = self.reading.step(y, keys_values, mask=mask)
+            out, weights = reading.step(y, keys_values, mask)
             looked.append(weights)
             return out
 
-        x = self.around_looking.step(x, lambda y: self.looking.step(y, slots, at, past_mask))
-        x = self.around_reading.step(x, read)
-        return self.around_thinking.step(x, self.thinking.step), looked[0]
+        x = part(self, "around_looking").step(x, lambda y: looking.step(y, slots, at, past_mask))
+        x = part(self, "around_reading").step(x, read)
+        return part(self, "around_thinking").step(x, thinking.step), looked[0]

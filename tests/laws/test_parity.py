@@ -78,9 +78,10 @@ def test_cross_attention_is_torchs():
     x, memory, (_, mask) = rand(B, T, D), rand(B, S, D), sentences(B, S)
     expected, weights = theirs(x, memory, memory, key_padding_mask=~mask, average_attn_weights=False)
     close(ours(x, ours.keys_values(memory), mask=mask), expected)
-    stepped, looked = ours.step(x[:, 3], ours.keys_values(memory), mask=mask)
+    rows = mask.repeat_interleave(H, 0)[:, None]
+    stepped, looked = ours.step(x[:, 3], ours.keys_values(memory).flatten(1, 2), rows)
     close(stepped, expected[:, 3])
-    close(looked, weights[:, :, 3])
+    close(looked.view(B, H, S), weights[:, :, 3])
 
 
 def give_block(ours, theirs, norms) -> None:
