@@ -11,6 +11,7 @@ import itertools
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from bench.measure import Speed
 from regard import evaluate, recipe
 from regard.bundle import Bundle, load
 from regard.data.batches import batches
-from regard.decoders import TransformerDecoder
+from regard.decoders import Decoder, TransformerDecoder
 from regard.encoders import TransformerEncoder
 from regard.frontends import Tokens
 from regard.layers.positions import Sinusoidal
@@ -29,6 +30,7 @@ from regard.optimise import factor, optimiser
 from regard.search import Marks, Options, search
 from regard.tasks.chat import Batch, _padded
 from regard.train import train
+from regard.values import Memory, State, Step
 
 Ids = list[int]
 START, END, WIDTH = 1, 2, 128
@@ -91,17 +93,32 @@ def _batches(pairs: Sequence[tuple[Ids, Ids]], tokens: int, seed: int) -> Iterat
 
 
 def never_end(model: Model) -> Model:
-    """The model with its end and padding marks made impossible, at no cost in the loop: answers of full length."""
+    """The model with its end and padding marks made impossible, at no cost in the loop."""
     model.decoder.output.bias.data[[0, END]] = -1e9
     return model.eval()
 
 
-def greedy(model: Model, sources: Sequence[Ids], max_new_tokens: int) -> list[Ids]:
-    """One batch of sources, answered greedily; only the produced tokens, without the start and without padding."""
+class _EndAt:
+    """A decoder that is told where each row ends. Each row carries its own end, so rows may move and leave."""
+
+    def __init__(self, decoder: Decoder, ends: Sequence[int]):
+        self.decoder, self.ends = decoder, torch.tensor(ends)
+
+    def start(self, memory: Memory) -> State:
+        return replace(self.decoder.start(memory), carried=(self.ends[None].float(),))
+
+    def step(self, token: torch.Tensor, state: State) -> Step:
+        step = self.decoder.step(token, state)
+        step.logits[:, END].masked_fill_(state.position >= state.carried[0][0], 1e9)
+        return step
+
+
+def greedy(model: Model, sources: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
+    """One batch of sources, answered greedily, each to its length; only the produced tokens, without the marks."""
     with torch.inference_mode():
         memory = model.read(*_padded([np.array(source) for source in sources]))
-        options = Options(max_new_tokens=max_new_tokens)
-        found = search(model.decoder, memory, Marks(START, END), options, weights=False, scores=False)
+        decoder, options = _EndAt(model.decoder, lengths), Options(max_new_tokens=max(lengths) + 1)
+        found = search(decoder, memory, Marks(START, END), options, weights=False, scores=False)
     return [list(row[0].tokens) for row in found]
 
 

@@ -204,8 +204,9 @@ class TransformerDecoder(Decoder):
         x, weights = part(self, "positions").forward(part(self, "embedding").step(token), place), None
         slots = past.slab[..., : last + 1, :].flatten(1, 2).split(2)
         memory = state.memory[0].flatten(1, 2).split(2)
-        for block, own, read in zip(part(self, "blocks"), slots, memory, strict=True):
-            x, weights = block.step(x, own, at, seen, read, mask)
+        top = len(slots) - 1  # where the top block looked is what is told
+        for n, (block, own, read) in enumerate(zip(part(self, "blocks"), slots, memory, strict=True)):
+            x, weights = block.step(x, own, at, seen, read, mask, weights=n == top)
         assert weights is not None
         after = replace(state, past=past, position=state.position + 1, longest=last + 1)
         hidden = x if isinstance(self.leave, nn.Identity) else normal(x, self.leave)

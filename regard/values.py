@@ -57,7 +57,7 @@ class Past:
         """This Past with a free slot at `longest`, owned by the caller, who may now write `slab[..., longest, :]`."""
         capacity = self.slab.shape[-2]
         if longest >= capacity:
-            return Past(_pad(self.slab, max(16, 2 * capacity, longest + 1), -2))
+            return Past(_pad(self.slab, max(32, 2 * capacity, longest + 1), -2))
         if self._stamp != self._writer[0]:
             return Past(self.slab.clone())
         heir = Past.__new__(Past)

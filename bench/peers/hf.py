@@ -18,6 +18,8 @@ import torch
 from tokenizers import Tokenizer
 from transformers import (
     DataCollatorForSeq2Seq,
+    LogitsProcessor,
+    LogitsProcessorList,
     MarianConfig,
     MarianMTModel,
     PreTrainedTokenizerFast,
@@ -101,20 +103,32 @@ def train_steps(
 
 
 @torch.inference_mode()
-def greedy(model: MarianMTModel, sources: Sequence[Ids], max_new_tokens: int) -> list[Ids]:
-    """One batch of sources, answered greedily; only the produced tokens, without the start and without padding."""
+def greedy(model: MarianMTModel, sources: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
+    """One batch of sources, answered greedily, each to its length; only the produced tokens, without the marks."""
     model.eval()
-    pad = model.config.pad_token_id
+    pad, end = model.config.pad_token_id, model.config.eos_token_id
     rows = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sources], batch_first=True, padding_value=pad)
     told = model.generate(
         input_ids=rows,
         attention_mask=(rows != pad).long(),
-        max_new_tokens=max_new_tokens,
+        max_new_tokens=max(lengths) + 1,
         do_sample=False,
         num_beams=1,
         use_cache=True,
+        logits_processor=LogitsProcessorList([_EndAt(lengths, end)]),
     )
-    return [[token for token in row if token != pad] for row in told[:, 1:].tolist()]
+    return [[token for token in row if token not in (pad, end)] for row in told[:, 1:].tolist()]
+
+
+class _EndAt(LogitsProcessor):
+    """Ends each row at its length."""
+
+    def __init__(self, lengths: Sequence[int], end: int):
+        self.lengths, self.end = torch.tensor(lengths), end
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores[:, self.end].masked_fill_(input_ids.shape[1] - 1 >= self.lengths, 1e9)
+        return scores
 
 
 def never_end(model: MarianMTModel) -> MarianMTModel:

@@ -47,14 +47,26 @@ def attention_weights(
     return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1)
 
 
+def glance(
+    q: Float[Tensor, "R 1 K"],
+    k: Float[Tensor, "R S K"],
+    v: Float[Tensor, "R S E"],
+    mask: Bool[Tensor, "R 1 S"] | None,
+) -> Float[Tensor, "R 1 E"]:
+    """The context of one query a row. The fused kernel is the faster one for a few rows only."""
+    if q.shape[0] > 32:
+        return look(q, k, v, mask)[0]
+    return F.scaled_dot_product_attention(q[None], k[None], v[None], None if mask is None else mask[None])[0]
+
+
 def look(
     q: Float[Tensor, "R 1 K"],
     k: Float[Tensor, "R S K"],
     v: Float[Tensor, "R S E"],
     mask: Bool[Tensor, "R 1 S"] | None,
 ) -> tuple[Float[Tensor, "R 1 E"], Float[Tensor, "R 1 S"]]:
-    """Context and weights of one query a row: the plain products, which for one query beat the fused kernel."""
-    scores = torch.bmm(q * q.shape[-1] ** -0.5, k.transpose(1, 2))
+    """The context of one query a row, and the weights it used."""
+    scores = torch.baddbmm(q.new_zeros(()), q, k.transpose(1, 2), beta=0, alpha=q.shape[-1] ** -0.5)
     weights = (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1)
     return torch.bmm(weights, v), weights
 
@@ -107,8 +119,8 @@ class SelfAttention(nn.Module):
             slots[:, :, at] = k_v
         else:
             slots[:, at[0], at[1]] = k_v
-        context, _ = look(q, slots[0], slots[1], mask)
-        return linear(context.view(x.shape[0], -1), part(self, "out"))
+        context = glance(q, slots[0], slots[1], mask)
+        return linear(context.reshape(x.shape[0], -1), part(self, "out"))
 
 
 class CrossAttention(nn.Module):
@@ -136,11 +148,16 @@ class CrossAttention(nn.Module):
         x: Float[Tensor, "B D"],
         keys_values: Float[Tensor, "2 R S K"],
         mask: Bool[Tensor, "R 1 S"] | None,
-    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "R 1 S"]]:
-        """The same for one place, R = B H, with the weights it used."""
-        q = linear(x, part(self, "query")).view(-1, 1, self.head_width)
-        context, weights = look(q, keys_values[0], keys_values[1], mask)
-        return linear(context.view(x.shape[0], -1), part(self, "out")), weights
+        *,
+        weights: bool,
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "R 1 S"] | None]:
+        """The same for one place, R = B H, with the weights it used if they are wanted."""
+        q, used = linear(x, part(self, "query")).view(-1, 1, self.head_width), None
+        if weights:
+            context, used = look(q, keys_values[0], keys_values[1], mask)
+        else:
+            context = glance(q, keys_values[0], keys_values[1], mask)
+        return linear(context.reshape(x.shape[0], -1), part(self, "out")), used
 
 
 class Dot(nn.Module):

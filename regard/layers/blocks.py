@@ -82,7 +82,7 @@ class EncoderBlock(nn.Module):
         self.around_looking = Residual(width=width, norm=norm, dropout=dropout)
         self.around_thinking = Residual(width=width, norm=norm, dropout=dropout)
 
-    def forward(self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"]) -> Float[Tensor, "B S D"]:
+    def forward(self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"] | None) -> Float[Tensor, "B S D"]:
         x = self.around_looking(x, lambda y: self.looking(y, mask=mask))
         return self.around_thinking(x, self.thinking)
 
@@ -125,14 +125,16 @@ class DecoderBlock(nn.Module):
         past_mask: Bool[Tensor, "R 1 C"] | None,
         keys_values: Float[Tensor, "2 R S K"],
         mask: Bool[Tensor, "R 1 S"] | None,
-    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "R 1 S"]]:
-        """One place further, R = B H, and where it looked in the memory."""
+        *,
+        weights: bool,
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "R 1 S"] | None]:
+        """One place further, R = B H, and where it looked in the memory, if that is wanted."""
         looking, reading, thinking = part(self, "looking"), part(self, "reading"), part(self, "thinking")
-        looked: list[Tensor] = []
+        looked: list[Tensor | None] = []
 
         def read(y: Tensor) -> Tensor:
-            out, weights = reading.step(y, keys_values, mask)
-            looked.append(weights)
+            out, used = reading.step(y, keys_values, mask, weights=weights)
+            looked.append(used)
             return out
 
         x = part(self, "around_looking").step(x, lambda y: looking.step(y, slots, at, past_mask))

@@ -116,16 +116,16 @@ def test_rows_commute_with_stepping(encoder: str, decoder: str):
 def test_joined_rows_step_as_they_would_apart(encoder: str, decoder: str):
     """Rows at different steps, over memories of different length."""
     model = build(encoder, decoder)
-    target, _ = sentences(length=23, seed=5)
+    target, _ = sentences(length=47, seed=5)
     short, long = model.read(*sentences(rows=5, length=5)), model.read(*sentences(rows=3, length=13, seed=8))
     _, _, a = read_in(model.decoder, target[:, :2], model.decoder.start(short))
     _, _, b = read_in(model.decoder, target[:3, :5], model.decoder.start(long))
-    further = torch.cat([target[:, 2:21], target[:3, 3:22]])  # far enough for the cache to grow
+    further = torch.cat([target[:, 2:43], target[:3, 3:44]])  # far enough for the cache to grow
     joined, _, after = read_in(model.decoder, further, a.join(b))
     apart_a, _, _ = read_in(model.decoder, further[:5], a)
     apart_b, _, _ = read_in(model.decoder, further[5:], b)
     close(joined, torch.cat([apart_a, apart_b]))
-    assert after.position.tolist() == [21] * 5 + [24] * 3
+    assert after.position.tolist() == [43] * 5 + [46] * 3
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ VOCABULARY, INPUTS, WIDTH = 23, 11, 14
 POSITIONS = {
     "none": lambda: NoPositions(),
     "sinusoidal": lambda: Sinusoidal(width=WIDTH, table=5),  # shorter than the sentences: both ways are tested
-    "learned": lambda: Learned(width=WIDTH, longest=31),
+    "learned": lambda: Learned(width=WIDTH, longest=53),
 }
 
 

@@ -90,5 +90,5 @@ def test_transformers_trains_and_writes():
     speed = hf.train_steps(model, tokenizer, pairs, sentences=3, warmup=1, steps=2, seed=0)
     # 7 sentences are batches of 3, 3 and 1, each sentence with 2 target tokens; the first batch is warm-up.
     assert speed.tokens == 8 and speed.rate > 0
-    written = hf.greedy(hf.never_end(model), [source for source, _ in pairs], max_new_tokens=5)
+    written = hf.greedy(hf.never_end(model), [source for source, _ in pairs], [5] * len(pairs))
     assert [len(answer) for answer in written] == [5] * 7
