@@ -1,6 +1,6 @@
 """Chat on Cornell: the classic chatbot against ours, both trained for the same minutes on the same pairs.
 
-    python -m bench.cornell --minutes 20
+    python -m bench.cornell
 
 Held out are the last 2,000 lines of cornell_pairs/pairs.tsv; everything before them may be trained on. The classic
 trains on the pairs it can represent, as it always does; ours on whatever it makes of all of them.
@@ -11,8 +11,9 @@ the words and . ! ? of its normalised reply, and one end mark each. Its nats are
 those of the raw text of the same reply, end mark included. Both are divided by the same number. This favours the
 classic: it need not predict capitals, commas, apostrophes or digits, nor spread its chances over words it dropped.
 
-Replies are greedy, to the prompts of the same pairs, and brought to the classic's normalisation before they are
-scored, or "don t" would be two words for one and "don't" one for the other. The replies people gave stand beside them.
+Replies are to the first 500 held-out prompts: the classic's greedy ones, ours greedy, and ours as the recipe searches, with
+the cure for bland replies. All are brought to the classic's normalisation before they are scored, or "don t" would be
+two words for one and "don't" one for the other. The replies people gave stand beside them. `--minutes` is for each side.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from bench.peers import classic_chatbot
 from regard import metrics
 
 HELD_OUT = 2_000
+ASKED = 500  # held-out prompts that are answered
+SAMPLES = 20  # of them shown, evenly spread
 Pair = tuple[str, str]
 
 
@@ -53,7 +56,7 @@ def quality(replies: Sequence[str], references: Sequence[str]) -> dict[str, floa
 
 def main() -> None:
     parser = measure.options(__doc__)
-    parser.add_argument("--minutes", type=float, default=20, help="training time of each side")
+    parser.add_argument("--minutes", type=float, default=8, help="training time of each side")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
 
@@ -61,7 +64,8 @@ def main() -> None:
     training, held_out = split(given.data)
     classic = classic_chatbot.train(training, given.minutes, given.seed)
     counted = [pair for pair in held_out if classic.knows(pair)]
-    prompts, answers = [prompt for prompt, _ in counted], [reply for _, reply in counted]
+    asked = [pair for pair in held_out if all(side.strip() for side in pair)][:ASKED]
+    prompts, answers = [prompt for prompt, _ in asked], [reply for _, reply in asked]
     nats, count = classic.nats(counted)
     setting = {
         "minutes": given.minutes,
@@ -71,18 +75,28 @@ def main() -> None:
         "classic_steps": classic.steps,
         "held_out_pairs": len(counted),
         "held_out_words": count,
+        "prompts": len(prompts),
     }
-    figures = {"people": quality(answers, answers)}
-    figures["peer"] = {"perplexity_per_word": metrics.perplexity(nats, count)}
-    figures["peer"] |= quality([classic.reply(prompt) for prompt in prompts], answers)
+    said = {"people": answers, "peer": [classic.reply(prompt) for prompt in prompts]}
+    nats_of = {"peer": nats}
     if given.only != "peer":
         chatbot = ours.chat(training, given.minutes, given.seed)
-        figures["ours"] = {"perplexity_per_word": metrics.perplexity(chatbot.nats(counted), count)}
-        figures["ours"] |= quality([chatbot.reply(prompt) for prompt in prompts], answers)
+        nats_of["ours, greedy"] = chatbot.nats(counted)
+        said["ours, greedy"] = chatbot.replies(prompts, greedy=True)
+        said["ours"] = chatbot.replies(prompts, greedy=False)
+    figures = {name: quality(replies, answers) for name, replies in said.items()}
+    for name, total in nats_of.items():
+        figures[name] = {"perplexity_per_word": metrics.perplexity(total, count)} | figures[name]
     for name, scores in ({"setting": setting} | figures).items():
         print(name, "  ".join(f"{key} {value:,.4g}" for key, value in scores.items()))
+    samples = [
+        {"prompt": prompt} | {name: replies[n] for name, replies in said.items()}
+        for n, prompt in list(enumerate(prompts))[:: len(prompts) // SAMPLES][:SAMPLES]
+    ]
+    for sample in samples:
+        print(sample["prompt"], *(f"    {name}: {text}" for name, text in sample.items() if name in said), sep="\n")
     if given.only is None:
-        record = {"setting": setting, "figures": figures, "facts": measure.facts(given.seed)}
+        record = {"setting": setting, "figures": figures, "samples": samples, "facts": measure.facts(given)}
         print(measure.write("cornell", record))
 
 

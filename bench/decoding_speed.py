@@ -11,9 +11,8 @@ a side computes for rows that have ended already is its own affair.
 from __future__ import annotations
 
 import time
+from argparse import Namespace
 from collections.abc import Callable, Sequence
-
-import torch
 
 from bench import measure, ours
 from bench.measure import Speed
@@ -40,34 +39,39 @@ def timed(greedy: Search, pairs: Pairs, size: int) -> Speed:
     return Speed(written, time.perf_counter() - began)
 
 
-def main() -> None:
-    parser = measure.options(__doc__, rounds=5)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-
+def prepare(name: str, given: Namespace) -> Callable[[int], Speed]:
+    """A side, ready to take its turns; round n is with the n-th size of BATCHES, over and over."""
     tokenizer, pairs = corpus(given.data, "val")
-    vocabulary = tokenizer.get_vocab_size()
-    searches: dict[str, Search] = {}
-    if given.only != "ours":
+    vocabulary, sizes = tokenizer.get_vocab_size(), list(BATCHES)
+    search: Search
+    if name == "peer":
         theirs = hf.never_end(hf.make(vocabulary, given.seed, pad=PAD, end=END))
-        searches["peer"] = lambda sources, lengths: hf.greedy(theirs, sources, lengths)
-    if given.only != "peer":
+        search = lambda sources, lengths: hf.greedy(theirs, sources, lengths)  # noqa: E731
+    else:
         model = ours.never_end(ours.make(vocabulary, given.seed))
-        searches["ours"] = lambda sources, lengths: ours.greedy(model, sources, lengths)
+        search = lambda sources, lengths: ours.greedy(model, sources, lengths)  # noqa: E731
+
+    def turn(number: int) -> Speed:
+        size = sizes[number % len(sizes)]
+        return timed(search, pairs[: size * BATCHES[size]], size)
+
+    return turn
+
+
+def main() -> None:
+    given = measure.options(__doc__, rounds=5).parse_args()
+    given.rounds *= len(BATCHES)
+    rates = measure.take_turns(prepare, given)
 
     figures = {}
-    for size, batches in BATCHES.items():
-        sides = {name: _side(search, pairs[: size * batches], size) for name, search in searches.items()}
-        figures[f"batch {size}"] = measure.summary(measure.take_turns(sides, given.rounds))
-        print(f"batch {size}\n{measure.told(figures[f'batch {size}'])}")
+    for n, size in enumerate(BATCHES):
+        own = measure.summary({name: values[n :: len(BATCHES)] for name, values in rates.items()})
+        figures[f"batch {size}"] = own
+        print(f"batch {size}\n{measure.told(own)}")
     if given.only is None:
         setting = {"batches": {f"batch {size}": count for size, count in BATCHES.items()}}
-        record = {"unit": "tokens/s", "setting": setting, "figures": figures, "facts": measure.facts(given.seed)}
+        record = {"unit": "tokens/s", "setting": setting, "figures": figures, "facts": measure.facts(given)}
         print(measure.write("decoding_speed", record))
-
-
-def _side(search: Search, pairs: Pairs, size: int) -> Callable[[int], Speed]:
-    return lambda number: timed(search, pairs, size)
 
 
 if __name__ == "__main__":

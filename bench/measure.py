@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import multiprocessing
 import os
 import platform
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +26,9 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
 RESULTS = ROOT / "bench" / "results"
 PACKAGES = ("torch", "transformers", "accelerate", "tokenizers", "sacrebleu", "numpy")
+
+
+Prepare = Callable[[str, argparse.Namespace], Callable[[int], "Speed"]]
 
 
 class Speed(NamedTuple):
@@ -48,16 +54,14 @@ def options(description: str | None, *, rounds: int | None = None) -> argparse.A
     return parser
 
 
-def facts(seed: int) -> dict[str, Any]:
+def facts(given: argparse.Namespace) -> dict[str, Any]:
     """Date, revision, machine, threads, versions and seed: what a reader needs to judge or repeat a figure."""
-    import torch
-
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "revision": revision(),
         "command": " ".join(["python", "-m", _module(), *sys.argv[1:]]),
-        "seed": seed,
-        "threads": torch.get_num_threads(),
+        "seed": given.seed,
+        "threads": given.threads,
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
@@ -81,14 +85,40 @@ def revision() -> str:
     return commit + ("+changes" if changed else "")
 
 
-def take_turns(sides: Mapping[str, Callable[[int], Speed]], rounds: int) -> dict[str, list[float]]:
-    """`rounds` tokens/s of each side, measured in turns; a side is called with the number of the round."""
-    figures: dict[str, list[float]] = {name: [] for name in sides}
-    for number in range(rounds):
-        for name, side in sides.items():
-            figures[name].append(side(number).rate)
-            print(f"round {number + 1}/{rounds}  {name:5} {figures[name][-1]:12,.1f}", flush=True)
+def take_turns(prepare: Prepare, given: argparse.Namespace) -> dict[str, list[float]]:
+    """Tokens/s of each side, round by round in turns.
+
+    Each side lives in a process of its own, as it does for its users, made by `prepare(name, given)`: what one does to
+    the memory allocator or to torch's settings cannot help or harm the other. Only one of them works at a time.
+    """
+    names = [given.only] if given.only else ["peer", "ours"]
+    figures: dict[str, list[float]] = {name: [] for name in names}
+    with ExitStack() as stack:
+        context = multiprocessing.get_context("spawn")
+        pools = {name: ProcessPoolExecutor(1, context, _begin, (prepare, name, given)) for name in names}
+        for pool in pools.values():
+            stack.enter_context(pool)
+            pool.submit(_turn, None).result()  # wait until it is prepared
+        for number in range(given.rounds):
+            for name, pool in pools.items():
+                figures[name].append(pool.submit(_turn, number).result().rate)
+                print(f"round {number + 1}/{given.rounds}  {name:5} {figures[name][-1]:12,.1f}", flush=True)
     return figures
+
+
+_side: Callable[[int], Speed]
+
+
+def _begin(prepare: Prepare, name: str, given: argparse.Namespace) -> None:
+    import torch
+
+    global _side
+    torch.set_num_threads(given.threads)
+    _side = prepare(name, given)
+
+
+def _turn(number: int | None) -> Speed:
+    return Speed(0, 1) if number is None else _side(number)
 
 
 def summary(figures: Mapping[str, list[float]]) -> dict[str, Any]:

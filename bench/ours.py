@@ -29,7 +29,7 @@ from regard.model import Model
 from regard.optimise import factor, optimiser
 from regard.search import Marks, Options, search
 from regard.tasks.chat import Batch, _padded
-from regard.train import train
+from regard.train import keep_memory, train
 from regard.values import Memory, State, Step
 
 Ids = list[int]
@@ -38,6 +38,7 @@ START, END, WIDTH = 1, 2, 128
 
 def make(vocabulary: int, seed: int) -> Model:
     """The model, untrained."""
+    keep_memory()  # as `regard train` does
     torch.manual_seed(seed)
     sizes = dict(width=WIDTH, layers=4, heads=4, inner=256, activation="relu", dropout=0.1)
     model = Model(

@@ -9,12 +9,14 @@ sentences grouped by length; ours holds as many target tokens on average. Both s
 from __future__ import annotations
 
 import gzip
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from bench import measure, ours
+from bench.measure import Speed
 from bench.peers import hf
 
 VOCABULARY = 10_000
@@ -44,34 +46,31 @@ def corpus(folder: Path, part: str = "train") -> tuple[Tokenizer, list[tuple[Ids
     return tokenizer, [(source.ids, target.ids) for source, target in zip(english, german, strict=True)]
 
 
+def prepare(name: str, given: Namespace) -> Callable[[int], Speed]:
+    """A side, ready to take its turns."""
+    tokenizer, pairs = corpus(given.data)
+    vocabulary, clock = tokenizer.get_vocab_size(), {"warmup": given.warmup, "steps": given.steps}
+    if name == "peer":
+        theirs = hf.make(vocabulary, given.seed, pad=PAD, end=END)
+        size = given.sentences
+        return lambda n: hf.train_steps(theirs, tokenizer, pairs, sentences=size, seed=given.seed + n, **clock)
+    model = ours.make(vocabulary, given.seed)
+    tokens = round(given.sentences * sum(len(target) for _, target in pairs) / len(pairs))
+    return lambda n: ours.train_steps(model, pairs, tokens=tokens, seed=given.seed + n, **clock)
+
+
 def main() -> None:
     parser = measure.options(__doc__, rounds=5)
     parser.add_argument("--steps", type=int, default=30, help="steps on the clock in a round")
     parser.add_argument("--warmup", type=int, default=5, help="steps before them")
     parser.add_argument("--sentences", type=int, default=32, help="sentences in a batch of the peer")
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
 
-    tokenizer, pairs = corpus(given.data)
-    vocabulary = tokenizer.get_vocab_size()
-    tokens = round(given.sentences * sum(len(target) for _, target in pairs) / len(pairs))
-
-    clock = {"warmup": given.warmup, "steps": given.steps}
-    sides = {}
-    if given.only != "ours":
-        theirs = hf.make(vocabulary, given.seed, pad=PAD, end=END)
-        sides["peer"] = lambda number: hf.train_steps(
-            theirs, tokenizer, pairs, sentences=given.sentences, seed=given.seed + number, **clock
-        )
-    if given.only != "peer":
-        model = ours.make(vocabulary, given.seed)
-        sides["ours"] = lambda number: ours.train_steps(model, pairs, tokens=tokens, seed=given.seed + number, **clock)
-
-    figures = measure.summary(measure.take_turns(sides, given.rounds))
+    figures = measure.summary(measure.take_turns(prepare, given))
     print(measure.told(figures))
     if given.only is None:
-        setting = {"sentences": given.sentences, "tokens": tokens} | clock
-        record = {"unit": "target tokens/s", "setting": setting, "figures": figures, "facts": measure.facts(given.seed)}
+        setting = {"sentences": given.sentences, "warmup": given.warmup, "steps": given.steps}
+        record = {"unit": "target tokens/s", "setting": setting, "figures": figures, "facts": measure.facts(given)}
         print(measure.write("training_speed", record))
 
 

@@ -290,8 +290,8 @@ class Train(Section):
     """Validations without a better score after which training ends; 0: never."""
     score: Literal["perplexity", "chrf"] = "perplexity"
     """The validation score that says which weights are best."""
-    keep: Literal["best", "last"] = "best"
-    """Which weights the run ends with. A corpus so small that held-out prompts cannot be answered wants the last."""
+    keep: Literal["auto", "best", "last"] = "auto"
+    """Which weights the run ends with; auto: the best, unless fewer than 200 examples are held out to tell them by."""
     threads: Size | None = None
     """Threads of the processor; not given: as many as torch finds."""
 

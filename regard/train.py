@@ -39,6 +39,7 @@ METRICS = "metrics.jsonl"
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
 SAMPLES = 3
+ENOUGH = 200  # held-out examples to tell the best weights by
 JUDGED = 200  # prompts answered at a validation when the best is chosen by a score of the answers
 
 
@@ -77,7 +78,7 @@ def train(
     """Train in the folder `run`, which then holds a bundle of the best weights."""
     if recipe.train.threads:
         torch.set_num_threads(recipe.train.threads)
-    _keep_memory()
+    keep_memory()
     corpus = build.corpus(recipe)
     if not len(corpus.train):
         raise DataError("no usable examples to train on", got=corpus.tally.summary())
@@ -256,7 +257,7 @@ class _Loop:
 
         score = record[self.how.score] if self.how.score == "perplexity" else -record[self.how.score]
         best = self.progress.best is None or score < self.progress.best
-        if best or self.how.keep == "last" or not len(self.corpus.valid):
+        if best or self._keeps_last:
             bundle.put_weights(self.run, bundle.tensors(judged))
         self.progress = replace(
             self.progress,
@@ -268,6 +269,10 @@ class _Loop:
         record = record | {"best": best}
         self.log.add(self.progress, "valid", record | {"samples": samples})
         self.reporter.validated({"step": self.progress.step} | record, samples)
+
+    @property
+    def _keeps_last(self) -> bool:
+        return self.how.keep == "last" or (self.how.keep == "auto" and len(self.corpus.valid) < ENOUGH)
 
     def _save(self) -> None:
         checkpoint.save(self.run, self.model, self.average, self.optimiser, self.progress)
@@ -371,7 +376,7 @@ def _signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Ask glibc to keep freed memory. It would give large blocks back to the system after every operation and take them
     again page by page, which costs small models up to half their time."""
     with contextlib.suppress(OSError, AttributeError):

@@ -69,14 +69,19 @@ def test_ask_reads_a_file_into_json_lines(trained: Path, tmp_path: Path, capsys)
 
 def test_ask_reads_stdin(trained: Path):
     done = subprocess.run(
-        [sys.executable, "-m", "regard", "ask", str(trained), "--json"], input="Hello!\n", capture_output=True, text=True
+        [sys.executable, "-m", "regard", "ask", str(trained), "--json"],
+        input="Hello!\n",
+        capture_output=True,
+        text=True,
     )
     assert json.loads(done.stdout)["answer"] == "Hi there."
 
 
 def test_chat_streams_and_knows_its_commands(trained: Path):
     typed = "Hello!\n/attend\n/nonsense\n/help\n\nTell me a joke.\n/quit\nnever read\n"
-    done = subprocess.run([sys.executable, "-m", "regard", "chat", str(trained)], input=typed, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", "chat", str(trained)], input=typed, capture_output=True, text=True
+    )
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and not done.stderr
     assert lines[0] == "Hi there."

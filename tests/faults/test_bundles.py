@@ -23,7 +23,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
-        train(recipe.load("chat-lstm", by_heart(pairs_file(folder), "train.steps=30")), folder / "run", reporter=Silent())
+        train(
+            recipe.load("chat-lstm", by_heart(pairs_file(folder), "train.steps=30")), folder / "run", reporter=Silent()
+        )
     return folder / "run"
 
 

@@ -138,7 +138,9 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code:
     assert "Traceback" not in error
     assert f"regard train --resume {run}" in error
     assert list((run / checkpoint.FOLDER).glob("step-*"))
-    steps = str(json.loads(next((run / checkpoint.FOLDER).glob("step-*")).joinpath("progress.json").read_text())["step"] + 5)
+    steps = str(
+        json.loads(next((run / checkpoint.FOLDER).glob("step-*")).joinpath("progress.json").read_text())["step"] + 5
+    )
     again = subprocess.run(
         [*regard, "--resume", str(run), "--steps", steps], env=environment(tmp_path), capture_output=True, text=True
     )
@@ -189,8 +191,10 @@ def test_two_trainers_in_one_folder(tiny_run):
 
 def test_not_a_number_is_never_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    chosen = recipe.load("chat-attention", by_heart(pairs_file(tmp_path), "train.steps=50", "train.rate=1e30", "train.clip=0.0"))
+    chosen = recipe.load(
+        "chat-attention", by_heart(pairs_file(tmp_path), "train.steps=50", "train.rate=1e30", "train.clip=0.0")
+    )
     with pytest.raises(TrainingError, match="not a number 5 times in a row"):
         train(chosen, tmp_path / "run", reporter=Silent())
-    log = (tmp_path / "run" / "metrics.jsonl")
+    log = tmp_path / "run" / "metrics.jsonl"
     assert not log.exists() or "NaN" not in log.read_text()
