@@ -11,9 +11,9 @@ the words and . ! ? of its normalised reply, and one end mark each. Its nats are
 those of the raw text of the same reply, end mark included. Both are divided by the same number. This favours the
 classic: it need not predict capitals, commas, apostrophes or digits, nor spread its chances over words it dropped.
 
-Replies are to the first 500 held-out prompts: the classic's greedy ones, ours greedy, and ours as the recipe searches, with
-the cure for bland replies. All are brought to the classic's normalisation before they are scored, or "don t" would be
-two words for one and "don't" one for the other. The replies people gave stand beside them. `--minutes` is for each side.
+Replies are to the first 500 held-out prompts: the classic's greedy ones, ours greedy, and ours as the recipe searches,
+with the cure for bland replies. All are brought to the classic's normalisation before they are scored, or "don t" would
+be two words for one and "don't" one for the other. The replies people gave stand beside them.
 """
 
 from __future__ import annotations

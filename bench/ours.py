@@ -28,7 +28,7 @@ from regard.layers.positions import Sinusoidal
 from regard.model import Model
 from regard.optimise import factor, optimiser
 from regard.search import Marks, Options, search
-from regard.tasks.chat import Batch, _padded
+from regard.tasks.chat import Batch, padded
 from regard.train import keep_memory, train
 from regard.values import Memory, State, Step
 
@@ -87,9 +87,9 @@ def _batches(pairs: Sequence[tuple[Ids, Ids]], tokens: int, seed: int) -> Iterat
     places = round(tokens * (source.mean() + target.mean()) / target.mean())  # our batches count both sides
     for epoch in itertools.count():
         for index in batches(source, target, tokens=places, seed=seed, epoch=epoch):
-            raw, mask = _padded([np.array(pairs[i][0]) for i in index])
-            given, real = _padded([np.array([START, *pairs[i][1][:-1]]) for i in index])
-            answers, _ = _padded([np.array(pairs[i][1]) for i in index])
+            raw, mask = padded([np.array(pairs[i][0]) for i in index])
+            given, real = padded([np.array([START, *pairs[i][1][:-1]]) for i in index])
+            answers, _ = padded([np.array(pairs[i][1]) for i in index])
             yield Batch(raw, mask, given, answers, real)
 
 
@@ -117,7 +117,7 @@ class _EndAt:
 def greedy(model: Model, sources: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
     """One batch of sources, answered greedily, each to its length; only the produced tokens, without the marks."""
     with torch.inference_mode():
-        memory = model.read(*_padded([np.array(source) for source in sources]))
+        memory = model.read(*padded([np.array(source) for source in sources]))
         decoder, options = _EndAt(model.decoder, lengths), Options(max_new_tokens=max(lengths) + 1)
         found = search(decoder, memory, Marks(START, END), options, weights=False, scores=False)
     return [list(row[0].tokens) for row in found]

@@ -16,6 +16,7 @@ from regard.data import cache, readers
 from regard.data.readers import Example, Tally
 from regard.decoders import Decoder, RecurrentDecoder, TransformerDecoder
 from regard.encoders import Encoder, RecurrentEncoder, TransformerEncoder
+from regard.errors import DataError
 from regard.frontends import Tokens
 from regard.layers.positions import Learned, NoPositions, Sinusoidal
 from regard.model import Model
@@ -138,33 +139,50 @@ def reader(data: r.Data, path: str | None = None) -> Read:
             return lambda tally: readers.read_cornell(path or data.path, tally=tally)
 
 
-def corpus(recipe: r.Recipe) -> cache.Corpus:
-    """The recipe's data, tokenised; read from the cache if this content was prepared with these settings before."""
-    data = recipe.data
-    return _prepared(
+def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
+    """The recipe's data, tokenised; read from the cache if this content was prepared with these settings before. A
+    `codec` that exists already must be the one that this data makes."""
+    data, own = recipe.data, _held_out(recipe.data)
+    made = _prepared(
         recipe,
         reader(data),
         fit_codec(recipe.codec),
         files=_files(data),
         valid=data.valid,
         test=data.test,
-        read_valid=reader(data, data.valid_path) if data.valid_path else None,
-        read_test=reader(data, data.test_path) if data.test_path else None,
+        read_valid=reader(data, own[0]) if own[0] else None,
+        read_test=reader(data, own[1]) if own[1] else None,
     )
+    if codec is not None and codec.to_json() != made.codec.to_json():
+        raise DataError(
+            "the data is not what the run was trained on: it makes another vocabulary",
+            where=getattr(data, "path", data.kind),
+            hint="give the data it began with, or train a new run",
+        )
+    return made
 
 
-def part(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Part:
-    """All examples of another file, tokenised with a codec that exists."""
+def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
+    """All examples of another file, as its `train` part, tokenised with a codec that exists."""
     kind = readers.detect(path)
-    data = r.DataCornell(kind=kind, path=str(path)) if kind == "cornell" else r.DataPairs(kind=kind, path=str(path))
-    return _prepared(recipe, reader(data), lambda _: codec, files=_files(data), codec=codec.to_json()).train
+    if isinstance(recipe.data, r.DataPairs) and kind == "pairs":
+        data = recipe.data.model_copy(update={"path": str(path), "valid_path": None, "test_path": None})
+    elif kind == "pairs":
+        data = r.DataPairs(kind=kind, path=str(path))
+    else:
+        data = r.DataCornell(kind=kind, path=str(path))
+    return _prepared(recipe, reader(data), lambda _: codec, files=_files(data), codec=codec.to_json())
+
+
+def _held_out(data: r.Data) -> tuple[str | None, str | None]:
+    return (None, None) if isinstance(data, r.DataChatterbot) else (data.valid_path, data.test_path)
 
 
 def _files(data: r.Data) -> list[Path]:
     """Every file that decides what a section [data] holds."""
     if isinstance(data, r.DataChatterbot):
         return readers.chatterbot_files(data.language, data.topics)
-    given = (data.path, data.valid_path, data.test_path)
+    given = (data.path, *_held_out(data))
     return [file for path in given if path for file in readers.files(path)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,19 +118,12 @@ def create(folder: Path, recipe: Recipe, codec: Codec) -> None:
 
 
 def put_weights(folder: Path, content: dict[str, Tensor]) -> None:
-    """Replace the weights. The manifest allows the old and the new ones until the old are gone, so a reader finds a
-    whole bundle at every moment."""
-    files = disk.manifest(folder)
+    disk.put(folder, WEIGHTS, lambda draft: write_tensors(draft, content))
 
-    def replace(draft: Path) -> None:
-        write_tensors(draft, content)
-        allowed = [*files.get(WEIGHTS, [])[-1:], disk.digest(draft)]
-        disk.write_json(folder / disk.MANIFEST, {"format": disk.FORMAT, "files": files | {WEIGHTS: allowed}})
 
-    disk.write_file(folder / WEIGHTS, replace)
-    disk.write_json(
-        folder / disk.MANIFEST, {"format": disk.FORMAT, "files": files | {WEIGHTS: [disk.digest(folder / WEIGHTS)]}}
-    )
+def put_recipe(folder: Path, recipe: Recipe) -> None:
+    text = json.dumps(recipe.to_json(), ensure_ascii=False, indent=1)
+    disk.put(folder, RECIPE, lambda draft: draft.write_text(text + "\n", "utf-8"))
 
 
 def load(folder: Path | str) -> Bundle:
@@ -144,7 +138,7 @@ def load(folder: Path | str) -> Bundle:
             where=folder,
             hint=f"go on with: regard train --resume {folder}",
         )
-    disk.verify(folder)
+    disk.verify(folder, RECIPE, CODEC, WEIGHTS)
     recipe = Recipe.from_json(disk.read_json(folder / RECIPE), folder / RECIPE)
     codec = codecs.read(folder / CODEC)
     model = build.model(recipe, vocabulary=codec.size)

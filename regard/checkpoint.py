@@ -36,7 +36,12 @@ class Progress:
     skipped: int = 0  # steps not taken, because something was not a number
     best: float | None = None  # lower is better
     best_step: int = 0
+    kept_step: int = 0  # whose weights the bundle has
+    validated: int = 0  # step of the last validation
     waited: int = 0  # validations since the best
+    window_nats: float = 0.0  # since the last line of the log
+    window_tokens: int = 0
+    data: str = ""  # fingerprint of what it learned from
 
 
 def save(run: Path, model: Model, average: Model | None, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
@@ -55,10 +60,9 @@ def save(run: Path, model: Model, average: Model | None, optimiser: torch.optim.
         disk.write_json(folder / PROGRESS, asdict(progress))
 
     target = run / FOLDER / f"step-{progress.step:06d}"
-    shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(exist_ok=True)
     disk.write_folder(target, write)
-    for old in _steps(run)[KEPT:]:
+    for old in [folder for folder in _steps(run) if folder != target][KEPT - 1 :]:
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -81,12 +85,14 @@ def load_newest(
             return progress
         except BundleError as problem:
             noted(f"{problem}; trying the checkpoint before it")
+            shutil.rmtree(folder, ignore_errors=True)  # so that it is never taken for the newest again
     return None
 
 
 def _steps(run: Path) -> list[Path]:
     """Newest first. Names that begin with a dot are drafts of a save that did not end."""
-    return sorted((run / FOLDER).glob("step-*"), key=lambda path: path.name, reverse=True)
+    named = (folder for folder in (run / FOLDER).glob("step-*") if folder.name[5:].isdigit())
+    return sorted(named, key=lambda folder: int(folder.name[5:]), reverse=True)
 
 
 def _progress(folder: Path) -> Progress:

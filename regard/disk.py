@@ -50,10 +50,13 @@ def write_folder(path: Path, write: Callable[[Path], None]) -> None:
             for name in names:
                 _sync(draft / name)
             _sync(draft)
+            if path.exists():  # a folder cannot be renamed over another
+                os.replace(path, path.with_name(f".{path.name}.old.{os.getpid()}"))
             os.replace(draft, path)
             _sync(path.parent)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(path.with_name(f".{path.name}.old.{os.getpid()}"), ignore_errors=True)
 
 
 def read_json(path: Path) -> Any:
@@ -80,14 +83,45 @@ def manifest(folder: Path) -> dict[str, list[str]]:
     raise BundleError("damaged: not a manifest", where=folder / MANIFEST)
 
 
-def verify(folder: Path) -> None:
-    """Every file of the manifest is there, and is what was written."""
-    for name, sums in manifest(folder).items():
-        file = folder / name
-        if Path(name).name != name or not file.is_file():
-            raise BundleError("a file is missing", where=file)
-        if digest(file) not in sums:
-            raise BundleError("damaged: its contents are not what was saved", where=file)
+def verify(folder: Path, *needed: str) -> None:
+    """Every file of the manifest, and every file that is needed, is there and is what was written."""
+    listed = manifest(folder)
+    try:
+        for name in sorted({*listed, *needed}):
+            file = folder / name
+            if Path(name).name != name or not file.is_file():
+                raise BundleError("a file is missing", where=file)
+            if digest(file) not in listed.get(name, []):
+                raise BundleError("damaged: its contents are not what was saved", where=file)
+    except BundleError:
+        if manifest(folder) == listed:
+            raise
+        verify(folder, *needed)  # a writer was faster than we were reading
+
+
+def put(folder: Path, name: str, write: Callable[[Path], object]) -> None:
+    """Replace one file of a folder with a manifest. Until the new file is there the manifest allows the old one too, so
+    a reader finds a whole folder at every moment, and after a crash at any."""
+    listed = manifest(folder)
+
+    def announced(draft: Path) -> None:
+        write(draft)
+        sums = [*listed.get(name, []), digest(draft)]
+        write_json(folder / MANIFEST, {"format": FORMAT, "files": listed | {name: sums}})
+
+    write_file(folder / name, announced)
+    write_json(folder / MANIFEST, {"format": FORMAT, "files": listed | {name: [digest(folder / name)]}})
+
+
+def sweep(folder: Path) -> None:
+    """Remove the drafts of saves that did not end. Only for who holds the lock."""
+    for draft in folder.glob(".*.[0-9]*"):
+        shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+
+
+def append_line(path: Path, line: str) -> None:
+    with _room_for(path), path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
 
 
 def digest(path: Path) -> str:

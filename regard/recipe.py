@@ -48,12 +48,8 @@ class _Data(Section):
     """Share of the pairs held out to validate on, chosen by a hash of the prompt; not used with a `valid_path`."""
     test: Share = 0.0
     """Share of the pairs held out for the final scores, chosen likewise; not used with a `test_path`."""
-    valid_path: Text | None = None
-    """A file of its own to validate on, read like the training data."""
-    test_path: Text | None = None
-    """A file of its own for the final scores, read like the training data."""
     max_source: Size = 64
-    """Most tokens of a prompt; longer ones are cut."""
+    """Most tokens of a prompt; pairs with a longer one are left out, and a longer one cannot be asked."""
     max_target: Size = 64
     """Most tokens of an answer; pairs with a longer one are left out."""
     max_words: Size | None = None
@@ -78,19 +74,26 @@ class DataChatterbot(_Data):
     """Topics to read, such as "ai" and "humor"; none named: all of them."""
 
 
-class DataPairs(_Data):
+class _Files(_Data):
+    valid_path: Text | None = None
+    """A file of its own to validate on, read like the training data; the share `valid` is then not held out."""
+    test_path: Text | None = None
+    """A file of its own for the final scores, read like the training data; the share `test` is then not held out."""
+
+
+class DataPairs(_Files):
     """Pairs of prompt and answer in a file: TSV, CSV or JSON lines."""
 
     kind: Literal["pairs"]
     path: Text
     """The file, relative to the folder the command runs in."""
     source_column: Text | int | None = None
-    """Name or number (from 0) of the column with the prompt; not given: the first."""
+    """Name or number (from 1) of the column with the prompt; not given: the first."""
     target_column: Text | int | None = None
-    """Name or number (from 0) of the column with the answer; not given: the second."""
+    """Name or number (from 1) of the column with the answer; not given: the second."""
 
 
-class DataCornell(_Data):
+class DataCornell(_Files):
     """The Cornell Movie-Dialogs Corpus, in its first form or as ConvoKit's utterances.jsonl."""
 
     kind: Literal["cornell"]

@@ -75,16 +75,20 @@ class Stopped(RegardError):
 def train(
     recipe: Recipe, run: Path, *, reporter: Reporter, resume: bool = False, tensorboard: bool = False
 ) -> Progress:
-    """Train in the folder `run`, which then holds a bundle of the best weights."""
+    """Train in the folder `run`, which then holds a bundle of the best weights (or the last ones, see `train.keep`)."""
     if recipe.train.threads:
         torch.set_num_threads(recipe.train.threads)
     keep_memory()
-    corpus = build.corpus(recipe)
+    corpus = build.corpus(recipe, codecs.read(run / bundle.CODEC) if resume else None)
     if not len(corpus.train):
         raise DataError("no usable examples to train on", got=corpus.tally.summary())
     run.mkdir(parents=True, exist_ok=True)
     with disk.locked(run), _signals() as asked:
-        if not resume:
+        for folder in (run, run / checkpoint.FOLDER):
+            disk.sweep(folder)
+        if resume:
+            bundle.put_recipe(run, recipe)  # its budget may be another one now
+        else:
             _begin(run, recipe, corpus)
         return _Loop(recipe, run, corpus, reporter, resume, tensorboard).go(asked)
 
@@ -108,28 +112,29 @@ def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
 class _Loop:
     def __init__(self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, resume: bool, tensorboard: bool):
         self.recipe, self.how, self.run, self.corpus, self.reporter = recipe, recipe.train, run, corpus, reporter
-        codec = codecs.read(run / bundle.CODEC)
-        if codec.to_json() != corpus.codec.to_json():
-            raise TrainingError(
-                "the vocabulary of this data is not the one this run was trained with",
-                where=run,
-                hint="resume with the data it began with, or train a new run",
-            )
-        self.task = build.task(recipe, codec)
-        self.model = build.model(recipe, vocabulary=codec.size)
+        self.task = build.task(recipe, corpus.codec)
+        self.model = build.model(recipe, vocabulary=corpus.codec.size)
         self.model.rarity.copy_(rarity(corpus))
         self.average = copy.deepcopy(self.model) if self.how.average else None
         self.optimiser = optimiser(self.model, self.how)
-        self.progress = self._restored() if resume else Progress()
+        self.progress = (self._restored() if resume else None) or Progress(data=corpus.fingerprint)
         self.log = _Log(run, keep=self.progress.step, tensorboard=tensorboard)
-        self.batches_in_epoch = 1
-        self.recent = _Recent()
+        self.plan = self._plan()
+        self.recent = _Recent(self.progress)
+        self.held_out = corpus.valid if len(corpus.valid) else corpus.train
+        self.prompts = list(references(self.held_out, at_most=SAMPLES))
 
-    def _restored(self) -> Progress:
+    def _restored(self) -> Progress | None:
         found = checkpoint.load_newest(self.run, self.model, self.average, self.optimiser, self.reporter.noted)
         if found is None:
             self.reporter.noted("no whole checkpoint yet; beginning again from the first step")
-        return found or Progress()
+        elif found.data != self.corpus.fingerprint:
+            raise TrainingError(
+                "the data is not what this run was trained on so far",
+                where=self.run,
+                hint="resume with the data it began with, or train a new run",
+            )
+        return found
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
@@ -138,46 +143,38 @@ class _Loop:
         self.reporter.began(self._facts())
         self.model.train()
         self.clock = time.perf_counter() - self.progress.seconds
-        validated = saved = -1
         while not self._finished():
-            plan = self._plan()
-            while self.progress.batch < len(plan) and not self._finished():
-                self._update(plan[self.progress.batch : self.progress.batch + self.how.accumulate])
-                now = self.progress.step
-                if now % self.how.valid_every == 0:
-                    self._validate()
-                    validated = now
-                if now % self.how.save_every == 0 or asked:
-                    self._save()
-                    saved = now
-                if asked:
-                    raise Stopped(asked[0], self.run)
-            if self.progress.batch >= len(plan):
+            if self.progress.batch >= len(self.plan):
                 self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
-        if validated != self.progress.step:
+                self.plan = self._plan()
+            self._update(self.plan[self.progress.batch : self.progress.batch + self.how.accumulate])
+            if self.progress.step % self.how.valid_every == 0 and not self.recent.bad:
+                self._validate()
+            if (self.progress.step % self.how.save_every == 0 or asked) and not self.recent.bad:
+                self._save()
+            if asked:
+                self.log.close()
+                raise Stopped(asked[0], self.run)
+        if self.progress.validated != self.progress.step:
             self._validate()
-        if saved != self.progress.step:
             self._save()
+        elif not (self.run / checkpoint.FOLDER / f"step-{self.progress.step:06d}").exists():
+            self._save()
+        self.log.close()
         return self.progress
 
     def _plan(self) -> list[np.ndarray]:
-        part = self.corpus.train
-        plan = batches(
-            part.source.lengths,
-            part.target.lengths,
-            tokens=self.how.batch_tokens,
-            seed=self.recipe.seed,
-            epoch=self.progress.epoch,
-        )
-        self.batches_in_epoch = len(plan)
-        return plan
+        """The batches of this epoch. Each side has a mark more than its text."""
+        source, target = self.corpus.train.source.lengths + 1, self.corpus.train.target.lengths + 1
+        seed, epoch = self.recipe.seed, self.progress.epoch
+        return batches(source, target, tokens=self.how.batch_tokens, seed=seed, epoch=epoch)
 
     def _finished(self) -> bool:
         return self._done() >= 1 or bool(self.how.patience and self.progress.waited >= self.how.patience)
 
     def _done(self) -> float:
         now = self.progress
-        epochs = now.epoch + now.batch / self.batches_in_epoch
+        epochs = now.epoch + now.batch / len(self.plan)
         return used_up(self.how, step=now.step, epochs=epochs, tokens=now.tokens, minutes=now.seconds / 60)
 
     def _update(self, group: Sequence[np.ndarray]) -> None:
@@ -192,6 +189,7 @@ class _Loop:
             skipped=self.progress.skipped + (not taken),
         )
         self.recent.add(nats, tokens, self.progress.seconds, taken)
+        self.progress = replace(self.progress, window_nats=self.recent.nats, window_tokens=self.recent.tokens)
         if self.recent.bad == BAD_STEPS_IN_A_ROW:
             raise TrainingError(
                 f"loss or gradient was not a number {BAD_STEPS_IN_A_ROW} times in a row",
@@ -204,6 +202,7 @@ class _Loop:
             rate = max(part["lr"] for part in self.optimiser.param_groups)
             self.log.add(self.progress, "train", {"loss": self.recent.loss, "speed": self.recent.speed, "rate": rate})
             self.recent.clear(self.progress.seconds)
+            self.progress = replace(self.progress, window_nats=0.0, window_tokens=0)
 
     def _step(self, group: Sequence[np.ndarray]) -> tuple[float, int]:
         """One update from a group of batches: its nats and target tokens. If anything is not a number, none is made."""
@@ -245,24 +244,27 @@ class _Loop:
         judged = self.average if self.average is not None else self.model
         judged.eval()
         bot = Bundle(self.recipe, self.task.codec, self.task, judged)
-        held_out = self.corpus.valid if len(self.corpus.valid) else self.corpus.train
-        seen = likelihood(judged, self.task, held_out, at_most=None if len(self.corpus.valid) else JUDGED)
+        seen = likelihood(judged, self.task, self.held_out, at_most=None if len(self.corpus.valid) else JUDGED)
+        if not math.isfinite(seen.nats):
+            raise TrainingError("the weights are not numbers any more", where=self.run, hint="lower train.rate")
         record = {"perplexity": seen.perplexity, "word_perplexity": seen.word_perplexity}
         if self.how.score != "perplexity":
-            asked = references(held_out, at_most=JUDGED)
+            asked = references(self.held_out, at_most=JUDGED)
             record |= self.task.scores(answers(bot, list(asked)), list(asked.values()))
-        prompts = list(references(held_out, at_most=SAMPLES))
-        samples = list(zip(prompts, answers(bot, prompts), strict=True))
+        samples = list(zip(self.prompts, answers(bot, self.prompts), strict=True))
         self.model.train()
 
         score = record[self.how.score] if self.how.score == "perplexity" else -record[self.how.score]
-        best = self.progress.best is None or score < self.progress.best
-        if best or self._keeps_last:
+        best = math.isfinite(score) and (self.progress.best is None or score < self.progress.best)
+        kept = best or self._keeps_last
+        if kept:
             bundle.put_weights(self.run, bundle.tensors(judged))
         self.progress = replace(
             self.progress,
             best=score if best else self.progress.best,
             best_step=self.progress.step if best else self.progress.best_step,
+            kept_step=self.progress.step if kept else self.progress.kept_step,
+            validated=self.progress.step,
             waited=0 if best else self.progress.waited + 1,
             seconds=time.perf_counter() - self.clock,
         )
@@ -296,24 +298,23 @@ class _Loop:
 class _Recent:
     """The last few steps, for the progress bar and the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress):
         self.bad = 0
         self.loss = self.speed = math.nan
-        self.clear(None)
+        self.clear(progress.seconds)
+        self.nats, self.tokens = progress.window_nats, progress.window_tokens  # of before a resume
 
-    def clear(self, seconds: float | None) -> None:
-        self.nats, self.tokens, self.since = 0.0, 0, seconds
+    def clear(self, seconds: float) -> None:
+        self.nats, self.tokens, self.since, self.timed = 0.0, 0, seconds, 0
 
     def add(self, nats: float, tokens: int, seconds: float, taken: bool) -> None:
         self.bad = 0 if taken else self.bad + 1
         if not taken:
             return
-        self.nats, self.tokens = self.nats + nats, self.tokens + tokens
+        self.nats, self.tokens, self.timed = self.nats + nats, self.tokens + tokens, self.timed + tokens
         self.loss = self.nats / self.tokens
-        if self.since is None:
-            self.since = seconds  # the first step has no beginning that we know
-        elif seconds > self.since:
-            self.speed = self.tokens / (seconds - self.since)
+        if seconds > self.since:
+            self.speed = self.timed / (seconds - self.since)
 
 
 class _Log:
@@ -329,12 +330,15 @@ class _Log:
     def add(self, progress: Progress, kind: str, record: dict[str, Any]) -> None:
         head = {"step": progress.step, "epoch": progress.epoch, "kind": kind, "seconds": round(progress.seconds, 3)}
         finite = {k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(head | finite, ensure_ascii=False, allow_nan=False) + "\n")
+        disk.append_line(self.path, json.dumps(head | finite, allow_nan=False))
         if self.board is not None:
             for name, value in finite.items():
                 if isinstance(value, float):
                     self.board.add_scalar(f"{kind}/{name}", value, progress.step)
+
+    def close(self) -> None:
+        if self.board is not None:
+            self.board.close()
 
 
 def _step_of(line: str) -> float:
@@ -364,11 +368,14 @@ def _signals() -> Iterator[list[int]]:
         yield asked
         return
 
+    caught = (signal.SIGINT, signal.SIGTERM)
+
     def ask(number: int, _: Any) -> None:
         asked.append(number)
-        signal.signal(number, signal.SIG_DFL)
+        for each in caught:
+            signal.signal(each, signal.SIG_DFL)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, ask) for number in caught}
     try:
         yield asked
     finally:

@@ -9,7 +9,7 @@ One alphabet of sizes, used in every signature of the package:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -76,8 +76,8 @@ class Past:
 class State:
     """What a decoder carries from step to step.
 
-    Every tensor has its row (the B axis) second, behind the layer, so that `rows` and `join` need not know what they
-    move. Rows may be at different steps and over memories of different length.
+    What memory, carried and past hold has its row (the B axis) second, behind the layer, so that `rows` and `join` need
+    not know what they move. Rows may be at different steps and over memories of different length.
     """
 
     position: Int[Tensor, "B"]  # tokens each row has read
@@ -134,7 +134,7 @@ class Answer:
     tokens: tuple[int, ...]
     text: str
     score: float
-    weights: Float[Tensor, "T H S"] | None = None
+    weights: Float[Tensor, "T H S"] | None = field(default=None, compare=False)
 
 
 def _pad(tensor: Tensor, size: int, axis: int) -> Tensor:

@@ -90,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug, words = "--debug" in given, [word for word in given if word != "--debug"]
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an answer may hold what the terminal cannot show
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # and a prompt what is not UTF-8
     try:
         with get_command(app).make_context("regard", words) as ctx:
             ctx.command.invoke(ctx)

@@ -44,10 +44,13 @@ def evaluate(
 
     bundle = load(run)
     if data is None:
-        part = getattr(build.corpus(bundle.recipe), split.value)
+        corpus = build.corpus(bundle.recipe, bundle.codec)
+        part = getattr(corpus, split.value)
     else:
-        part = build.part(bundle.recipe, bundle.codec, data)
-    scores = judged(bundle, part, options=options(bundle, changes, greedy, seed), at_most=limit)
+        corpus = build.other(bundle.recipe, bundle.codec, data)
+        part = corpus.train
+    scores = {"data": corpus.tally.summary()}
+    scores |= judged(bundle, part, options=options(bundle, changes, greedy, seed), at_most=limit)
     if as_json:
         print(json.dumps(scores, ensure_ascii=False, indent=1))
     else:
@@ -62,4 +65,4 @@ def _table(scores: dict[str, Any]) -> str:
         if isinstance(value, int | float)
     ]
     samples = [f"  {one['prompt']}  ->  {one['answer']}" for one in scores["samples"]]
-    return "\n".join([*rows, "answers", *samples])
+    return "\n".join([scores["data"], *rows, "answers", *samples])

@@ -57,6 +57,7 @@ def train(
         if recipe or data or changes or out:
             raise InputError("--resume goes on with the run's own recipe; only a budget may be given beside it")
         run = _existing(resume)
+        disk.verify(run, "recipe.json", "codec.json")
         chosen = Recipe.from_json(disk.read_json(run / "recipe.json"), run / "recipe.json").override(budget)
     else:
         if recipe is None:
@@ -77,13 +78,15 @@ def _run(recipe: Recipe, run: Path, resume: bool, tensorboard: bool, as_json: bo
         progress = go(recipe, run, reporter=reporter, resume=resume, tensorboard=tensorboard)
     plot = curves(run)
     if as_json:
-        best = {"score": recipe.train.score, "value": progress.best, "step": progress.best_step}
-        print(json.dumps({"run": str(run), "steps": progress.step, "seconds": progress.seconds, "best": best}))
+        best = None if progress.best is None else {"value": abs(progress.best), "step": progress.best_step}
+        told = {"steps": progress.step, "seconds": progress.seconds, "score": recipe.train.score, "best": best}
+        print(json.dumps({"run": str(run), "kept_step": progress.kept_step} | told))
         return
     console.print(
-        f"done: {progress.step:,} steps in {_clock(progress.seconds)}; best at step {progress.best_step:,}; "
-        f"curves in {plot}\ntalk to it with: regard chat {run}",
+        f"done: {progress.step:,} steps in {_clock(progress.seconds)}; kept the weights of step "
+        f"{progress.kept_step:,}; curves in {plot}\ntalk to it with: regard chat {run}",
         soft_wrap=True,
+        markup=False,
     )
 
 

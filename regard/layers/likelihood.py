@@ -17,7 +17,7 @@ PIECE = 1 << 21  # numbers of a piece of logits
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, smoothing: float):
+    def forward(ctx, hidden, weight, bias, targets, smoothing: float, learning: bool):
         size = weight.shape[0]
         rows = max(1, PIECE // size)
         flat_weight, flat_bias = weight.mean(0), bias.mean()
@@ -29,9 +29,12 @@ class _CrossEntropy(torch.autograd.Function):
             nll = lse - z.gather(1, y[:, None]).squeeze(1)
             nats += nll.sum()
             smooth += (1 - smoothing) * nll.sum() + smoothing * (lse - (h @ flat_weight + flat_bias)).sum()
+            if not learning:
+                continue
             dz = z.sub_(lse[:, None]).exp_()
             dz[torch.arange(len(y)), y] -= 1 - smoothing
-            dz -= smoothing / size
+            if smoothing:
+                dz -= smoothing / size
             torch.mm(dz, weight, out=d_h)
             d_weight.addmm_(dz.t(), h)
             d_bias += dz.sum(0)
@@ -41,7 +44,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        return *(grads[0] * part for part in ctx.saved_tensors), None, None
+        return *(grads[0] * part for part in ctx.saved_tensors), None, None, None
 
 
 def cross_entropy(
@@ -53,4 +56,4 @@ def cross_entropy(
     smoothing: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The summed loss with label smoothing (differentiable) and the plain negative log-likelihood in nats (not)."""
-    return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing)
+    return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, torch.is_grad_enabled())

@@ -12,9 +12,12 @@ from torch import Tensor
 
 from regard import metrics
 from regard.codecs import END, PAD, START, UNKNOWN, Codec, plain
+from regard.data.batches import pad
 from regard.errors import InputError
+from regard.masks import from_lengths
 from regard.search import Marks
 
+LONGEST = 50_000  # characters of a prompt
 MARKS = Marks(start=START, end=END, never=(PAD, START, UNKNOWN))
 
 
@@ -41,11 +44,13 @@ class Chat:
     def _prompt(self, text: str) -> np.ndarray:
         if not text.strip():
             raise InputError("the prompt is empty", hint="type a sentence")
-        if len(text) > 64 * self.max_source:  # do not tokenise a book to find that it is too long
+        if len(text) > LONGEST:  # do not tokenise a book to find that it is too long
             raise InputError("the prompt is too long", got=f"{len(text):,} characters", hint=self._limit)
         tokens = self.codec.encode(plain(text) if self.plain_source else text)
         if len(tokens) > self.max_source:
-            raise InputError("the prompt is too long", got=f"{len(tokens):,} tokens", hint=self._limit)
+            raise InputError(
+                "the prompt is too long", where=f"{text[:40]!r}…", got=f"{len(tokens):,} tokens", hint=self._limit
+            )
         return np.asarray(tokens, dtype=np.int64)
 
     def places(self, text: str) -> list[str]:
@@ -57,13 +62,12 @@ class Chat:
         return f"this model reads at most {self.max_source} tokens (data.max_source)"
 
     def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-        raw, mask = _padded([np.append(row, END) for row in rows])
-        return raw, mask
+        return padded([np.append(row, END) for row in rows])
 
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
         raw, mask = self.sources(sources)
-        tokens, real = _padded([np.concatenate([[START], row]) for row in targets])
-        answers, _ = _padded([np.append(row, END) for row in targets])
+        tokens, real = padded([np.concatenate([[START], row]) for row in targets])
+        answers, _ = padded([np.append(row, END) for row in targets])
         return Batch(raw, mask, tokens, answers, real)
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -91,9 +95,7 @@ def hide(sources: Sequence[np.ndarray], draw: np.random.Generator, *, words: flo
     return hidden
 
 
-def _padded(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-    lengths = np.array([len(row) for row in rows])
-    mask = np.arange(lengths.max()) < lengths[:, None]
-    padded = np.full(mask.shape, PAD, dtype=np.int64)
-    padded[mask] = np.concatenate(rows)
-    return torch.from_numpy(padded), torch.from_numpy(mask)
+def padded(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Tokens (B, S) filled up with padding, and which of them are real (B, S)."""
+    tokens, lengths = pad(rows)
+    return torch.from_numpy(tokens), from_lengths(torch.from_numpy(lengths))

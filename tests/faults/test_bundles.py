@@ -74,7 +74,8 @@ def test_a_newer_format_is_refused(run: Path):
 
 
 def test_a_manifest_cannot_point_elsewhere(run: Path):
-    disk.write_json(run / "manifest.json", {"format": 1, "files": {"../run/model.safetensors": ["0"]}})
+    elsewhere = {"../copy/codec.json": [disk.digest(run / "codec.json")]}
+    disk.write_json(run / "manifest.json", {"format": 1, "files": disk.manifest(run) | elsewhere})
     with pytest.raises(BundleError, match="missing"):
         bundle.load(run)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from regard import checkpoint, disk, recipe
-from regard.errors import TrainingError
+from regard.errors import DataError, TrainingError
 from regard.train import train
 from tests.tiny import Silent, by_heart, pairs_file
 
@@ -76,8 +76,8 @@ def killed_and_resumed(folder: Path, name: str, kills: int, seed: int) -> tuple[
     while True:
         process = subprocess.Popen([*command(folder, run), name], env=environment(folder), stderr=subprocess.PIPE)
         if done < kills:
-            _wait_for_first_checkpoint(process, run)
-            time.sleep(draw.random() * 0.6)
+            _wait_for_a_new_checkpoint(process, run)
+            time.sleep(draw.random() * 0.2)
             process.send_signal(signal.SIGKILL)
         error = process.communicate(timeout=100)[1].decode()
         if process.returncode == 0:
@@ -86,9 +86,11 @@ def killed_and_resumed(folder: Path, name: str, kills: int, seed: int) -> tuple[
         done += 1
 
 
-def _wait_for_first_checkpoint(process: subprocess.Popen, run: Path) -> None:
-    while process.poll() is None and not list((run / checkpoint.FOLDER).glob("step-*")):
-        time.sleep(0.02)
+def _wait_for_a_new_checkpoint(process: subprocess.Popen, run: Path) -> None:
+    """So that every kill hits a run that is training, not one that is still importing torch."""
+    before = set((run / checkpoint.FOLDER).glob("step-*"))
+    while process.poll() is None and set((run / checkpoint.FOLDER).glob("step-*")) <= before:
+        time.sleep(0.005)
 
 
 def uninterrupted(folder: Path, name: str) -> Path:
@@ -167,14 +169,58 @@ def test_a_damaged_checkpoint_is_passed_over(tiny_run):
     train(chosen, run, reporter=reporter, resume=True)
     assert "optimiser.safetensors" in reporter.notes[0] and "damaged" in reporter.notes[0]
     assert reporter.facts.resumed_at == STEPS - 4
+    assert not newest.parent.exists() or disk.verify(newest.parent) is None
     assert disk.digest(run / "model.safetensors") == before
 
 
 def test_other_data_is_refused(tiny_run, tmp_path: Path):
     chosen, run = tiny_run
     (tmp_path / "pairs.tsv").write_text("quite\tother\nwords\there\n" * 3)
-    with pytest.raises(TrainingError, match="vocabulary of this data is not the one"):
+    with pytest.raises(DataError, match="not what the run was trained on: it makes another vocabulary"):
         train(chosen, run, reporter=Silent(), resume=True)
+
+
+def test_changed_data_with_the_same_words_is_refused(tiny_run, tmp_path: Path):
+    chosen, run = tiny_run
+    lines = (tmp_path / "pairs.tsv").read_text().splitlines()
+    (tmp_path / "pairs.tsv").write_text("\n".join(reversed(lines)))
+    with pytest.raises(TrainingError, match="not what this run was trained on so far"):
+        train(chosen, run, reporter=Silent(), resume=True)
+
+
+def test_epochs_are_counted_across_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    budget = ["train.steps=", "train.epochs=3", "train.accumulate=1"]
+    chosen = recipe.load("chat-attention", settings(tmp_path, *budget))
+    whole = train(chosen, tmp_path / "whole", reporter=Silent())
+    stopped = chosen.override(["train.epochs=", f"train.steps={whole.step // 2}"])
+    halfway = train(stopped, tmp_path / "run", reporter=Silent())
+    assert halfway.batch > 0 and halfway.step < whole.step
+    ended = train(chosen, tmp_path / "run", reporter=Silent(), resume=True)
+    assert (ended.step, ended.epoch, ended.batch) == (whole.step, whole.epoch, whole.batch)
+
+
+def test_resuming_a_finished_run_changes_nothing(tiny_run):
+    chosen, run = tiny_run
+    before, log = fingerprint(run), (run / "metrics.jsonl").read_bytes()
+    train(chosen, run, reporter=Silent(), resume=True)
+    assert fingerprint(run) == before and (run / "metrics.jsonl").read_bytes() == log
+
+
+def test_a_longer_budget_is_remembered(tiny_run):
+    chosen, run = tiny_run
+    longer = chosen.override(["train.steps=70"])
+    assert train(longer, run, reporter=Silent(), resume=True).step == 70
+    assert json.loads((run / "recipe.json").read_text())["train"]["steps"] == 70
+    disk.verify(run, "recipe.json", "codec.json", "model.safetensors")
+
+
+def test_drafts_of_killed_saves_are_swept(tiny_run):
+    chosen, run = tiny_run
+    (run / checkpoint.FOLDER / ".step-000008.123").mkdir()
+    (run / ".model.safetensors.123").write_text("half")
+    train(chosen, run, reporter=Silent(), resume=True)
+    assert not [p for folder in (run, run / checkpoint.FOLDER) for p in folder.glob(".*.123")]
 
 
 def test_a_run_is_not_overwritten(tiny_run):

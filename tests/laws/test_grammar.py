@@ -32,6 +32,8 @@ def same_state(a: State, b: State) -> None:
     assert torch.equal(a.position, b.position)
     for x, y in zip(a.carried, b.carried, strict=True):
         close(x, y)
+    if a.past is not None and b.past is not None:
+        close(a.past.slab[..., : a.longest, :], b.past.slab[..., : b.longest, :])
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from transformers.generation import logits_process as theirs
 
 from regard import search as ours
 from regard.errors import InputError
-from regard.search import Found, Marks, Options, search, stream
+from regard.search import Found, Marks, Options, likeliest, search, stream
 from regard.values import Memory, Past, State, Step
 
 START, END, PAD = 0, 1, 2
@@ -601,3 +601,14 @@ def test_what_the_options_need_must_be_there() -> None:
         search(decoder, memory, MARKS, Options(do_sample=True), seeds=[1])
     with pytest.raises(InputError, match="a stream reads one source at a time; got 2 rows"):
         stream(decoder, memory, MARKS, Options())
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 31])
+@pytest.mark.parametrize("size", [3, 128, 256, 257, 1009])
+def test_likeliest_is_argmax(rows: int, size: int):
+    """Few rows and many take different ways; so do ends of a vocabulary that do not fill a block. Ties: the first."""
+    scores = torch.randint(0, 50, (rows, size), generator=torch.Generator().manual_seed(size)).float()
+    scores[:, 0] = -torch.inf
+    assert torch.equal(likeliest(scores), scores.argmax(-1))
+    scores[0, -1] = 99
+    assert likeliest(scores)[0] == size - 1
