@@ -171,7 +171,7 @@ class Pieces(Codec):
         self._bytes = [b"" if token < MARKS else bytes(byte[c] for c in piece) for token, piece in pieces]
 
     @classmethod
-    def fit(cls, texts: Iterable[str], *, size: int = 4000) -> Pieces:
+    def fit(cls, texts: Iterable[str], *, size: int = 4000, min_count: int = 2) -> Pieces:
         if size < MARKS + 256:
             raise InputError("too few pieces", where="size", got=size, hint=f"use {MARKS + 256} or more")
         learner = Tokenizer(models.BPE())
@@ -179,6 +179,7 @@ class Pieces(Codec):
         learner.decoder = decoders.ByteLevel()  # not ours, which also streams, but others may read the JSON
         trainer = trainers.BpeTrainer(
             vocab_size=size,
+            min_frequency=min_count,
             show_progress=False,
             special_tokens=cls._marks,
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),

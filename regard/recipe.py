@@ -132,6 +132,8 @@ class CodecPieces(Section):
     kind: Literal["pieces"]
     size: Annotated[int, Field(ge=260, le=LARGEST)] = 4000
     """Most pieces in the vocabulary; it holds the 256 bytes and 4 marks in any case."""
+    min_count: Size = 2
+    """Two pieces are joined into one only if they stand together this often, so a small corpus makes few pieces."""
 
 
 # -------------------------------------------------------------------------------------------------------------- source
