@@ -152,11 +152,11 @@ def chat(pairs: Sequence[tuple[str, str]], minutes: float, seed: int, overrides:
         file, run = Path(folder) / "pairs.tsv", Path(folder) / "run"
         file.write_text("".join(f"{prompt}\t{reply}\n" for prompt, reply in pairs), encoding="utf-8")
         data = ["data.kind=pairs", f'data.path="{file}"', "train.steps=", f"train.minutes={minutes}", f"seed={seed}"]
-        train(recipe.load("chat-attention", [*data, *overrides]), run, reporter=_Told())
+        train(recipe.load("chat-attention", [*data, *overrides]), run, reporter=Told())
         return Chatbot(load(run))
 
 
-class _Told:
+class Told:
     """Validations, so that who waits can see how it goes."""
 
     def began(self, facts) -> None:

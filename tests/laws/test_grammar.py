@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from regard import bundle
 from regard.search import Marks, Options, _beams, _Run, search
 from regard.values import State
 from tests.laws.variants import PAIRS, VOCABULARY, build, sentences
@@ -145,3 +146,17 @@ def test_a_state_is_a_value(encoder: str, decoder: str):
         model.decoder.step(target[:, 4], once_more.state).logits,
     )
     assert not torch.allclose(first.logits, other.logits)
+
+
+@torch.no_grad()
+def test_save_then_load_is_as_before(encoder: str, decoder: str, tmp_path):
+    model, other = build(encoder, decoder), build(encoder, decoder)
+    for tensor in bundle.tensors(other).values():
+        tensor.normal_()
+    source, mask = sentences()
+    target, _ = sentences(length=7, seed=5)
+    before = model(source, mask, target)
+    assert not torch.allclose(other(source, mask, target), before)
+    bundle.write_tensors(tmp_path / "weights", bundle.tensors(model))
+    bundle.load_tensors(other, bundle.read_tensors(tmp_path / "weights"), tmp_path)
+    assert torch.equal(other(source, mask, target), before)

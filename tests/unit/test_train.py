@@ -1,0 +1,83 @@
+"""What the loop does beside learning: budgets, schedules, stopping early, what it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard import recipe
+from regard.bundle import load
+from regard.optimise import factor, used_up
+from regard.plot import curves
+from regard.train import train
+from tests.tiny import Silent, by_heart, pairs_file
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+
+    def go(*changes: str, **options):
+        chosen = recipe.load("chat-gru", by_heart(pairs_file(tmp_path), *changes))
+        reporter = Silent()
+        return train(chosen, tmp_path / "run", reporter=reporter, **options), reporter, tmp_path / "run"
+
+    return go
+
+
+def test_facts_add_up(trained):
+    _, reporter, run = trained("train.steps=2")
+    assert reporter.facts.examples == {"train": 10, "valid": 0, "test": 0}
+    assert sum(reporter.facts.parameters.values()) == load(run).model.parameter_count
+
+
+def test_early_stopping(trained):
+    """A rate of next to nothing never gets better after the first validation."""
+    progress, _, _ = trained(
+        "train.steps=1000", "train.rate=1e-12", "train.patience=3", "train.valid_every=2", "data.valid=0.3"
+    )
+    assert progress.best_step <= 4 and progress.waited == 3
+    assert progress.step == progress.best_step + 6
+
+
+def test_a_budget_of_tokens_ends_it(trained):
+    progress, _, _ = trained("train.steps=", "train.tokens=300")
+    assert progress.tokens >= 300 > progress.tokens - progress.tokens / progress.step
+
+
+def test_best_by_a_score_of_the_answers(trained):
+    progress, reporter, _ = trained("train.steps=40", "train.score=chrf", "train.valid_every=20")
+    assert progress.best is not None and progress.best < 0  # kept as "lower is better"
+    assert reporter.record["chrf"] == pytest.approx(-progress.best)
+
+
+def test_what_is_written(trained):
+    _, _, run = trained("train.steps=40", "train.valid_every=20", tensorboard=True)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["kind"]) for line in lines] == [
+        (20, "train"),
+        (20, "valid"),
+        (40, "train"),
+        (40, "valid"),
+    ]
+    assert lines[2]["loss"] < lines[0]["loss"] and len(lines[1]["samples"]) == 3
+    assert curves(run).read_bytes().startswith(b"\x89PNG")
+    assert list((run / "tensorboard").iterdir())
+
+
+@pytest.mark.parametrize("schedule", ["inverse-sqrt", "cosine", "linear", "constant"])
+def test_schedules_warm_up_then_never_rise(schedule: str):
+    how = recipe.Train(steps=100, warmup=10, schedule=schedule, final_rate=0.1)
+    rates = [factor(how, step, step / 100) for step in range(101)]
+    assert rates[:10] == sorted(rates[:10]) and max(rates) <= 1.0
+    assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
+    if schedule in ("cosine", "linear"):
+        assert rates[100] == pytest.approx(0.1)
+
+
+def test_the_nearest_limit_counts():
+    how = recipe.Train(steps=100, epochs=2, tokens=1000, minutes=10)
+    assert used_up(how, step=10, epochs=1.5, tokens=100, minutes=1) == 0.75
+    assert used_up(how, step=500, epochs=0, tokens=0, minutes=0) == 1.0
