@@ -13,7 +13,8 @@ from torch import nn
 from regard import codecs
 from regard import recipe as r
 from regard.data import cache, readers
-from regard.data.readers import Example, Tally
+from regard.data.lines import Tally
+from regard.data.readers import Example
 from regard.decoders import Decoder, RecurrentDecoder, TransformerDecoder
 from regard.encoders import Encoder, RecurrentEncoder, TransformerEncoder
 from regard.errors import DataError

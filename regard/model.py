@@ -44,9 +44,10 @@ class Model(nn.Module):
         smoothing: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Summed over the real targets: the loss with label smoothing, and plain nats."""
-        hidden = self.decoder.states(tokens, self.read(raw, mask))[real]
+        places = real.flatten().nonzero()[:, 0]
+        hidden = self.decoder.states(tokens, self.read(raw, mask)).flatten(0, 1).index_select(0, places)
         out = self.decoder.output
-        return cross_entropy(hidden, out.weight, out.bias, targets[real], smoothing=smoothing)
+        return cross_entropy(hidden, out.weight, out.bias, targets.flatten()[places], smoothing=smoothing)
 
     @property
     def parameter_count(self) -> int:

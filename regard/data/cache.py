@@ -23,7 +23,8 @@ import numpy as np
 
 from regard import codecs
 from regard.codecs import UNKNOWN, Codec, plain
-from regard.data.readers import EMPTY, Example, Tally, part_of, word_count
+from regard.data.lines import EMPTY, Tally
+from regard.data.readers import Example, part_of, word_count
 from regard.errors import BundleError, DataError
 
 FORMAT = 1

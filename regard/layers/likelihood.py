@@ -38,13 +38,13 @@ class _CrossEntropy(torch.autograd.Function):
             torch.mm(dz, weight, out=d_h)
             d_weight.addmm_(dz.t(), h)
             d_bias += dz.sum(0)
-        ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.made = (d_hidden, d_weight, d_bias)  # our own, so backward may scale them in place
         ctx.mark_non_differentiable(nats)
         return smooth, nats
 
     @staticmethod
     def backward(ctx, *grads):
-        return *(grads[0] * part for part in ctx.saved_tensors), None, None, None
+        return *(part.mul_(grads[0]) for part in ctx.made), None, None, None
 
 
 def cross_entropy(

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data import readers
-from regard.data.readers import LINE, Tally, detect, inspect, read_cornell, read_pairs
+from regard.data import lines
+from regard.data.lines import LINE, Tally
+from regard.data.readers import detect, inspect, read_cornell, read_pairs
 from regard.errors import DataError
 
 
@@ -181,7 +182,7 @@ def test_a_huge_line_is_not_held(tmp_path, filler, suffix):
 @pytest.mark.parametrize("at", [-3, -2, -1, 0, 1, 2])
 @pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
 def test_line_ends_around_the_pieces_of_a_file_and_the_limit(tmp_path, monkeypatch, at, end):
-    monkeypatch.setattr(readers, "LINE", 1 << 16)
+    monkeypatch.setattr(lines, "LINE", 1 << 16)
     for size in ((1 << 16) + 4, 1 << 16):  # the end of the second piece read, and the longest line
         long = b"a\t" + b"x" * (size - 2 + at)
         examples, tally = read(tmp_path / "p.tsv", long + end + b"c\td" + end, limit=1.0)

@@ -1,0 +1,168 @@
+"""A file as clean lines of text, whatever bytes it has, in bounded memory; and the count of what had to be mended."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from regard.errors import DataError
+
+LINE = 1 << 20  # bytes; a longer line is not an example
+EMPTY = "empty side"  # the one reason that says nothing bad about a file
+
+
+@dataclass
+class Tally:
+    """What became of the rows of a corpus.
+
+    >>> tally = Tally(used=3); tally.skip(EMPTY); tally.replaced = 2; tally.summary()
+    '3 used, 1 skipped (empty side 1), 2 characters replaced'
+    """
+
+    used: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    duplicates: int = 0
+    replaced: int = 0
+
+    def skip(self, reason: str) -> None:
+        self.skipped[reason] += 1
+
+    @property
+    def bad(self) -> int:
+        return self.skipped.total() - self.skipped[EMPTY]
+
+    def summary(self) -> str:
+        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.skipped.items()) if count)
+        parts = [
+            f"{self.used:,} used",
+            f"{self.skipped.total():,} skipped ({reasons})" if reasons else "",
+            f"{self.duplicates:,} duplicates" if self.duplicates else "",
+            f"{self.replaced:,} characters replaced" if self.replaced else "",
+        ]
+        return ", ".join(part for part in parts if part)
+
+    def to_json(self) -> dict[str, Any]:
+        skipped = dict(sorted((+self.skipped).items()))
+        return {"used": self.used, "skipped": skipped, "duplicates": self.duplicates, "replaced": self.replaced}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Tally:
+        return cls(**{**data, "skipped": Counter(data["skipped"])})
+
+
+def read_lines(path: Path, tally: Tally, declared: str = "utf-8") -> Iterator[str]:
+    """The lines of a file as text: any encoding with a byte order mark, else UTF-8, else (line by line) cp1252."""
+    try:
+        with _open(path) as file:
+            for line in _cut(_as_utf8(file, tally), tally):
+                yield _decoded(line, tally, declared)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+        raise DataError("not a whole gzip file", where=path, got=str(problem)) from None
+    except OSError as problem:
+        raise DataError("cannot be read", where=path, got=problem.strerror or str(problem)) from None
+
+
+def _open(path: Path) -> BinaryIO:
+    return cast(BinaryIO, gzip.open(path, "rb")) if path.name.lower().endswith(".gz") else path.open("rb")
+
+
+_BOMS = (  # UTF-32 first: its mark begins with that of UTF-16
+    (codecs.BOM_UTF8, None),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+
+
+def _as_utf8(file: BinaryIO, tally: Tally) -> Iterator[bytes]:
+    """The file in pieces, without its byte order mark, in UTF-8 if that mark says what it is in."""
+    head = file.read(4)
+    mark, encoding = next(((mark, encoding) for mark, encoding in _BOMS if head.startswith(mark)), (b"", None))
+    if encoding is None:
+        yield head[len(mark) :]
+        yield from iter(lambda: file.read(1 << 16), b"")
+        return
+    pieces = filter(None, chain([head[len(mark) :]], iter(lambda: file.read(1 << 16), b"")))
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    for piece in chain(pieces, [b""]):
+        text = decoder.decode(piece, final=not piece)
+        tally.replaced += text.count("\ufffd")
+        yield text.encode()
+
+
+def _cut(pieces: Iterable[bytes], tally: Tally) -> Iterator[bytes]:
+    """Lines, ended by LF, CR or CRLF only; those over the limit are skipped without being held."""
+    rest, too_long = b"", False
+    for piece in pieces:
+        rest += piece
+        lines = rest.splitlines(keepends=True)
+        # The last one may go on in the next piece, and a CR at the end may be half of a CRLF.
+        rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        for line in lines:
+            if too_long or len(line) > LINE:
+                tally.skip("line too long")
+                too_long = False
+            else:
+                yield line.rstrip(b"\r\n")
+        if len(rest) > LINE:
+            rest, too_long = rest[-1:] if rest.endswith(b"\r") else b"", True
+    if too_long:
+        tally.skip("line too long")
+    elif rest:
+        yield rest.rstrip(b"\r\n")
+
+
+def _decoded(line: bytes, tally: Tally, declared: str) -> str:
+    """UTF-8 if it is (whatever was declared), else as declared, and single bytes that do not fit as cp1252.
+
+    >>> tally = Tally()
+    >>> _decoded(b"caf\\xc3\\xa9 \\x96 x", tally, "utf-8"), tally.replaced
+    ('café – x', 1)
+    """
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError:
+        text, count = _ESCAPED.subn(_as_cp1252, line.decode(declared, "surrogateescape"))
+        tally.replaced += count
+    return mended(text, tally)
+
+
+_ESCAPED = re.compile("[\udc80-\udcff]")  # bytes that could not be decoded, as Python keeps them
+
+
+def _as_cp1252(match: re.Match[str]) -> str:
+    return bytes([ord(match[0]) & 0xFF]).decode("cp1252", "replace")
+
+
+# NUL and other controls, soft hyphens, lone surrogates, and cp1252 characters that somebody once took for Latin-1.
+_ODD = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\ud800-\udfff\ufeff]")
+
+
+def mended(text: str, tally: Tally) -> str:
+    """
+    >>> tally = Tally()
+    >>> mended("it\\x92s \\xad\\xad ex\\xadample\\x00", tally), tally.replaced
+    ('it’s -- example', 5)
+    """
+
+    def mend(match: re.Match[str]) -> str:
+        odd = match[0]
+        if "\x80" <= odd <= "\x9f":
+            return _as_cp1252(match)
+        if odd == "\xad":  # a dash in Cornell; inside a word, a place where a line may break
+            start, end = match.span()
+            return "" if text[max(start - 1, 0) : start].isalpha() and text[end : end + 1].isalpha() else "-"
+        return "\ufffd" if odd >= "\ud800" and odd != "\ufeff" else ""
+
+    mended, count = _ODD.subn(mend, text)
+    tally.replaced += count
+    return mended
