@@ -9,8 +9,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH := torch==2.13.0
 
-PROMPTS := "Hello" "How are you?" "What is your name?" "Are you a robot?" "Tell me a joke" \
-           "What is the capital of France?" "Do you like music?" "Can you help me?" "What do you eat?" "Goodbye"
+PROMPTS := "Hello!" "How are you doing today?" "Are you a robot?" "Tell me another joke" "What is AI?" \
+           "Do you like football?" "Can you eat?" "Have you read any books?" "I forgot my password" "Do you get angry?"
 
 .PHONY: demo test test-long check format bench docs clean
 .DEFAULT_GOAL := demo
@@ -43,7 +43,7 @@ docs: .venv/.installed
 	$(BIN)/python -m regard.recipe > docs/recipes.md
 
 bench: .venv/.installed-dev
-	for module in bench/*_speed.py; do $(BIN)/python -m bench.$$(basename $$module .py) || exit; done
+	for name in training_speed decoding_speed attention cornell; do $(BIN)/python -m bench.$$name || exit; done
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -24,6 +24,7 @@ from regard.model import Model
 from regard.search import Options
 from regard.tasks.chat import Chat
 
+LONGEST_PROMPT = 1000  # tokens
 Read = Callable[[Tally], Iterator[Example]]
 
 
@@ -109,7 +110,10 @@ def positions(kind: str, *, width: int, longest: int) -> nn.Module:
 
 
 def task(recipe: r.Recipe, codec: codecs.Codec) -> Chat:
-    return Chat(codec=codec, plain_source=recipe.source.plain, max_source=recipe.data.max_source)
+    """A prompt may be longer than those of training, unless the encoder has learned a vector for each of its places."""
+    learned = isinstance(recipe.encoder, r.EncoderTransformer) and recipe.encoder.positions == "learned"
+    longest = recipe.data.max_source if learned else max(recipe.data.max_source, LONGEST_PROMPT)
+    return Chat(codec=codec, plain_source=recipe.source.plain, max_source=longest)
 
 
 def options(search: r.Search) -> Options:

@@ -49,7 +49,7 @@ class _Data(Section):
     test: Share = 0.0
     """Share of the pairs held out for the final scores, chosen likewise; not used with a `test_path`."""
     max_source: Size = 64
-    """Most tokens of a prompt; pairs with a longer one are left out, and a longer one cannot be asked."""
+    """Most tokens of a prompt; pairs with a longer one are left out."""
     max_target: Size = 64
     """Most tokens of an answer; pairs with a longer one are left out."""
     max_words: Size | None = None

@@ -59,7 +59,7 @@ class Chat:
 
     @property
     def _limit(self) -> str:
-        return f"this model reads at most {self.max_source} tokens (data.max_source)"
+        return f"this model reads at most {self.max_source:,} tokens"
 
     def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         return padded([np.append(row, END) for row in rows])
