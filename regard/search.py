@@ -32,6 +32,7 @@ from regard.errors import InputError
 from regard.values import Memory, State, Step
 
 NEVER = -math.inf
+LAGGING = 1.0  # nats a token an answer may be less likely than the likeliest and still win by re-ranking
 PLAUSIBLE = 0.1  # the anti-prior chooses among tokens with at least this share of the best one's probability
 
 
@@ -516,8 +517,14 @@ def _ranked(
             rare = options.rarity * math.fsum(idf[word] for word in words) / len(words)
         return value / draft.length**options.length_penalty + rare
 
-    ranked = [[(rank(draft, len(rivals) == 1), draft) for draft in rivals] for rivals in distinct]
-    return [sorted(pairs, key=lambda pair: pair[0], reverse=True)[: options.candidates] for pairs in ranked]
+    def order(rivals: list[_Draft]) -> list[tuple[float, _Draft]]:
+        """Best first. Re-ranking chooses among answers that are likely enough: far behind the likeliest is nonsense."""
+        least = max(d.score / d.length for d in rivals) - LAGGING if options.re_ranks and rivals else NEVER
+        pairs = [(rank(draft, len(rivals) == 1), draft) for draft in rivals]
+        pairs.sort(key=lambda pair: (pair[1].score / pair[1].length >= least, pair[0]), reverse=True)
+        return pairs[: options.candidates]
+
+    return [order(rivals) for rivals in distinct]
 
 
 # --- the doors --------------------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ def options(bundle: Bundle, changes: list[str] | None, greedy: bool, seed: int |
     if greedy:
         recipe = recipe.model_copy(update={"search": Search(max_new_tokens=recipe.search.max_new_tokens)})
     changes = [change if change.startswith("search.") else f"search.{change}" for change in changes or []]
+    if any("num_beams=" in change for change in changes) and not any("do_sample=" in change for change in changes):
+        changes = ["search.do_sample=false", "search.candidates=1", *changes]  # who asks for beams does not want draws
     if seed is not None:
         changes.append(f"search.seed={seed}")
     return built(recipe.override(changes).search)

@@ -545,7 +545,20 @@ def test_candidates_are_ranked_by_the_formula(how: dict, penalty: float) -> None
             assert f.rank == pytest.approx(rank, abs=1e-4)
 
 
-def test_rarity_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam() -> None:
+def test_answers_far_less_likely_than_the_likeliest_come_last_whatever_their_rank() -> None:
+    decoder, memory = Table(5, 0.3), memories(5)
+    options = Options(num_beams=9, candidates=9, rarity=100.0, max_new_tokens=3)
+    lagging = 0
+    for found in search(decoder, memory, MARKS, options, rarity=RARITY):
+        mean = [f.score / (len(f.tokens) + (len(f.tokens) < 3)) for f in found]
+        near = [m >= max(mean) - ours.LAGGING for m in mean]
+        assert near == sorted(near, reverse=True)
+        lagging += near.count(False)
+    assert lagging > 0
+
+
+def test_rarity_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(monkeypatch) -> None:
+    monkeypatch.setattr(ours, "LAGGING", math.inf)
     decoder, memory = Table(5, 0.3), memories(5)
     options = Options(num_beams=9, candidates=9, rarity=100.0, max_new_tokens=3)
     everyone = search(decoder, memory, MARKS, options, rarity=RARITY)
