@@ -60,9 +60,10 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
 
-    # The classic is always trained: which pairs count, and how many words they have, is its to say.
+    # Which pairs count, and how many words they have, is the classic's to say, even if it is not trained again.
     training, held_out = split(given.data)
-    classic = classic_chatbot.train(training, given.minutes, given.seed)
+    before = measure.read("cornell") if given.only == "ours" else None
+    classic = classic_chatbot.train(training, given.minutes, given.seed, most_steps=1 if before else None)
     counted = [pair for pair in held_out if classic.knows(pair)]
     asked = [pair for pair in held_out if all(side.strip() for side in pair)][:ASKED]
     prompts, answers = [prompt for prompt, _ in asked], [reply for _, reply in asked]
@@ -77,26 +78,35 @@ def main() -> None:
         "held_out_words": count,
         "prompts": len(prompts),
     }
-    said = {"people": answers, "peer": [classic.reply(prompt) for prompt in prompts]}
-    nats_of = {"peer": nats}
+    said = {"people": answers}
+    if not before:
+        said["peer"] = [classic.reply(prompt) for prompt in prompts]
+    figures = {name: quality(replies, answers) for name, replies in said.items()}
+    if before:
+        figures["peer"], setting["classic_steps"] = before["figures"]["peer"], before["setting"]["classic_steps"]
+    else:
+        figures["peer"] = {"perplexity_per_word": metrics.perplexity(nats, count)} | figures["peer"]
     if given.only != "peer":
         chatbot = ours.chat(training, given.minutes, given.seed)
-        nats_of["ours, greedy"] = chatbot.nats(counted)
         said["ours, greedy"] = chatbot.replies(prompts, greedy=True)
         said["ours"] = chatbot.replies(prompts, greedy=False)
-    figures = {name: quality(replies, answers) for name, replies in said.items()}
-    for name, total in nats_of.items():
-        figures[name] = {"perplexity_per_word": metrics.perplexity(total, count)} | figures[name]
+        figures["ours, greedy"] = {"perplexity_per_word": metrics.perplexity(chatbot.nats(counted), count)}
+        for name in ("ours, greedy", "ours"):
+            figures[name] = figures.get(name, {}) | quality(said[name], answers)
     for name, scores in ({"setting": setting} | figures).items():
         print(name, "  ".join(f"{key} {value:,.4g}" for key, value in scores.items()))
+
     samples = [
         {"prompt": prompt} | {name: replies[n] for name, replies in said.items()}
         for n, prompt in list(enumerate(prompts))[:: len(prompts) // SAMPLES][:SAMPLES]
     ]
-    for sample in samples:
-        print(sample["prompt"], *(f"    {name}: {text}" for name, text in sample.items() if name in said), sep="\n")
-    if given.only is None:
-        record = {"setting": setting, "figures": figures, "samples": samples, "facts": measure.facts(given)}
+    for sample, old in zip(samples, before["samples"] if before else samples, strict=True):
+        sample["peer"] = old["peer"]
+        print(sample["prompt"], *(f"    {name}: {text}" for name, text in sample.items() if name != "prompt"), sep="\n")
+    if given.only != "peer":
+        facts = measure.facts(given)
+        peer_facts = before.get("peer_facts", before["facts"]) if before else facts
+        record = {"setting": setting, "figures": figures, "samples": samples, "facts": facts, "peer_facts": peer_facts}
         print(measure.write("cornell", record))
 
 

@@ -48,7 +48,7 @@ def options(description: str | None, *, rounds: int | None = None) -> argparse.A
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch, the same for all sides")
     parser.add_argument("--data", type=Path, default=DATA, help="the folder with the corpora")
-    parser.add_argument("--only", choices=("peer", "ours"), help="run one side, to try it; nothing is written")
+    parser.add_argument("--only", choices=("peer", "ours"), help="run one side only")
     if rounds is not None:
         parser.add_argument("--rounds", type=int, default=rounds, help="turns of each side")
     return parser
@@ -134,6 +134,11 @@ def told(figures: Mapping[str, Any]) -> str:
     return "\n".join(
         f"{name:6}{s['median']:12,.2f}  ({s['low']:,.2f} to {s['high']:,.2f})" for name, s in figures.items()
     )
+
+
+def read(name: str, folder: Path = RESULTS) -> dict[str, Any]:
+    """The record that was written last."""
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def write(name: str, record: Mapping[str, Any], folder: Path = RESULTS) -> Path:
