@@ -73,20 +73,29 @@ def load_newest(
     optimiser: torch.optim.Optimizer,
     noted: Callable[[str], None],
 ) -> Progress | None:
-    """Restore the newest checkpoint that is whole, saying so for each that is not; None: there is none."""
+    """Restore the newest checkpoint that is whole, saying so for each that is not; None: there is none. One that is
+    whole and still does not fit the model is an error, and stays."""
     for folder in _steps(run):
         try:
             disk.verify(folder)
             progress = _progress(folder)
-            load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
-            if average is not None:
-                load_tensors(average, read_tensors(folder / AVERAGE), folder / AVERAGE)
-            _load_optimiser(optimiser, model, read_tensors(folder / OPTIMISER))
-            return progress
         except BundleError as problem:
             noted(f"{problem}; trying the checkpoint before it")
             shutil.rmtree(folder, ignore_errors=True)  # so that it is never taken for the newest again
+            continue
+        load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+        if average is not None:
+            file = folder / AVERAGE
+            file = file if file.exists() else folder / WEIGHTS  # averaging was not on yet: the mean begins here
+            load_tensors(average, read_tensors(file), file)
+        _load_optimiser(optimiser, model, read_tensors(folder / OPTIMISER))
+        return progress
     return None
+
+
+def newest(run: Path) -> int | None:
+    """The step of the newest checkpoint; None: there is none."""
+    return next((int(folder.name[5:]) for folder in _steps(run)), None)
 
 
 def _steps(run: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,13 +39,21 @@ class Likelihood:
 
 @torch.inference_mode()
 def likelihood(
-    model: Model, task: Chat, part: Part, *, batch_tokens: int = 8192, at_most: int | None = None
+    model: Model,
+    task: Chat,
+    part: Part,
+    *,
+    batch_tokens: int = 8192,
+    at_most: int | None = None,
+    between: Callable[[], None] = lambda: None,
 ) -> Likelihood:
-    """Over the whole part, or over its first `at_most` examples."""
+    """Over the whole part, or over its first `at_most` examples. `between` is called before each batch, and may raise
+    to end it all."""
     training, nats, tokens, words = model.training, 0.0, 0, 0
     model.eval()
     size = min(len(part), at_most or len(part))
     for index in ordered(part.source.lengths[:size], part.target.lengths[:size], tokens=batch_tokens):
+        between()
         batch = task.batch([part.source[i] for i in index], [part.target[i] for i in index])
         nats += float(model.loss(*batch)[1])
         tokens += int(batch.real.sum())
@@ -64,11 +72,19 @@ def references(part: Part, *, at_most: int | None = None) -> dict[str, list[str]
     return dict(grouped)
 
 
-def answers(bundle: Bundle, prompts: Sequence[str], options: Options | None = None, *, rows: int = 64) -> list[str]:
-    """The texts of the answers, asked in batches of like length."""
+def answers(
+    bundle: Bundle,
+    prompts: Sequence[str],
+    options: Options | None = None,
+    *,
+    rows: int = 64,
+    between: Callable[[], None] = lambda: None,
+) -> list[str]:
+    """The texts of the answers, asked in batches of like length; `between` is called before each batch."""
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     found: dict[int, str] = {}
     for start in range(0, len(order), rows):
+        between()
         index = order[start : start + rows]
         found |= zip(index, (a.text for a in bundle.ask([prompts[i] for i in index], options)), strict=True)
     return [found[i] for i in range(len(prompts))]

@@ -5,34 +5,71 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 from regard.disk import write_file
+
+HIDDEN = ("step", "epoch", "seconds", "perplexity", "word_perplexity")  # the loss shows perplexity already
+SHARES = "shares"
+GREY, BLUE, RED = "0.6", "C0", "C3"
 
 
 def curves(run: Path) -> Path:
     """Draw training and validation loss, and every other validation score, into `curves.png`."""
     from matplotlib.figure import Figure  # without pyplot: no global state, no window
+    from matplotlib.ticker import MaxNLocator
 
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
-    trained = [(line["step"], line["loss"]) for line in lines if line["kind"] == "train" and "loss" in line]
     valid = [line for line in lines if line["kind"] == "valid"]
-    hidden = ("step", "epoch", "seconds", "perplexity", "word_perplexity")
-    others = sorted({k for line in valid for k, v in line.items() if isinstance(v, float) and k not in hidden})
-
-    figure = Figure(figsize=(6.4 * (1 + bool(others)), 4.2), layout="constrained")
-    left = figure.add_subplot(1, 1 + bool(others), 1)
-    left.plot(*zip(*trained, strict=True), label="training", color="0.6", linewidth=1) if trained else None
-    scored = [(line["step"], math.log(line["perplexity"])) for line in valid if "perplexity" in line]
-    left.plot(*zip(*scored, strict=True), label="validation", color="C0", marker="o", markersize=3) if scored else None
-    left.set(xlabel="step", ylabel="loss (nats a token)", title=run.name)
-    left.legend()
-    if others:
-        right = figure.add_subplot(1, 2, 2)
-        for name in others:
-            points = [(line["step"], line[name]) for line in valid if name in line]
-            right.plot(*zip(*points, strict=True), label=name, marker="o", markersize=3)
-        right.set(xlabel="step", title="validation scores")
-        right.legend()
+    panels = _panels(valid)
+    columns = 2 if panels else 1
+    rows = math.ceil((1 + len(panels)) / columns)
+    figure = Figure(figsize=(6.4 * columns, 4.0 * rows), layout="constrained")
+    axes = [figure.add_subplot(rows, columns, place) for place in range(1, 2 + len(panels))]
+    _loss(axes[0], lines, valid)
+    axes[0].set_title(run.resolve().name)
+    for ax, (title, names) in zip(axes[1:], panels.items(), strict=True):
+        for name in names:
+            _line(ax, [(line["step"], line[name]) for line in valid if name in line], label=name, marker="o")
+        ax.set_title(title)
+        if title == SHARES:
+            ax.set_ylim(-0.02, 1.02)
+    for ax in axes:
+        for line in lines:
+            if line["kind"] == "changed":  # the run went on in another way from here
+                ax.axvline(line["step"], color=RED, linewidth=0.8, linestyle=":")
+        ax.set_xlabel("step")
+        ax.set_xlim(0, 1.02 * max((line["step"] for line in lines), default=1) or 1)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        ax.grid(alpha=0.25, linewidth=0.6)
+        ax.spines[["top", "right"]].set_visible(False)
+        if len(ax.get_legend_handles_labels()[0]) > 1:
+            ax.legend(frameon=False)
     path = run / "curves.png"
     write_file(path, lambda draft: figure.savefig(draft, format="png", dpi=120))
     return path
+
+
+def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Which scores share a panel: those between 0 and 1. The others have scales of their own."""
+    names = sorted({name for line in valid for name, v in line.items() if isinstance(v, float) and name not in HIDDEN})
+    shares = [name for name in names if all(0 <= line[name] <= 1 for line in valid if name in line)]
+    panels = {name: [name] for name in names if name not in shares}
+    return panels | ({SHARES: shares} if shares else {})
+
+
+def _loss(ax: Any, lines: list[dict[str, Any]], valid: list[dict[str, Any]]) -> None:
+    trained = [(line["step"], line["loss"]) for line in lines if line["kind"] == "train" and "loss" in line]
+    scored = {line["step"]: math.log(line["perplexity"]) for line in valid if "perplexity" in line}
+    _line(ax, trained, label="training", color=GREY, marker="o" if len(trained) < 3 else None)
+    _line(ax, list(scored.items()), label="validation", color=BLUE, marker="o")
+    best = [line["step"] for line in valid if line.get("best") and line["step"] in scored]
+    if best:
+        point = [(best[-1], scored[best[-1]])]
+        _line(ax, point, label="best", color=RED, marker="o", markersize=9, fillstyle="none", linestyle="")
+    ax.set_ylabel("loss (nats a token)")
+
+
+def _line(ax: Any, points: list[tuple[float, float]], **look: Any) -> None:
+    if points:
+        ax.plot(*zip(*points, strict=True), **{"linewidth": 1.2, "markersize": 3} | look)

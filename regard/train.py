@@ -32,15 +32,21 @@ from regard.data.cache import Corpus, document_frequency
 from regard.errors import DataError, RegardError, TrainingError
 from regard.evaluate import answers, likelihood, references
 from regard.optimise import factor, optimiser, used_up
-from regard.recipe import Recipe
+from regard.recipe import Recipe, differences
 from regard.tasks.chat import Batch, hide
 
 METRICS = "metrics.jsonl"
+TRAIN, VALID, CHANGED = "train", "valid", "changed"  # kinds of its lines
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
 SAMPLES = 3
 ENOUGH = 200  # held-out examples to tell the best weights by
 JUDGED = 200  # prompts answered at a validation when the best is chosen by a score of the answers
+ROWS = 16  # of them at a time: a signal waits for no more
+
+BUDGET = frozenset({"train.steps", "train.epochs", "train.tokens", "train.minutes"})  # a run may be given another
+PLACES = frozenset({"data.path", "data.valid_path", "data.test_path"})  # files may move: what is in them counts
+BENDING = ("seed", "data.", "train.", "search.", "source.plain", "source.word_dropout", "source.empty")
 
 
 @dataclass(frozen=True)
@@ -65,20 +71,47 @@ class Reporter(Protocol):
 
 
 class Stopped(RegardError):
-    """A signal asked for the end; a checkpoint was saved."""
+    """A signal asked for the end at `step`; the newest checkpoint is of the step `saved`, None: there is none."""
 
-    def __init__(self, number: int, run: Path):
-        super().__init__("stopped; a checkpoint is saved", hint=f"go on with: regard train --resume {run}")
+    def __init__(self, number: int, run: Path, *, step: int, saved: int | None):
+        again = f"regard train --resume {run}"
+        if saved is None:
+            super().__init__(
+                "stopped; the last steps were not numbers, and no checkpoint had been saved before them",
+                hint=f"begin again from the first step with: {again}",
+            )
+        elif saved < step:
+            super().__init__(
+                f"stopped; the last steps were not numbers and are not saved, the checkpoint of step {saved:,} is kept",
+                hint=f"go on from there with: {again}",
+            )
+        else:
+            super().__init__(f"stopped; a checkpoint of step {step:,} is saved", hint=f"go on with: {again}")
         self.exit_code = 128 + number
 
 
+class _Asked(Exception):
+    """A signal came."""
+
+
 def train(
-    recipe: Recipe, run: Path, *, reporter: Reporter, resume: bool = False, tensorboard: bool = False
+    recipe: Recipe,
+    run: Path,
+    *,
+    reporter: Reporter,
+    resume: bool = False,
+    anyway: bool = False,
+    tensorboard: bool = False,
 ) -> Progress:
-    """Train in the folder `run`, which then holds a bundle of the best weights (or the last ones, see `train.keep`)."""
+    """Train in the folder `run`, which then holds a bundle of the best weights (or the last ones, see `train.keep`).
+
+    A run that is resumed may have another budget. Whatever else differs from how it began is refused, unless `anyway`;
+    what its weights cannot survive is refused in any case.
+    """
     if recipe.train.threads:
         torch.set_num_threads(recipe.train.threads)
     keep_memory()
+    changed = _changes(recipe, run, anyway) if resume else []
     corpus = build.corpus(recipe, codecs.read(run / bundle.CODEC) if resume else None)
     if not len(corpus.train):
         raise DataError("no usable examples to train on", got=corpus.tally.summary())
@@ -86,11 +119,35 @@ def train(
     with disk.locked(run), _signals() as asked:
         for folder in (run, run / checkpoint.FOLDER):
             disk.sweep(folder)
-        if resume:
-            bundle.put_recipe(run, recipe)  # its budget may be another one now
-        else:
+        if not resume:
             _begin(run, recipe, corpus)
-        return _Loop(recipe, run, corpus, reporter, resume, tensorboard).go(asked)
+        loop = _Loop(recipe, run, corpus, reporter, tensorboard)
+        if resume:
+            loop.resume(changed, anyway)
+        return loop.go(asked)
+
+
+def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
+    """What is not as the run's own recipe has it, budgets aside, if the run can go on like that."""
+    before = Recipe.from_json(disk.read_json(run / bundle.RECIPE), run / bundle.RECIPE)
+    found = {line.partition(":")[0]: line for line in differences(before, recipe)}
+    found = {key: line for key, line in found.items() if key not in BUDGET}
+    if rigid := [line for key, line in found.items() if not key.startswith(BENDING) and not key.endswith(".dropout")]:
+        raise TrainingError(
+            "the weights of this run do not fit another architecture or vocabulary",
+            where=run,
+            got=", ".join(rigid),
+            hint="train a new run for that",
+        )
+    refused = [line for key, line in found.items() if key not in PLACES]
+    if refused and not anyway:
+        raise TrainingError(
+            "not the recipe this run began with",
+            where=run,
+            got=", ".join(refused),
+            hint="add --anyway to go on like that, or train a new run",
+        )
+    return list(found.values())
 
 
 def rarity(corpus: Corpus) -> Tensor:
@@ -106,62 +163,109 @@ def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
             where=run,
             hint=f"go on with: regard train --resume {run}, or choose another --out",
         )
+    (run / METRICS).unlink(missing_ok=True)  # of a run that was removed by hand, but not all of it
     bundle.create(run, recipe, corpus.codec)
 
 
 class _Loop:
-    def __init__(self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, resume: bool, tensorboard: bool):
+    def __init__(self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool):
         self.recipe, self.how, self.run, self.corpus, self.reporter = recipe, recipe.train, run, corpus, reporter
         self.task = build.task(recipe, corpus.codec)
         self.model = build.model(recipe, vocabulary=corpus.codec.size)
         self.model.rarity.copy_(rarity(corpus))
         self.average = copy.deepcopy(self.model) if self.how.average else None
         self.optimiser = optimiser(self.model, self.how)
-        self.progress = (self._restored() if resume else None) or Progress(data=corpus.fingerprint)
-        self.log = _Log(run, keep=self.progress.step, tensorboard=tensorboard)
-        self.plan = self._plan()
-        self.recent = _Recent(self.progress)
+        self.progress, self.saved = Progress(data=corpus.fingerprint), None
+        self.log = _Log(run, tensorboard=tensorboard)
         self.held_out = corpus.valid if len(corpus.valid) else corpus.train
         self.prompts = list(references(self.held_out, at_most=SAMPLES))
 
-    def _restored(self) -> Progress | None:
+    # -- going on with a run that was stopped --------------------------------------------------------------------------
+
+    def resume(self, changed: list[str], anyway: bool) -> None:
+        """Stand where the newest checkpoint stands. What is `changed` is written down where it can be found again."""
         found = checkpoint.load_newest(self.run, self.model, self.average, self.optimiser, self.reporter.noted)
         if found is None:
             self.reporter.noted("no whole checkpoint yet; beginning again from the first step")
-        elif found.data != self.corpus.fingerprint:
-            raise TrainingError(
-                "the data is not what this run was trained on so far",
-                where=self.run,
-                hint="resume with the data it began with, or train a new run",
-            )
-        return found
+        else:
+            self.saved = self.progress = found
+            if found.data != self.corpus.fingerprint:
+                if not anyway:
+                    raise TrainingError(
+                        "the data is not what this run was trained on so far",
+                        where=self.run,
+                        hint="resume with the data it began with, add --anyway to go on with this, or train a new run",
+                    )
+                changed = [*changed, f"data: {found.data[:12]} -> {self.corpus.fingerprint[:12]}"]
+        self.log.forget(after=self.progress)
+        if changed:
+            self._change(changed)
+        bundle.put_recipe(self.run, self.recipe)  # last: until it is there, the change can be asked for once more
+
+    def _change(self, changed: list[str]) -> None:
+        """Go on in another way: forget what no longer means anything, and say so."""
+        keys = {line.partition(":")[0] for line in changed}
+        if keys & {"data", "seed", "train.batch_tokens"}:  # the epoch has other batches now, so it begins anew
+            self.progress = replace(self.progress, batch=0)
+        answered = self.how.score != "perplexity" and any(key.startswith("search.") for key in keys)
+        if answered or keys & {"data", "train.score"}:  # the best score so far cannot be compared with the next one
+            self.progress = replace(self.progress, best=None, best_step=0, waited=0)
+        self.progress = replace(self.progress, data=self.corpus.fingerprint)
+        for model in (self.model, self.average):
+            if model is not None:
+                model.rarity.copy_(rarity(self.corpus))
+        if self.saved is not None:  # a run that is killed before its next checkpoint does not go back
+            self._save()
+        self.log.add(self.progress, CHANGED, {"changes": changed})
+        self.reporter.noted(f"going on with a change, {', '.join(changed)}")
 
     # -- the loop ------------------------------------------------------------------------------------------------------
 
     def go(self, asked: list[int]) -> Progress:
         """Train to the end of the budget, or until a signal is `asked`."""
-        self.reporter.began(self._facts())
-        self.model.train()
+        self.asked = asked
+        self.plan = self._plan()
+        self.recent = _Recent(self.progress)
         self.clock = time.perf_counter() - self.progress.seconds
+        self.reporter.began(self._facts())
+        try:
+            self._train()
+        except _Asked:
+            if self.saved != self.progress and not self.recent.bad:
+                self._save()
+            saved = checkpoint.newest(self.run)
+            raise Stopped(asked[0], self.run, step=self.progress.step, saved=saved) from None
+        finally:
+            self.log.close()
+        return self.progress
+
+    def _heed(self) -> None:
+        if self.asked:
+            raise _Asked
+
+    def _train(self) -> None:
+        self.model.train()
+        if self.progress.step and self._is_due():  # a signal came while it was made
+            self._validate()
+            self._save()
         while not self._finished():
             if self.progress.batch >= len(self.plan):
                 self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
                 self.plan = self._plan()
             self._update(self.plan[self.progress.batch : self.progress.batch + self.how.accumulate])
-            if self.progress.step % self.how.valid_every == 0 and not self.recent.bad:
+            if self._is_due() and not self.recent.bad:
                 self._validate()
-            if (self.progress.step % self.how.save_every == 0 or asked) and not self.recent.bad:
+            if self.progress.step % self.how.save_every == 0 and not self.recent.bad:
                 self._save()
-            if asked:
-                self.log.close()
-                raise Stopped(asked[0], self.run)
+            self._heed()
         if self.progress.validated != self.progress.step:
             self._validate()
+        if self.saved != self.progress:
             self._save()
-        elif not (self.run / checkpoint.FOLDER / f"step-{self.progress.step:06d}").exists():
-            self._save()
-        self.log.close()
-        return self.progress
+
+    def _is_due(self) -> bool:
+        """A validation at this step, and it has not been made."""
+        return self.progress.step % self.how.valid_every == 0 and self.progress.validated != self.progress.step
 
     def _plan(self) -> list[np.ndarray]:
         """The batches of this epoch. Each side has a mark more than its text."""
@@ -191,16 +295,18 @@ class _Loop:
         self.recent.add(nats, tokens, self.progress.seconds, taken)
         self.progress = replace(self.progress, window_nats=self.recent.nats, window_tokens=self.recent.tokens)
         if self.recent.bad == BAD_STEPS_IN_A_ROW:
+            saved, again = checkpoint.newest(self.run), f"regard train --resume {self.run} --anyway --set train.rate=…"
+            kept = "no checkpoint was saved before" if saved is None else f"the checkpoint of step {saved:,} is kept"
             raise TrainingError(
                 f"loss or gradient was not a number {BAD_STEPS_IN_A_ROW} times in a row",
                 where=f"{self.run}, step {self.progress.step}",
                 got=f"examples {', '.join(str(i) for i in group[0][:5])}, …",
-                hint="lower train.rate; the last good checkpoint is kept",
+                hint=f"{kept}; lower the rate with: {again}",
             )
         self.reporter.stepped(self.progress, self.recent.loss, self.recent.speed, self._done())
-        if self.progress.step % LOG_EVERY == 0 and self.recent.tokens:
+        if (self.progress.step % LOG_EVERY == 0 or self._done() >= 1) and self.recent.tokens:
             rate = max(part["lr"] for part in self.optimiser.param_groups)
-            self.log.add(self.progress, "train", {"loss": self.recent.loss, "speed": self.recent.speed, "rate": rate})
+            self.log.add(self.progress, TRAIN, {"loss": self.recent.loss, "speed": self.recent.speed, "rate": rate})
             self.recent.clear(self.progress.seconds)
             self.progress = replace(self.progress, window_nats=0.0, window_tokens=0)
 
@@ -240,18 +346,21 @@ class _Loop:
     # -- validation, checkpoints, what is told -------------------------------------------------------------------------
 
     def _validate(self) -> None:
-        """Score the weights that would be kept, and keep them if they are the best so far."""
+        """Score the weights that would be kept, and keep them if they are the best so far. A signal ends it before
+        anything has changed; it is then made again when the run is resumed."""
         judged = self.average if self.average is not None else self.model
         judged.eval()
         bot = Bundle(self.recipe, self.task.codec, self.task, judged)
-        seen = likelihood(judged, self.task, self.held_out, at_most=None if len(self.corpus.valid) else JUDGED)
+        most = None if len(self.corpus.valid) else JUDGED
+        seen = likelihood(judged, self.task, self.held_out, at_most=most, between=self._heed)
         if not math.isfinite(seen.nats):
             raise TrainingError("the weights are not numbers any more", where=self.run, hint="lower train.rate")
         record = {"perplexity": seen.perplexity, "word_perplexity": seen.word_perplexity}
         if self.how.score != "perplexity":
             asked = references(self.held_out, at_most=JUDGED)
-            record |= self.task.scores(answers(bot, list(asked)), list(asked.values()))
-        samples = list(zip(self.prompts, answers(bot, self.prompts), strict=True))
+            found = answers(bot, list(asked), rows=ROWS, between=self._heed)
+            record |= self.task.scores(found, list(asked.values()))
+        samples = list(zip(self.prompts, answers(bot, self.prompts, between=self._heed), strict=True))
         self.model.train()
 
         score = record[self.how.score] if self.how.score == "perplexity" else -record[self.how.score]
@@ -269,7 +378,7 @@ class _Loop:
             seconds=time.perf_counter() - self.clock,
         )
         record = record | {"best": best}
-        self.log.add(self.progress, "valid", record | {"samples": samples})
+        self.log.add(self.progress, VALID, record | {"samples": samples})
         self.reporter.validated({"step": self.progress.step} | record, samples)
 
     @property
@@ -278,6 +387,7 @@ class _Loop:
 
     def _save(self) -> None:
         checkpoint.save(self.run, self.model, self.average, self.optimiser, self.progress)
+        self.saved = self.progress
 
     def _facts(self) -> Facts:
         parts, seen = {}, set()
@@ -318,14 +428,17 @@ class _Recent:
 
 
 class _Log:
-    """metrics.jsonl, a line for every few steps and for every validation; lines after step `keep` are forgotten."""
+    """metrics.jsonl: a line for every few steps, for every validation, and for every change of a run under way."""
 
-    def __init__(self, run: Path, *, keep: int, tensorboard: bool):
+    def __init__(self, run: Path, *, tensorboard: bool):
         self.path = run / METRICS
-        if self.path.exists():
-            lines = [line for line in self.path.read_text("utf-8").splitlines() if _step_of(line) <= keep]
-            disk.write_file(self.path, lambda draft: draft.write_text("".join(f"{line}\n" for line in lines), "utf-8"))
         self.board = _board(run) if tensorboard else None
+
+    def forget(self, *, after: Progress) -> None:
+        """Leave out what will come again."""
+        if self.path.exists():
+            lines = [line for line in self.path.read_text("utf-8").splitlines() if _belongs(line, after)]
+            disk.write_file(self.path, lambda draft: draft.write_text("".join(f"{line}\n" for line in lines), "utf-8"))
 
     def add(self, progress: Progress, kind: str, record: dict[str, Any]) -> None:
         head = {"step": progress.step, "epoch": progress.epoch, "kind": kind, "seconds": round(progress.seconds, 3)}
@@ -341,11 +454,13 @@ class _Log:
             self.board.close()
 
 
-def _step_of(line: str) -> float:
+def _belongs(line: str, progress: Progress) -> bool:
     try:
-        return json.loads(line)["step"]
+        record = json.loads(line)
+        until = {VALID: progress.validated, CHANGED: math.inf}.get(record["kind"], progress.step)
+        return record["step"] <= until
     except (ValueError, KeyError, TypeError):
-        return math.inf  # a line that was cut short by a kill
+        return False  # a line that was cut short by a kill
 
 
 def _board(run: Path) -> Any:

@@ -32,6 +32,14 @@ def train(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="The run's folder; not given: runs/RECIPE.")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped or killed.")] = None,
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway",
+            help="With --resume: go on although the data changed, or settings are changed with --set. It is written "
+            "down in metrics.jsonl. Another architecture or vocabulary stays refused.",
+        ),
+    ] = False,
     steps: Annotated[int | None, typer.Option(help="End after this many updates.")] = None,
     epochs: Annotated[int | None, typer.Option(help="End after this many passes over the data.")] = None,
     tokens: Annotated[int | None, typer.Option(help="End after this many target tokens.")] = None,
@@ -39,35 +47,40 @@ def train(
     tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout; progress on stderr.")] = False,
 ) -> None:
-    """Train a model. Ctrl-C saves a checkpoint; --resume goes on from it.
+    """Train a model. Ctrl-C saves a checkpoint; --resume goes on from it, as if nothing had happened.
 
     \b
     regard train chat-attention --minutes 2
     regard train chat-transformer --data pairs.tsv --set encoder.width=128
     regard train --resume runs/chat-attention
+    regard train --resume runs/chat-attention --minutes 5 --anyway --set train.rate=1e-4
     """
-    from regard import disk
-    from regard.recipe import Recipe, load
+    from regard.recipe import load
 
     # A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not the first of both.
     given = {"steps": steps, "epochs": epochs, "tokens": tokens, "minutes": minutes}
     budget = [f"train.{name}={'' if value is None else value}" for name, value in given.items()]
     budget = budget if any(value is not None for value in given.values()) else []
     if resume is not None:
-        if recipe or data or changes or out:
-            raise InputError("--resume goes on with the run's own recipe; only a budget may be given beside it")
+        if recipe or out:
+            raise InputError(
+                "--resume goes on in the run's own folder with its own recipe",
+                got=recipe or f"--out {out}",
+                hint="beside it a budget may be given, --data, and --set",
+            )
         run = _existing(resume)
-        disk.verify(run, "recipe.json", "codec.json")
-        chosen = Recipe.from_json(disk.read_json(run / "recipe.json"), run / "recipe.json").override(budget)
+        chosen = _own_recipe(run, [*_own_data(data), *(changes or []), *budget])
     else:
+        if anyway:
+            raise InputError("--anyway is for a run that is resumed", hint="regard train --resume RUN --anyway")
         if recipe is None:
             raise InputError("no recipe given", hint="regard recipes list shows them; try: regard train chat-attention")
         chosen = load(recipe, [*_own_data(data), *(changes or []), *budget])
         run = out or _free_folder(Path("runs") / Path(recipe).stem)
-    _run(chosen, run, resume is not None, tensorboard, as_json)
+    _run(chosen, run, as_json, resume=resume is not None, anyway=anyway, tensorboard=tensorboard)
 
 
-def _run(recipe: Recipe, run: Path, resume: bool, tensorboard: bool, as_json: bool) -> None:
+def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool) -> None:
     from rich.console import Console
 
     from regard.plot import curves
@@ -75,7 +88,7 @@ def _run(recipe: Recipe, run: Path, resume: bool, tensorboard: bool, as_json: bo
 
     console = Console(stderr=as_json, highlight=False)
     with _Bar(console) if console.is_terminal else _Lines(console) as reporter:
-        progress = go(recipe, run, reporter=reporter, resume=resume, tensorboard=tensorboard)
+        progress = go(recipe, run, reporter=reporter, resume=resume, anyway=anyway, tensorboard=tensorboard)
     plot = curves(run)
     if as_json:
         best = None if progress.best is None else {"value": abs(progress.best), "step": progress.best_step}
@@ -94,6 +107,18 @@ def _existing(run: Path) -> Path:
     if not (run / "recipe.json").exists():
         raise InputError("not a run folder: it has no recipe.json", where=run)
     return run
+
+
+def _own_recipe(run: Path, overrides: list[str]) -> Recipe:
+    """The recipe a run began with, and changes."""
+    from regard import disk
+    from regard.recipe import Recipe
+
+    disk.verify(run, "recipe.json", "codec.json")
+    began = Recipe.from_json(disk.read_json(run / "recipe.json"), run / "recipe.json")
+    # All values are in place there, also derived ones; yet whoever changes the rate means that of the decoder too.
+    derived = ["train.decoder_rate="] if began.train.decoder_rate == began.train.rate else []
+    return began.override([*derived, *overrides])
 
 
 def _own_data(path: Path | None) -> list[str]:

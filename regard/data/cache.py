@@ -8,10 +8,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -21,15 +22,19 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from regard import codecs
+from regard import codecs, disk
 from regard.codecs import UNKNOWN, Codec, plain
 from regard.data.lines import EMPTY, Tally
 from regard.data.readers import Example, part_of, word_count
-from regard.errors import BundleError, DataError
+from regard.errors import DataError
 
 FORMAT = 1
 PARTS = ("train", "valid", "test")
 CHUNK = 8192  # examples encoded at a time
+MANIFEST, CODEC, TALLY = "manifest.json", "codec.json", "tally.json"
+HELD_OUT = "also held out"  # why a training example is left out whose prompt stands in a held-out file
+
+LOG = logging.getLogger("regard")
 
 Read = Callable[[Tally], Iterator[Example]]
 
@@ -128,6 +133,9 @@ _COLUMNS: dict[str, type[np.generic]] = {
     "source-text": np.uint8,
     "target-text": np.uint8,
 }
+_FILES = {CODEC, TALLY} | {
+    f"{part}-{column}.{kind}" for part in PARTS for column in _COLUMNS for kind in ("values", "ends")
+}
 
 
 @dataclass(frozen=True)
@@ -188,7 +196,11 @@ def prepare(
     """The corpus that `read` gives, from the cache in `folder` if it was prepared before.
 
     `key` says what the caller put in: the content's fingerprint and whatever shaped `read` and `fit`. A held-out part
-    with its own reader takes nothing from `read`; the others are drawn from it by the prompt (`part_of`).
+    with its own reader takes nothing from `read`; the others are drawn from it by the prompt (`part_of`). What `read`
+    gives of the prompts in such a held-out file is left out: nobody trains on what they are judged by.
+
+    Every file of a cached corpus is checked against its SHA-256 whenever it is opened. That reads it once from end to
+    end, which the first epoch does anyway, and takes about a second a gigabyte; one that fails is made anew.
     """
     if valid < 0 or test < 0 or valid + test >= 1:
         raise DataError("nothing is left to train on", where="data", got=f"valid {valid}, test {test}")
@@ -203,10 +215,14 @@ def prepare(
         plain_source=plain_source,
     )
     identity = {"format": FORMAT, "key": key, "rules": asdict(rules), "own": [part for part in own if own[part]]}
+    if identity["own"]:
+        identity["apart"] = True  # their prompts are left out of training, which they were not always
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     final = Path(folder) / name[:32]
-    corpus = _opened(final, name)
-    if corpus is None:
+    fault = _fault(final, name)
+    if fault is not None:
+        if final.exists():
+            LOG.warning("%s: this cached corpus is not trusted (%s) and made anew", final, fault)
         try:
             _publish(final, name, lambda place: _write(place, name, read, own, fit, rules))
         except OSError as problem:
@@ -214,10 +230,14 @@ def prepare(
                 raise
             free = shutil.disk_usage(folder).free
             raise DataError("no space for the prepared corpus", where=folder, got=f"{free:,} bytes free") from None
-        corpus = _opened(final, name)
-        if corpus is None:
-            raise DataError("the prepared corpus was changed while it was written", where=final, hint="try again")
-    return corpus
+        fault = _fault(final, name)
+        if fault is not None:
+            raise DataError(
+                "the prepared corpus was changed while it was written", where=final, got=fault, hint="try again"
+            )
+    tally = Tally.from_json(json.loads((final / TALLY).read_text("utf-8")))
+    train, held_out, tested = (Part.open(final, part) for part in PARTS)
+    return Corpus(train, held_out, tested, codecs.read(final / CODEC), tally, name)
 
 
 def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
@@ -227,7 +247,7 @@ def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
     try:
         write(place)
         place.chmod(0o755)  # mkdtemp's is for the owner alone
-        if final.exists() and _opened(final, name) is None:
+        if final.exists() and _fault(final, name) is not None:
             shutil.rmtree(final)  # damaged since it was written
         place.rename(final)
     except OSError as problem:
@@ -238,57 +258,80 @@ def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
 
 
 def _write(place: Path, name: str, read: Read, own: dict[str, Read | None], fit: Any, rules: _Rules) -> None:
-    codec = fit(_texts(read, rules))
-    codecs.write(codec, place / "codec.json")
-    tally = Tally()
+    apart = {_prompt(example) for reader in own.values() if reader for example in reader(Tally())}
+    codec = fit(_texts(read, rules, apart))
+    codecs.write(codec, place / CODEC)
+    # What we leave out is counted apart: a reader complains when too many rows are bad, and these are not.
+    tally, ours = Tally(), Tally()
     with ExitStack() as stack:
         writers = {
             (part, column): stack.enter_context(RaggedWriter(place / f"{part}-{column}", dtype))
             for part in PARTS
             for column, dtype in _COLUMNS.items()
         }
-        streams = [_parted(read, tally, rules)]
-        streams += [_named(reader, tally, part, rules) for part, reader in own.items() if reader]
+        streams = [_parted(read, tally, ours, rules, apart)]
+        streams += [_named(reader, tally, ours, part, rules) for part, reader in own.items() if reader]
         used = 0
         for stream in streams:
             while chunk := list(islice(stream, CHUNK)):
-                used += _encode(chunk, codec, rules, tally, writers)
-    tally.used = used
+                used += _encode(chunk, codec, rules, ours, writers)
+    tally.used, tally.duplicates = used, tally.duplicates + ours.duplicates
+    tally.skipped += ours.skipped
     if not (place / "train-source.ends").stat().st_size:
-        raise DataError("no usable examples to train on", got=tally.summary(), hint="are the limits on length too low?")
-    sizes = {file.name: file.stat().st_size for file in sorted(place.iterdir())}
-    manifest = {"fingerprint": name, "tally": tally.to_json(), "files": sizes}
-    (place / "manifest.json").write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", "utf-8")
+        hint = "are the limits on length too low?"
+        if ours.skipped[HELD_OUT]:
+            hint = "every prompt stands in valid_path or test_path too; hold out other ones"
+        raise DataError("no usable examples to train on", got=tally.summary(), hint=hint)
+    _write_json(place / TALLY, tally.to_json())
+    sums = {file.name: disk.digest(file) for file in place.iterdir()}
+    _write_json(place / MANIFEST, {"fingerprint": name, "files": sums})
 
 
-def _parted(read: Read, tally: Tally, rules: _Rules) -> Iterator[tuple[str, Example]]:
-    """Examples with the part they belong to; in training none twice."""
-    seen: set[int] = set()  # 8 bytes of a hash each: two different pairs among 10 million agree once in 400,000 corpora
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", "utf-8")
+
+
+def _prompt(example: Example) -> int:
+    """What two examples share that `part_of` would never part."""
+    return _hash(plain(example.source))
+
+
+def _hash(text: str) -> int:
+    """8 bytes: two different ones among 10 million agree once in 400,000 corpora."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
+def _parted(read: Read, tally: Tally, ours: Tally, rules: _Rules, apart: Set[int]) -> Iterator[tuple[str, Example]]:
+    """Examples with the part they belong to; in training none twice, and none whose prompt is set `apart`."""
+    seen: set[int] = set()
     for example in read(tally):
         part = part_of(example.source, valid=rules.valid, test=rules.test)
         if not rules.short(example):
-            tally.skip("too many words")
+            ours.skip("too many words")
+            continue
+        if apart and _prompt(example) in apart:
+            ours.skip(HELD_OUT)
             continue
         if part == "train":
-            digest = int.from_bytes(hashlib.blake2b("\0".join(example).encode(), digest_size=8).digest(), "big")
+            digest = _hash("\0".join(example))
             if digest in seen:
-                tally.duplicates += 1
+                ours.duplicates += 1
                 continue
             seen.add(digest)
         yield part, example
 
 
-def _named(read: Read, tally: Tally, part: str, rules: _Rules) -> Iterator[tuple[str, Example]]:
+def _named(read: Read, tally: Tally, ours: Tally, part: str, rules: _Rules) -> Iterator[tuple[str, Example]]:
     for example in read(tally):
         if rules.short(example):
             yield part, example
         else:
-            tally.skip("too many words")
+            ours.skip("too many words")
 
 
-def _texts(read: Read, rules: _Rules) -> Iterator[str]:
+def _texts(read: Read, rules: _Rules, apart: Set[int]) -> Iterator[str]:
     """What a codec is fitted on: the training texts, as the model will see them."""
-    for part, example in _parted(read, Tally(), rules):
+    for part, example in _parted(read, Tally(), Tally(), rules, apart):
         if part == "train":
             yield rules.asked(example)
             yield example.target
@@ -316,21 +359,24 @@ def _encode(
     return used
 
 
-def _opened(final: Path, name: str) -> Corpus | None:
-    """The corpus in a folder, or None if it is not there as it was written."""
+def _fault(final: Path, name: str) -> str | None:
+    """Why the folder is not the corpus that was written into it, or None if it is."""
     try:
-        manifest = json.loads((final / "manifest.json").read_text("utf-8"))
-        whole = manifest["fingerprint"] == name and all(
-            (final / file).stat().st_size == size for file, size in manifest["files"].items()
-        )
-        tally = Tally.from_json(manifest["tally"])
-        codec = codecs.read(final / "codec.json")
-    except (OSError, ValueError, KeyError, TypeError, BundleError):
-        return None
-    if not whole:
-        return None
-    train, valid, test = (Part.open(final, part) for part in PARTS)
-    return Corpus(train, valid, test, codec, tally, name)
+        manifest = json.loads((final / MANIFEST).read_text("utf-8"))
+        if manifest["fingerprint"] != name:
+            return "it is of another corpus"
+        if manifest["files"].keys() != _FILES:
+            return "its manifest lists other files"
+        for file, digest in manifest["files"].items():
+            if disk.digest(final / file) != digest:
+                return f"{file} is not what was written"
+    except FileNotFoundError as problem:
+        return f"{Path(problem.filename).name} is missing"
+    except OSError as problem:
+        return problem.strerror or "it cannot be read"
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return "its manifest cannot be read"
+    return None
 
 
 # -- what else one wants to know of a corpus --------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,26 @@ def test_data_inspect_counts_and_advises(tmp_path: Path, capsys):
     assert json.loads(capsys.readouterr().out)["usable"] == 10
     assert cli.main(["data", "list"]) == 0
     assert "chatterbot" in capsys.readouterr().out
+
+
+def test_a_run_is_resumed_with_changes_only_anyway(trained: Path, tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    run = shutil.copytree(trained, tmp_path / "run")
+    resume = ["train", "--resume", run, "--steps", "165"]
+    refused = one_line(capsys, *resume, "--set", "train.rate=1e-4")
+    assert "train.rate: 0.005 -> 0.0001" in refused and "add --anyway to go on" in refused
+    assert "do not fit another architecture" in one_line(capsys, *resume, "--anyway", "--set", "encoder.layers=3")
+    assert "with its own recipe; got chat-gru" in one_line(capsys, *resume, "chat-gru")
+    assert "--resume RUN --anyway" in one_line(capsys, "train", "chat-gru", "--anyway")
+
+    assert cli.main([str(word) for word in (*resume, "--anyway", "--set", "train.rate=1e-4")]) == 0
+    told = capsys.readouterr().out
+    assert "train.rate: 0.005 -> 0.0001" in told and "resuming at step 160" in told
+    kept = json.loads((run / "recipe.json").read_text())["train"]
+    assert (kept["steps"], kept["rate"], kept["decoder_rate"]) == (165, 1e-4, 1e-4)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "changed"] == [160]
+    assert cli.main(["ask", str(run), "Hello!"]) == 0
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from regard import checkpoint, disk, recipe
-from regard.errors import DataError, TrainingError
-from regard.train import train
+from regard import checkpoint, disk, evaluate, recipe
+from regard.bundle import load
+from regard.errors import BundleError, DataError, RegardError, TrainingError
+from regard.train import Stopped, train
 from tests.tiny import Silent, by_heart, pairs_file
 
 STEPS = 60
@@ -173,19 +176,134 @@ def test_a_damaged_checkpoint_is_passed_over(tiny_run):
     assert disk.digest(run / "model.safetensors") == before
 
 
-def test_other_data_is_refused(tiny_run, tmp_path: Path):
+# -- a run that is resumed as another one ------------------------------------------------------------------------------
+
+
+def changes(run: Path) -> list[tuple[int, list[str]]]:
+    return [(line["step"], line["changes"]) for line in scores(run) if line["kind"] == "changed"]
+
+
+def state(run: Path) -> dict[str, bytes]:
+    """Everything in a run's folder but who holds its lock."""
+    return {str(file): file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
+
+
+@pytest.mark.parametrize("anyway", [False, True])
+def test_data_with_another_vocabulary_is_refused(tiny_run, tmp_path: Path, anyway: bool):
     chosen, run = tiny_run
+    before = state(run)
     (tmp_path / "pairs.tsv").write_text("quite\tother\nwords\there\n" * 3)
     with pytest.raises(DataError, match="not what the run was trained on: it makes another vocabulary"):
-        train(chosen, run, reporter=Silent(), resume=True)
+        train(chosen, run, reporter=Silent(), resume=True, anyway=anyway)
+    assert state(run) == before
 
 
-def test_changed_data_with_the_same_words_is_refused(tiny_run, tmp_path: Path):
+def test_changed_data_with_the_same_words(tiny_run, tmp_path: Path):
     chosen, run = tiny_run
+    before, longer = state(run), chosen.override(["train.steps=70"])
     lines = (tmp_path / "pairs.tsv").read_text().splitlines()
     (tmp_path / "pairs.tsv").write_text("\n".join(reversed(lines)))
-    with pytest.raises(TrainingError, match="not what this run was trained on so far"):
-        train(chosen, run, reporter=Silent(), resume=True)
+    with pytest.raises(TrainingError, match=r"not what this run was trained on so far; .* add --anyway to go on"):
+        train(longer, run, reporter=Silent(), resume=True)
+    assert state(run) == before
+
+    progress = train(longer, run, reporter=Silent(), resume=True, anyway=True)
+    assert progress.step == 70 and progress.best_step > STEPS  # what was best on other data says nothing
+    ((step, (told,)),) = changes(run)
+    assert step == STEPS and told.startswith("data: ")
+    reporter = Silent()
+    train(longer.override(["train.steps=75"]), run, reporter=reporter, resume=True)  # it is this run's data now
+    assert reporter.facts.resumed_at == 70 and len(changes(run)) == 1
+
+
+def test_data_that_only_moved_is_the_same(tiny_run, tmp_path: Path):
+    chosen, run = tiny_run
+    shutil.move(tmp_path / "pairs.tsv", tmp_path / "moved.tsv")
+    moved = chosen.override([f'data.path="{tmp_path / "moved.tsv"}"'])
+    before = fingerprint(run)
+    train(moved, run, reporter=Silent(), resume=True)
+    assert fingerprint(run) == before
+    assert load(run).recipe == moved
+
+
+def test_changed_settings(tiny_run):
+    chosen, run = tiny_run
+    before = state(run)
+    other = chosen.override(["train.steps=70", "train.rate=1e-4", "encoder.dropout=0.1"])
+    with pytest.raises(TrainingError) as refused:
+        train(other, run, reporter=Silent(), resume=True)
+    assert str(refused.value) == (
+        f"{run}: not the recipe this run began with; got encoder.dropout: 0.3 -> 0.1, train.rate: 0.005 -> 0.0001; "
+        "add --anyway to go on like that, or train a new run"
+    )
+    assert state(run) == before
+
+    reporter = Silent()
+    progress = train(other, run, reporter=reporter, resume=True, anyway=True)
+    assert progress.step == 70 and reporter.facts.resumed_at == STEPS
+    assert changes(run) == [(STEPS, ["encoder.dropout: 0.3 -> 0.1", "train.rate: 0.005 -> 0.0001"])]
+    assert "train.rate: 0.005 -> 0.0001" in reporter.notes[0]
+    assert load(run).recipe == other
+    before = state(run / checkpoint.FOLDER)
+    train(other, run, reporter=Silent(), resume=True)  # it is this run's recipe now
+    assert state(run / checkpoint.FOLDER) == before and len(changes(run)) == 1
+
+
+def test_a_change_survives_a_kill_before_the_next_checkpoint(tiny_run):
+    chosen, run = tiny_run
+    other = chosen.override(["train.steps=70", "train.batch_tokens=96", "train.average=0"])
+
+    class Killed(Silent):
+        def stepped(self, *_) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(other, run, reporter=Killed(), resume=True, anyway=True)
+    assert train(other, run, reporter=Silent(), resume=True).step == 70
+    assert [step for step, _ in changes(run)] == [STEPS]
+
+
+@pytest.mark.parametrize("average", ["0", "0.5"])
+def test_averaging_begins_and_ends_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, average: str):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    other = {"0": "0.5", "0.5": "0"}[average]
+    chosen = recipe.load("chat-gru", by_heart(pairs_file(tmp_path), "train.steps=4", f"train.average={average}"))
+    train(chosen, tmp_path / "run", reporter=Silent())
+    changed = chosen.override(["train.steps=8", f"train.average={other}"])
+    assert train(changed, tmp_path / "run", reporter=Silent(), resume=True, anyway=True).step == 8
+
+
+def test_another_architecture_or_vocabulary_is_refused_in_any_case(tiny_run):
+    chosen, run = tiny_run
+    before = state(run)
+    for key, value in [
+        ("encoder.layers", 2),
+        ("encoder.cell", "gru"),
+        ("decoder.attention", "dot"),
+        ("codec.size", 300),
+    ]:
+        other, said = (
+            chosen.override([f"{key}={value}", "train.rate=1e-4"]),
+            rf"got {key}: [^,]* -> \W?{value}\W?; train a new",
+        )
+        with pytest.raises(TrainingError, match=f"do not fit another architecture or vocabulary; {said}"):
+            train(other, run, reporter=Silent(), resume=True, anyway=True)
+    assert state(run) == before
+
+
+def test_weights_of_another_shape_are_refused_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A limit on length decides the size of the model where each place has a vector of its own."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    tiny = by_heart(pairs_file(tmp_path), "train.steps=3", "encoder.positions=learned", "encoder.layers=1")
+    chosen = recipe.load("chat-transformer", tiny)
+    train(chosen, tmp_path / "run", reporter=Silent())
+    before = state(tmp_path / "run")
+    with pytest.raises(BundleError, match="must have shape"):
+        train(chosen.override(["data.max_source=40"]), tmp_path / "run", reporter=Silent(), resume=True, anyway=True)
+    assert state(tmp_path / "run") == before
+
+
+# -- what a resume leaves as it was ------------------------------------------------------------------------------------
 
 
 def test_epochs_are_counted_across_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -244,3 +362,130 @@ def test_not_a_number_is_never_learned_from(tmp_path: Path, monkeypatch: pytest.
         train(chosen, tmp_path / "run", reporter=Silent())
     log = tmp_path / "run" / "metrics.jsonl"
     assert not log.exists() or "NaN" not in log.read_text()
+
+
+# -- signals -----------------------------------------------------------------------------------------------------------
+
+
+class Interrupting:
+    """Replaces `likelihood` and `answers` in the loop: a signal comes before a batch of a validation, by its number."""
+
+    def __init__(self, patch: pytest.MonkeyPatch):
+        self.number, self.batches = signal.SIGTERM, count(1)
+        self.at = 0
+        patch.setattr("regard.train.likelihood", self.likelihood)
+        patch.setattr("regard.train.answers", self.answers)
+
+    def before(self, batch: int) -> None:
+        self.batches, self.at = count(1), batch
+
+    def heard(self, between):
+        def each() -> None:
+            if next(self.batches) == self.at:
+                os.kill(os.getpid(), self.number)
+            between()
+
+        return each
+
+    def likelihood(self, *given, between, **more):
+        return evaluate.likelihood(*given, between=self.heard(between), **more | {"batch_tokens": 24})
+
+    def answers(self, *given, between, **more):
+        return evaluate.answers(*given, between=self.heard(between), **more | {"rows": 1})
+
+
+@pytest.mark.parametrize("more", [(), ("train.score=chrf", "train.patience=3")], ids=["perplexity", "chrf"])
+def test_a_signal_in_a_validation_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    chosen = recipe.load("chat-attention", settings(tmp_path, "data.valid=0.4", "train.steps=50", *more))
+    signals = Interrupting(monkeypatch)
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    ended = train(chosen, whole, reporter=Silent())
+    batches = next(signals.batches) - 1
+    validations = 4  # at 15, 30, 45 and the end
+    assert batches % validations == 0 and batches // validations > 5
+
+    # The first batch of the first validation, its last one when it is made again, some of the others, those of the end.
+    each, stopped = batches // validations, []
+    for batch in (1, each, each + 2, 1, each + 3, each + 1, each, 2):
+        signals.before(batch)
+        with pytest.raises(
+            Stopped, match="a checkpoint of step .* is saved; go on with: regard train --resume"
+        ) as stop:
+            train(chosen, run, reporter=Silent(), resume=run.exists())
+        assert stop.value.exit_code == 143
+        stopped.append(checkpoint.newest(run))
+        assert stopped[-1] in (15, 30, 45, 50)
+    assert len(set(stopped)) == 4
+    signals.before(0)
+    again = train(chosen, run, reporter=Silent(), resume=True)
+
+    def last(run: Path) -> dict[str, str]:
+        return {
+            file.name: disk.digest(file) for file in (run / checkpoint.FOLDER / "step-000050").glob("*.safetensors")
+        }
+
+    assert last(run) == last(whole) and scores(run) == scores(whole)
+    assert disk.digest(run / "model.safetensors") == disk.digest(whole / "model.safetensors")
+    assert (again.best, again.best_step, again.waited) == (ended.best, ended.best_step, ended.waited)
+
+
+def test_a_validation_that_was_made_again_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Killed after its line is written, before there is a checkpoint that knows of it."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    chosen = recipe.load("chat-attention", settings(tmp_path, "train.steps=20"))
+    train(chosen, tmp_path / "whole", reporter=Silent())
+    signals, run = Interrupting(monkeypatch), tmp_path / "run"
+    signals.before(1)
+    with pytest.raises(Stopped):
+        train(chosen, run, reporter=Silent())
+
+    class Killed(Silent):
+        def validated(self, record, samples) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(chosen, run, reporter=Killed(), resume=True)
+    assert [line["step"] for line in scores(run)] == [15]
+    train(chosen, run, reporter=Silent(), resume=True)
+    lines = [(line["step"], line["kind"]) for line in scores(run)]
+    assert lines == [(line["step"], line["kind"]) for line in scores(tmp_path / "whole")]
+
+
+class Stopping(Silent):
+    """Sends a signal after a step."""
+
+    def __init__(self, step: int):
+        super().__init__()
+        self.step = step
+
+    def stepped(self, progress, loss, speed, done) -> None:
+        if progress.step == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_what_is_told_of_a_stop_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    run, bad = tmp_path / "run", ["train.rate=1e30", "train.clip=0.0", "train.warmup=0"]
+    chosen = recipe.load("chat-attention", by_heart(pairs_file(tmp_path), "train.steps=50", *bad))
+    again = f"regard train --resume {run}"
+
+    def told(step: int, **how) -> str:
+        with pytest.raises(RegardError) as stop:
+            train(chosen.override(how.pop("change", [])), run, reporter=Stopping(step), **how)
+        return str(stop.value)
+
+    # The first step is taken and spoils the weights, the second is not a number.
+    assert told(2) == (
+        "stopped; the last steps were not numbers, and no checkpoint had been saved before them; "
+        f"begin again from the first step with: {again}"
+    )
+    assert checkpoint.newest(run) is None
+    assert "no checkpoint was saved before" in told(0, resume=True)  # no signal: it ends after five in a row
+    assert told(1, resume=True) == f"stopped; a checkpoint of step 1 is saved; go on with: {again}"
+    assert told(3, resume=True) == (
+        "stopped; the last steps were not numbers and are not saved, the checkpoint of step 1 is kept; "
+        f"go on from there with: {again}"
+    )
+    assert checkpoint.newest(run) == 1
+    assert f"the checkpoint of step 1 is kept; lower the rate with: {again} --anyway" in told(0, resume=True)

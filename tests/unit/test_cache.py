@@ -2,6 +2,7 @@
 
 import errno
 import json
+import random
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -155,6 +156,51 @@ def test_held_out_files_of_their_own(tmp_path):
     assert corpus.tally.used == len(EXAMPLES) + 3
 
 
+def test_nobody_trains_on_what_a_held_out_file_asks(tmp_path):
+    """Prompts are the same as `part_of` has them: whatever their case and punctuation. The files stay as they are."""
+    held = [Example("question 3, PLEASE", "Other words."), Example("Question 5, please?", "The answer is 5.")]
+    tested = [Example("Question 5, please?", "Something else."), Example("Question 8, please!", "Eight.")]
+    corpus = prepared(tmp_path, read_valid=reader(held), read_test=reader(tested))
+    assert texts(corpus.train) == [example for i, example in enumerate(EXAMPLES) if i not in (3, 5, 8)]
+    assert texts(corpus.valid) == held and texts(corpus.test) == tested
+    assert corpus.tally.skipped == {"also held out": 3}
+    assert corpus.tally.used == len(EXAMPLES) - 3 + 4
+    assert not {"8", "eight"} & set(corpus.codec.words)  # the codec never saw them either
+
+
+def test_a_part_drawn_by_share_has_none_of_them_either(tmp_path):
+    tested = EXAMPLES[:40]
+    corpus = prepared(tmp_path, read_test=reader(tested))
+    assert len(corpus.valid) > 3
+    assert sorted(texts(corpus.train) + texts(corpus.valid)) == sorted(EXAMPLES[40:])
+
+
+@pytest.mark.parametrize("fit", [Words.fit, partial(Pieces.fit, size=300)], ids=["words", "pieces"])
+def test_everything_held_out_is_said(tmp_path, fit):
+    with pytest.raises(DataError, match=r"no usable examples to train on.*also held out 101.*hold out other ones"):
+        prepared(tmp_path, fit=fit, read_valid=reader())
+
+
+def test_what_is_left_out_is_not_bad(tmp_path):
+    """A reader complains of a file when most of its rows are bad; those that we leave out are not."""
+    (tmp_path / "pairs.tsv").write_text(
+        "".join(f"prompt {i}\treply {i}\n{'broken' if i % 2 else ''}\n" for i in range(20))
+    )
+    corpus = prepare(
+        lambda tally: read_pairs(tmp_path / "pairs.tsv", tally=tally),
+        key={},
+        fit=Words.fit,
+        folder=tmp_path / "cache",
+        valid=0,
+        test=0,
+        read_valid=reader([Example(f"prompt {i}", "held out") for i in range(19)]),
+        max_source=9,
+        max_target=9,
+    )
+    assert corpus.tally.skipped == {"wrong field count": 10, "also held out": 19}
+    assert texts(corpus.train) == [Example("prompt 19", "reply 19")]
+
+
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 
@@ -219,6 +265,37 @@ def test_a_damaged_cache_is_made_anew(tmp_path, damage):
         manifest.write_text(json.dumps({"fingerprint": "other"}))
     assert texts(prepared(tmp_path).train) == before
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_flipped_bit_anywhere_is_found(tmp_path, caplog):
+    def content(folder):
+        return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    first = prepared(tmp_path)
+    final = next(tmp_path.iterdir())
+    before, draw = content(final), random.Random(5)
+    assert first.tally == prepared(tmp_path).tally and not caplog.messages
+    for name, whole in before.items():
+        bad = bytearray(whole)
+        bad[draw.randrange(len(bad))] ^= 1 << draw.randrange(8)
+        (final / name).write_bytes(bad)
+        caplog.clear()
+        prepared(tmp_path)
+        assert content(final) == before
+        (warning,) = caplog.messages
+        assert "\n" not in warning and warning.startswith(f"{final}: this cached corpus is not trusted (")
+        assert name in warning or name == "manifest.json"
+
+
+def test_sizes_alone_are_not_trusted(tmp_path, caplog):
+    """What a cache was checked by before it had sums."""
+    prepared(tmp_path)
+    manifest = next(tmp_path.iterdir()) / "manifest.json"
+    old = json.loads(manifest.read_text())
+    old["files"] = {name: (manifest.parent / name).stat().st_size for name in old["files"]}
+    manifest.write_text(json.dumps(old))
+    prepared(tmp_path)
+    assert "not what was written" in caplog.text
 
 
 def test_a_second_writer_is_harmless(tmp_path):

@@ -48,9 +48,16 @@ def test_a_budget_of_tokens_ends_it(trained):
 
 
 def test_best_by_a_score_of_the_answers(trained):
-    progress, reporter, _ = trained("train.steps=40", "train.score=chrf", "train.valid_every=20")
+    progress, reporter, run = trained("train.steps=40", "train.score=chrf", "train.valid_every=20")
     assert progress.best is not None and progress.best < 0  # kept as "lower is better"
     assert reporter.record["chrf"] == pytest.approx(-progress.best)
+    assert curves(run).read_bytes().startswith(b"\x89PNG")  # with a panel for each scale
+
+
+def test_a_short_run_has_a_curve_too(trained):
+    _, _, run = trained("train.steps=7")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["kind"]) for line in lines] == [(7, "train"), (7, "valid")]
 
 
 def test_what_is_written(trained):
