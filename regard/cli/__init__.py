@@ -22,13 +22,14 @@ from typer.main import get_command
 from regard import __version__
 from regard.errors import InputError, RegardError, did_you_mean
 
-VERBS = ("train", "chat", "ask", "evaluate", "data", "recipes")
+VERBS = ("train", "chat", "ask", "evaluate", "data", "recipes", "lab")
 
 DONE, FAULT, MEND, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 EPILOG = """\b
 Exit codes: 0 done, 1 a fault in regard,
 2 something to mend in the command or its files,
+3 a claim of the lab that does not hold,
 130, 141 or 143 stopped by a signal."""
 
 

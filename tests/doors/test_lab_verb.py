@@ -1,0 +1,193 @@
+"""What a person types at the lab, and what comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from regard import lab
+from regard.cli import main
+from regard.lab import orthogonal
+from regard.lab.experiment import Claim, Report, Table, figure
+
+
+def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The message of a command that must fail for the person's own reason."""
+    assert main(["lab", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("regard: ") and error.count("\n") == 1
+    return error.removeprefix("regard: ").rstrip()
+
+
+@pytest.mark.parametrize("words", [["lab"], ["lab", "--help"], ["lab", "--json"]])
+def test_listing_is_instant(words: list[str]):
+    """What makes it so: nothing heavy is imported for it (typer brings pydantic)."""
+    heavy = "{'torch', 'numpy', 'matplotlib', 'regard.recipe'}"
+    code = f"import sys; from regard.cli import main; main({words}); sys.exit(str({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "set()"
+
+
+def test_the_experiments_are_listed_with_their_claims(capsys):
+    assert main(["lab"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == lab.names()
+    assert {"scores", "heads", "merged", "equivariance", "dense-map", "orthogonal", "statements"} <= set(lab.names())
+    assert all(claim in line for claim, line in zip(lab.claims().values(), lines, strict=True))
+    assert main(["lab", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == lab.names()
+
+
+def test_an_experiment_tells_claims_measurements_verdicts_and_where_its_picture_is(tmp_path: Path, capsys):
+    assert main(["lab", "orthogonal", "--out", str(tmp_path / "new" / "folder")]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("orthogonal: Orthonormal inputs do not come out of self-attention unchanged")
+    assert "settings: seed=0, places=4, width=8, strength=1.0" in told
+    assert (
+        "a place keeps e^s / (e^s + N - 1) of itself (N = 4, s = 1)\n"
+        "  expected  0.47537 ± 1e-10\n"
+        "  measured  0.47537\n"
+        "  holds\n"
+    ) in told
+    assert "          1  0.4754     0.1749         0.6058\n" in told
+    folder = tmp_path / "new" / "folder"
+    assert told.endswith(f"6 of 6 claims hold\nwrote {folder}/orthogonal.png, {folder}/orthogonal.svg\n")
+    assert {file.name for file in folder.iterdir()} == {"orthogonal.png", "orthogonal.svg"}
+    assert (folder / "orthogonal.png").read_bytes().startswith(b"\x89PNG")
+    assert "\x1b" not in told
+
+
+def test_without_out_the_picture_goes_beside_the_runs(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["lab", "dense-map"]) == 0
+    assert "wrote runs/lab/dense-map.png, runs/lab/dense-map.svg" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "lab" / "dense-map.svg").is_file()
+
+
+def test_settings_are_changed_and_told(tmp_path: Path, capsys):
+    words = ["lab", "orthogonal", "--out", str(tmp_path), "--set", "places=3", "--set", "strength=2"]
+    assert main(words) == 0
+    assert "settings: seed=0, places=3, width=8, strength=2" in capsys.readouterr().out
+
+
+def test_json_is_the_whole_report(tmp_path: Path, capsys):
+    assert main(["lab", "orthogonal", "--out", str(tmp_path), "--json", "--html", "--set", "places=3"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["experiment"] == "orthogonal" and told["holds"] is True
+    assert told["settings"] == {"seed": 0, "places": 3, "width": 8, "strength": 1.0}
+    assert told["claims"][0].keys() == {"text", "expected", "measured", "holds"}
+    assert told["tables"][0]["columns"] == ["s = |x|^2", "a_nn", "a_nm", "|y - x| / |x|"]
+    assert [Path(file).name for file in told["files"]] == ["orthogonal.png", "orthogonal.svg", "orthogonal.html"]
+    assert all(Path(file).is_file() for file in told["files"])
+
+
+class Resources(HTMLParser):
+    """What a page would load, and whether its elements are closed in their order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        self.loaded += [v for k, v in attrs if k.split(":")[-1] in ("src", "href") and not v.startswith(("#", "data:"))]
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_but_itself(tmp_path: Path, capsys):
+    assert main(["lab", "dense-map", "--html", "--out", str(tmp_path)]) == 0
+    assert "dense-map.html" in capsys.readouterr().out
+    page = (tmp_path / "dense-map.html").read_text("utf-8")
+    parsed = Resources()
+    parsed.feed(page)
+    assert parsed.loaded == [] and parsed.open == []
+    assert "http://" not in page and "https://" not in page and "<script" not in page
+    assert "vec(Y) = (A kron W_v^T) vec(X)" in page and "<svg" in page and "data:image/png;base64" in page
+
+
+def test_explain_tells_formula_and_settings_and_runs_nothing(capsys, monkeypatch):
+    monkeypatch.setattr(orthogonal, "run", None)
+    assert main(["lab", "orthogonal", "--explain"]) == 0
+    told = capsys.readouterr().out
+    assert "a_nn = e^s / (e^s + N - 1)" in told
+    assert "  places=4      N, how many inputs there are.\n" in told
+    assert main(["lab", "orthogonal", "--explain", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["settings"]
+    assert {"field": "places", "value": "4", "sentence": "N, how many inputs there are."} in rows
+
+
+def refuted(_: object) -> Report:
+    claims = (Claim("the sky is green", "green", "blue", False), Claim("1 is 1", "1", "1", True))
+    table = Table("colours [bold]", ("what", "nm"), (("blue", float("nan")), ("[red]", None)))
+    sheet = figure(2, 2)
+    sheet.subplots()
+    return Report(claims, (table,), sheet)
+
+
+def test_a_claim_that_does_not_hold_is_code_1(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setattr(orthogonal, "run", refuted)
+    assert main(["lab", "orthogonal", "--out", str(tmp_path)]) == 3
+    told = capsys.readouterr()
+    assert "the sky is green\n  expected  green\n  measured  blue\n  DOES NOT HOLD\n" in told.out
+    assert "colours [bold]\n" in told.out and "[red]" in told.out  # no markup in what experiments say
+    assert "1 of 2 claims hold\n" in told.out and told.err == ""
+    assert main(["lab", "orthogonal", "--out", str(tmp_path), "--json"]) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert said["holds"] is False and said["tables"][0]["rows"] == [["blue", None], ["[red]", None]]
+
+
+def test_help_tells_the_exit_codes(capsys):
+    assert main(["lab", "--help"]) == 0
+    assert "Exit codes: 0 every claim holds, 3 one does not, 2" in capsys.readouterr().out
+
+
+def test_mistakes(tmp_path: Path, capsys):
+    assert one_line(capsys, "ortogonal") == 'lab: no such experiment; got "ortogonal"; did you mean "orthogonal"?'
+    assert one_line(capsys, "experiment").startswith('lab: no such experiment; got "experiment"; ')
+    assert one_line(capsys, "../x").startswith('lab: no such experiment; got "../x"; known: ')
+    out = ("--out", str(tmp_path))
+    assert (
+        one_line(capsys, "orthogonal", *out, "--set", "plcaes=3")
+        == '--set: plcaes: no such field; got 3; did you mean "places"?'
+    )
+    assert (
+        one_line(capsys, "orthogonal", *out, "--set", "places=many")
+        == '--set: places: must be a whole number >= 2 and <= 64; got "many"'
+    )
+    assert (
+        one_line(capsys, "orthogonal", *out, "--set", "width=3")
+        == "--set: width must be at least places; got width = 3, places = 4"
+    )
+    assert one_line(capsys, "--set", "seed=1") == "--set needs an experiment; regard lab lists them"
+    assert one_line(capsys, "--html") == "--html needs an experiment; regard lab lists them"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_mistakes_are_told_at_once(tmp_path: Path, capsys):
+    assert main(["lab", "orthogonal", "--out", str(tmp_path), "--set", "places=1", "--set", "strenght=2"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "regard: --set: 2 things to mend" and len(told) == 3
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_experiment_runs(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setattr(orthogonal, "run", None)
+    file = tmp_path / "file"
+    file.write_text("")
+    assert one_line(capsys, "orthogonal", "--out", str(file)) == f"--out: not a folder; got {file}"
+    assert one_line(capsys, "orthogonal", "--out", str(file / "in")) == f"{file}/in: Not a directory"
+    monkeypatch.setattr("os.access", lambda _, mode: mode != os.W_OK)
+    assert one_line(capsys, "orthogonal", "--out", str(tmp_path)) == f"--out: cannot write there; got {tmp_path}"
