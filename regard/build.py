@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from regard import codecs
 from regard import recipe as r
@@ -16,10 +15,10 @@ from regard.data import cache, readers
 from regard.data.lines import Tally
 from regard.data.readers import Example
 from regard.decoders import Decoder, RecurrentDecoder, TransformerDecoder
-from regard.encoders import Encoder, RecurrentEncoder, TransformerEncoder
+from regard.encoders import ConvolutionEncoder, Encoder, RecurrentEncoder, TransformerEncoder
 from regard.errors import DataError
 from regard.frontends import Tokens
-from regard.layers.positions import Learned, NoPositions, Sinusoidal
+from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
 from regard.model import Model
 from regard.search import Options
 from regard.tasks.chat import Chat
@@ -59,8 +58,17 @@ def encoder(recipe: r.Recipe, *, inputs: int) -> Encoder:
                 heads=e.heads,
                 head_width=e.head_width,
                 inner=e.ffn,
-                positions=positions(e.positions, width=e.width, longest=recipe.data.max_source + 1),
+                positions=positions(e, longest=recipe.data.max_source + 1),
                 norm=e.norm,
+                activation=e.activation,
+                dropout=e.dropout,
+            )
+        case r.EncoderConvolution() as e:
+            return ConvolutionEncoder(
+                inputs=inputs,
+                width=e.width,
+                layers=e.layers,
+                reach=e.reach,
                 activation=e.activation,
                 dropout=e.dropout,
             )
@@ -91,7 +99,7 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
                 heads=d.heads,
                 head_width=d.head_width,
                 inner=d.ffn,
-                positions=positions(d.positions, width=d.width, longest=longest),
+                positions=positions(d, longest=longest),
                 norm=d.norm,
                 activation=d.activation,
                 dropout=d.dropout,
@@ -99,14 +107,20 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
             )
 
 
-def positions(kind: str, *, width: int, longest: int) -> nn.Module:
-    match kind:
-        case "sinusoidal":
-            return Sinusoidal(width=width)
-        case "learned":
-            return Learned(width=width, longest=longest)
-        case _:
+def positions(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int) -> Positions:
+    match section.positions:
+        case "none":
             return NoPositions()
+        case "sinusoidal":
+            return Sinusoidal(width=section.width)
+        case "learned":
+            return Learned(width=section.width, longest=longest)
+        case "rotary":
+            return Rotary(head_width=section.head_width)
+        case "alibi":
+            return Alibi(heads=section.heads)
+        case "relative":
+            return Relative(heads=section.heads)
 
 
 def task(recipe: r.Recipe, codec: codecs.Codec) -> Chat:

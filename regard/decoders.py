@@ -13,9 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from regard import masks
 from regard.frontends import Embedding
 from regard.layers.attention import Additive, Dot, General, linear, normal, part
 from regard.layers.blocks import DecoderBlock, Dropout
+from regard.layers.positions import Positions
 from regard.layers.recurrent import Recurrent
 from regard.values import Memory, Past, State, Step
 
@@ -155,7 +157,7 @@ class TransformerDecoder(Decoder):
         heads: int,
         head_width: int | None = None,
         inner: int,
-        positions: nn.Module,
+        positions: Positions,
         norm: str = "pre",
         activation: str = "relu",
         dropout: float = 0.0,
@@ -193,28 +195,35 @@ class TransformerDecoder(Decoder):
 
     def step(self, token: Int[Tensor, "B"], state: State) -> Step:
         assert state.past is not None
-        past, last, heads = state.past.grown(state.longest), state.longest, self.heads
-        mask = None if bool(state.mask.all()) else state.mask.repeat_interleave(heads, 0)[:, None]  # (R, 1, S), R = B H
-        if state.even:
-            place, at, seen = last, last, None
-        else:
-            row_place = state.position.repeat_interleave(heads)
-            place, at = state.position, (torch.arange(len(row_place), device=token.device), row_place)
-            seen = (torch.arange(last + 1, device=token.device) <= row_place[:, None])[:, None]  # (R, 1, C)
-        x, weights = part(self, "positions").forward(part(self, "embedding").step(token), place), None
-        slots = past.slab[..., : last + 1, :].flatten(1, 2).split(2)
-        memory = state.memory[0].flatten(1, 2).split(2)
+        past, last = state.past.grown(state.longest), state.longest
+        mask = None if bool(state.mask.all()) else state.mask[:, None, None]  # (B, 1, 1, S)
+        at, place, onto, turning = last, last, None, None
+        if not state.even:
+            at, place = state.position, state.position[:, None]
+            onto = (torch.arange(last + 1, device=token.device) <= place)[:, None, None]  # (B, 1, 1, C)
+        positions = part(self, "positions")
+        x, weights = positions.add(part(self, "embedding").step(token), at), None
+        if positions.turns:
+            turning = positions.turning(place)
+        if positions.biases:
+            bias = positions.bias(place, torch.arange(last + 1, device=token.device))  # (H, 1, C) or (B, H, 1, C)
+            onto = bias[None] if onto is None else torch.where(onto, bias, -torch.inf)
+        slots = past.slab.narrow(-2, 0, last + 1).split(2)
+        memory = state.memory[0].split(2)
         top = len(slots) - 1  # where the top block looked is what is told
         for n, (block, own, read) in enumerate(zip(part(self, "blocks"), slots, memory, strict=True)):
-            x, weights = block.step(x, own, at, seen, read, mask, weights=n == top)
+            x, weights = block.step(x, own, at, onto, turning, read, mask, weights=n == top)
         assert weights is not None
         after = replace(state, past=past, position=state.position + 1, longest=last + 1)
         hidden = x if isinstance(self.leave, nn.Identity) else normal(x, self.leave)
-        return Step(linear(hidden, part(self, "output")), after, weights.view(state.size, heads, -1))
+        return Step(linear(hidden, part(self, "output")), after, weights[:, :, 0])
 
     def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
-        x = self.positions(self.embedding(tokens), torch.arange(tokens.shape[1], device=tokens.device))
-        x = self.dropout(x)
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.dropout(self.positions.add(self.embedding(tokens), places))
+        turning, bias = self.positions.turning(places), self.positions.bias(places, places)
+        if bias is not None:
+            bias = torch.where(masks.causal(len(places), places.device), bias, -torch.inf)[None]  # (1, H, T, T)
         for block in self.blocks:
-            x = block(x, block.reading.keys_values(memory.states), memory.mask)
+            x = block(x, block.reading.keys_values(memory.states), memory.mask, turning=turning, bias=bias)
         return self.leave(x)

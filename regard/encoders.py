@@ -8,7 +8,9 @@ import torch
 from torch import nn
 
 from regard.errors import InputError
-from regard.layers.blocks import EncoderBlock
+from regard.layers.blocks import Dropout, EncoderBlock
+from regard.layers.convolution import HalvingConvolution
+from regard.layers.positions import Positions
 from regard.layers.recurrent import Recurrent
 from regard.values import Memory, Source
 
@@ -72,7 +74,7 @@ class TransformerEncoder(Encoder):
         heads: int,
         head_width: int | None = None,
         inner: int,
-        positions: nn.Module,
+        positions: Positions,
         norm: str = "pre",
         activation: str = "relu",
         dropout: float = 0.0,
@@ -97,10 +99,41 @@ class TransformerEncoder(Encoder):
 
     def forward(self, source: Source) -> Memory:
         x, mask = self.enter(source.features), source.mask
-        x = self.positions(x, torch.arange(x.shape[1], device=x.device))
+        places = torch.arange(x.shape[1], device=x.device)
+        x = self.positions.add(x, places)
+        turning, bias = self.positions.turning(places), self.positions.bias(places, places)
         looked_at = None if bool(mask.all()) else mask  # a mask that hides nothing only costs time
+        if bias is not None:  # it takes the mask in: one tensor for all layers
+            bias = bias[None] if looked_at is None else torch.where(mask[:, None, None], bias, -torch.inf)
+            looked_at = None
         for block in self.blocks:
-            x = block(x, looked_at)
+            x = block(x, looked_at, turning=turning, bias=bias)
         x = self.leave(x)
         real = mask[..., None].to(x.dtype)
         return Memory(x, mask, (x * real).sum(1) / real.sum(1).clamp(min=1), source.grid)
+
+
+class ConvolutionEncoder(Encoder):
+    """The language CNN: each layer halves the length, so the memory has ceil(S / 2^layers) places, and its own mask.
+
+    The summary is the mean of the real places. A place of the memory stands for 2^layers places of the source and reads
+    on past them as far as `reach` goes; a source shorter than that becomes one place.
+    """
+
+    def __init__(
+        self, *, inputs: int, width: int, layers: int, reach: int = 3, activation: str = "relu", dropout: float = 0.0
+    ):
+        super().__init__()
+        self.width = self.summary_width = width
+        self.layers = nn.ModuleList(
+            HalvingConvolution(inputs=inputs if n == 0 else width, width=width, reach=reach, activation=activation)
+            for n in range(layers)
+        )
+        self.dropout = Dropout(dropout)
+
+    def forward(self, source: Source) -> Memory:
+        x, mask = source.features, source.mask
+        for n, layer in enumerate(self.layers):
+            x, mask = layer(x if n == 0 else self.dropout(x), mask)
+        x = x.masked_fill(~mask[..., None], 0)
+        return Memory(x, mask, x.sum(1) / mask.sum(1, keepdim=True).clamp(min=1))

@@ -186,8 +186,9 @@ class _Transformer(Section):
     """Width inside the feed-forward part; derived: four times the width."""
     norm: Literal["pre", "post"] = "pre"
     """Normalises before each part of a block, or after it as the first Transformer did."""
-    positions: Literal["none", "sinusoidal", "learned"] = "sinusoidal"
-    """How the model knows the order of the tokens."""
+    positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = "sinusoidal"
+    """How the model knows the order of the tokens: waves or learned vectors added to the input, queries and keys turned
+    by their place, or fixed (alibi) or learned (relative) numbers for each distance added to the scores."""
     activation: Literal["relu", "gelu"] = "gelu"
     """The bend in the feed-forward part."""
     dropout: Share = 0.1
@@ -198,6 +199,10 @@ class _Transformer(Section):
         if "head_width" not in self.model_fields_set and self.width % self.heads:
             raise ValueError(
                 f"heads must divide width, or give head_width too; got heads = {self.heads}, width = {self.width}"
+            )
+        if self.positions == "rotary" and self.head_width % 2:
+            raise ValueError(
+                f"rotary positions turn pairs: head_width must be even; got head_width = {self.head_width}"
             )
         return self
 
@@ -224,6 +229,22 @@ class EncoderTransformer(_Transformer):
     """Self-attention and feed-forward blocks over the source."""
 
     kind: Literal["transformer"]
+
+
+class EncoderConvolution(Section):
+    """A language CNN: convolutions over the source, each of which halves its length."""
+
+    kind: Literal["convolution"]
+    width: Size = WIDTH
+    """Width of the embedding and of every layer; a decoder that names none has its encoder's."""
+    layers: Annotated[int, Field(ge=1, le=20)] = 2
+    """Layers, one upon the other; the decoder sees one place for each 2^layers of the source."""
+    reach: Annotated[int, Field(ge=2, le=1024)] = 3
+    """Places that one place of the next layer reads, from its own two on."""
+    activation: Literal["relu", "gelu", "tanh"] = "relu"
+    """The bend after each layer."""
+    dropout: Share = 0.1
+    """Share of the numbers set to zero in training, between the layers."""
 
 
 class _Decoder(Section):
@@ -365,7 +386,7 @@ class Search(Section):
 
 Data = Annotated[DataChatterbot | DataPairs | DataCornell, Field(discriminator="kind")]
 Codec = Annotated[CodecWords | CodecCharacters | CodecPieces, Field(discriminator="kind")]
-Encoder = Annotated[EncoderRecurrent | EncoderTransformer, Field(discriminator="kind")]
+Encoder = Annotated[EncoderRecurrent | EncoderTransformer | EncoderConvolution, Field(discriminator="kind")]
 Decoder = Annotated[DecoderRecurrent | DecoderTransformer, Field(discriminator="kind")]
 
 
@@ -498,7 +519,7 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
     """
     left, right = (dict(_leaves(recipe.to_json())) for recipe in (a, b))
     return [
-        f"{key}: {_shown(left.get(key))} -> {_shown(right.get(key))}"
+        f"{key}: {shown(left.get(key))} -> {shown(right.get(key))}"
         for key in left | right
         if key not in ("summary", "extends") and left.get(key) != right.get(key)
     ]
@@ -542,11 +563,16 @@ def _overrides(overrides: Sequence[str]) -> dict[str, Any]:
             inner = inner.setdefault(key, {})
             if not isinstance(inner, dict):
                 raise RecipeError(f"{key} is given both a value and fields", where="--set", got=f'"{override}"')
-        inner[keys[-1]] = _value(value)
+        inner[keys[-1]] = read_value(value)
     return tree
 
 
-def _value(written: str) -> Any:
+def read_value(written: str) -> Any:
+    """What stands behind the = of an override: TOML, or else a bare string; nothing at all: None.
+
+    >>> read_value("[4, 8]"), read_value("gru"), read_value("")
+    ([4, 8], 'gru', None)
+    """
     if not written:
         return None
     try:
@@ -632,13 +658,13 @@ def _problems(item: Any, tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, .
         case "missing" if place[0] in SECTIONS and len(place) == 1:
             what = f"the section [{place[0]}] is missing"
         case "missing" if _at(tree, place) is None:
-            what, hint = "missing", f"must be {_allowed(_schema(place, kind))}"
+            what, hint = "missing", f"must be {allowed(_schema(place, kind))}"
         case _ if place[0] in SECTIONS and len(place) == 1:
             what = f"must be a section, [{place[0]}]"
         case _:
-            what = f"must be {_allowed(_schema(place, kind))}"
+            what = f"must be {allowed(_schema(place, kind))}"
     got = _at(tree, place)
-    yield place, str(RecipeError(what, where=".".join(place), got=None if got is None else _shown(got), hint=hint))
+    yield place, str(RecipeError(what, where=".".join(place), got=None if got is None else shown(got), hint=hint))
 
 
 def _placed(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -673,7 +699,8 @@ def _unknown(place: tuple[str, ...], kind: str) -> str | None:
     return did_you_mean(field, _fields(section, kind))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as a message shows it, cut where it gets long."""
     written = json.dumps(value, ensure_ascii=False, default=str)
     return written if len(written) <= 80 else f"{written[:77]}..."
 
@@ -695,23 +722,23 @@ def _schema(place: tuple[str, ...], kind: str) -> dict[str, Any]:
     return model.model_json_schema()["properties"][field]
 
 
-def _allowed(schema: Mapping[str, Any]) -> str:
+def allowed(schema: Mapping[str, Any]) -> str:
     """A JSON schema in words, for the table and for the errors.
 
-    >>> _allowed({"type": "integer", "minimum": 1})
+    >>> allowed({"type": "integer", "minimum": 1})
     'a whole number >= 1'
     """
     match schema:
         case {"anyOf": options}:
-            return " or ".join(_allowed(option) for option in options if option != {"type": "null"})
+            return " or ".join(allowed(option) for option in options if option != {"type": "null"})
         case {"const": value}:
-            return _shown(value)
+            return shown(value)
         case {"enum": values}:
-            return " or ".join(_shown(value) for value in values)
+            return " or ".join(shown(value) for value in values)
         case {"type": "array", "prefixItems": items}:
-            return f"a list of {len(items)}, each {_allowed(items[0])}"
+            return f"a list of {len(items)}, each {allowed(items[0])}"
         case {"type": "array", "items": item}:
-            return f"a list, each {_allowed(item)}"
+            return f"a list, each {allowed(item)}"
     noun = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}[
         schema["type"]
     ]
@@ -727,9 +754,9 @@ def _table(model: type[Section], fields: Sequence[str]) -> str:
         field = schema["properties"][name]
         default = "needed" if name in schema.get("required", ()) else "derived"
         if "default" in field:
-            default = "none" if field["default"] is None else f"`{_shown(field['default'])}`"
+            default = "none" if field["default"] is None else f"`{shown(field['default'])}`"
         sentence = " ".join(field["description"].split())
-        rows.append(f"| `{name}` | {_allowed(field)} | {default} | {sentence} |")
+        rows.append(f"| `{name}` | {allowed(field)} | {default} | {sentence} |")
     return "\n".join(rows)
 
 

@@ -71,13 +71,25 @@ def _looked(bundle: Bundle, prompt: str, how: Options) -> str:
     answer = bundle.ask([prompt], how)[0]
     if answer.weights is None:
         return "this model has no attention: it reads the prompt once and remembers"
-    places = bundle.task.places(prompt)
+    places = _gathered(bundle.task.places(prompt), answer.weights.shape[-1])
     lines = []
     for token, weights in zip(answer.tokens, answer.weights.mean(1).tolist(), strict=False):
         best = max(range(len(places)), key=lambda place: weights[place])
         bar = "█" * round(20 * weights[best])
         lines.append(f"{bundle.codec.decode([token]).strip() or '·':<14}{places[best]:<14}{weights[best]:4.0%} {bar}")
     return "\n".join(lines)
+
+
+def _gathered(places: list[str], size: int) -> list[str]:
+    """A name for each of the `size` places of a memory: an encoder that halves the length leaves one for 2, 4, 8, …
+
+    >>> _gathered(["how", "are", "you", "?", "(end)"], 3)
+    ['how are', 'you ?', '(end)']
+    """
+    span = 1
+    while -(-len(places) // span) > size:
+        span *= 2
+    return [" ".join(places[first : first + span]) for first in range(0, len(places), span)]
 
 
 def _typed(run: Path) -> Iterator[str]:

@@ -12,63 +12,127 @@ is about twice as fast.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.errors import InputError
+from regard.layers import checks
+
+# What comes onto the scores of one query a row: True where it may look, or numbers, which are added.
+Onto = Bool[Tensor, "_ _ 1 _"] | Float[Tensor, "_ _ 1 _"]
+Turning = Callable[[Tensor], Tensor]
 
 
 def attend(
-    q: Float[Tensor, "*batch T K"],
-    k: Float[Tensor, "*batch S K"],
-    v: Float[Tensor, "*batch S E"],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
     *,
-    mask: Bool[Tensor, "..."] | None = None,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
-) -> Float[Tensor, "*batch T E"]:
-    """The context of each query, on the fastest kernel torch has. `mask` is True where a query may look."""
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, scale=scale)
+) -> Tensor:
+    """softmax(scale q k^T + bias) v, the context (…, T, E) of each query, on the fastest kernel torch has.
+
+    q (…, T, K), k (…, S, K) and v (…, S, E) have any leading axes, which broadcast. `mask` (True: may look) and `bias`
+    broadcast to the scores (…, T, S). `causal` lets query t see the keys 0..t, counted from the first key whatever S
+    is; queries that come after a past of S - T keys need a mask instead. `scale` is 1/sqrt(K) unless given.
+
+    >>> q, k, v = torch.zeros(1, 2), torch.ones(4, 2), torch.arange(4.0)[:, None]
+    >>> attend(q, k, v, mask=torch.tensor([True, True, True, False])).tolist()
+    [[1.0]]
+    """
+    mask, bias = _checked(q, k, v, mask=mask, bias=bias, causal=causal, scale=scale)
+    return attend_unchecked(q, k, v, mask=mask, bias=bias, causal=causal, scale=scale)
 
 
 def attention_weights(
-    q: Float[Tensor, "*batch T K"],
-    k: Float[Tensor, "*batch S K"],
+    q: Tensor,
+    k: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """The weights (…, T, S) that `attend` uses, of the same arguments. Where a query may not look is exactly 0."""
+    mask, bias = _checked(q, k, k, mask=mask, bias=bias, causal=causal, scale=scale)
+    return weights_unchecked(q, k, mask=mask, bias=bias, causal=causal, scale=scale)
+
+
+def attend_unchecked(
+    q: Float[Tensor, "... T K"],
+    k: Float[Tensor, "... S K"],
+    v: Float[Tensor, "... S E"],
     *,
     mask: Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+    causal: bool = False,
     scale: float | None = None,
-) -> Float[Tensor, "*batch T S"]:
-    """The weights that `attend` uses; a place that may not be looked at weighs exactly 0."""
+    dropout: float = 0.0,
+) -> Float[Tensor, "... T E"]:
+    """`attend` without its checks, which would read every number once more: for layers, inside training."""
+    if mask is None and bias is None:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=causal, scale=scale)
+    onto = onto_scores((q.shape[-2], k.shape[-2]), q.device, mask=mask, bias=bias, causal=causal)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=onto, dropout_p=dropout, scale=scale)
+
+
+def weights_unchecked(
+    q: Float[Tensor, "... T K"],
+    k: Float[Tensor, "... S K"],
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Float[Tensor, "... T S"]:
+    """`attention_weights` without its checks."""
     scores = (q * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)) @ k.transpose(-1, -2)
-    return (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1)
+    onto = onto_scores(scores.shape[-2:], q.device, mask=mask, bias=bias, causal=causal)
+    if onto is not None:
+        scores = torch.where(onto, scores, -math.inf) if onto.dtype == torch.bool else scores + onto
+    return scores.softmax(-1)
+
+
+def onto_scores(
+    sizes: Sequence[int], device: torch.device, *, mask: Tensor | None, bias: Tensor | None, causal: bool
+) -> Tensor | None:
+    """Mask, bias and causality in one: booleans while there is no bias, else numbers to add, -inf where hidden."""
+    if causal:
+        back = torch.ones(*sizes, dtype=torch.bool, device=device).tril()
+        mask = back if mask is None else mask & back
+    if bias is None or mask is None:
+        return mask if bias is None else bias
+    return torch.where(mask, bias, -math.inf)
 
 
 def glance(
-    q: Float[Tensor, "R 1 K"],
-    k: Float[Tensor, "R S K"],
-    v: Float[Tensor, "R S E"],
-    mask: Bool[Tensor, "R 1 S"] | None,
-) -> Float[Tensor, "R 1 E"]:
+    q: Float[Tensor, "B H 1 K"], k: Float[Tensor, "B H S K"], v: Float[Tensor, "B H S E"], onto: Onto | None
+) -> Float[Tensor, "B H 1 E"]:
     """The context of one query a row. The fused kernel is the faster one for a few rows only."""
-    if q.shape[0] > 32:
-        return look(q, k, v, mask)[0]
-    return F.scaled_dot_product_attention(q[None], k[None], v[None], None if mask is None else mask[None])[0]
+    if q.shape[0] * q.shape[1] > 32:
+        return look(q, k, v, onto)[0]
+    return F.scaled_dot_product_attention(q, k, v, onto)
 
 
 def look(
-    q: Float[Tensor, "R 1 K"],
-    k: Float[Tensor, "R S K"],
-    v: Float[Tensor, "R S E"],
-    mask: Bool[Tensor, "R 1 S"] | None,
-) -> tuple[Float[Tensor, "R 1 E"], Float[Tensor, "R 1 S"]]:
+    q: Float[Tensor, "B H 1 K"], k: Float[Tensor, "B H S K"], v: Float[Tensor, "B H S E"], onto: Onto | None
+) -> tuple[Float[Tensor, "B H 1 E"], Float[Tensor, "B H 1 S"]]:
     """The context of one query a row, and the weights it used."""
-    scores = torch.baddbmm(q.new_zeros(()), q, k.transpose(1, 2), beta=0, alpha=q.shape[-1] ** -0.5)
-    weights = (scores if mask is None else scores.masked_fill(~mask, -math.inf)).softmax(-1)
-    return torch.bmm(weights, v), weights
+    scores = torch.baddbmm(
+        q.new_zeros(()), q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2), beta=0, alpha=q.shape[-1] ** -0.5
+    ).view(*q.shape[:3], -1)
+    if onto is not None:
+        scores = scores.masked_fill(~onto, -math.inf) if onto.dtype == torch.bool else scores + onto
+    weights = scores.softmax(-1)
+    return torch.bmm(weights.flatten(0, 1), v.flatten(0, 1)).view(*q.shape[:3], -1), weights
 
 
 def part(module: nn.Module, name: str) -> Any:
@@ -89,7 +153,14 @@ def normal(x: Float[Tensor, "*rows D"], layer: nn.LayerNorm) -> Float[Tensor, "*
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself, one matrix for query, key and value."""
+    """Multi-head attention of a sequence to itself, one matrix for query, key and value.
+
+    What `MultiHead` (regard.layers.multihead) can do besides would slow this down: one product in place of three, and
+    a step without a check are what training and search spend their time on.
+
+    `turning` is what positions do to queries and keys, `bias` what they add to the scores; a bias comes with what may
+    not be seen as -inf, for it is the same in all layers and made once.
+    """
 
     def __init__(self, *, width: int, heads: int, head_width: int | None = None):
         super().__init__()
@@ -98,29 +169,42 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(heads * self.head_width, width)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], *, mask: Bool[Tensor, "B S"] | None = None, causal: bool = False
+        self,
+        x: Float[Tensor, "B T D"],
+        *,
+        mask: Bool[Tensor, "B S"] | None = None,
+        causal: bool = False,
+        turning: Turning | None = None,
+        bias: Float[Tensor, "_ H T S"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        q, k, v = self.project(x).unflatten(-1, (3, self.heads, self.head_width)).permute(2, 0, 3, 1, 4)
-        context = attend(q, k, v, mask=None if mask is None else mask[:, None, None], causal=causal)
+        qkv = self.project(x).unflatten(-1, (3, self.heads, self.head_width)).permute(2, 0, 3, 1, 4)
+        q, k = qkv[:2] if turning is None else turning(qkv[:2])
+        seen = None if mask is None else mask[:, None, None]
+        context = attend_unchecked(q, k, qkv[2], mask=seen, bias=bias, causal=causal)
         return self.out(context.transpose(1, 2).flatten(2))  # (B, H, T, K) -> (B, T, D)
 
     def step(
         self,
         x: Float[Tensor, "B D"],
-        slots: Float[Tensor, "2 R C K"],
-        at: tuple[Tensor, Tensor] | int,
-        mask: Bool[Tensor, "R 1 C"] | None,
+        slots: Float[Tensor, "2 B H C K"],
+        at: Int[Tensor, "B"] | int,
+        onto: Onto | None,
+        turning: Turning | None,
     ) -> Float[Tensor, "B D"]:
-        """One place further, R = B H: writes this token's keys and values into `slots` at slot `at` (one for all rows,
-        or one for each as an index pair), then looks at the slots that `mask` allows."""
-        qkv = linear(x, part(self, "project")).view(-1, 3, self.heads, self.head_width).transpose(0, 1)
-        q, k_v = qkv[0].reshape(-1, 1, self.head_width), qkv[1:].reshape(2, -1, self.head_width)
+        """One place further: writes this token's keys and values into `slots` at slot `at` (one for all rows, or one
+        for each), then looks at the slots with what comes `onto` the scores."""
+        qkv = linear(x, part(self, "project")).view(-1, 3, self.heads, 1, self.head_width)
+        q, k, v = qkv.unbind(1)
+        if turning is not None:
+            q, k = turning(qkv[:, :2].transpose(0, 1))
+        keys, values = slots.unbind(0)
         if isinstance(at, int):
-            slots[:, :, at] = k_v
+            keys.narrow(2, at, 1).copy_(k)
+            values.narrow(2, at, 1).copy_(v)
         else:
-            slots[:, at[0], at[1]] = k_v
-        context = glance(q, slots[0], slots[1], mask)
-        return linear(context.reshape(x.shape[0], -1), part(self, "out"))
+            row = torch.arange(len(at), device=at.device)
+            keys[row, :, at], values[row, :, at] = k[:, :, 0], v[:, :, 0]
+        return linear(glance(q, keys, values, onto).reshape(x.shape[0], -1), part(self, "out"))
 
 
 class CrossAttention(nn.Module):
@@ -140,23 +224,24 @@ class CrossAttention(nn.Module):
         self, x: Float[Tensor, "B T D"], keys_values: Float[Tensor, "2 B H S K"], *, mask: Bool[Tensor, "B S"]
     ) -> Float[Tensor, "B T D"]:
         q = self.query(x).unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)
-        context = attend(q, keys_values[0], keys_values[1], mask=mask[:, None, None])
+        context = attend_unchecked(q, keys_values[0], keys_values[1], mask=mask[:, None, None])
         return self.out(context.transpose(1, 2).flatten(2))
 
     def step(
         self,
         x: Float[Tensor, "B D"],
-        keys_values: Float[Tensor, "2 R S K"],
-        mask: Bool[Tensor, "R 1 S"] | None,
+        keys_values: Float[Tensor, "2 B H S K"],
+        mask: Bool[Tensor, "B 1 1 S"] | None,
         *,
         weights: bool,
-    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "R 1 S"] | None]:
-        """The same for one place, R = B H, with the weights it used if they are wanted."""
-        q, used = linear(x, part(self, "query")).view(-1, 1, self.head_width), None
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H 1 S"] | None]:
+        """The same for one place, with the weights it used if they are wanted."""
+        q, used = linear(x, part(self, "query")).view(-1, self.heads, 1, self.head_width), None
+        keys, values = keys_values.unbind(0)
         if weights:
-            context, used = look(q, keys_values[0], keys_values[1], mask)
+            context, used = look(q, keys, values, mask)
         else:
-            context = glance(q, keys_values[0], keys_values[1], mask)
+            context = glance(q, keys, values, mask)
         return linear(context.reshape(x.shape[0], -1), part(self, "out")), used
 
 
@@ -208,3 +293,53 @@ class Additive(nn.Module):
     def forward(self, h: Float[Tensor, "B T D"], keys: Float[Tensor, "B S A"]) -> Float[Tensor, "B T S"]:
         mixed = torch.tanh(self.query(h)[:, :, None] + keys[:, None])  # (B, T, S, A)
         return self.score(mixed).squeeze(-1)
+
+
+def _checked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    causal: bool,
+    scale: float | None,
+) -> tuple[Tensor | None, Tensor | None]:
+    """Mask and bias, with at least two axes each, when everything fits together; else an InputError."""
+    scores = torch.Size([*checks.queries_keys_values(q, k, v), q.shape[-2], k.shape[-2]])
+    checks.finite(q=q, k=k, v=v)
+    if scale is not None and not math.isfinite(scale):
+        raise InputError("needs a finite number", where="scale", got=scale)
+    if mask is None and bias is None:
+        return None, None
+    mask, bias = _fits("mask", mask, scores, torch.bool), _fits("bias", bias, scores, q.dtype)
+    if bias is not None and (bias.isnan() | bias.isposinf()).any():
+        raise InputError("needs numbers, or -inf where a query may not look", where="bias", got="NaN or infinity")
+    onto = onto_scores(scores[-2:], q.device, mask=mask, bias=bias, causal=causal)
+    assert onto is not None
+    blind = ~(onto if bias is None else onto > -math.inf).any(-1).expand(scores[:-1])
+    if blind.any():
+        raise InputError(
+            "hides every key of a query" + (", together with causal=True" if causal else ""),
+            where="mask" if bias is None else "mask and bias",
+            got=f"query {tuple(blind.nonzero()[0].tolist())} of {tuple(scores[:-1])}",
+            hint="let every query look at one key at least (True = may look)",
+        )
+    return mask, bias
+
+
+def _fits(name: str, x: Tensor | None, scores: torch.Size, dtype: torch.dtype) -> Tensor | None:
+    if x is None:
+        return None
+    try:
+        fits = torch.broadcast_shapes(x.shape, scores) == scores
+    except RuntimeError:
+        fits = False
+    if not fits or x.dtype != dtype:
+        raise InputError(
+            f"needs {dtype} that broadcasts to the scores (…, T, S) = {tuple(scores)}",
+            where=name,
+            got=f"{x.dtype} {checks.shape(x)}",
+            hint="a mask of keys (B, S) is mask[:, None, None] for q (B, H, T, K)" if name == "mask" else None,
+        )
+    return torch.atleast_2d(x)

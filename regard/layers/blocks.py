@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from regard.layers.attention import CrossAttention, SelfAttention, linear, normal, part
+from regard.layers.attention import CrossAttention, Onto, SelfAttention, Turning, linear, normal, part
 
 
 def drop(x: Float[Tensor, "..."], share: float) -> Float[Tensor, "..."]:
@@ -82,8 +82,15 @@ class EncoderBlock(nn.Module):
         self.around_looking = Residual(width=width, norm=norm, dropout=dropout)
         self.around_thinking = Residual(width=width, norm=norm, dropout=dropout)
 
-    def forward(self, x: Float[Tensor, "B S D"], mask: Bool[Tensor, "B S"] | None) -> Float[Tensor, "B S D"]:
-        x = self.around_looking(x, lambda y: self.looking(y, mask=mask))
+    def forward(
+        self,
+        x: Float[Tensor, "B S D"],
+        mask: Bool[Tensor, "B S"] | None,
+        *,
+        turning: Turning | None = None,
+        bias: Float[Tensor, "_ H S S"] | None = None,
+    ) -> Float[Tensor, "B S D"]:
+        x = self.around_looking(x, lambda y: self.looking(y, mask=mask, turning=turning, bias=bias))
         return self.around_thinking(x, self.thinking)
 
 
@@ -111,24 +118,32 @@ class DecoderBlock(nn.Module):
         self.around_thinking = Residual(width=width, norm=norm, dropout=dropout)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], keys_values: Float[Tensor, "2 B H S K"], mask: Bool[Tensor, "B S"]
+        self,
+        x: Float[Tensor, "B T D"],
+        keys_values: Float[Tensor, "2 B H S K"],
+        mask: Bool[Tensor, "B S"],
+        *,
+        turning: Turning | None = None,
+        bias: Float[Tensor, "_ H T T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        x = self.around_looking(x, lambda y: self.looking(y, causal=True))
+        """A bias has to hide what comes later itself."""
+        x = self.around_looking(x, lambda y: self.looking(y, causal=bias is None, turning=turning, bias=bias))
         x = self.around_reading(x, lambda y: self.reading(y, keys_values, mask=mask))
         return self.around_thinking(x, self.thinking)
 
     def step(
         self,
         x: Float[Tensor, "B D"],
-        slots: Float[Tensor, "2 R C K"],
-        at: tuple[Tensor, Tensor] | int,
-        past_mask: Bool[Tensor, "R 1 C"] | None,
-        keys_values: Float[Tensor, "2 R S K"],
-        mask: Bool[Tensor, "R 1 S"] | None,
+        slots: Float[Tensor, "2 B H C K"],
+        at: Int[Tensor, "B"] | int,
+        onto: Onto | None,
+        turning: Turning | None,
+        keys_values: Float[Tensor, "2 B H S K"],
+        mask: Bool[Tensor, "B 1 1 S"] | None,
         *,
         weights: bool,
-    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "R 1 S"] | None]:
-        """One place further, R = B H, and where it looked in the memory, if that is wanted."""
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H 1 S"] | None]:
+        """One place further, and where it looked in the memory, if that is wanted."""
         looking, reading, thinking = part(self, "looking"), part(self, "reading"), part(self, "thinking")
         looked: list[Tensor | None] = []
 
@@ -137,6 +152,6 @@ class DecoderBlock(nn.Module):
             looked.append(used)
             return out
 
-        x = part(self, "around_looking").step(x, lambda y: looking.step(y, slots, at, past_mask))
+        x = part(self, "around_looking").step(x, lambda y: looking.step(y, slots, at, onto, turning))
         x = part(self, "around_reading").step(x, read)
         return part(self, "around_thinking").step(x, thinking.step), looked[0]

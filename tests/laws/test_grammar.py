@@ -63,12 +63,13 @@ def test_masked_places_weigh_nothing(encoder: str, decoder: str):
     model = build(encoder, decoder)
     source, mask = sentences()
     target, _ = sentences(length=3, seed=5)
-    _, weights, _ = read_in(model.decoder, target, model.decoder.start(model.read(source, mask)))
+    memory = model.read(source, mask)
+    _, weights, _ = read_in(model.decoder, target, model.decoder.start(memory))
     for w in weights:
         if decoder.split("-")[-1] == "none" and decoder.startswith("recurrent") or "-none-feeding" in decoder:
             assert w is None
             continue
-        assert (w.masked_select(~mask[:, None].expand_as(w)) == 0).all()
+        assert (w.masked_select(~memory.mask[:, None].expand_as(w)) == 0).all()
         close(w.sum(-1), torch.ones_like(w[..., 0]))
 
 

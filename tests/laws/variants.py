@@ -9,25 +9,31 @@ from functools import partial
 import torch
 
 from regard.decoders import Decoder, RecurrentDecoder, TransformerDecoder
-from regard.encoders import Encoder, RecurrentEncoder, TransformerEncoder
+from regard.encoders import ConvolutionEncoder, Encoder, RecurrentEncoder, TransformerEncoder
 from regard.frontends import Tokens
-from regard.layers.positions import Learned, NoPositions, Sinusoidal
+from regard.layers.positions import Alibi, Learned, NoPositions, Relative, Rotary, Sinusoidal
 from regard.model import Model
 
-VOCABULARY, INPUTS, WIDTH = 23, 11, 14
+VOCABULARY, INPUTS, WIDTH, HEADS, HEAD_WIDTH = 23, 11, 14, 2, 5
 POSITIONS = {
     "none": lambda: NoPositions(),
     "sinusoidal": lambda: Sinusoidal(width=WIDTH, table=5),  # shorter than the sentences: both ways are tested
     "learned": lambda: Learned(width=WIDTH, longest=53),
+    "rotary": lambda: Rotary(head_width=HEAD_WIDTH + 1),  # turns pairs, so its heads are a little wider
+    "alibi": lambda: Alibi(heads=HEADS),
+    "relative": lambda: Relative(heads=HEADS, reach=3),
 }
+ADDED = ["none", "sinusoidal", "learned"]  # with both norms; those that act in every layer with one each
+READS = [*itertools.product(["pre", "post"], ADDED), ("post", "rotary"), ("pre", "alibi"), ("post", "relative")]
+WRITES = [*itertools.product(["pre", "post"], ADDED), ("pre", "rotary"), ("post", "alibi"), ("pre", "relative")]
 
 
 def transformer_sizes(norm: str, positions: str, activation: str = "relu") -> dict:
     return dict(
         width=WIDTH,
         layers=3,
-        heads=2,
-        head_width=5,
+        heads=HEADS,
+        head_width=HEAD_WIDTH + (positions == "rotary"),
         inner=17,
         norm=norm,
         positions=POSITIONS[positions](),
@@ -46,7 +52,19 @@ ENCODERS |= {
     f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerEncoder(
         inputs=INPUTS, **transformer_sizes(norm, positions, "gelu")
     )
-    for norm, positions in itertools.product(["pre", "post"], POSITIONS)
+    for norm, positions in READS
+}
+ENCODERS |= {  # memories shorter than their sources: three layers make one place of most sentences
+    f"convolution-{activation}-{layers}-{reach}": partial(
+        ConvolutionEncoder,
+        inputs=INPUTS,
+        width=WIDTH,
+        layers=layers,
+        reach=reach,
+        activation=activation,
+        dropout=0.3,
+    )
+    for activation, layers, reach in [("relu", 2, 3), ("gelu", 1, 2), ("tanh", 3, 5)]
 }
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
@@ -71,7 +89,7 @@ DECODERS |= {
     f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerDecoder(
         vocabulary=VOCABULARY, memory_width=WIDTH, **transformer_sizes(norm, positions)
     )
-    for norm, positions in itertools.product(["pre", "post"], POSITIONS)
+    for norm, positions in WRITES
 }
 
 # Every decoder over one recurrent and one Transformer encoder, and every encoder under one decoder of each family.
