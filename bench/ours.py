@@ -143,7 +143,10 @@ class Chatbot:
 
     def replies(self, prompts: Sequence[str], *, greedy: bool) -> list[str]:
         """As the recipe searches, or the likeliest token at each step and nothing else."""
-        return evaluate.answers(self.bundle, prompts, Options() if greedy else None)
+        return self.answered(prompts, Options() if greedy else None)
+
+    def answered(self, prompts: Sequence[str], options: Options | None) -> list[str]:
+        return evaluate.answers(self.bundle, prompts, options)
 
 
 def chat(pairs: Sequence[tuple[str, str]], minutes: float, seed: int, overrides: Sequence[str] = ()) -> Chatbot:

@@ -62,6 +62,8 @@ def encoder(recipe: r.Recipe, *, inputs: int) -> Encoder:
                 norm=e.norm,
                 activation=e.activation,
                 dropout=e.dropout,
+                kernel=e.kernel,
+                terms=e.terms,
             )
         case r.EncoderConvolution() as e:
             return ConvolutionEncoder(
@@ -103,6 +105,8 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
                 norm=d.norm,
                 activation=d.activation,
                 dropout=d.dropout,
+                kernel=d.kernel,
+                terms=d.terms,
                 tied=d.tied,
             )
 

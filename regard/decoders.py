@@ -17,7 +17,7 @@ from regard import masks
 from regard.frontends import Embedding
 from regard.layers.attention import Additive, Dot, General, linear, normal, part
 from regard.layers.blocks import DecoderBlock, Dropout
-from regard.layers.positions import Positions
+from regard.layers.positions import Positions, no_bias
 from regard.layers.recurrent import Recurrent
 from regard.values import Memory, Past, State, Step
 
@@ -145,7 +145,10 @@ class RecurrentDecoder(Decoder):
 
 
 class TransformerDecoder(Decoder):
-    """Blocks of causal self-attention, attention to the memory and feed-forward; the State holds a key/value cache."""
+    """Blocks of causal self-attention, attention to the memory and feed-forward.
+
+    The State holds a key/value cache; with the kernel "maclaurin", sums of a size that does not grow.
+    """
 
     def __init__(
         self,
@@ -161,11 +164,14 @@ class TransformerDecoder(Decoder):
         norm: str = "pre",
         activation: str = "relu",
         dropout: float = 0.0,
+        kernel: str = "softmax",
+        terms: int = 3,
         tied: bool = True,
     ):
         super().__init__()
+        no_bias(kernel, positions)
         self.embedding = Embedding(vocabulary=vocabulary, width=width)
-        self.positions, self.dropout = positions, Dropout(dropout)
+        self.positions, self.dropout, self.linear = positions, Dropout(dropout), kernel == "maclaurin"
         self.heads, self.head_width = heads, head_width or width // heads
         blocks = nn.ModuleList(
             DecoderBlock(
@@ -177,6 +183,8 @@ class TransformerDecoder(Decoder):
                 norm=norm,
                 activation=activation,
                 dropout=dropout,
+                kernel=kernel,
+                terms=terms,
             )
             for _ in range(layers)
         )
@@ -186,14 +194,21 @@ class TransformerDecoder(Decoder):
 
     def start(self, memory: Memory) -> State:
         rows, two_a_layer = len(memory.mask), 2 * len(self.blocks)
+        nowhere = torch.zeros(rows, dtype=torch.long, device=memory.mask.device)
+        if self.linear:
+            read = [part(block, "reading").start(memory.states, memory.mask) for block in self.blocks]
+            seen = [part(block, "looking").start(rows, memory.states) for block in self.blocks]
+            return State(nowhere, memory.mask, memory=(torch.stack(read),), carried=(torch.stack(seen),))
         return State(
-            position=torch.zeros(rows, dtype=torch.long, device=memory.mask.device),
+            position=nowhere,
             mask=memory.mask,
             memory=(torch.cat([block.reading.keys_values(memory.states) for block in self.blocks]),),
             past=Past(memory.states.new_zeros(two_a_layer, rows, self.heads, 0, self.head_width)),
         )
 
     def step(self, token: Int[Tensor, "B"], state: State) -> Step:
+        if self.linear:
+            return self._linear_step(token, state)
         assert state.past is not None
         past, last = state.past.grown(state.longest), state.longest
         mask = None if bool(state.mask.all()) else state.mask[:, None, None]  # (B, 1, 1, S)
@@ -215,8 +230,22 @@ class TransformerDecoder(Decoder):
             x, weights = block.step(x, own, at, onto, turning, read, mask, weights=n == top)
         assert weights is not None
         after = replace(state, past=past, position=state.position + 1, longest=last + 1)
+        return Step(self._scores(x), after, weights[:, :, 0])
+
+    def _linear_step(self, token: Int[Tensor, "B"], state: State) -> Step:
+        at, place = (state.longest,) * 2 if state.even else (state.position, state.position[:, None])
+        positions, sums = part(self, "positions"), []
+        x, turning = positions.add(part(self, "embedding").step(token), at), positions.turning(place)
+        for block, seen, read in zip(part(self, "blocks"), state.carried[0], state.memory[0], strict=True):
+            x, seen = block.linear_step(x, seen, turning, read)
+            sums.append(seen)
+        after = replace(state, carried=(torch.stack(sums),), position=state.position + 1, longest=state.longest + 1)
+        return Step(self._scores(x), after)
+
+    def _scores(self, x: Float[Tensor, "B D"]) -> Float[Tensor, "B V"]:
+        """The logits of one place."""
         hidden = x if isinstance(self.leave, nn.Identity) else normal(x, self.leave)
-        return Step(linear(hidden, part(self, "output")), after, weights[:, :, 0])
+        return linear(hidden, part(self, "output"))
 
     def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
         places = torch.arange(tokens.shape[1], device=tokens.device)

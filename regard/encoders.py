@@ -10,7 +10,7 @@ from torch import nn
 from regard.errors import InputError
 from regard.layers.blocks import Dropout, EncoderBlock
 from regard.layers.convolution import HalvingConvolution
-from regard.layers.positions import Positions
+from regard.layers.positions import Positions, no_bias
 from regard.layers.recurrent import Recurrent
 from regard.values import Memory, Source
 
@@ -78,9 +78,12 @@ class TransformerEncoder(Encoder):
         norm: str = "pre",
         activation: str = "relu",
         dropout: float = 0.0,
+        kernel: str = "softmax",
+        terms: int = 3,
     ):
         super().__init__()
         self.width = self.summary_width = width
+        no_bias(kernel, positions)
         self.enter = nn.Identity() if inputs == width else nn.Linear(inputs, width)
         self.positions = positions
         self.blocks = nn.ModuleList(
@@ -92,6 +95,8 @@ class TransformerEncoder(Encoder):
                 norm=norm,
                 activation=activation,
                 dropout=dropout,
+                kernel=kernel,
+                terms=terms,
             )
             for _ in range(layers)
         )

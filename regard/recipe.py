@@ -189,6 +189,11 @@ class _Transformer(Section):
     positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = "sinusoidal"
     """How the model knows the order of the tokens: waves or learned vectors added to the input, queries and keys turned
     by their place, or fixed (alibi) or learned (relative) numbers for each distance added to the scores."""
+    kernel: Literal["softmax", "maclaurin"] = "softmax"
+    """What makes weights of scores: softmax, or the first terms of its Maclaurin series, whose cost grows with the
+    length rather than with its square, and whose state while decoding does not grow at all."""
+    terms: Annotated[int, Field(ge=1, le=9)] = 3
+    """Terms of the series, an odd number; only for kernel = "maclaurin"."""
     activation: Literal["relu", "gelu"] = "gelu"
     """The bend in the feed-forward part."""
     dropout: Share = 0.1
@@ -199,6 +204,15 @@ class _Transformer(Section):
         if "head_width" not in self.model_fields_set and self.width % self.heads:
             raise ValueError(
                 f"heads must divide width, or give head_width too; got heads = {self.heads}, width = {self.width}"
+            )
+        if self.kernel == "maclaurin" and self.positions in ("alibi", "relative"):
+            raise ValueError(
+                f"kernel = maclaurin has no scores to add positions to: use sinusoidal, learned or rotary positions; "
+                f"got positions = {self.positions}"
+            )
+        if self.kernel == "maclaurin" and self.terms % 2 == 0:
+            raise ValueError(
+                f"an even number of terms has an odd top degree, so weights can be negative; got terms = {self.terms}"
             )
         if self.positions == "rotary" and self.head_width % 2:
             raise ValueError(

@@ -82,7 +82,7 @@ class State:
 
     position: Int[Tensor, "B"]  # tokens each row has read
     mask: Bool[Tensor, "B S"]  # places of the memory each row may look at
-    memory: tuple[Float[Tensor, "_ B _ S _"], ...] = ()  # the memory's projected keys and values
+    memory: tuple[Float[Tensor, "_ B _ _ _"], ...] = ()  # the memory's projected keys and values, or sums of them
     carried: tuple[Float[Tensor, "_ B ..."], ...] = ()  # cells, or the sums of linear attention
     past: Past | None = None  # a key/value cache
     longest: int = 0  # no row's position is above it

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.layers.attention import CrossAttention, Onto, SelfAttention, Turning, linear, normal, part
+from regard.layers.linear import LinearCrossAttention, LinearSelfAttention
 
 
 def drop(x: Float[Tensor, "..."], share: float) -> Float[Tensor, "..."]:
@@ -62,6 +63,24 @@ class FeedForward(nn.Module):
         return linear(self.activation(linear(x, part(self, "wide"))), part(self, "narrow"))
 
 
+def self_attention(
+    kernel: str, *, width: int, heads: int, head_width: int | None, terms: int
+) -> SelfAttention | LinearSelfAttention:
+    if kernel == "maclaurin":
+        return LinearSelfAttention(width=width, heads=heads, head_width=head_width, terms=terms)
+    return SelfAttention(width=width, heads=heads, head_width=head_width)
+
+
+def cross_attention(
+    kernel: str, *, width: int, memory_width: int, heads: int, head_width: int | None, terms: int
+) -> CrossAttention | LinearCrossAttention:
+    if kernel == "maclaurin":
+        return LinearCrossAttention(
+            width=width, memory_width=memory_width, heads=heads, head_width=head_width, terms=terms
+        )
+    return CrossAttention(width=width, memory_width=memory_width, heads=heads, head_width=head_width)
+
+
 class EncoderBlock(nn.Module):
     """Look around, then think."""
 
@@ -75,9 +94,11 @@ class EncoderBlock(nn.Module):
         norm: str,
         activation: str,
         dropout: float,
+        kernel: str,
+        terms: int,
     ):
         super().__init__()
-        self.looking = SelfAttention(width=width, heads=heads, head_width=head_width)
+        self.looking = self_attention(kernel, width=width, heads=heads, head_width=head_width, terms=terms)
         self.thinking = FeedForward(width=width, inner=inner, activation=activation, dropout=dropout)
         self.around_looking = Residual(width=width, norm=norm, dropout=dropout)
         self.around_thinking = Residual(width=width, norm=norm, dropout=dropout)
@@ -108,10 +129,14 @@ class DecoderBlock(nn.Module):
         norm: str,
         activation: str,
         dropout: float,
+        kernel: str,
+        terms: int,
     ):
         super().__init__()
-        self.looking = SelfAttention(width=width, heads=heads, head_width=head_width)
-        self.reading = CrossAttention(width=width, memory_width=memory_width, heads=heads, head_width=head_width)
+        self.looking = self_attention(kernel, width=width, heads=heads, head_width=head_width, terms=terms)
+        self.reading = cross_attention(
+            kernel, width=width, memory_width=memory_width, heads=heads, head_width=head_width, terms=terms
+        )
         self.thinking = FeedForward(width=width, inner=inner, activation=activation, dropout=dropout)
         self.around_looking = Residual(width=width, norm=norm, dropout=dropout)
         self.around_reading = Residual(width=width, norm=norm, dropout=dropout)
@@ -155,3 +180,23 @@ class DecoderBlock(nn.Module):
         x = part(self, "around_looking").step(x, lambda y: looking.step(y, slots, at, onto, turning))
         x = part(self, "around_reading").step(x, read)
         return part(self, "around_thinking").step(x, thinking.step), looked[0]
+
+    def linear_step(
+        self,
+        x: Float[Tensor, "B D"],
+        sums: Float[Tensor, "B H M F"],
+        turning: Turning | None,
+        memory: Float[Tensor, "B H M F"],
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H M F"]]:
+        """The same with linear attention: what it looks back at and the memory are sums. Returns those that follow."""
+        looking, reading, thinking = part(self, "looking"), part(self, "reading"), part(self, "thinking")
+        after: list[Tensor] = []
+
+        def look(y: Tensor) -> Tensor:
+            out, seen = looking.step(y, sums, turning)
+            after.append(seen)
+            return out
+
+        x = part(self, "around_looking").step(x, look)
+        x = part(self, "around_reading").step(x, lambda y: reading.step(y, memory))
+        return part(self, "around_thinking").step(x, thinking.step), after[0]

@@ -187,6 +187,17 @@ class Positions(nn.Module):
         return None
 
 
+def no_bias(kernel: str, positions: Positions) -> None:
+    """Refuses what cannot be: linear attention never makes the scores that ALiBi and a relative bias are added to."""
+    if kernel == "maclaurin" and positions.biases:
+        raise InputError(
+            "linear attention has no scores to add positions to",
+            where="positions",
+            got=type(positions).__name__.lower(),
+            hint="use sinusoidal, learned or rotary positions, or the softmax kernel",
+        )
+
+
 class NoPositions(Positions):
     """Order is not told. Attention without a mask then treats a sentence as a bag of words."""
 

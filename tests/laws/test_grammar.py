@@ -66,7 +66,8 @@ def test_masked_places_weigh_nothing(encoder: str, decoder: str):
     memory = model.read(source, mask)
     _, weights, _ = read_in(model.decoder, target, model.decoder.start(memory))
     for w in weights:
-        if decoder.split("-")[-1] == "none" and decoder.startswith("recurrent") or "-none-feeding" in decoder:
+        blind = decoder.split("-")[-1] == "none" and decoder.startswith("recurrent") or "-none-feeding" in decoder
+        if blind or "maclaurin" in decoder:  # sums of the memory do not tell where a query looked
             assert w is None
             continue
         assert (w.masked_select(~memory.mask[:, None].expand_as(w)) == 0).all()

@@ -54,6 +54,11 @@ ENCODERS |= {
     )
     for norm, positions in READS
 }
+ENCODERS |= {
+    "transformer-pre-maclaurin": lambda: TransformerEncoder(
+        inputs=INPUTS, kernel="maclaurin", **transformer_sizes("pre", "sinusoidal")
+    )
+}
 ENCODERS |= {  # memories shorter than their sources: three layers make one place of most sentences
     f"convolution-{activation}-{layers}-{reach}": partial(
         ConvolutionEncoder,
@@ -90,6 +95,17 @@ DECODERS |= {
         vocabulary=VOCABULARY, memory_width=WIDTH, **transformer_sizes(norm, positions)
     )
     for norm, positions in WRITES
+}
+
+DECODERS |= {
+    f"transformer-{norm}-maclaurin-{terms}": lambda norm=norm, positions=positions, terms=terms: TransformerDecoder(
+        vocabulary=VOCABULARY,
+        memory_width=WIDTH,
+        kernel="maclaurin",
+        terms=terms,
+        **transformer_sizes(norm, positions),
+    )
+    for norm, positions, terms in [("pre", "rotary", 3), ("post", "learned", 5)]
 }
 
 # Every decoder over one recurrent and one Transformer encoder, and every encoder under one decoder of each family.

@@ -1,0 +1,520 @@
+"""Linear attention: the exponential of softmax replaced by the first terms of its Maclaurin series.
+
+    w(q, k) = sum_{n<terms} (scale q . k)^n / n!  ~  exp(scale q . k)
+    context(q) = sum_s w(q, k_s) v_s / sum_s w(q, k_s)
+
+The sum is a product of features (see `monomials`), w(q, k) = phi(q) . phi(k), so both sums over the keys can be made
+once for all queries: sums = Phi(K)^T [V | 1], context = Phi(Q) sums, the last column being the normaliser. That is
+O((L + S) M E) instead of O(L S (K + E)), and the sums are all that a next token needs to know of the past.
+
+The same numbers come out of four forms:
+
+    quadratic   polynomial of the scores, no features; the cheapest for short sequences
+    parallel    sums of all keys (causal: of each chunk, and their prefix sums), then every query for itself
+    chunked     one pass with running sums; causal: the quadratic form inside a chunk, the sums for what is before it
+    recurrent   one token after the other
+
+and `auto` takes the one that `cheapest` names. Gradients save q, k, v, the sums, the context and its normaliser, never
+features. A gradient of a gradient is not there: asking for one raises torch's own error (once_differentiable).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.errors import InputError, did_you_mean
+from regard.layers import checks, monomials, native
+
+FORMS = ("quadratic", "parallel", "chunked", "recurrent")
+CHUNK = 256  # places of a chunk of the causal forms
+SCORES = 1 << 18  # scores that exist at a time
+
+
+@dataclass(frozen=True)
+class MaclaurinState:
+    """What linear attention remembers of the keys it has seen: sums of their features times [v | 1].
+
+    The last column of the first row is the number of keys seen.
+    """
+
+    sums: Float[Tensor, "*batch M E"]
+
+
+def maclaurin_features(x: Tensor, terms: int = 3, basis: str = "symmetric") -> Float[Tensor, "*rows M"]:
+    """phi(x) with phi(q) . phi(k) = sum_{n<terms} (q . k)^n / n!, for x (…, D) and any number of terms >= 1.
+
+    symmetric: one feature a monomial, M = C(D + terms - 1, D), the fewest there can be.
+    full: every product x_a x_b …, M = (D^terms - 1)/(D - 1).
+
+    >>> maclaurin_features(torch.zeros(5)).shape, maclaurin_features(torch.zeros(5), basis="full").shape
+    (torch.Size([21]), torch.Size([31]))
+    >>> q, k = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0])  # q . k = 1
+    >>> round(float(maclaurin_features(q) @ maclaurin_features(k)), 4)
+    2.5
+    """
+    _check_terms(terms, allow_negative=True)
+    if x.ndim < 1 or x.shape[-1] < 1:
+        raise InputError("needs the shape (…, D) with D >= 1", where="x", got=checks.shape(x))
+    if not x.is_floating_point():
+        raise InputError("needs floating-point numbers", where="x", got=x.dtype)
+    width, places = x.shape[-1], x.shape[:-1].numel()
+    if basis not in ("symmetric", "full"):
+        raise InputError("no such basis", where="basis", got=basis, hint=did_you_mean(basis, ["symmetric", "full"]))
+    count = monomials.how_many(width, terms) if basis == "symmetric" else sum(width**n for n in range(terms))
+    checks.fits(
+        count * max(1, places),
+        x.element_size(),
+        what=f"{places:,} places x {count:,} features",
+        hint="fewer terms, or fewer places at a time",
+    )
+    if basis == "symmetric":
+        return monomials.monomials(x, terms) * monomials.weights(width, terms, x).sqrt()
+    parts = [x.new_ones(*x.shape[:-1], 1)]
+    for degree in range(1, terms):
+        parts.append((parts[-1][..., :, None] * x[..., None, :]).flatten(-2) / math.sqrt(degree))
+    return torch.cat(parts, -1)
+
+
+def maclaurin_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    terms: int = 3,
+    causal: bool = False,
+    scale: float | None = None,
+    form: str = "auto",
+    mask: Tensor | None = None,
+    allow_negative: bool = False,
+) -> Float[Tensor, "*batch L E"]:
+    """The context of each query, for q (…, L, K), k (…, S, K), v (…, S, E) and a key mask (…, S), True = may look.
+
+    `terms` counts terms; an even number of them has an odd top degree, whose weights can be negative (degree 3 at
+    t = -10: -125.7) and are refused without `allow_negative`. `scale` is 1/sqrt(K) unless given. With `causal`, query i
+    sees the keys up to i, and there must be as many queries as keys.
+
+    >>> x = torch.eye(3)
+    >>> maclaurin_attention(x, x, x, scale=1.0)[0]  # weights 1 + 1 + 1/2, 1 and 1 of 4.5
+    tensor([0.5556, 0.2222, 0.2222])
+    """
+    _check_terms(terms, allow_negative)
+    if scale is not None and not math.isfinite(scale):
+        raise InputError("needs a finite number", where="scale", got=scale)
+    lead = checks.queries_keys_values(q, k, v, mask)
+    if form != "auto" and form not in FORMS:
+        raise InputError("no such form", where="form", got=form, hint=did_you_mean(form, ["auto", *FORMS]))
+    if causal and q.shape[-2] != k.shape[-2]:
+        raise InputError(
+            f"causal attention needs as many queries as keys: (…, {q.shape[-2]}, {k.shape[-1]})",
+            where="k",
+            got=checks.shape(k),
+            hint="cut the longer one, or feed pieces with maclaurin_continue",
+        )
+    checks.may_look(mask, causal=causal)
+    context = unchecked_attention(q, k, v, lead, terms=terms, causal=causal, scale=scale, form=form, mask=mask)
+    checks.result(context, q=q, k=k, v=v)
+    return context
+
+
+def unchecked_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lead: tuple[int, ...],
+    *,
+    terms: int,
+    causal: bool = False,
+    scale: float | None = None,
+    form: str = "auto",
+    mask: Tensor | None = None,
+) -> Float[Tensor, "*batch L E"]:
+    """`maclaurin_attention` over leading axes `lead`, for layers: numbers that are none are the trainer's to notice."""
+    rows, sizes = math.prod(lead), (q.shape[-2], k.shape[-2], k.shape[-1], v.shape[-1])
+    if form == "auto":
+        form = cheapest(max(1, rows), *sizes, terms=terms, causal=causal, kernel=native.takes(q, terms))
+    if form != "quadratic":
+        _check_room(k, v, terms, rows)
+    flat, scale = _flat(q, k, v, mask, lead), _scale(q, scale)
+    if form == "quadratic":
+        context = _Quadratic.apply(*flat, scale, terms, causal)
+    else:
+        context = _Linear.apply(*flat, None, scale, terms, causal, form)[0]
+    return context.reshape(*lead, q.shape[-2], v.shape[-1]).to(v.dtype)
+
+
+def maclaurin_start(
+    *batch: int,
+    width: int,
+    values: int,
+    terms: int = 3,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+) -> MaclaurinState:
+    """The state before the first key, of `batch` rows with keys of `width` and values of width `values`.
+
+    >>> maclaurin_start(2, 7, width=5, values=3).sums.shape
+    torch.Size([2, 7, 21, 4])
+    """
+    _check_terms(terms, allow_negative=True)
+    return MaclaurinState(torch.zeros(*batch, monomials.how_many(width, terms), values + 1, dtype=dtype, device=device))
+
+
+def maclaurin_step(
+    q: Tensor, k: Tensor, v: Tensor, state: MaclaurinState, *, terms: int = 3, scale: float | None = None
+) -> tuple[Float[Tensor, "*batch E"], MaclaurinState]:
+    """One token further, for q (…, K), k (…, K), v (…, E): its context, and the state that has seen its key.
+
+    Equals one place of `maclaurin_attention(…, causal=True)`. It does not look for NaN: a step must be cheap.
+    """
+    _check_state(q[..., None, :], k[..., None, :], v[..., None, :], state, terms)
+    seen = monomials.monomials(k, terms) * monomials.weights(k.shape[-1], terms, k)
+    sums = state.sums + seen[..., None] * _beside(v, None)[..., None, :]
+    features = monomials.monomials(q * _scale(q, scale), terms)
+    context = (features[..., None, :] @ sums)[..., 0, :]
+    return context[..., :-1] / context[..., -1:], MaclaurinState(sums)
+
+
+def maclaurin_continue(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: MaclaurinState,
+    *,
+    terms: int = 3,
+    causal: bool = True,
+    scale: float | None = None,
+    mask: Tensor | None = None,
+) -> tuple[Float[Tensor, "*batch L E"], MaclaurinState]:
+    """A piece of a long sequence, in chunked form: contexts of its queries, and the state that has seen its keys.
+
+    Shapes are those of `maclaurin_attention`, with the state's rows; gradients flow into the state and out of it. With
+    causal=False every query sees all keys of the state and of the piece; then L and S may differ, and either may be 0:
+    keys can be taken in without a query, and a finished state be read without a key.
+    """
+    _check_state(q, k, v, state, terms)
+    if causal and q.shape[-2] != k.shape[-2]:
+        wanted = f"a causal piece needs as many queries as keys: (…, {q.shape[-2]}, {k.shape[-1]})"
+        raise InputError(wanted, where="k", got=checks.shape(k))
+    lead = state.sums.shape[:-2]
+    flat = _flat(q, k, v, mask, lead)
+    start = state.sums.to(flat[2].dtype).reshape(-1, *state.sums.shape[-2:]).contiguous()
+    context, sums = _Linear.apply(*flat, start, _scale(q, scale), terms, causal, "chunked")
+    checks.result(context, sums, q=q, k=k, v=v)
+    return context.reshape(*lead, q.shape[-2], v.shape[-1]).to(v.dtype), MaclaurinState(sums.view(state.sums.shape))
+
+
+def maclaurin_error_bound(
+    q: Tensor, k: Tensor, terms: int = 3, *, scale: float | None = None
+) -> Float[Tensor, "*batch L"]:
+    """For each query, a bound on sum_s |softmax weight - Maclaurin weight| over the keys, whatever the mask.
+
+    With t = scale |q| max_s |k_s|, every score is within [-t, t]. By the remainder of Taylor's theorem the series is
+    off by at most |score|^n / n! max(1, exp(score)), n = terms, so by at most t^n / n! e^t times exp(score). Summed and
+    normalised, the weights differ by at most twice that factor, and by at most 2 in any case while none is negative.
+    Where an odd top degree could make one so, there is no bound: infinity.
+
+    A context then differs by at most (bound / 2) (max v - min v) in each of its coordinates.
+
+    >>> maclaurin_error_bound(torch.ones(1, 4), torch.ones(3, 4) / 10)  # t = 0.2
+    tensor([0.0033])
+    """
+    _check_terms(terms, allow_negative=True)
+    checks.queries_keys_values(q, k, k)
+    longest = torch.linalg.vector_norm(k, dim=-1).amax(-1, keepdim=True)
+    t = abs(_scale(q, scale)) * torch.linalg.vector_norm(q, dim=-1) * longest  # (…, L)
+    bound = 2 * torch.exp(t + terms * t.log() - math.lgamma(terms + 1))
+    if terms % 2:
+        return bound.clamp(max=2)
+    return torch.where(polynomial(-t, terms) > 0, bound.clamp(max=2), math.inf)
+
+
+# Picoseconds, measured on one core (AMD EPYC with AVX2, 90 GFLOP/s in matrix products); only their ratios matter.
+# A multiplication and addition in a matrix product of torch, or in the C kernel; making and weighing a score; and what
+# making a feature costs, in columns of values that could have been multiplied in the meantime.
+TORCH, NATIVE, SCORE, TORCH_FEATURE, NATIVE_FEATURE = 25, 22, 1500, 80, 9
+
+
+def cheapest(
+    rows: int, length: int, source: int, width: int, values: int, *, terms: int, causal: bool, kernel: bool
+) -> str:
+    """The form that should take the least time; `kernel`: with the C kernel.
+
+    >>> [cheapest(2, n, n, 32, 32, terms=3, causal=False, kernel=False) for n in (512, 8192)]
+    ['quadratic', 'chunked']
+    """
+    pair, place = (width + values) * TORCH + SCORE, monomials.how_many(width, terms)
+    if kernel:
+        place *= (values + 1 + NATIVE_FEATURE) * NATIVE
+        inside = 64 * (width + values + 10) * NATIVE
+    else:
+        place *= (values + 1 + TORCH_FEATURE) * TORCH
+        inside = CHUNK * pair
+    quadratic, linear = source * length * pair, (source + length) * place
+    if causal:
+        tall = min(length, max(64, SCORES // source))  # a block of queries sees no key after its end
+        quadratic *= (1 + tall / length) / 2
+        linear += length * inside
+        if kernel:  # it has one thread a row
+            linear *= torch.get_num_threads() / min(rows, torch.get_num_threads())
+    return "quadratic" if quadratic < linear else "chunked"
+
+
+def polynomial(t: Float[Tensor, "*rows"], terms: int) -> Float[Tensor, "*rows"]:
+    """sum_{n<terms} t^n / n!, by Horner's rule.
+
+    >>> polynomial(torch.tensor([0.0, -10.0]), 4)
+    tensor([   1.0000, -125.6667])
+    """
+    if terms <= 1:
+        return torch.full_like(t, float(terms))
+    one = t.new_ones(())
+    p = torch.add(one, t, alpha=1 / (terms - 1))
+    for n in range(terms - 2, 0, -1):
+        torch.addcmul(one, p, t, value=1 / n, out=p)
+    return p
+
+
+class _Quadratic(torch.autograd.Function):
+    """context from q (N, L, K), k (N, S, K), v (N, S, E), a block of queries at a time. `last` (N, S), ones unless
+    given, is the column beside v whose sums are the normaliser."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, last, scale: float, terms: int, causal: bool):
+        numbers, u = q.new_empty(*q.shape[:2], v.shape[2] + 1), _beside(v, last)
+        for rows, places, keys in _blocks(q, k, causal):
+            weights = _weights(q[rows, places] * scale, k[rows, keys], terms, causal)[0]
+            numbers[rows, places] = torch.bmm(weights, u[rows, keys])
+        context, normaliser = _normalised(numbers)
+        ctx.save_for_backward(q, k, v, last, context, normaliser)
+        ctx.scale, ctx.terms, ctx.causal = scale, terms, causal
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad):
+        q, k, v, last, context, normaliser = ctx.saved_tensors
+        dn, u = torch.cat(_unnormalised(grad, context, normaliser), -1), _beside(v, last)
+        dq, dk, du = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(u)
+        for rows, places, keys in _blocks(q, k, ctx.causal):
+            some = q[rows, places] * ctx.scale
+            parts = _backwards(some, k[rows, keys], u[rows, keys], dn[rows, places], ctx.terms, ctx.causal)
+            torch.mul(parts[0], ctx.scale, out=dq[rows, places])
+            dk[rows, keys] += parts[1]
+            du[rows, keys] += parts[2]
+        return dq, dk, du[..., :-1], None, None, None, None
+
+
+class _Linear(torch.autograd.Function):
+    """context and sums from q (N, L, K), k (N, S, K), v (N, S, E), `last` as above, and the sums to start from.
+
+    `sums` are weighted: sums = weights * (monomials(k)^T [v | last]), so that monomials(q) sums are the numerators.
+    """
+
+    @staticmethod
+    def forward(ctx, q, k, v, last, start, scale: float, terms: int, causal: bool, form: str):
+        if start is None:
+            sums = q.new_zeros(q.shape[0], monomials.how_many(q.shape[2], terms), v.shape[2] + 1)
+        else:
+            sums = start.clone()
+        if native.takes(q, terms) and (form == "chunked" or (form == "parallel" and not causal)):
+            context, normaliser = native.forward(q, k, v, last, scale, sums, causal=causal)
+        else:
+            walk = {"parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[form]
+            context, normaliser = _normalised(walk(q * scale, k, _beside(v, last), sums, terms, causal))
+        ctx.save_for_backward(q, k, v, last, start if causal else sums, context, normaliser)
+        ctx.scale, ctx.terms, ctx.causal, ctx.started = scale, terms, causal, start is not None
+        return context, sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad, d_sums):
+        q, k, v, last, sums, context, normaliser = ctx.saved_tensors
+        scale, terms, causal = ctx.scale, ctx.terms, ctx.causal
+        weight = monomials.weights(q.shape[2], terms, q)[:, None]
+        d_sums = d_sums * weight  # that of the sums without their weights, which is what is added up here
+        dn, dz = _unnormalised(grad, context, normaliser)
+        if causal:
+            sums = torch.zeros_like(d_sums) if sums is None else sums.clone()
+        if native.takes(q, terms):
+            dq, dk, dv = native.backward(
+                q, k, v, last, dn.contiguous(), dz[..., 0].contiguous(), scale, sums, d_sums, causal=causal
+            )
+        else:
+            walk = _chunked_backwards if causal else _parallel_backwards
+            dq, dk, du = walk(q * scale, k, _beside(v, last), torch.cat([dn, dz], -1), sums, d_sums, terms)
+            dq, dv = dq.mul_(scale), du[..., :-1]
+        return dq, dk, dv, None, d_sums / weight if ctx.started else None, None, None, None, None
+
+
+def _chunked(q, k, u, sums, terms: int, causal: bool) -> Tensor:
+    """The numerators (N, L, E + 1); adds the keys to `sums`."""
+    if not causal:
+        return monomials.read(q, monomials.gather(k, u, terms, sums), terms)
+    numbers = q.new_empty(*q.shape[:2], u.shape[2])
+    for at in range(0, q.shape[1], CHUNK):
+        q_, k_, u_ = (x[:, at : at + CHUNK] for x in (q, k, u))
+        inside = torch.bmm(_weights(q_, k_, terms, causal)[0], u_)
+        torch.add(inside, monomials.read(q_, sums, terms), out=numbers[:, at : at + CHUNK])
+        monomials.gather(k_, u_, terms, sums)
+    return numbers
+
+
+def _parallel(q, k, u, sums, terms: int, causal: bool) -> Tensor:
+    """The same, each chunk by itself: the sums of every chunk, their prefix sums, then all queries."""
+    if not causal:
+        return _chunked(q, k, u, sums, terms, causal)
+    rows, length = q.shape[:2]
+    chunk = min(
+        length, max(CHUNK, sums.shape[1])
+    )  # so that the prefix sums of all chunks are no more than the values are
+    missing = -length % chunk
+    q, k, u = (torch.nn.functional.pad(x, (0, 0, 0, missing)).view(-1, chunk, x.shape[2]) for x in (q, k, u))
+    own = monomials.gather(k, u, terms, sums.new_zeros(len(q), *sums.shape[1:])).view(rows, -1, *sums.shape[1:])
+    own = torch.cat([sums[:, None], own], 1).cumsum(1)
+    sums.copy_(own[:, -1])
+    numbers = monomials.read(q, own[:, :-1].flatten(0, 1), terms)
+    for some, places, keys in _blocks(q, k, causal):
+        numbers[some, places] += torch.bmm(_weights(q[some, places], k[some, keys], terms, causal)[0], u[some, keys])
+    return numbers.view(rows, -1, u.shape[2])[:, :length]
+
+
+def _recurrent(q, k, u, sums, terms: int, causal: bool) -> Tensor:
+    """The same, one token after the other."""
+    weight, numbers = monomials.weights(q.shape[2], terms, q)[:, None], q.new_empty(*q.shape[:2], u.shape[2])
+
+    def take(place: int) -> None:
+        sums.add_(weight * (monomials.monomials(k[:, place], terms)[:, :, None] * u[:, place, None]))
+
+    if not causal:
+        for place in range(k.shape[1]):
+            take(place)
+    for place in range(q.shape[1]):
+        if causal:
+            take(place)
+        numbers[:, place] = torch.bmm(monomials.monomials(q[:, place, None], terms), sums)[:, 0]
+    return numbers
+
+
+def _parallel_backwards(q, k, u, dn, sums, d_sums, terms: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the numerators from theirs; those of the sums are added up in `d_sums`."""
+    dq, _ = monomials.pull(q, dn, sums, terms, both=False)
+    monomials.gather(q, dn, terms, d_sums)
+    dk, du = monomials.pull(k, u, d_sums, terms, both=True)
+    assert du is not None
+    return dq, dk, du
+
+
+def _chunked_backwards(q, k, u, dn, sums, d_sums, terms: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The same with `causal`: queries in order with the sums before them, then keys in reverse order with the gradients
+    of the sums after them."""
+    dq, dk, du = torch.empty_like(q), torch.empty_like(k), torch.empty_like(u)
+    chunks = [slice(at, at + CHUNK) for at in range(0, q.shape[1], CHUNK)]
+    for at in chunks:
+        dq[:, at], dk[:, at], du[:, at] = _backwards(q[:, at], k[:, at], u[:, at], dn[:, at], terms, causal=True)
+        dq[:, at] += monomials.pull(q[:, at], dn[:, at], sums, terms, both=False)[0]
+        monomials.gather(k[:, at], u[:, at], terms, sums)
+    for at in reversed(chunks):
+        dk_, du_ = monomials.pull(k[:, at], u[:, at], d_sums, terms, both=True)
+        assert du_ is not None
+        dk[:, at] += dk_
+        du[:, at] += du_
+        monomials.gather(q[:, at], dn[:, at], terms, d_sums)
+    return dq, dk, du
+
+
+def _blocks(q: Tensor, k: Tensor, causal: bool):
+    """Rows, queries and keys of the blocks of the quadratic form, at most SCORES scores each where that is possible."""
+    rows, length, source = q.shape[0], q.shape[1], k.shape[1]
+    tall = max(1, min(length, max(64, SCORES // source)))
+    wide = max(1, SCORES // (tall * source))
+    for row in range(0, rows, wide):
+        for place in range(0, length, tall):
+            end = min(length, place + tall)
+            yield slice(row, min(rows, row + wide)), slice(place, end), slice(0, end if causal else source)
+
+
+def _weights(q, k, terms: int, causal: bool) -> tuple[Tensor, Tensor]:
+    """Weights and scores of the last queries of k's places (causal), or of any."""
+    scores = torch.bmm(q, k.transpose(1, 2))
+    weights = polynomial(scores, terms)
+    return weights.tril_(k.shape[1] - q.shape[1]) if causal else weights, scores
+
+
+def _backwards(q, k, u, dn, terms: int, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the numerators `_weights(q, k) u` of one block; the slope of the polynomial has one term fewer."""
+    weights, scores = _weights(q, k, terms, causal)
+    du = torch.bmm(weights.transpose(1, 2), dn)
+    slope = torch.bmm(dn, u.transpose(1, 2)).mul_(polynomial(scores, terms - 1))
+    slope = slope.tril_(k.shape[1] - q.shape[1]) if causal else slope
+    return torch.bmm(slope, k), torch.bmm(slope.transpose(1, 2), q), du
+
+
+def _normalised(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    normaliser = numbers[..., -1:].contiguous()
+    return numbers[..., :-1] / normaliser, normaliser
+
+
+def _unnormalised(grad: Tensor, context: Tensor, normaliser: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of the numerators and of the normaliser from that of the context."""
+    dn = grad / normaliser
+    return dn, -(dn * context).sum(-1, keepdim=True)
+
+
+def _beside(v: Tensor, last: Tensor | None) -> Tensor:
+    """[v | last], or [v | 1]"""
+    return torch.nn.functional.pad(v, (0, 1), value=1.0) if last is None else torch.cat([v, last[..., None]], -1)
+
+
+def _scale(q: Tensor, scale: float | None) -> float:
+    return 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
+
+
+def _flat(q, k, v, mask: Tensor | None, lead: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """q, k, v and the mask as the column beside v, each with one leading axis; half precision becomes float."""
+    if q.dtype in (torch.float16, torch.bfloat16):
+        q, k, v = q.float(), k.float(), v.float()
+    rows, last = math.prod(lead), None
+    if mask is not None:
+        v = v * mask[..., None]
+        last = mask.to(v.dtype).expand(*lead, -1).reshape(rows, -1).contiguous()
+    q, k, v = (x.expand(*lead, -1, -1).reshape(rows, *x.shape[-2:]).contiguous() for x in (q, k, v))
+    return q, k, v, last
+
+
+def _check_terms(terms: int, allow_negative: bool) -> None:
+    if isinstance(terms, bool) or not isinstance(terms, int) or terms < 1:
+        raise InputError("needs a whole number of at least 1", where="terms", got=terms)
+    if terms % 2 == 0 and not allow_negative:
+        raise InputError(
+            f"{terms} terms have the odd top degree {terms - 1}, whose weights can be negative",
+            where="terms",
+            got=terms,
+            hint=f"use {terms - 1} or {terms + 1}, or insist with allow_negative=True",
+        )
+
+
+def _check_room(k: Tensor, v: Tensor, terms: int, rows: int) -> None:
+    features, columns = monomials.how_many(k.shape[-1], terms), v.shape[-1] + 1
+    checks.fits(
+        rows * features * columns,
+        4 if v.dtype.itemsize < 4 else v.dtype.itemsize,
+        what=f"k {checks.shape(k)} with {terms} terms: {rows:,} rows x {features:,} features x {columns} columns",
+        hint='fewer terms, narrower heads, or form="quadratic"',
+    )
+
+
+def _check_state(q: Tensor, k: Tensor, v: Tensor, state: MaclaurinState, terms: int) -> None:
+    _check_terms(terms, allow_negative=True)
+    for name, tensor, last in (("q", q, k.shape[-1]), ("v", v, v.shape[-1])):
+        if tensor.shape[-1] != last:
+            raise InputError(f"needs the width of k: (…, {last})", where=name, got=checks.shape(tensor))
+    wanted = (monomials.how_many(k.shape[-1], terms), v.shape[-1] + 1)
+    if tuple(state.sums.shape[-2:]) != wanted:
+        what = f"{terms} terms, keys of width {k.shape[-1]} and values of width {v.shape[-1]} need sums"
+        raise InputError(f"{what} (…, {wanted[0]}, {wanted[1]})", where="state", got=checks.shape(state.sums))
