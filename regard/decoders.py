@@ -218,6 +218,7 @@ class TransformerDecoder(Decoder):
             onto = (torch.arange(last + 1, device=token.device) <= place)[:, None, None]  # (B, 1, 1, C)
         positions = part(self, "positions")
         x, weights = positions.add(part(self, "embedding").step(token), at), None
+        x = x[0] if state.size == 1 else x
         if positions.turns:
             turning = positions.turning(place)
         if positions.biases:
@@ -242,10 +243,10 @@ class TransformerDecoder(Decoder):
         after = replace(state, carried=(torch.stack(sums),), position=state.position + 1, longest=state.longest + 1)
         return Step(self._scores(x), after)
 
-    def _scores(self, x: Float[Tensor, "B D"]) -> Float[Tensor, "B V"]:
+    def _scores(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "B V"]:
         """The logits of one place."""
         hidden = x if isinstance(self.leave, nn.Identity) else normal(x, self.leave)
-        return linear(hidden, part(self, "output"))
+        return linear(hidden, part(self, "output")).view(-1, self.output.bias.shape[0])
 
     def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
         places = torch.arange(tokens.shape[1], device=tokens.device)

@@ -141,8 +141,10 @@ def part(module: nn.Module, name: str) -> Any:
 
 
 def linear(x: Float[Tensor, "*rows I"], layer: nn.Module) -> Float[Tensor, "*rows O"]:
-    """layer(x) of an nn.Linear, for one place."""
+    """layer(x) of an nn.Linear, for one place. A vector takes a product of matrix and vector, which has less to set up."""
     own: Any = layer._parameters
+    if x.dim() == 1:
+        return torch.addmv(own["bias"], own["weight"], x)
     return F.linear(x, own["weight"], own["bias"])
 
 
@@ -185,13 +187,13 @@ class SelfAttention(nn.Module):
 
     def step(
         self,
-        x: Float[Tensor, "B D"],
+        x: Float[Tensor, "*rows D"],
         slots: Float[Tensor, "2 B H C K"],
         at: Int[Tensor, "B"] | int,
         onto: Onto | None,
         turning: Turning | None,
-    ) -> Float[Tensor, "B D"]:
-        """One place further: writes this token's keys and values into `slots` at slot `at` (one for all rows, or one
+    ) -> Float[Tensor, "*rows D"]:
+        """One place further of rows (B, D), or of a sole one (D): writes this token's keys and values into `slots` at slot `at` (one for all rows, or one
         for each), then looks at the slots with what comes `onto` the scores."""
         qkv = linear(x, part(self, "project")).view(-1, 3, self.heads, 1, self.head_width)
         q, k, v = qkv.unbind(1)
@@ -204,7 +206,7 @@ class SelfAttention(nn.Module):
         else:
             row = torch.arange(len(at), device=at.device)
             keys[row, :, at], values[row, :, at] = k[:, :, 0], v[:, :, 0]
-        return linear(glance(q, keys, values, onto).reshape(x.shape[0], -1), part(self, "out"))
+        return linear(glance(q, keys, values, onto).reshape(*x.shape[:-1], -1), part(self, "out"))
 
 
 class CrossAttention(nn.Module):
@@ -229,12 +231,12 @@ class CrossAttention(nn.Module):
 
     def step(
         self,
-        x: Float[Tensor, "B D"],
+        x: Float[Tensor, "*rows D"],
         keys_values: Float[Tensor, "2 B H S K"],
         mask: Bool[Tensor, "B 1 1 S"] | None,
         *,
         weights: bool,
-    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H 1 S"] | None]:
+    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "B H 1 S"] | None]:
         """The same for one place, with the weights it used if they are wanted."""
         q, used = linear(x, part(self, "query")).view(-1, self.heads, 1, self.head_width), None
         keys, values = keys_values.unbind(0)
@@ -242,7 +244,7 @@ class CrossAttention(nn.Module):
             context, used = look(q, keys, values, mask)
         else:
             context = glance(q, keys, values, mask)
-        return linear(context.reshape(x.shape[0], -1), part(self, "out")), used
+        return linear(context.reshape(*x.shape[:-1], -1), part(self, "out")), used
 
 
 class Dot(nn.Module):

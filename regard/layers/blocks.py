@@ -43,9 +43,13 @@ class Residual(nn.Module):
     def forward(self, x: Float[Tensor, "*rows D"], f: Callable[[Tensor], Tensor]) -> Float[Tensor, "*rows D"]:
         return x + self.dropout(f(self.norm(x))) if self.pre else self.norm(x + self.dropout(f(x)))
 
-    def step(self, x: Float[Tensor, "B D"], f: Callable[[Tensor], Tensor]) -> Float[Tensor, "B D"]:
-        norm = part(self, "norm")
-        return x + f(normal(x, norm)) if self.pre else normal(x + f(x), norm)
+    def enter(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """What the sublayer is given, at one place."""
+        return normal(x, part(self, "norm")) if self.pre else x
+
+    def leave(self, x: Float[Tensor, "*rows D"], y: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """What follows when it made y of that."""
+        return x + y if self.pre else normal(x + y, part(self, "norm"))
 
 
 class FeedForward(nn.Module):
@@ -59,7 +63,7 @@ class FeedForward(nn.Module):
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         return self.narrow(self.dropout(self.activation(self.wide(x))))
 
-    def step(self, x: Float[Tensor, "B D"]) -> Float[Tensor, "B D"]:
+    def step(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         return linear(self.activation(linear(x, part(self, "wide"))), part(self, "narrow"))
 
 
@@ -94,8 +98,8 @@ class EncoderBlock(nn.Module):
         norm: str,
         activation: str,
         dropout: float,
-        kernel: str,
-        terms: int,
+        kernel: str = "softmax",
+        terms: int = 3,
     ):
         super().__init__()
         self.looking = self_attention(kernel, width=width, heads=heads, head_width=head_width, terms=terms)
@@ -129,8 +133,8 @@ class DecoderBlock(nn.Module):
         norm: str,
         activation: str,
         dropout: float,
-        kernel: str,
-        terms: int,
+        kernel: str = "softmax",
+        terms: int = 3,
     ):
         super().__init__()
         self.looking = self_attention(kernel, width=width, heads=heads, head_width=head_width, terms=terms)
@@ -158,7 +162,7 @@ class DecoderBlock(nn.Module):
 
     def step(
         self,
-        x: Float[Tensor, "B D"],
+        x: Float[Tensor, "*rows D"],
         slots: Float[Tensor, "2 B H C K"],
         at: Int[Tensor, "B"] | int,
         onto: Onto | None,
@@ -167,19 +171,13 @@ class DecoderBlock(nn.Module):
         mask: Bool[Tensor, "B 1 1 S"] | None,
         *,
         weights: bool,
-    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H 1 S"] | None]:
+    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "B H 1 S"] | None]:
         """One place further, and where it looked in the memory, if that is wanted."""
-        looking, reading, thinking = part(self, "looking"), part(self, "reading"), part(self, "thinking")
-        looked: list[Tensor | None] = []
-
-        def read(y: Tensor) -> Tensor:
-            out, used = reading.step(y, keys_values, mask, weights=weights)
-            looked.append(used)
-            return out
-
-        x = part(self, "around_looking").step(x, lambda y: looking.step(y, slots, at, onto, turning))
-        x = part(self, "around_reading").step(x, read)
-        return part(self, "around_thinking").step(x, thinking.step), looked[0]
+        around = part(self, "around_looking")
+        x = around.leave(x, part(self, "looking").step(around.enter(x), slots, at, onto, turning))
+        around = part(self, "around_reading")
+        read, used = part(self, "reading").step(around.enter(x), keys_values, mask, weights=weights)
+        return self._thought(around.leave(x, read)), used
 
     def linear_step(
         self,
@@ -189,14 +187,11 @@ class DecoderBlock(nn.Module):
         memory: Float[Tensor, "B H M F"],
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H M F"]]:
         """The same with linear attention: what it looks back at and the memory are sums. Returns those that follow."""
-        looking, reading, thinking = part(self, "looking"), part(self, "reading"), part(self, "thinking")
-        after: list[Tensor] = []
+        around = part(self, "around_looking")
+        looked, sums = part(self, "looking").step(around.enter(x), sums, turning)
+        x, around = around.leave(x, looked), part(self, "around_reading")
+        return self._thought(around.leave(x, part(self, "reading").step(around.enter(x), memory))), sums
 
-        def look(y: Tensor) -> Tensor:
-            out, seen = looking.step(y, sums, turning)
-            after.append(seen)
-            return out
-
-        x = part(self, "around_looking").step(x, look)
-        x = part(self, "around_reading").step(x, lambda y: reading.step(y, memory))
-        return part(self, "around_thinking").step(x, thinking.step), after[0]
+    def _thought(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        around = part(self, "around_thinking")
+        return around.leave(x, part(self, "thinking").step(around.enter(x)))
