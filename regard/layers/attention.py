@@ -141,7 +141,7 @@ def part(module: nn.Module, name: str) -> Any:
 
 
 def linear(x: Float[Tensor, "*rows I"], layer: nn.Module) -> Float[Tensor, "*rows O"]:
-    """layer(x) of an nn.Linear, for one place. A vector takes a product of matrix and vector, which has less to set up."""
+    """layer(x) of an nn.Linear, for one place; a sole row comes as a vector, whose product has less to set up."""
     own: Any = layer._parameters
     if x.dim() == 1:
         return torch.addmv(own["bias"], own["weight"], x)
@@ -193,8 +193,8 @@ class SelfAttention(nn.Module):
         onto: Onto | None,
         turning: Turning | None,
     ) -> Float[Tensor, "*rows D"]:
-        """One place further of rows (B, D), or of a sole one (D): writes this token's keys and values into `slots` at slot `at` (one for all rows, or one
-        for each), then looks at the slots with what comes `onto` the scores."""
+        """One place further of rows (B, D), or of a sole one (D): writes this token's keys and values into `slots` at
+        slot `at` (one for all rows, or one for each), then looks at the slots with what comes `onto` the scores."""
         qkv = linear(x, part(self, "project")).view(-1, 3, self.heads, 1, self.head_width)
         q, k, v = qkv.unbind(1)
         if turning is not None:
