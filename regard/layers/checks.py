@@ -38,10 +38,10 @@ def queries_keys_values(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = N
         if mask.ndim < 1 or mask.shape[-1] != k.shape[-2]:
             raise InputError(f"needs one value a key: (…, {k.shape[-2]})", where="mask", got=shape(mask))
         leads["mask"] = mask.shape[:-1]
-    lead: tuple[int, ...] = ()
+    lead: tuple[int, ...] = q.shape[:-2]
     for name, own in leads.items():
         try:
-            lead = torch.broadcast_shapes(lead, own)
+            lead = lead if own == lead else torch.broadcast_shapes(lead, own)
         except RuntimeError:
             wanted = f"leading axes that go with {tuple(lead)}, those of the arguments before it"
             raise InputError(f"needs {wanted}", where=name, got=tuple(own)) from None

@@ -18,7 +18,6 @@ enum {
     R = 128,                            /* places of a block */
     ROW = R + 16,                       /* floats of a row of them; the rest keeps rows apart in the cache */
     GATHER = 48, READ = 64, PULL = 48,  /* features of a panel */
-    SOME = 256,                         /* columns of values at a time */
 };
 
 INLINE v8 load(const float *p) { return *(const loose *)p; }
@@ -53,11 +52,11 @@ INLINE void product(long m, long columns, long n, const float *a, long a_row, lo
 #undef CASE
 }
 
-/* Sizes, the two axes of each feature, and a thread's room: rows of places, but for u, which is (R, wide). */
+/* Sizes, the two axes of each feature, and a thread's room: rows of places, but for u (R, wide) and p (GATHER, wide). */
 typedef struct {
     long K, E, M, wide;
     short *a, *b;
-    float *x, *dx, *g, *n, *f, *t, *u; /* K + 1, K + 1, E + 1, E + 1, R and R rows */
+    float *x, *dx, *g, *n, *f, *t, *u, *p; /* K + 1, K + 1, E + 1, E + 1, R and R rows */
 } Work;
 
 static Work work(long K, long E) {
@@ -67,9 +66,9 @@ static Work work(long K, long E) {
     for (long i = 0; i < K; i++) *a++ = i, *b++ = K;
     for (long i = 0; i < K; i++)
         for (long j = i; j < K; j++) *a++ = i, *b++ = j;
-    w.x = aligned_alloc(64, ((2 * (K + 1) + 2 * (E + 1) + 2 * R) * ROW + R * w.wide) * sizeof(float));
+    w.x = aligned_alloc(64, ((2 * (K + 1) + 2 * (E + 1) + 2 * R) * ROW + (R + GATHER) * w.wide) * sizeof(float));
     w.dx = w.x + (K + 1) * ROW, w.g = w.dx + (K + 1) * ROW, w.n = w.g + (E + 1) * ROW;
-    w.f = w.n + (E + 1) * ROW, w.t = w.f + R * ROW, w.u = w.t + R * ROW;
+    w.f = w.n + (E + 1) * ROW, w.t = w.f + R * ROW, w.u = w.t + R * ROW, w.p = w.u + R * w.wide;
     return w;
 }
 
@@ -111,7 +110,7 @@ INLINE float feature(const Work *w, long m, long n, const float *end, float *f) 
 /* sums += weights * (features of the places taken)^T [v | last] */
 static void gather(Work *w, long n, const float *v, const float *last, float *sums) {
     long E = w->E, wide = w->wide;
-    float end[R] = {0}, ends[GATHER], panel[GATHER * SOME];
+    float end[R] = {0}, ends[GATHER];
     for (long i = 0; i < n; i++) {
         memcpy(w->u + i * wide, v + i * E, E * sizeof(float));
         for (long e = E; e < wide; e++) w->u[i * wide + e] = 0;
@@ -120,15 +119,12 @@ static void gather(Work *w, long n, const float *v, const float *last, float *su
     for (long from = 0; from < w->M; from += GATHER) {
         long count = MIN(GATHER, w->M - from);
         for (long m = 0; m < count; m++) ends[m] = feature(w, from + m, n, end, w->f + m * ROW);
-        for (long at = 0; at < E; at += SOME) {
-            long some = MIN(SOME, wide - at), real = MIN(SOME, E - at);
-            product(count, some, n, w->f, ROW, 1, w->u + at, wide, panel, some, 0);
-            for (long m = 0; m < count; m++) {
-                int square = w->a[from + m] == w->b[from + m] && from + m; /* x_a x_a / 2!, but x_a x_b / (1! 1!) */
-                float *s = sums + (from + m) * (E + 1), weight = square ? 0.5f : 1;
-                for (long e = 0; e < real; e++) s[at + e] += weight * panel[m * some + e];
-                if (!at) s[E] += weight * ends[m];
-            }
+        product(count, wide, n, w->f, ROW, 1, w->u, wide, w->p, wide, 0);
+        for (long m = 0; m < count; m++) {
+            int square = w->a[from + m] == w->b[from + m] && from + m; /* x_a x_a / 2!, but x_a x_b / (1! 1!) */
+            float *s = sums + (from + m) * (E + 1), weight = square ? 0.5f : 1;
+            for (long e = 0; e < E; e++) s[e] += weight * w->p[m * wide + e];
+            s[E] += weight * ends[m];
         }
     }
 }
@@ -165,36 +161,41 @@ static void pull(Work *w, long n, const float *sums) {
 }
 
 /* The quadratic form inside a chunk, query i taken and key j <= i in k, v, last: w->n += weights [v | last]. */
-static void inside(Work *w, long n, const float *k, const float *v, const float *last) {
-    for (long i = 0; i < n; i += 16) {
-        long keys = MIN(n, i + 16);
+static void inside(Work *w, int n, const float *k, const float *v, const float *last) {
+    for (int i = 0; i < n; i += 16) {
+        int keys = MIN(n, i + 16);
         product(keys, 16, w->K, k, w->K, 1, w->x + i, ROW, w->t, 16, 0);
-        for (long j = 0; j < keys; j++)
-            for (long c = 0; c < 16; c++) {
-                float *t = w->t + j * 16 + c;
-                *t = j <= i + c ? 1 + *t * (1 + *t * 0.5f) : 0;
-                w->n[w->E * ROW + i + c] += *t * (last ? last[j] : 1);
+        float *t = w->t, *z = w->n + w->E * ROW + i;
+        for (int j = 0; j < keys; j++, t += 16) {
+            float end = last ? last[j] : 1;
+            for (int c = 0; c < 16; c++) {
+                t[c] = j <= i + c ? 1 + t[c] * (1 + t[c] * 0.5f) : 0;
+                z[c] += t[c] * end;
             }
+        }
         product(w->E, 16, keys, v, 1, w->E, w->t, 16, w->n + i, ROW, 1);
     }
 }
 
 /* Its gradients: w->dx += (slopes * w->g [v | last]^T) k of place i taken and places j <= i, or j >= i if `after`, in k, v,
    last; with `after`, also w->n += weights [v | last]. */
-static void inside_back(Work *w, long n, const float *k, const float *v, const float *last, float scale, int after) {
-    for (long i = 0; i < n; i += 16) {
-        long j0 = after ? i : 0, keys = (after ? n : MIN(n, i + 16)) - j0;
+static void inside_back(Work *w, int n, const float *k, const float *v, const float *last, float scale, int after) {
+    for (int i = 0; i < n; i += 16) {
+        int j0 = after ? i : 0, keys = (after ? n : MIN(n, i + 16)) - j0;
         float *t = w->t, *d = w->f, *g = w->g + w->E * ROW + i;
         product(keys, 16, w->K, k + j0 * w->K, w->K, 1, w->x + i, ROW, t, 16, 0);
         product(keys, 16, w->E, v + j0 * w->E, w->E, 1, w->g + i, ROW, d, 16, 0);
-        for (long j = 0; j < keys; j++)
-            for (long c = 0; c < 16; c++) {
-                float s = scale * t[j * 16 + c], sees = after ? j >= c : j0 + j <= i + c;
-                t[j * 16 + c] = sees * (1 + s * (1 + s * 0.5f));
-                d[j * 16 + c] = sees * (1 + s) * scale * (d[j * 16 + c] + g[c] * (last ? last[j0 + j] : 1));
+        for (int j = j0; j < j0 + keys; j++, t += 16, d += 16) {
+            float end = last ? last[j] : 1;
+            for (int c = 0; c < 16; c++) {
+                int sees = after ? j >= i + c : j <= i + c;
+                float s = scale * t[c];
+                t[c] = sees ? 1 + s * (1 + s * 0.5f) : 0;
+                d[c] = sees ? (1 + s) * scale * (d[c] + g[c] * end) : 0;
             }
-        product(w->K, 16, keys, k + j0 * w->K, 1, w->K, d, 16, w->dx + i, ROW, 1);
-        if (after) product(w->E, 16, keys, v + j0 * w->E, 1, w->E, t, 16, w->n + i, ROW, 1);
+        }
+        product(w->K, 16, keys, k + j0 * w->K, 1, w->K, w->f, 16, w->dx + i, ROW, 1);
+        if (after) product(w->E, 16, keys, v + j0 * w->E, 1, w->E, w->t, 16, w->n + i, ROW, 1);
     }
 }
 
@@ -215,6 +216,7 @@ static void gather_all(long N, long L, long K, long E, const float *x, float sca
     long parts = N % threads && N < 4 * threads ? threads : 1, blocks = (L + R - 1) / R;
     long size = (1 + K + K * (K + 1) / 2) * (E + 1);
     float *own = parts > 1 ? calloc(N * (parts - 1) * size, sizeof(float)) : NULL;
+    if (!own) parts = 1;
 #pragma omp parallel num_threads(threads)
     {
         Work w = work(K, E);

@@ -34,6 +34,7 @@ from regard.layers import checks, monomials, native
 FORMS = ("quadratic", "parallel", "chunked", "recurrent")
 CHUNK = 256  # places of a chunk of the causal forms
 SCORES = 1 << 18  # scores that exist at a time
+SLAB = 8192  # places of all rows whose numerators exist at a time
 
 
 @dataclass(frozen=True)
@@ -234,10 +235,13 @@ def maclaurin_error_bound(
     return torch.where(polynomial(-t, terms) > 0, bound.clamp(max=2), math.inf)
 
 
-# Picoseconds, measured on one core (AMD EPYC with AVX2, 90 GFLOP/s in matrix products); only their ratios matter.
-# A multiplication and addition in a matrix product of torch, or in the C kernel; making and weighing a score; and what
-# making a feature costs, in columns of values that could have been multiplied in the meantime.
-TORCH, NATIVE, SCORE, TORCH_FEATURE, NATIVE_FEATURE = 25, 22, 1500, 80, 9
+# Picoseconds of one of two cores (AMD EPYC with AVX2, 90 GFLOP/s each in matrix products); only their ratios matter.
+# First what a multiplication and addition takes in the quadratic form, with features in torch, and in the C kernel;
+# then what making a score takes. A feature takes as long to make as it takes to multiply it with so many more columns
+# of values. Last, what a call takes however short the sequence, beyond what a call of the kernel takes.
+QUADRATIC, TORCH, NATIVE, SCORE = 30, 25, 22, 2000
+TORCH_FEATURE, NATIVE_FEATURE = 60, 9
+QUADRATIC_CALL, TORCH_CALL = 50_000_000, 400_000_000
 
 
 def cheapest(
@@ -248,21 +252,25 @@ def cheapest(
     >>> [cheapest(2, n, n, 32, 32, terms=3, causal=False, kernel=False) for n in (512, 8192)]
     ['quadratic', 'chunked']
     """
-    pair, place = (width + values) * TORCH + SCORE, monomials.how_many(width, terms)
+    features, threads = monomials.how_many(width, terms), torch.get_num_threads()
+    pair = (width + values) * QUADRATIC + SCORE
+    quadratic = rows * source * length * pair
+    linear = (source + length) * features
     if kernel:
-        place *= (values + 1 + NATIVE_FEATURE) * NATIVE
-        inside = 64 * (width + values + 10) * NATIVE
+        linear *= (values + 1 + NATIVE_FEATURE) * NATIVE
+        inside = 64 * (width + values + 10) * NATIVE  # half a chunk
     else:
-        place *= (values + 1 + TORCH_FEATURE) * TORCH
-        inside = CHUNK * pair
-    quadratic, linear = source * length * pair, (source + length) * place
+        linear *= (values + 1 + TORCH_FEATURE) * TORCH
+        inside = CHUNK * pair + 10 * features * (values + 1)
     if causal:
         tall = min(length, max(64, SCORES // source))  # a block of queries sees no key after its end
         quadratic *= (1 + tall / length) / 2
         linear += length * inside
-        if kernel:  # it has one thread a row
-            linear *= torch.get_num_threads() / min(rows, torch.get_num_threads())
-    return "quadratic" if quadratic < linear else "chunked"
+    at_once = min(rows, threads) if causal and kernel else threads  # where a row is the work of one thread
+    linear = rows * linear / at_once + (0 if kernel else TORCH_CALL)
+    if quadratic / threads + QUADRATIC_CALL < linear:
+        return "quadratic"
+    return "parallel" if causal and not kernel and features <= 4 * CHUNK else "chunked"
 
 
 def polynomial(t: Float[Tensor, "*rows"], terms: int) -> Float[Tensor, "*rows"]:
@@ -325,8 +333,7 @@ class _Linear(torch.autograd.Function):
         if native.takes(q, terms) and (form == "chunked" or (form == "parallel" and not causal)):
             context, normaliser = native.forward(q, k, v, last, scale, sums, causal=causal)
         else:
-            walk = {"parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[form]
-            context, normaliser = _normalised(walk(q * scale, k, _beside(v, last), sums, terms, causal))
+            context, normaliser = _in_slabs(q, k, v, last, scale, sums, terms, causal, form)
         ctx.save_for_backward(q, k, v, last, start if causal else sums, context, normaliser)
         ctx.scale, ctx.terms, ctx.causal, ctx.started = scale, terms, causal, start is not None
         return context, sums
@@ -352,16 +359,38 @@ class _Linear(torch.autograd.Function):
         return dq, dk, dv, None, d_sums / weight if ctx.started else None, None, None, None, None
 
 
+def _in_slabs(q, k, v, last, scale: float, sums, terms: int, causal: bool, form: str) -> tuple[Tensor, Tensor]:
+    """Context and normaliser by one of the walks below, some thousands of places at a time, so that scaled queries,
+    [v | last] and numerators of all places are never there together; adds the keys to `sums`."""
+    walk = {"parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[form]
+    slab = max(CHUNK, SLAB // max(1, len(q)) // CHUNK * CHUNK)
+    context, normaliser = q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(*q.shape[:2], 1)
+
+    def keys(at: slice) -> tuple[Tensor, Tensor]:
+        return k[:, at], _beside(v[:, at], None if last is None else last[:, at])
+
+    if not causal:
+        for at in _slices(k.shape[1], slab):
+            walk(q[:, :0], *keys(at), sums, terms, causal)
+    for at in _slices(q.shape[1], slab):
+        numbers = walk(q[:, at] * scale, *keys(at if causal else slice(0)), sums, terms, causal)
+        context[:, at], normaliser[:, at] = _normalised(numbers)
+    return context, normaliser
+
+
+def _slices(length: int, size: int) -> list[slice]:
+    return [slice(at, at + size) for at in range(0, length, size)]
+
+
 def _chunked(q, k, u, sums, terms: int, causal: bool) -> Tensor:
     """The numerators (N, L, E + 1); adds the keys to `sums`."""
     if not causal:
         return monomials.read(q, monomials.gather(k, u, terms, sums), terms)
     numbers = q.new_empty(*q.shape[:2], u.shape[2])
-    for at in range(0, q.shape[1], CHUNK):
-        q_, k_, u_ = (x[:, at : at + CHUNK] for x in (q, k, u))
-        inside = torch.bmm(_weights(q_, k_, terms, causal)[0], u_)
-        torch.add(inside, monomials.read(q_, sums, terms), out=numbers[:, at : at + CHUNK])
-        monomials.gather(k_, u_, terms, sums)
+    for at in _slices(q.shape[1], CHUNK):
+        inside = torch.bmm(_weights(q[:, at], k[:, at], terms, causal)[0], u[:, at])
+        torch.add(inside, monomials.read(q[:, at], sums, terms), out=numbers[:, at])
+        monomials.gather(k[:, at], u[:, at], terms, sums)
     return numbers
 
 
@@ -370,9 +399,7 @@ def _parallel(q, k, u, sums, terms: int, causal: bool) -> Tensor:
     if not causal:
         return _chunked(q, k, u, sums, terms, causal)
     rows, length = q.shape[:2]
-    chunk = min(
-        length, max(CHUNK, sums.shape[1])
-    )  # so that the prefix sums of all chunks are no more than the values are
+    chunk = min(length, CHUNK)
     missing = -length % chunk
     q, k, u = (torch.nn.functional.pad(x, (0, 0, 0, missing)).view(-1, chunk, x.shape[2]) for x in (q, k, u))
     own = monomials.gather(k, u, terms, sums.new_zeros(len(q), *sums.shape[1:])).view(rows, -1, *sums.shape[1:])
@@ -414,7 +441,7 @@ def _chunked_backwards(q, k, u, dn, sums, d_sums, terms: int) -> tuple[Tensor, T
     """The same with `causal`: queries in order with the sums before them, then keys in reverse order with the gradients
     of the sums after them."""
     dq, dk, du = torch.empty_like(q), torch.empty_like(k), torch.empty_like(u)
-    chunks = [slice(at, at + CHUNK) for at in range(0, q.shape[1], CHUNK)]
+    chunks = _slices(q.shape[1], CHUNK)
     for at in chunks:
         dq[:, at], dk[:, at], du[:, at] = _backwards(q[:, at], k[:, at], u[:, at], dn[:, at], terms, causal=True)
         dq[:, at] += monomials.pull(q[:, at], dn[:, at], sums, terms, both=False)[0]
@@ -443,7 +470,13 @@ def _weights(q, k, terms: int, causal: bool) -> tuple[Tensor, Tensor]:
     """Weights and scores of the last queries of k's places (causal), or of any."""
     scores = torch.bmm(q, k.transpose(1, 2))
     weights = polynomial(scores, terms)
-    return weights.tril_(k.shape[1] - q.shape[1]) if causal else weights, scores
+    return _past(weights) if causal else weights, scores
+
+
+def _past(x: Float[Tensor, "N T S"]) -> Float[Tensor, "N T S"]:
+    """Zeros where the last T of S places would see what comes after them; only the last T x T need to be looked at."""
+    x[:, :, x.shape[2] - x.shape[1] :].tril_()
+    return x
 
 
 def _backwards(q, k, u, dn, terms: int, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -451,7 +484,7 @@ def _backwards(q, k, u, dn, terms: int, causal: bool) -> tuple[Tensor, Tensor, T
     weights, scores = _weights(q, k, terms, causal)
     du = torch.bmm(weights.transpose(1, 2), dn)
     slope = torch.bmm(dn, u.transpose(1, 2)).mul_(polynomial(scores, terms - 1))
-    slope = slope.tril_(k.shape[1] - q.shape[1]) if causal else slope
+    slope = _past(slope) if causal else slope
     return torch.bmm(slope, k), torch.bmm(slope.transpose(1, 2), q), du
 
 

@@ -5,7 +5,7 @@
 so sum_{n<terms} (q . k)^n / n! is a product of monomials of q with monomials of k, weighted by 1/alpha!, one for each
 multiset alpha of fewer than `terms` axes: M = C(D + terms - 1, D) of them. They stand by degree, and within a degree in
 the order of `itertools.combinations_with_replacement`: (a, b, …) with a <= b <= …. Hence those of degree n that begin
-with axis a are x_a times the *last* C(D - a + n - 2, n - 1) of degree n - 1, and that is how they are made.
+with axis a are x_a times the *last* C(D - a + n - 2, n - 1) of degree n - 1.
 
 `gather`, `read` and `pull` are what linear attention does with them. They walk over the places in pieces that fit the
 cache: all features of all places never exist.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -22,7 +23,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 PIECE = 1 << 20  # numbers of a piece of features
-PLACES = 1024  # places of a piece, at most
+PLACES = 512  # places of a piece, at most
+STEP = 8  # axes of a block of features
 
 
 def how_many(width: int, terms: int) -> int:
@@ -39,6 +41,7 @@ def _of_degree(width: int, degree: int) -> int:
 
 
 @lru_cache(maxsize=64)
+@torch.inference_mode(False)  # what is kept may be needed for training next time
 def _recipe(width: int, terms: int) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
     """The weights 1/alpha! (M,), and for each degree from 2 the index pair that makes it: axis, monomial before it."""
     weight = run = torch.ones(width, dtype=torch.float64)  # run: how often a monomial's first axis is in it
@@ -59,8 +62,14 @@ def _recipe(width: int, terms: int) -> tuple[Tensor, tuple[tuple[Tensor, Tensor]
 
 
 def weights(width: int, terms: int, like: Tensor) -> Float[Tensor, "M"]:
-    """1/alpha! of every monomial."""
-    return _recipe(width, terms)[0].to(like)
+    """1/alpha! of every monomial, to be read only."""
+    return _weights(width, terms, like.dtype, like.device)
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)
+def _weights(width: int, terms: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "M"]:
+    return _recipe(width, terms)[0].to(device, dtype)
 
 
 def monomials(x: Float[Tensor, "*rows D"], terms: int) -> Float[Tensor, "*rows M"]:
@@ -71,51 +80,72 @@ def monomials(x: Float[Tensor, "*rows D"], terms: int) -> Float[Tensor, "*rows M
     return torch.cat(parts, -1)
 
 
-def _degrees(width: int, terms: int) -> list[slice]:
-    """Where the monomials of each degree stand."""
-    ends = [how_many(width, n + 1) for n in range(terms)]
-    return [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+@dataclass(frozen=True)
+class _Stairs:
+    """Where things stand among the features of a piece. Those of a degree come in blocks: STEP axes times all monomials
+    before them from the first of these axes on, in one multiplication. Inside a block some occur twice, like x_1 x_0
+    and x_0 x_1; `where` (M,) names those that count, in their usual order."""
+
+    features: int
+    degrees: list[slice]
+    blocks: list[list[tuple[slice, slice, slice]]]  # for each degree: axes, features, those of the degree before
+    where: Tensor
+
+    def spread(self, sums: Float[Tensor, "N M E"]) -> Float[Tensor, "N F E"]:
+        """Sums with zeros for what occurs twice."""
+        spread = sums.new_zeros(sums.shape[0], self.features, sums.shape[2])
+        spread[:, self.where.to(sums.device)] = sums
+        return spread
 
 
-def _blocks(width: int, degree: int) -> Iterator[tuple[int, slice, slice]]:
-    """For each axis a: its monomials of this degree, and those of the degree before that they are x_a times."""
-    at, before = 0, _of_degree(width, degree - 1)
-    for a in range(width):
-        count = _of_degree(width - a, degree - 1)
-        yield a, slice(at, at + count), slice(before - count, before)
-        at += count
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)
+def _stairs(width: int, terms: int) -> _Stairs:
+    groups = [slice(a, min(width, a + STEP)) for a in range(0, width, STEP)]
+    degrees, blocks = [slice(0, 1), slice(1, 1 + width)][:terms], [[], []][:terms]
+    begins, place = [group.start for group in groups], torch.arange(width)  # of groups and monomials in their degree
+    where = [torch.zeros(1, dtype=torch.long), 1 + place][:terms]
+    for axes, rests in _recipe(width, terms)[1]:
+        before, end, own, at = degrees[-1], degrees[-1].stop, [], 0
+        length, starts = before.stop - before.start, []
+        for group, begin in zip(groups, begins, strict=True):
+            size = (group.stop - group.start) * (length - begin)
+            own.append((group, slice(end + at, end + at + size), slice(before.start + begin, before.stop)))
+            starts.append(at)
+            at += size
+        group, first = axes // STEP, torch.tensor(begins)[axes // STEP]
+        place = torch.tensor(starts)[group] + (axes % STEP) * (length - first) + place[rests] - first
+        where.append(end + place)
+        degrees.append(slice(end, end + at))
+        blocks.append(own)
+        begins = starts
+    return _Stairs(degrees[-1].stop, degrees, blocks, torch.cat(where))
 
 
-def fill(x: Float[Tensor, "N D C"], terms: int, out: Float[Tensor, "N M C"]) -> Float[Tensor, "N M C"]:
-    """The monomials of a piece, places last: every write is one long run."""
-    width = x.shape[1]
-    for degree, where in enumerate(_degrees(width, terms)):
-        if degree == 0:
-            out[:, where] = 1
-        elif degree == 1:
-            out[:, where] = x
-        else:
-            here, before = out[:, where], out[:, _degrees(width, terms)[degree - 1]]
-            for a, own, rest in _blocks(width, degree):
-                torch.mul(x[:, a : a + 1], before[:, rest], out=here[:, own])
+def fill(x: Float[Tensor, "N D C"], terms: int, out: Float[Tensor, "N F C"]) -> Float[Tensor, "N F C"]:
+    """The features of a piece, places last: every write is one long run."""
+    stairs = _stairs(x.shape[1], terms)
+    out[:, 0] = 1
+    if terms > 1:
+        out[:, stairs.degrees[1]] = x
+    for blocks in stairs.blocks:
+        for axes, own, rest in blocks:
+            to = out[:, own].unflatten(1, (axes.stop - axes.start, -1))
+            torch.mul(x[:, axes, None], out[:, None, rest], out=to)
     return out
 
 
 def _pull(
-    x: Float[Tensor, "N D C"], made: Float[Tensor, "N M C"], grads: Float[Tensor, "N M C"], terms: int
+    x: Float[Tensor, "N D C"], made: Float[Tensor, "N F C"], grads: Float[Tensor, "N F C"], terms: int
 ) -> Float[Tensor, "N D C"]:
-    """The gradient of x from that of its monomials, which is used up: the blocks of `fill`, backwards."""
-    width, parts, dx = x.shape[1], _degrees(x.shape[1], terms), torch.zeros_like(x)
-    for degree in range(terms - 1, 1, -1):
-        here, made_before, grads_before = (
-            grads[:, parts[degree]],
-            made[:, parts[degree - 1]],
-            grads[:, parts[degree - 1]],
-        )
-        for a, own, rest in _blocks(width, degree):
-            dx[:, a] += (here[:, own] * made_before[:, rest]).sum(1)
-            grads_before[:, rest].addcmul_(x[:, a : a + 1], here[:, own])
-    return dx.add_(grads[:, parts[1]]) if terms > 1 else dx
+    """The gradient of x from that of its features, which is used up: the blocks of `fill`, backwards."""
+    stairs, dx = _stairs(x.shape[1], terms), torch.zeros_like(x)
+    for blocks in reversed(stairs.blocks):
+        for axes, own, rest in blocks:
+            d = grads[:, own].unflatten(1, (axes.stop - axes.start, -1))
+            dx[:, axes] += (d * made[:, None, rest]).sum(2)
+            grads[:, rest] += (d * x[:, axes, None]).sum(1)
+    return dx.add_(grads[:, stairs.degrees[1]]) if terms > 1 else dx
 
 
 def _pieces(rows: int, places: int, features: int) -> Iterator[tuple[slice, slice]]:
@@ -140,29 +170,32 @@ class _Room:
         return self.slab[:size].view(rows, self.features, places)
 
 
+def _product(a: Float[Tensor, "N E P"], b: Float[Tensor, "N P C"]) -> Float[Tensor, "N C E"]:
+    """b^T a^T, made as (a b)^T: with few E, half as fast again."""
+    return torch.bmm(a, b).transpose(1, 2)
+
+
 def gather(
     x: Float[Tensor, "N S D"], u: Float[Tensor, "N S E"], terms: int, sums: Float[Tensor, "N M E"]
 ) -> Float[Tensor, "N M E"]:
     """sums += weights * (monomials(x)^T u), in place."""
-    features = sums.shape[1]
-    weight, room = weights(x.shape[2], terms, x)[:, None], _Room(x, features)
-    for rows, places in _pieces(x.shape[0], x.shape[1], features):
+    stairs, weight = _stairs(x.shape[2], terms), weights(x.shape[2], terms, x)[:, None]
+    where, room = stairs.where.to(x.device), _Room(x, stairs.features)
+    for rows, places in _pieces(x.shape[0], x.shape[1], stairs.features):
         piece = x[rows, places].transpose(1, 2).contiguous()
         made = fill(piece, terms, room(piece.shape[0], piece.shape[2]))
-        sums[rows].addcmul_(torch.bmm(made, u[rows, places]), weight)
+        sums[rows].addcmul_(_product(u[rows, places].transpose(1, 2), made.transpose(1, 2))[:, where], weight)
     return sums
 
 
-def read(
-    x: Float[Tensor, "N L D"], sums: Float[Tensor, "N M E"], terms: int, out: Float[Tensor, "N L E"] | None = None
-) -> Float[Tensor, "N L E"]:
+def read(x: Float[Tensor, "N L D"], sums: Float[Tensor, "N M E"], terms: int) -> Float[Tensor, "N L E"]:
     """monomials(x) sums."""
-    out = x.new_empty(*x.shape[:2], sums.shape[2]) if out is None else out
-    room = _Room(x, sums.shape[1])
-    for rows, places in _pieces(x.shape[0], x.shape[1], sums.shape[1]):
+    stairs, out = _stairs(x.shape[2], terms), x.new_empty(*x.shape[:2], sums.shape[2])
+    sums, room = stairs.spread(sums), _Room(x, stairs.features)
+    for rows, places in _pieces(x.shape[0], x.shape[1], stairs.features):
         piece = x[rows, places].transpose(1, 2).contiguous()
         made = fill(piece, terms, room(piece.shape[0], piece.shape[2]))
-        out[rows, places] = torch.bmm(made.transpose(1, 2), sums[rows])
+        out[rows, places] = _product(sums[rows].transpose(1, 2), made)
     return out
 
 
@@ -171,13 +204,14 @@ def pull(
 ) -> tuple[Float[Tensor, "N L D"], Float[Tensor, "N L E"] | None]:
     """The gradient of x where g is that of monomials(x) sums; with `both` also monomials(x) sums itself."""
     dx, product = torch.empty_like(x), x.new_empty(*x.shape[:2], sums.shape[2]) if both else None
-    room, grads = _Room(x, sums.shape[1]), _Room(x, sums.shape[1])
-    for rows, places in _pieces(x.shape[0], x.shape[1], sums.shape[1]):
+    stairs = _stairs(x.shape[2], terms)
+    sums, room, grads = stairs.spread(sums), _Room(x, stairs.features), _Room(x, stairs.features)
+    for rows, places in _pieces(x.shape[0], x.shape[1], stairs.features):
         piece = x[rows, places].transpose(1, 2).contiguous()
         size = piece.shape[0], piece.shape[2]
         made = fill(piece, terms, room(*size))
         if product is not None:
-            product[rows, places] = torch.bmm(made.transpose(1, 2), sums[rows])
+            product[rows, places] = _product(sums[rows].transpose(1, 2), made)
         d_made = torch.bmm(sums[rows], g[rows, places].transpose(1, 2), out=grads(*size))
         dx[rows, places] = _pull(piece, made, d_made, terms).transpose(1, 2)
     return dx, product

@@ -1,0 +1,85 @@
+"""The experiment `maclaurin`: its claims hold, and each would not if the series, its features or its bound were others.
+Of times only the shape of the report is asked."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from regard.lab import experiment, maclaurin
+from regard.lab.maclaurin import Settings, run
+
+SMALL = Settings(width=7, terms=(1, 3, 5), norms=(0.2, 1.0), lengths=(17, 31, 64), repeats=1)
+
+
+def refuted(settings: Settings = SMALL) -> list[str]:
+    return [claim.text for claim in run(settings).claims if not claim.holds]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_claim_holds(seed: int):
+    report = run(SMALL.model_copy(update={"seed": seed}))
+    assert [claim for claim in report.claims if not claim.holds] == []
+    features, errors, degrees, counted, measured = report.tables
+    assert (64, 3, 2145, 4161) in features.rows
+    assert len(errors.rows) == 6
+    assert [round(row[2], 1) for row in degrees.rows][3] == -125.7
+    assert counted.rows[0] == (17, 17 * 17 * 15, 2 * 17 * 36 * 8)
+    assert [row[0] for row in measured.rows] == [17, 31, 64]
+    assert all(ms > 0 for row in measured.rows for ms in row[1:])
+
+
+def test_features_without_their_weights_would_not_do(monkeypatch: pytest.MonkeyPatch):
+    made = maclaurin.maclaurin_features
+    monkeypatch.setattr(maclaurin, "maclaurin_features", lambda x, *options: made(x, *options).sign())
+    assert refuted() == [
+        "phi(q) . phi(k) is the series, in both bases, for 1 to 5 terms",
+        "quadratic, parallel, chunked, recurrent are one operator, causal or not",
+    ]
+
+
+def test_a_smaller_bound_would_not_do(monkeypatch: pytest.MonkeyPatch):
+    made = maclaurin.maclaurin_error_bound
+    monkeypatch.setattr(maclaurin, "maclaurin_error_bound", lambda q, k, n: made(q, k, n) / 1e3)
+    assert refuted() == ["no query's error is above the bound of the Taylor remainder"]
+
+
+def test_forms_that_differ_would_not_do(monkeypatch: pytest.MonkeyPatch):
+    made = maclaurin.maclaurin_attention
+    monkeypatch.setattr(
+        maclaurin,
+        "maclaurin_attention",
+        lambda *qkv, **options: made(*qkv, **options) + 1e-6 * (options.get("form") == "recurrent"),
+    )
+    assert refuted() == ["quadratic, parallel, chunked, recurrent are one operator, causal or not"]
+
+
+def test_a_series_of_sines_would_not_do(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(maclaurin, "polynomial", lambda t, n: torch.sin(t) * n)
+    assert len(refuted()) >= 5
+
+
+def test_features_that_are_not_used_would_not_do(monkeypatch: pytest.MonkeyPatch):
+    made = maclaurin.maclaurin_attention
+    monkeypatch.setattr(maclaurin, "by_features", lambda *qkv: made(*qkv, form="quadratic"))
+    assert refuted() == ["features 2 L M (E + 1) times, M = 36"]
+
+
+def test_odd_degrees_leave_the_values(monkeypatch: pytest.MonkeyPatch):
+    assert not 0 <= maclaurin._pulled_apart(4) <= 1
+    assert 0 <= maclaurin._pulled_apart(3) <= 1
+    assert maclaurin._lowest(3) == pytest.approx(0.5)
+    assert math.isclose(maclaurin._lowest(2), -11)
+
+
+def test_settings_that_cannot_be():
+    for override, said in [
+        ("terms=[3,1]", "--set: terms must rise; got [3, 1]"),
+        ("terms=[2,3]", "--set: terms must be odd; got [2, 3]"),
+        ("lengths=[64,64]", "--set: lengths must rise; got [64, 64]"),
+    ]:
+        with pytest.raises(experiment.InputError) as refused:
+            experiment.settings(Settings, [override])
+        assert str(refused.value) == said
