@@ -1,22 +1,34 @@
-"""regard data: what can be read, and what a file holds."""
+"""regard data: what can be read, what a file holds, and public data sets to fetch."""
 
 from __future__ import annotations
 
 import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from regard.data.fetch import DataSet, Progress
+
+QUIET_SECONDS = 10  # between two lines when there is no terminal
 
 data = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""What regard can read, and what a file of yours holds.
+    help="""What regard can read, what a file of yours holds, and public data sets to fetch.
 
 \b
 regard data list
-regard data inspect pairs.tsv""",
+regard data inspect pairs.tsv
+regard data fetch cornell""",
 )
 
 
@@ -53,6 +65,134 @@ def inspect(
 
     found = look(path, source_column=source_column, target_column=target_column)
     print(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _shown(path, found))
+
+
+@data.command()
+def fetch(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A data set; --list names them.")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="What can be fetched, with sizes and licences.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Its folder; not given: one in the cache.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Another address of the file; of its folder, ending with /, where it is several.")
+    ] = None,
+    sha256: Annotated[
+        str | None, typer.Option(help="The sum the file should have, instead of the one regard knows.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout; the rest on stderr.")] = False,
+) -> None:
+    """Download a public data set, check and unpack it. Stopped by Ctrl-C or a broken line, it goes on when run again.
+
+    \b
+    regard data fetch --list
+    regard data fetch cornell
+    regard data fetch ljspeech --out /data/ljspeech --url https://mirror.example/LJSpeech-1.1.tar.bz2
+    """
+    from rich.console import Console
+
+    from regard.data.fetch import SETS, choose, folder_of
+    from regard.data.fetch import fetch as bring
+    from regard.errors import InputError
+
+    if list_all:
+        rows = [_facts(one) for one in SETS.values()]
+        print(json.dumps(rows, ensure_ascii=False, indent=1) if as_json else "\n\n".join(map(_told, rows)))
+        return
+    if name is None:
+        raise InputError("no data set named", hint=f"regard data fetch NAME; known: {', '.join(SETS)}")
+    chosen = choose(name, url=url, sha256=sha256)
+    folder = folder_of(chosen, out)
+    console = Console(stderr=as_json, highlight=False)
+    console.print(_told(_facts(chosen) | {"into": str(folder)}), soft_wrap=True, markup=False)
+    began = time.monotonic()
+    try:
+        with _progress(console) as progress:
+            found = bring(chosen, folder, progress)
+    except KeyboardInterrupt:
+        print("regard: what has come is kept; the same command goes on from there", file=sys.stderr)
+        raise
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False, indent=1))
+        return
+    done = "it is there already" if found["already"] else f"fetched in {time.monotonic() - began:.0f} s"
+    count = "1 file" if found["files"] == 1 else f"{found['files']:,} files"
+    print(f"{done}: {count}, {_size(found['bytes'])}")
+    for one in found["downloads"]:
+        if one["checked"] is None:
+            print(f"its sum was not known beforehand, so note what came: sha256 {one['sha256']}")
+    print(f"look at it with: regard data inspect {found['folder']}")
+
+
+def _facts(one: DataSet) -> dict[str, Any]:
+    """What a person should know before the download begins."""
+    return {
+        "name": one.name,
+        "what": one.what,
+        "from": one.address,
+        "files": len(one.downloads),
+        "bytes": one.bytes,
+        "exact": all(download.exact for download in one.downloads),
+        "licence": one.licence,
+        "sums": [download.sum for download in one.downloads],
+    }
+
+
+def _told(facts: dict[str, Any]) -> str:
+    count, known = facts["files"], [one for one in facts["sums"] if one]
+    every = "each" if len(known) == count else f"{len(known)}"
+    rows = {
+        "from": facts["from"],
+        "size": ("" if facts["exact"] else "about ")
+        + _size(facts["bytes"])
+        + (f", {count} files" if count > 1 else ""),
+        "licence": facts["licence"],
+        "sum": f"known for {every} of the {count} files" if count > 1 else (*known, "not known")[0].replace(":", " "),
+        "into": facts.get("into"),
+    }
+    return "\n".join(
+        [f"{facts['name']}: {facts['what']}", *(f"  {name:<9}{value}" for name, value in rows.items() if value)]
+    )
+
+
+def _size(count: float) -> str:
+    """
+    >>> _size(999), _size(9_916_637), _size(2_748_572_632)
+    ('999 bytes', '9.9 MB', '2.7 GB')
+    """
+    for unit in ("bytes", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Progress]:
+    """A bar in a terminal; elsewhere a line now and then."""
+    if console.is_terminal:
+        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import Progress as Bar
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        with Bar(*columns, TimeRemainingColumn(), console=console) as bar:
+            tasks: dict[str, Any] = {}
+
+            def draw(name: str, done: int, total: int | None) -> None:
+                if name not in tasks:
+                    tasks[name] = bar.add_task(name, total=total)
+                bar.update(tasks[name], completed=done, total=total)
+
+            yield draw
+        return
+    said = time.monotonic()
+
+    def say(name: str, done: int, total: int | None) -> None:
+        nonlocal said
+        if time.monotonic() - said >= QUIET_SECONDS:
+            said = time.monotonic()
+            of = "" if total is None else f" of {_size(total)}"
+            console.print(f"  {name}: {_size(done)}{of}", soft_wrap=True, markup=False)
+
+    yield say
 
 
 def _shown(path: Path, found: dict[str, Any]) -> str:

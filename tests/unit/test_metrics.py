@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from collections import Counter
 
+import jiwer
 import pytest
 import sacrebleu
-from hypothesis import given
+import sklearn.metrics  # seconds, which would count against the first example of a law
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import metrics
@@ -18,9 +21,15 @@ few_words = st.lists(st.sampled_from(["a", "b", "c", "."]), max_size=11).map(" "
 some_texts = st.lists(few_words, min_size=1, max_size=7)
 
 
-def test_needs_no_torch():
-    code = "import sys, regard.metrics; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+patient = settings(deadline=None)  # a machine may be busy with something else
+
+
+def test_importing_is_light():
+    code = (
+        "import sys, regard.metrics; print(*{'torch', 'sklearn', 'sacrebleu', 'jiwer', 'rapidfuzz'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == ""
 
 
 # words
@@ -40,6 +49,7 @@ def test_words(text, expected):
     assert metrics.words(text) == expected
 
 
+@patient
 @given(st.text())
 def test_words_lose_only_spaces(text):
     found = metrics.words(text)
@@ -50,6 +60,7 @@ def test_words_lose_only_spaces(text):
 # perplexity
 
 
+@patient
 @given(st.integers(1, 10_000), st.integers(1, 97))
 def test_perplexity_of_a_uniform_model_is_the_number_of_choices(choices, count):
     assert metrics.perplexity(count * math.log(choices), count) == pytest.approx(choices)
@@ -69,6 +80,7 @@ def test_perplexity_refuses(nats, count):
 # counts over texts
 
 
+@patient
 @given(some_texts, st.integers(1, 5))
 def test_distinct_is_the_naive_count(texts, n):
     seen, total = set(), 0
@@ -81,6 +93,7 @@ def test_distinct_is_the_naive_count(texts, n):
     assert metrics.distinct(texts, n) == (len(seen) / total if total else 0)
 
 
+@patient
 @given(some_texts)
 def test_repetition_is_the_naive_count(texts):
     def naive(w: list[str]) -> bool:
@@ -94,6 +107,7 @@ def test_repetition_is_the_naive_count(texts):
     assert metrics.repetition(texts) == sum(naive(metrics.words(text)) for text in texts) / len(texts)
 
 
+@patient
 @given(some_texts)
 def test_shares_lie_between_zero_and_one_and_doubling_the_texts_keeps_them(texts):
     for share in (metrics.bland_share, metrics.repetition):
@@ -201,6 +215,127 @@ def test_a_missing_second_reference_is_not_an_empty_one():
     )
 
 
+def test_bleus_are_the_four_orders():
+    assert metrics.bleus(ANSWERS, REFERENCES) == {
+        f"bleu_{order}": metrics.bleu(ANSWERS, REFERENCES, order=order) for order in (1, 2, 3, 4)
+    }
+
+
+# error rates
+
+
+@patient
+@given(st.lists(st.tuples(few_words, few_words.map(lambda text: "x " + text)), min_size=1, max_size=7))
+def test_error_rates_are_jiwers(pairs):
+    answers, references = ([*side] for side in zip(*pairs, strict=True))
+    alone = [[reference] for reference in references]
+    assert metrics.wer(answers, alone) == pytest.approx(jiwer.wer(references, answers))
+    assert metrics.cer(answers, alone) == pytest.approx(jiwer.cer(references, answers))
+
+
+def edits(a, b) -> int:
+    """Levenshtein's distance, row by row."""
+    row = [*range(len(b) + 1)]
+    for i, x in enumerate(a):
+        diagonal, row[0] = row[0], i + 1
+        for j, y in enumerate(b):
+            diagonal, row[j + 1] = row[j + 1], min(row[j] + 1, row[j + 1] + 1, diagonal + (x != y))
+    return row[-1]
+
+
+@patient
+@given(st.lists(st.tuples(few_words, few_words), min_size=1, max_size=7))
+def test_error_rates_are_edits_over_lengths(pairs):
+    pairs.append(("one two", "one three"))  # some reference has a word
+    answers, references = zip(*pairs, strict=True)
+    alone = [[reference] for reference in references]
+    by_word = sum(edits(a.split(), r.split()) for a, r in pairs) / sum(len(r.split()) for r in references)
+    assert metrics.wer(answers, alone) == pytest.approx(by_word)
+    by_letter = sum(edits(a, r) for a, r in pairs) / sum(map(len, references))
+    assert metrics.cer(answers, alone) == pytest.approx(by_letter)
+
+
+def test_the_nearest_reference_counts():
+    assert metrics.wer(["a dog runs"], [["the dog ran off", "a dog ran"]]) == pytest.approx(1 / 3)
+    assert metrics.cer(["abcd"], [["xxxx", "abce"]]) == 0.25
+    assert metrics.wer(["one two three four"], [["five"]]) == 4  # a rate, not a share
+
+
+def test_space_is_free_but_case_and_marks_are_not():
+    assert metrics.wer(["  a\tdog\n runs"], [["a dog runs"]]) == 0
+    assert metrics.cer(["a  dog"], [["a dog"]]) == metrics.cer(["Cafe\u0301"], [["Café"]]) == 0
+    assert metrics.wer(["a dog."], [["A dog"]]) == 1
+    assert metrics.exact_share([" a  dog", "A dog", "a dog."], [["x", "a dog"]] * 3) == pytest.approx(1 / 3)
+
+
+def test_an_error_rate_needs_something_to_miss():
+    with pytest.raises(InputError, match="wer: every reference is empty"):
+        metrics.wer(["a"], [[" "]])
+    assert metrics.wer(["a", "b"], [[""], ["b"]]) == 1  # one empty reference among others is an insertion
+
+
+# classes
+
+CLASSES = ["cat", "dog", "fox"]
+some_labels = st.lists(st.tuples(st.sampled_from(CLASSES), st.sampled_from(CLASSES)), min_size=1, max_size=23)
+
+
+def ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0
+
+
+@patient
+@given(some_labels)
+def test_scores_of_classes_are_the_naive_counts(pairs):
+    answers, references = zip(*pairs, strict=True)
+    seen, given, right = Counter(references), Counter(answers), Counter(a for a, r in pairs if a == r)
+    each = metrics.per_class(answers, references)
+    assert list(each) == sorted({*answers, *references})
+    for label, scores in each.items():
+        precision, recall = ratio(right[label], given[label]), ratio(right[label], seen[label])
+        f1 = ratio(2 * precision * recall, precision + recall)
+        assert scores == pytest.approx(
+            {"precision": precision, "recall": recall, "f1": f1, "examples": seen[label]}, abs=1e-12
+        )
+    for name in ("precision", "recall", "f1"):
+        mean = sum(scores[name] for scores in each.values()) / len(each)
+        assert getattr(metrics, name)(answers, references) == pytest.approx(mean, abs=1e-12)
+    assert metrics.accuracy(answers, references) == pytest.approx(right.total() / len(pairs))
+    theirs = sklearn.metrics.f1_score(references, answers, average="macro", zero_division=0)
+    assert metrics.f1(answers, references) == pytest.approx(theirs, abs=1e-12)
+
+
+@patient
+@given(some_labels)
+def test_confusion_counts_every_pair_once(pairs):
+    answers, references = zip(*pairs, strict=True)
+    found = metrics.confusion(answers, references, classes=CLASSES)
+    counts = Counter((r, a) for a, r in pairs)
+    assert found == {"classes": CLASSES, "counts": [[counts[row, column] for column in CLASSES] for row in CLASSES]}
+
+
+def test_named_classes_set_the_order_and_what_is_averaged():
+    answers, references = ["a", "b"], ["a", "a"]
+    assert metrics.recall(answers, references) == 0.25  # of a and b; b was never right
+    assert metrics.recall(answers, references, classes=["b", "c", "a"]) == pytest.approx(0.5 / 3)
+    assert metrics.confusion(answers, references, classes=["b", "a"])["counts"] == [[0, 0], [1, 1]]
+    assert metrics.confusion([3, 1], [1, 1]) == {"classes": [1, 3], "counts": [[1, 1], [0, 0]]}
+    assert metrics.accuracy([1, "a"], [1, "b"]) == 0.5  # of any kind
+
+
+def test_classes_that_do_not_fit_are_refused():
+    with pytest.raises(InputError, match="accuracy: every answer needs one reference; got 1 answers, 2 references"):
+        metrics.accuracy(["a"], ["a", "b"])
+    with pytest.raises(InputError, match="f1: needs at least one answer; got none"):
+        metrics.f1([], [])
+    with pytest.raises(InputError, match="recall: not one of the classes; got 'c'; classes: 'a', 'b'"):
+        metrics.recall(["a"], ["c"], classes=["a", "b"])
+    with pytest.raises(InputError, match="confusion: a class is named twice"):
+        metrics.confusion(["a"], ["a"], classes=["a", "a"])
+    with pytest.raises(InputError, match="precision: needs a list of classes; got one text"):
+        metrics.precision("ab", "ab")
+
+
 # what is refused
 
 OVER_TEXTS = [
@@ -210,7 +345,9 @@ OVER_TEXTS = [
     metrics.repetition,
     lambda texts: metrics.distinct(texts, 2),
     lambda texts: metrics.bleu(texts, []),
-    lambda texts: metrics.chrf(texts, []),
+    *(lambda texts, score=score: score(texts, []) for score in (metrics.chrf, metrics.wer, metrics.cer)),
+    lambda texts: metrics.exact_share(texts, []),
+    lambda texts: metrics.mean_similarities(texts, []),
 ]
 
 
@@ -222,7 +359,10 @@ def test_refuses_no_texts_and_a_bare_text(score):
         score("yes")
 
 
-@pytest.mark.parametrize("score", [metrics.bleu, metrics.chrf])
+COMPARING = [metrics.bleu, metrics.chrf, metrics.wer, metrics.cer, metrics.exact_share]
+
+
+@pytest.mark.parametrize("score", COMPARING)
 def test_refuses_references_that_do_not_fit(score):
     with pytest.raises(InputError, match="got 2 answers, 1 lists of references"):
         score(["a", "b"], [["a"]])

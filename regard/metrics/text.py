@@ -1,8 +1,9 @@
-"""Scores of answers, as pure functions over texts; no torch here.
+"""Scores of texts.
 
-Every score that counts words counts `words(text)`, whichever model wrote the text, so figures can be compared. Shares
-lie in 0..1, BLEU and chrF in 0..100. Bland share, repetition and distinct-n mean little alone: people repeat
-themselves too, so give the same figure for the reference answers beside them.
+Every score of a text alone counts `words(text)`, whichever model wrote it, so models can be compared. Scores against
+references follow their libraries, so papers can be compared with: sacrebleu's tokens for BLEU and chrF, and for the
+error rates whatever stands between spaces, case and marks included. Bland share, repetition and distinct-n mean little
+alone: people repeat themselves too, so give the same figure for the references beside them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from regard.errors import InputError
+
+T = TypeVar("T")
 
 # A word with its inner apostrophes ("don't"), or a run of one mark ("...", ". . .", "--").
 _WORD = re.compile(r"\w+(?:'\w+)*|([^\w\s])(?:\s*\1)*")
@@ -151,6 +154,72 @@ def bleu(answers: Sequence[str], references: Sequence[Sequence[str]], order: int
     return BLEU(max_ngram_order=order).corpus_score(list(answers), _streams(answers, references, "bleu")).score
 
 
+def bleus(answers: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+    """BLEU-1 to BLEU-4, as captions are judged by.
+
+    >>> {name: round(score, 6) for name, score in bleus(["a dog runs far"], [["a dog runs home", "dogs"]]).items()}
+    {'bleu_1': 75.0, 'bleu_2': 70.710678, 'bleu_3': 62.996052, 'bleu_4': 59.460356}
+    """
+    return {f"bleu_{order}": bleu(answers, references, order=order) for order in range(1, 5)}
+
+
+def wer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Word error rate of the whole corpus (jiwer): substitutions, deletions and insertions / words of the references.
+
+    Words are what stands between spaces: normalise both sides first where case and marks should not count. Of several
+    references the one with the fewest errors counts. Over 1 where answers are much longer than they should be.
+
+    >>> wer(["the cat sat", "a dog"], [["the cat sat"], ["a dog runs"]]) == 1 / 6
+    True
+    """
+    import jiwer
+
+    answers, nearest = _nearest(answers, references, "wer", str.split)
+    return float(jiwer.wer(nearest, answers))
+
+
+def cer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Character error rate of the whole corpus (jiwer); a space is a character, and a run of spaces is one.
+
+    >>> cer(["the cot"], [["the cat"]]) == 1 / 7
+    True
+    """
+    import jiwer
+
+    answers, nearest = _nearest(answers, references, "cer", str)
+    return float(jiwer.cer(nearest, answers))
+
+
+def exact_share(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Share of answers that are one of their references, letter for letter; only the amount of space is free.
+
+    >>> exact_share(["Yes.", "no"], [["yes", " Yes. "], ["No"]])
+    0.5
+    """
+    pairs = paired(answers, references, "exact_share")
+    return sum(_spaced(answer) in map(_spaced, group) for answer, group in pairs) / len(answers)
+
+
+def _spaced(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def _nearest(
+    answers: Sequence[str], references: Sequence[Sequence[str]], where: str, cut: Callable[[str], Sequence[str]]
+) -> tuple[list[str], list[str]]:
+    """Every answer, and the one of its references that it has the fewest errors against."""
+    from rapidfuzz.distance import Levenshtein
+
+    said, nearest = [], []
+    for answer, group in paired(answers, references, where):
+        said.append(_spaced(answer))
+        right = [_spaced(reference) for reference in group]
+        nearest.append(min(right, key=lambda text: Levenshtein.distance(cut(text), cut(said[-1]))))
+    if not any(nearest):
+        raise InputError("every reference is empty", where=where, hint="an error rate needs something to miss")
+    return said, nearest
+
+
 def _ngrams(sequence: list[str], n: int) -> list[tuple[str, ...]]:
     return [tuple(sequence[i : i + n]) for i in range(len(sequence) - n + 1)]
 
@@ -171,6 +240,13 @@ def _repeats(sequence: list[str]) -> bool:
 
 def _streams(answers: Sequence[str], references: Sequence[Sequence[str]], where: str) -> list[Any]:
     # sacrebleu wants the k-th reference of every answer, None where there are fewer (its types do not say so)
+    groups = [group for _, group in paired(answers, references, where)]
+    most = max(map(len, groups))
+    return [[group[k] if k < len(group) else None for group in groups] for k in range(most)]
+
+
+def paired(answers: Sequence[T], references: Sequence[Sequence[T]], where: str) -> list[tuple[T, Sequence[T]]]:
+    """Every answer with its references, of which there must be one at least."""
     _check(answers, where)
     if len(answers) != len(references):
         got = f"{len(answers)} answers, {len(references)} lists of references"
@@ -179,11 +255,10 @@ def _streams(answers: Sequence[str], references: Sequence[Sequence[str]], where:
         if isinstance(group, str) or not group:
             hint = "give a list of one or more texts for each answer"
             raise InputError(f"no list of references for answer {i}", where=where, got=repr(group), hint=hint)
-    most = max(len(group) for group in references)
-    return [[group[k] if k < len(group) else None for group in references] for k in range(most)]
+    return list(zip(answers, references, strict=True))
 
 
-def _check(texts: Sequence[str], where: str) -> None:
+def _check(texts: Sequence[Any], where: str) -> None:
     if isinstance(texts, str):
         raise InputError("needs a list of texts", where=where, got="one text", hint="put it in a list")
     if not texts:

@@ -1,0 +1,125 @@
+"""Scores of answers that are classes: what share is right, and which classes are taken for which (scikit-learn).
+
+Precision, recall and F1 are macro averages: the mean over classes, so that a rare class counts as much as a common
+one. A class nobody answered has precision 0, one that never was right has recall 0. The classes are those that occur
+in answers or references, unless `classes` names them; give it where the data may miss one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from regard.errors import InputError
+
+Labels = Sequence[Hashable]
+
+
+def accuracy(answers: Labels, references: Labels) -> float:
+    """Share of right answers.
+
+    >>> accuracy(["cat", "dog", "dog", "cat"], ["cat", "dog", "cat", "cat"])
+    0.75
+    """
+    from sklearn.metrics import accuracy_score
+
+    _, given, right = _numbered(answers, references, None, "accuracy")
+    return float(accuracy_score(right, given))
+
+
+def precision(answers: Labels, references: Labels, *, classes: Labels | None = None) -> float:
+    """Of the answers that name a class, the share that is right; mean over classes.
+
+    >>> precision(["cat", "dog", "dog", "cat"], ["cat", "dog", "cat", "cat"])
+    0.75
+    """
+    return _macro(answers, references, classes, "precision")
+
+
+def recall(answers: Labels, references: Labels, *, classes: Labels | None = None) -> float:
+    """Of the examples of a class, the share that is found; mean over classes.
+
+    >>> round(recall(["cat", "dog", "dog", "cat"], ["cat", "dog", "cat", "cat"]), 4)
+    0.8333
+    """
+    return _macro(answers, references, classes, "recall")
+
+
+def f1(answers: Labels, references: Labels, *, classes: Labels | None = None) -> float:
+    """The harmonic mean of precision and recall of a class; mean over classes.
+
+    >>> round(f1(["cat", "dog", "dog", "cat"], ["cat", "dog", "cat", "cat"]), 4)
+    0.7333
+    """
+    return _macro(answers, references, classes, "f1")
+
+
+def per_class(
+    answers: Labels, references: Labels, *, classes: Labels | None = None
+) -> dict[Hashable, dict[str, float | int]]:
+    """Precision, recall and F1 of each class, and how many examples it has.
+
+    >>> per_class(["cat", "dog"], ["cat", "cat"])["cat"]
+    {'precision': 1.0, 'recall': 0.5, 'f1': 0.6666666666666666, 'examples': 2}
+    """
+    return _scores(answers, references, classes, "per_class")
+
+
+def confusion(answers: Labels, references: Labels, *, classes: Labels | None = None) -> dict[str, list[Any]]:
+    """How often the class of a row was answered with the class of a column; both in the order of "classes".
+
+    >>> confusion(["cat", "dog", "dog"], ["cat", "dog", "cat"])
+    {'classes': ['cat', 'dog'], 'counts': [[1, 1], [0, 1]]}
+    """
+    from sklearn.metrics import confusion_matrix
+
+    known, given, right = _numbered(answers, references, classes, "confusion")
+    return {"classes": known, "counts": confusion_matrix(right, given, labels=range(len(known))).tolist()}
+
+
+def _macro(answers: Labels, references: Labels, classes: Labels | None, name: str) -> float:
+    found = [scores[name] for scores in _scores(answers, references, classes, name).values()]
+    return sum(found) / len(found)
+
+
+def _scores(
+    answers: Labels, references: Labels, classes: Labels | None, where: str
+) -> dict[Hashable, dict[str, float | int]]:
+    from sklearn.metrics import precision_recall_fscore_support
+
+    known, given, right = _numbered(answers, references, classes, where)
+    nothing: Any = 0  # what an empty ratio is; the types of scikit-learn know only its words for it
+    columns: Any = precision_recall_fscore_support(right, given, labels=range(len(known)), zero_division=nothing)
+    return {
+        label: {"precision": float(p), "recall": float(r), "f1": float(f), "examples": int(count)}
+        for label, p, r, f, count in zip(known, *columns, strict=True)
+    }
+
+
+def _numbered(
+    answers: Labels, references: Labels, classes: Labels | None, where: str
+) -> tuple[list[Hashable], list[int], list[int]]:
+    """The classes, and answers and references as their places among them."""
+    if isinstance(answers, str) or isinstance(references, str):
+        raise InputError("needs a list of classes", where=where, got="one text", hint="put it in a list")
+    if len(answers) != len(references):
+        got = f"{len(answers)} answers, {len(references)} references"
+        raise InputError("every answer needs one reference", where=where, got=got)
+    if not len(answers):
+        raise InputError("needs at least one answer", where=where, got="none")
+    known = _ordered({*answers, *references}) if classes is None else list(classes)
+    place = {label: i for i, label in enumerate(known)}
+    if len(place) < len(known):
+        raise InputError("a class is named twice", where=where, got=", ".join(map(repr, known)))
+    try:
+        return known, [place[label] for label in answers], [place[label] for label in references]
+    except KeyError as unknown:
+        hint = "classes: " + ", ".join(map(repr, known))
+        raise InputError("not one of the classes", where=where, got=repr(unknown.args[0]), hint=hint) from None
+
+
+def _ordered(labels: set[Any]) -> list[Hashable]:
+    try:
+        return sorted(labels)
+    except TypeError:  # of different kinds
+        return sorted(labels, key=repr)
