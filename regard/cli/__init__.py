@@ -22,7 +22,7 @@ from typer.main import get_command
 from regard import __version__
 from regard.errors import InputError, RegardError, did_you_mean
 
-VERBS = ("train", "chat", "ask", "evaluate", "data", "recipes", "lab")
+VERBS = ("train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab")
 
 DONE, FAULT, MEND, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 

@@ -1,7 +1,7 @@
 """With a processor for every number an RNN still needs time T, a language CNN its layers, attention log T + log D.
 
 Depth: operations that wait for each other, one after another. Sums of n numbers are trees, ceil(log2 n) high. The
-computation is traced as it runs (regard/lab/trace.py), the RNN place by place, and must come out as
+computation is traced as it runs (regard/count.py), the RNN place by place, and must come out as
 
     LSTM            (7 + log(D + I)) T + log D + 2 log V + 5           a place waits for the one before
       N layers      (7 + log(D + D)) (T + N - 1)                       layer n may run n places behind the first
@@ -21,10 +21,10 @@ from matplotlib.figure import Figure
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from regard.count import Trace, tree
 from regard.encoders import ConvolutionEncoder
 from regard.lab import cells, experiment
 from regard.lab.experiment import BLUE, GREEN, ORANGE, PURPLE, RED, Claim, Report, Table
-from regard.lab.trace import Trace, tree
 from regard.layers.attention import weights_unchecked
 from regard.values import Source
 

@@ -24,9 +24,9 @@ from matplotlib.figure import Figure
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from regard.count import Trace
 from regard.lab import experiment
 from regard.lab.experiment import BLACK, BLUE, ORANGE, Claim, Report, Table, near
-from regard.lab.trace import Trace
 from regard.layers.attention import attend_unchecked, weights_unchecked
 
 NUMBER = 4  # bytes of a float32

@@ -13,7 +13,7 @@ import pytest
 from regard import cli
 from tests.tiny import PAIRS, by_heart, pairs_file
 
-VERBS = ["train", "chat", "ask", "evaluate", "data", "recipes", "lab"]
+VERBS = ["train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab"]
 
 
 @pytest.fixture(scope="module")

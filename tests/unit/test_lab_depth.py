@@ -1,17 +1,15 @@
-"""The experiment `depth`: its claims hold, for lengths that are no powers of 2 too, and the trace counts what others
-count: torch's own counter of multiplications, and the longest way through autograd's graph."""
+"""The experiment `depth`: its claims hold, for lengths that are no powers of 2 too, and the longest way through
+autograd's graph grows as they say."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from regard.encoders import ConvolutionEncoder
 from regard.lab import cells, depth, experiment
 from regard.lab.depth import Settings, run
-from regard.lab.trace import Trace, tree
-from regard.layers.attention import attend_unchecked, weights_unchecked
+from regard.layers.attention import weights_unchecked
 from regard.values import Source
 
 SMALL = Settings(lengths=(3, 5, 8, 17), width=6, heads=2, reach=3, layers=2)
@@ -36,9 +34,6 @@ def test_other_formulas_would_not_do(monkeypatch: pytest.MonkeyPatch):
         "and with log D: projections and scores are trees over D and K",
         "the work of attention is 4 T D^2 + 2 T^2 D all the same",
     ]
-
-
-# --------------------------------------------------------------------------------------------------------------- trace
 
 
 def longest(result: torch.Tensor) -> int:
@@ -74,64 +69,6 @@ def test_autograd_sees_the_same_growth():
     assert cnn(13) == cnn(5)
     assert cnn(13, 5) - cnn(13, 4) == cnn(13, 2) - cnn(13, 1) > 0
     assert attention(13) == attention(5)
-
-
-def test_products_are_those_torch_counts():
-    q, k, v = torch.randn(2, 3, 7, 5), torch.randn(2, 3, 11, 5), torch.randn(2, 3, 11, 5)
-    image, filters = torch.randn(2, 3, 17), torch.randn(5, 3, 4)
-
-    def work():
-        weights_unchecked(q, k) @ v
-        torch.nn.functional.conv1d(image, filters, stride=2)
-        torch.addmm(torch.randn(5), torch.randn(7, 3), torch.randn(3, 5))
-
-    with FlopCounterMode(display=False) as theirs:
-        work()
-    with Trace() as ours:
-        work()
-    assert ours.products == theirs.get_total_flops() // 2
-    with Trace() as fused:
-        attend_unchecked(q, k, v)
-    assert fused.products == 2 * (2 * 3 * 7 * 11 * 5)
-
-
-def test_depth_is_that_of_the_longest_way():
-    x, y = torch.randn(5, 7), torch.randn(5, 7)
-    with Trace() as trace:
-        short = x + 1
-        long = (y.exp() * 2).tanh()
-        both = torch.cat([short, long])
-        summed = both.sum(1)  # 7 numbers: 3 steps
-        product = x.T @ y  # over 5 numbers: 1 + 3 steps
-        heads, others = x[None, None], y[None, None]
-        fused = attend_unchecked(heads, others, others)
-        explicit = weights_unchecked(heads, others) @ others
-    assert trace.depth(x) == 0
-    assert (trace.depth(short), trace.depth(long), trace.depth(both), trace.depth(summed)) == (1, 3, 3, 6)
-    assert trace.depth(product) == 4
-    assert trace.depth(fused) == trace.depth(explicit) == 1 + (1 + 3) + (2 * 3 + 3) + (1 + 3)
-    assert trace.depth(torch.randn(3)) == 0
-
-
-def test_bytes_are_those_of_new_tensors_only():
-    x = torch.randn(3, 5)
-    with Trace() as trace:
-        x.T[1:].reshape(4, 3).unsqueeze(0)
-        assert trace.written == {}
-        _ = x + x, x * 2
-        _ = x.T.clone()
-    assert trace.written == {(3, 5): 2 * 15 * 4, (5, 3): 15 * 4}
-
-
-def test_what_it_does_not_know_it_refuses():
-    with pytest.raises(NotImplementedError, match="Trace does not know what cumsum costs"), Trace():
-        torch.randn(3).cumsum(0)
-    with pytest.raises(NotImplementedError, match="Trace does not know what add_ costs"), Trace():
-        torch.zeros(3).add_(1)
-
-
-def test_trees():
-    assert [tree(n) for n in (1, 2, 3, 4, 5, 8, 9, 1024, 1025)] == [0, 1, 2, 2, 3, 3, 4, 10, 11]
 
 
 def test_settings_that_cannot_be():

@@ -1,0 +1,139 @@
+"""Memory: the closed forms of `regard budget` against the peak that training and a forward pass really reach.
+
+    python -m bench.memory
+
+Every recipe in a process of its own: two steps of training to warm up, then one whose allocations are recorded, by
+torch's own profiler, which sees every byte that the allocator of the CPU gives and takes back. The peak is the largest
+sum of them, with the weights and the optimiser's means that were there before. Beside it stands how far the resident
+memory of the whole process grew, as the kernel has it: that has the allocator's leftovers and scratch of oneDNN in it.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bench import measure
+
+MAIN = [  # recipe, vocabulary its own data makes, rows, places of source and target
+    ("chat-attention", 3000, 32, 64),
+    ("chat-lstm", 3000, 32, 64),
+    ("chat-gru", 3000, 32, 64),
+    ("chat-additive", 3000, 32, 64),
+    ("chat-transformer", 3000, 32, 64),
+    ("chat-maclaurin", 3000, 32, 64),
+    ("reference/chat-classic", 7823, 64, 10),
+    ("chat-attention", 3000, 64, 16),
+    ("chat-transformer", 20_000, 8, 200),
+]
+WITHIN = 0.05
+
+
+def measured(name: str, vocabulary: int, rows: int, length: int, threads: int) -> dict[str, int]:
+    """Peak bytes of a training step and of a forward pass."""
+    import torch
+
+    from regard import build, recipe
+    from regard.optimise import optimiser
+    from regard.train import keep_memory
+
+    torch.set_num_threads(threads)
+    keep_memory()
+    of = recipe.load(name)
+    before = _resident()
+    model = build.model(of, vocabulary=vocabulary)
+    update = optimiser(model, of.train)
+    ids = torch.randint(4, vocabulary, (rows, length), generator=torch.Generator().manual_seed(0))
+    real = torch.ones(rows, length, dtype=torch.bool)
+
+    def step() -> None:
+        loss, _ = model.loss(ids, real, ids, ids, real, smoothing=of.train.smoothing)
+        (loss / ids.numel()).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), of.train.clip or math.inf, foreach=True)
+        update.step()
+        update.zero_grad(set_to_none=True)
+
+    def forward() -> None:
+        with torch.inference_mode():
+            model(ids, real, ids)
+
+    weights = sum(p.nbytes for p in model.parameters())
+    for _ in range(2):
+        step()
+    resident = _resident(peak=True) - before
+    training = 3 * weights + _peak(step)
+    model.eval()
+    forward()
+    return {"training": training, "inference": weights + _peak(forward), "resident": resident}
+
+
+def _peak(work: Callable[[], None]) -> int:
+    """Most bytes that were allocated at a time since it began."""
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        work()
+    changes: list[tuple[int, int]] = []
+
+    def walk(events: Any) -> None:
+        for event in events:
+            if event.tag.name == "Allocation":
+                changes.append((event.start_time_ns, event.typed[1].alloc_size))
+            walk(event.children)
+
+    walk(seen.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
+    now = most = 0
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return most
+
+
+def _resident(*, peak: bool = False) -> int:
+    key = "VmHWM:" if peak else "VmRSS:"
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)
+
+
+def compare(given: Namespace) -> list[dict[str, Any]]:
+    from regard.costs import budget
+
+    rows = []
+    context = multiprocessing.get_context("spawn")
+    for name, vocabulary, batch, length in MAIN:
+        with ProcessPoolExecutor(1, context) as pool:
+            found = pool.submit(measured, name, vocabulary, batch, length, given.threads).result()
+        sizes = {"batch": batch, "source_length": length, "target_length": length, "vocabulary": vocabulary}
+        closed = budget(name, **sizes).memory
+        row = {"recipe": name, **sizes, "measured": found, "formula": {k: closed[k] for k in ("training", "inference")}}
+        row["off"] = {k: closed[k] / found[k] - 1 for k in ("training", "inference")}
+        rows.append(row)
+        print(
+            f"{name:<24} {batch:>3} x {length:<4}"
+            + "".join(
+                f"  {k} {found[k] / 1e6:8.1f} MB, formula {row['off'][k]:+7.2%}" for k in ("training", "inference")
+            )
+            + f"  resident {found['resident'] / 1e6:8.1f} MB",
+            flush=True,
+        )
+    return rows
+
+
+def main() -> None:
+    given = measure.options(__doc__).parse_args()
+    rows = compare(given)
+    worst = {k: max(abs(row["off"][k]) for row in rows) for k in ("training", "inference")}
+    print("largest difference: " + ", ".join(f"{k} {off:.2%}" for k, off in worst.items()))
+    print(f"wrote {measure.write('memory', measure.facts(given) | {'worst': worst, 'rows': rows})}")
+    if max(worst.values()) > WITHIN:
+        sys.exit(f"more than {WITHIN:.0%} off")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,564 @@
+"""Closed forms of the layers: what each costs, in symbols.
+
+The letters are those of `regard.values`: B rows, S places of the source, T of the target, t the position of a token, D
+width, E width of the memory, H heads of width K, F width inside the feed-forward part, N layers, V vocabulary, M
+features of the Maclaurin kernel, R reach of a convolution. Numbers have 4 bytes.
+
+Every function has its counterpart in regard/layers, encoders.py or decoders.py; the tests hold the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regard.costs.parts import FLOAT, Part
+from regard.costs.symbols import ZERO, Amount, Call, Formula, Size, ceil, choose, formula, largest, log, total
+
+CHUNK, SCORES = 256, 1 << 18  # of the Maclaurin kernel, as in layers/maclaurin.py
+# What decides between its forms, as there, in picoseconds of one core.
+QUADRATIC, TORCH, NATIVE, SCORE, TORCH_FEATURE, NATIVE_FEATURE = 25, 25, 22, 1500, 60, 9
+QUADRATIC_CALL, TORCH_CALL = 50_000_000, 400_000_000
+STEP = 8  # axes of a block of its features, as in layers/monomials.py
+REACH = 32  # of relative positions, as in layers/positions.py
+NORM = 9  # steps of a normalisation beside its two sums, as in count.py
+GATES = {"lstm": 4, "gru": 3}
+STATES = {"lstm": 2, "gru": 1}
+PLACE = {"lstm": 8, "gru": 10}  # steps of a cell beside log D, as in count.py
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How much is read and written."""
+
+    B: Size
+    S: Size
+    T: Size
+
+    @classmethod
+    def of(cls, batch: int, source: int, target: int) -> Lengths:
+        return cls(
+            Size("B", batch, "rows of a batch"),
+            Size("S", source, "places of the source"),
+            Size("T", target, "places of the target"),
+        )
+
+    @property
+    def t(self) -> Size:
+        return Size("t", self.T.value, "position of the token")
+
+
+def several(layers: int) -> Formula:
+    """N, or nothing that needs a letter."""
+    return Size("N", layers, "layers") if layers > 1 else formula(layers)
+
+
+def named(*of: Formula) -> tuple[Size, ...]:
+    """Those that are letters, each once."""
+    return tuple(dict.fromkeys(each for each in of if isinstance(each, Size)))
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The sizes of a stack of Transformer blocks."""
+
+    layers: int
+    width: int
+    heads: int
+    head_width: int
+    ffn: int
+    norm: str = "post"
+    positions: str = "none"
+    activation: str = "gelu"
+    kernel: str = "softmax"
+    terms: int = 3
+    dropout: float = 0.0
+    longest: int = 0  # places of learned positions
+    form: str = "auto"  # of the Maclaurin kernel in a pass over many places: scores, features, or the cheaper of them
+
+    @property
+    def N(self) -> Formula:
+        return several(self.layers)
+
+    @property
+    def D(self) -> Size:
+        return Size("D", self.width, "width")
+
+    @property
+    def H(self) -> Size:
+        return Size("H", self.heads, "heads")
+
+    @property
+    def K(self) -> Size:
+        return Size("K", self.head_width, "width of a head")
+
+    @property
+    def F(self) -> Size:
+        return Size("F", self.ffn, "width inside the feed-forward part")
+
+    @property
+    def A(self) -> Formula:
+        """The width of all heads together: D, unless they have a width of their own."""
+        return self.D if self.heads * self.head_width == self.width else self.H * self.K
+
+    @property
+    def M(self) -> Formula:
+        return choose(self.K + (self.terms - 1), self.terms - 1)
+
+    @property
+    def features(self) -> Size:
+        return Size("M", self.M.value, f"features of a head, C(K + {self.terms - 1}, {self.terms - 1})")
+
+    @property
+    def made(self) -> Size:
+        """The features that a pass over many places makes: in blocks, where some occur twice, which is faster."""
+        count = length = self.head_width if self.terms > 1 else 0
+        begins = range(0, self.head_width, STEP)
+        for _ in range(2, self.terms):
+            blocks = [
+                min(STEP, self.head_width - axis) * (length - begin)
+                for axis, begin in zip(range(0, self.head_width, STEP), begins, strict=True)
+            ]
+            begins, length = [sum(blocks[:n]) for n in range(len(blocks))], sum(blocks)
+            count += length
+        return Size("M'", 1 + count, "features that a pass makes, some of them twice")
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        own = named(self.N, self.D, self.H, self.K)
+        return (*own, self.features, self.made) if self.kernel == "maclaurin" else own
+
+
+# ----------------------------------------------------------------------------------------------------------- attention
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """What attention does between its projections."""
+
+    forward: Formula
+    training: Formula
+    depth: Formula
+
+
+def mixing(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool, hidden: bool) -> Mixing:
+    """Scores of T queries and S keys, weights, and the values mixed by them.
+
+    Softmax runs in fused kernels, whose backward pass makes the scores once more (5 products of this size); numbers
+    that are learned and added to the scores (relative positions) keep torch from using them (4 products).
+    """
+    if s.kernel == "maclaurin":
+        return _series(s, rows, T, S, causal=causal)
+    once = rows * T * S * s.A
+    steps = log(s.K) + 3 * log(S) + 6 + (1 if hidden else 0)
+    return Mixing(2 * once, (6 if s.positions == "relative" and T is S else 7) * once, steps)
+
+
+def _series(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> Mixing:
+    form = _by_features if by_features(s, rows, T, S, causal=causal) else _from_scores
+    return form(s, rows, T, S, causal=causal)
+
+
+def by_features(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> bool:
+    """Whether the Maclaurin kernel uses its features: the choice of `layers.maclaurin.cheapest` on one core of a machine
+    with a C compiler (whose kernel has 3 terms). Other machines may choose otherwise for lengths in between."""
+    if s.form != "auto":
+        return s.form == "features"
+    K, rows, native = s.head_width, formula(rows).value * s.heads, s.terms == 3
+    pair, made = 2 * K * QUADRATIC + SCORE, s.features.value
+    scores, features = float(rows * S.value * T.value * pair), float((S.value + T.value) * made)
+    features *= (K + 1 + (NATIVE_FEATURE if native else TORCH_FEATURE)) * (NATIVE if native else TORCH)
+    if causal:
+        scores *= (1 + min(T.value, max(64, SCORES // S.value)) / T.value) / 2
+        inside = 64 * (2 * K + 10) * NATIVE if native else CHUNK * pair + 10 * made * (K + 1)
+        features += T.value * inside
+    return scores + QUADRATIC_CALL >= rows * features + (0 if native else TORCH_CALL)
+
+
+def _from_scores(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> Mixing:
+    """Polynomials of all scores; the values have one column more, for the normaliser."""
+    each = rows * s.H * (_blocks(T, S) if causal else T * S)
+    return Mixing(each * (2 * s.K + 1), each * (7 * s.K + 3), log(s.K) + log(S) + s.terms + 3)
+
+
+def _by_features(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> Mixing:
+    """Sums over the keys, read by every query; a causal pass also makes the scores inside each chunk."""
+    heads, sums = rows * s.H, s.made * (s.K + 1)
+    steps = log(S) + log(s.features) + s.terms + 3
+    if not causal:
+        return Mixing(heads * (T + S) * sums, 3 * heads * (T + S) * sums, steps)
+    inside = _chunks(T)
+    return Mixing(
+        heads * (2 * T * sums + inside * (2 * s.K + 1)), heads * (7 * T * sums + inside * (7 * s.K + 3)), steps
+    )
+
+
+def _chunks(T: Formula) -> Formula:
+    """Pairs inside the chunks of a causal pass, all of a chunk's queries with all of its keys."""
+    whole, rest = divmod(T.value, CHUNK)
+    return Call("pairs", (T,), whole * CHUNK**2 + rest**2)
+
+
+def _blocks(T: Formula, S: Formula) -> Formula:
+    """Pairs of scores in blocks: a block of queries sees no key after its end."""
+    tall = min(T.value, max(64, SCORES // S.value))
+    ends = [min(T.value, at + tall) for at in range(0, T.value, tall)]
+    return Call("pairs", (T,), sum((end - at) * end for at, end in zip([0, *ends[:-1]], ends, strict=True)))
+
+
+def self_attention(name: str, s: Stack, B: Size, T: Size, t: Size | None, *, causal: bool) -> Part:
+    """N layers of it: projections D x 3A and A x D with biases. `t` is the position of a token that comes singly."""
+    N, D, A = s.N, s.D, s.A
+    biased = s.positions in ("alibi", "relative")
+    whole = mixing(s, B, T, T, causal=causal, hidden=causal or biased)
+    one = mixing(s, 1, T, T, causal=causal, hidden=causal or biased)
+    around = attention_steps(s)
+    token = growth = state = more = token_steps = ZERO
+    if t is not None and s.kernel == "maclaurin":
+        token = N * (4 * D * A + (2 if s.features.value > 1 else 1) * s.H * s.features * (s.K + 1))
+        state = FLOAT * N * s.H * s.features * (s.K + 1)
+        token_steps = N * (around + log(s.features) + s.terms + 3)
+    elif t is not None:
+        token, growth, more = N * (4 * D * A + 2 * t * A), 2 * N * A, 2 * FLOAT * N * A
+        token_steps = N * (around + log(s.K) + 3 * log(t) + 6 + (1 if biased else 0))
+    return Part(
+        name,
+        s.sizes,
+        parameters=N * (4 * D * A + 3 * A + D),
+        forward=N * (4 * B * T * D * A + whole.forward),
+        training=N * (12 * B * T * D * A + whole.training),
+        start=ZERO if causal else N * (4 * T * D * A + one.forward),
+        token=token,
+        growth=growth,
+        depth=N * (around + whole.depth),
+        token_depth=token_steps,
+        saved=N * _saved_attention(s, B, T, causal=causal),
+        room=FLOAT * B * T * (2 * D + (6 if s.positions == "rotary" else 4) * A),
+        state=state,
+        state_growth=more,
+    )
+
+
+def attention_steps(s: Stack, *, turned: bool = True) -> Formula:
+    """Of one layer, beside what `mixing` takes: norm, projection, rotary turning, projection, residual."""
+    return norm_steps(s.D) + log(s.D) + log(s.A) + 5 + (1 if turned and s.positions == "rotary" else 0)
+
+
+def _saved_attention(s: Stack, B: Size, T: Size, *, causal: bool) -> Formula:
+    """Query, key, value, context, what softmax divides by; the input before and after its norm; what dropout kept."""
+    floats, sums = 2 * s.D + 4 * s.A + 2, ZERO
+    if s.kernel == "maclaurin":  # the context twice, as its heads are put side by side in a copy
+        floats = floats + s.A + s.H
+        if not causal and by_features(s, B, T, T, causal=False):
+            sums = FLOAT * B * s.H * s.features * (s.K + 1)
+    elif s.positions == "relative":  # the weights themselves: no fused kernel
+        floats = floats + s.H * T
+    else:  # turned queries and keys are new, and the old stay with the values
+        floats = floats + s.H + (2 * s.A if s.positions == "rotary" else 0)
+    return B * T * (FLOAT * floats + (s.D if s.dropout else 0)) + sums
+
+
+def cross_attention(name: str, s: Stack, at: Lengths, S: Formula, E: Size) -> Part:
+    """N layers of attention to the memory. Query D x A, key and value E x 2A, out A x D, with biases."""
+    N, D, A, B, T = s.N, s.D, s.A, at.B, at.T
+    whole = mixing(s, B, T, S, causal=False, hidden=True)
+    queries = 2 * B * T * D * A
+    keys = 2 * B * S * E * A
+    if s.kernel == "maclaurin":
+        sums = s.H * s.features * (s.K + 1)
+        token, state, taken_in = N * (2 * D * A + sums), FLOAT * N * sums, N * (2 * S * E * A + S * sums)
+        looked = log(s.features) + s.terms + 1
+    else:
+        token, state, taken_in = N * (2 * D * A + 2 * S * A), 2 * FLOAT * N * S * A, N * 2 * S * E * A
+        looked = log(s.K) + 3 * log(S) + 6
+    kept = B * T * (FLOAT * (2 * D + 2 * A + s.H + 2) + (D if s.dropout else 0)) + 2 * FLOAT * B * S * A
+    if s.kernel == "maclaurin":
+        kept = kept + FLOAT * B * (T * A + S * s.H)
+        if by_features(s, B, T, S, causal=False):
+            kept = kept + FLOAT * B * s.H * s.features * (s.K + 1)
+    return Part(
+        name,
+        (*s.sizes, E),
+        parameters=N * (2 * D * A + 2 * E * A + 3 * A + D),
+        forward=N * (queries + keys + whole.forward),
+        training=N * (3 * queries + 3 * keys + whole.training),
+        start=taken_in,
+        token=token,
+        depth=N * (attention_steps(s, turned=False) + whole.depth),
+        token_depth=N * (attention_steps(s, turned=False) + looked),
+        saved=N * kept + FLOAT * B * S * E,
+        room=FLOAT * B * (T * (2 * D + 2 * A) + 2 * S * A),
+        state=state,
+    )
+
+
+def feed_forward(name: str, s: Stack, B: Size, T: Size, *, decoding: bool) -> Part:
+    """W_2 act(W_1 x + b_1) + b_2, N layers of it."""
+    N, D, F = s.N, s.D, s.F
+    once = 2 * D * F
+    steps = norm_steps(D) + log(D) + log(F) + 6
+    inside = (1 if s.activation == "relu" and not s.dropout else 2) * F
+    saved = FLOAT * (2 * D + 2 + inside) + (D + F if s.dropout else 0)
+    return Part(
+        name,
+        named(N, D, F),
+        parameters=N * (2 * D * F + F + D),
+        forward=N * B * T * once,
+        training=3 * N * B * T * once,
+        start=ZERO if decoding else N * T * once,
+        token=N * once if decoding else ZERO,
+        depth=N * steps,
+        token_depth=N * steps if decoding else ZERO,
+        saved=N * B * T * saved,
+        room=FLOAT * B * T * (2 * D + 2 * F),
+    )
+
+
+def norms(name: str, s: Stack, each: int, B: Size, T: Size, *, decoding: bool) -> Part:
+    """`each` norms a layer, and with norm = "pre" one at the end. Their steps stand with what they are around."""
+    last = 1 if s.norm == "pre" else 0
+    return Part(
+        name,
+        named(s.N, s.D),
+        parameters=(s.N * each + last) * 2 * s.D,
+        depth=formula(norm_steps(s.D) if last else 0),
+        token_depth=formula(norm_steps(s.D) if last and decoding else 0),
+        saved=formula(FLOAT * B * T * (s.D + 2) if last else 0),
+    )
+
+
+def positions(name: str, s: Stack, T: Size, *, decoding: bool) -> Part:
+    parameters: Amount = 0
+    if s.positions == "learned":
+        parameters = Size("L", s.longest, "places that have a vector") * s.D
+    elif s.positions == "relative":
+        parameters = s.H * (2 * REACH + 1)
+    added = 1 if s.positions in ("learned", "sinusoidal") else 0
+    shown = (Size("L", s.longest, "places that have a vector"), s.D) if s.positions == "learned" else (s.H,)
+    bias = FLOAT * s.H * T**2 if s.positions in ("alibi", "relative") else ZERO
+    return Part(
+        name,
+        shown if parameters else (),
+        parameters=formula(parameters),
+        depth=formula(added),
+        token_depth=formula(added if decoding else 0),
+        saved=bias,
+    )
+
+
+def norm_steps(D: Formula) -> Formula:
+    return 2 * log(D) + NORM
+
+
+# --------------------------------------------------------------------------------------------------- embedding, output
+
+
+def embedding(name: str, V: Size, D: Size, B: Size, T: Size, *, shared: bool, dropout: float, decoding: bool) -> Part:
+    """e[w] sqrt(D): a look-up, and one multiplication a number, which is not counted as it is no matrix product."""
+    return Part(
+        f"{name} (the source's)" if shared else name,
+        (V, D),
+        parameters=ZERO if shared else V * D,
+        depth=formula(1),
+        token_depth=formula(1 if decoding else 0),
+        saved=B * T * (8 + (D if dropout else 0)),
+    )
+
+
+def output(V: Size, D: Size, at: Lengths, *, tied: bool, bias: bool = True) -> Part:
+    """logits = W h + b. Training makes loss and gradients in one pass, and a mean logit for the smoothing."""
+    B, T = at.B, at.T
+    return Part(
+        "output (the embedding)" if tied else "output",
+        (V, D),
+        parameters=(ZERO if tied else V * D) + (V if bias else 0),
+        forward=B * T * V * D,
+        training=3 * B * T * V * D + B * T * D,
+        token=V * D,
+        room=FLOAT * B * T * (V + D),
+        depth=1 + log(D) + (1 if bias else 0),
+        token_depth=1 + log(D) + (1 if bias else 0),
+    )
+
+
+# ---------------------------------------------------------------------------------------------- recurrent, convolution
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A stack of LSTM or GRU layers."""
+
+    cell: str
+    inputs: int
+    width: int
+    layers: int
+    directions: int = 1
+    dropout: float = 0.0
+
+    @property
+    def D(self) -> Size:
+        return Size("D", self.width, "width of a direction" if self.directions == 2 else "width")
+
+    @property
+    def I(self) -> Size:  # noqa: E743
+        return Size("I", self.inputs, "width of the input")
+
+    @property
+    def N(self) -> Formula:
+        return several(self.layers)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return named(self.N, self.first, self.D)
+
+    @property
+    def first(self) -> Formula:
+        return {1: self.D, 2: 2 * self.D}.get(self.inputs / self.width, self.I)
+
+    @property
+    def above(self) -> Formula:
+        """What a layer above the first reads."""
+        return self.directions * self.D
+
+    def each_layer(self, of_first: Formula, of_others: Formula) -> Formula:
+        if self.layers == 1 or of_first == of_others:
+            return self.N * of_first
+        return of_first + (self.N - 1) * of_others
+
+
+def cells(
+    name: str, c: Cells, B: Size, T: Size, *, packed: bool, stepwise: bool = False, decoding: bool = False
+) -> Part:
+    """Gates of every place: W x + U h + b + b', an LSTM has four of them and a GRU three.
+
+    An LSTM that is given all places runs in a fused kernel, whose gradients are twice its products. A GRU's first state
+    is no parameter, so an encoder makes no gradient of it.
+    """
+    g, D, X = GATES[c.cell], c.D, c.directions
+    once = c.each_layer(X * g * D * (c.first + D), X * g * D * (c.above + D))
+    less = X * c.N * B * g * D**2 if packed and c.cell == "gru" else ZERO
+    steps = PLACE[c.cell] + log(D)
+    if X == 2:  # a layer needs both directions of the one below, whole
+        first = [PLACE[c.cell] + log(_wider(each, D)) for each in (c.first, c.above)]
+        depth = c.each_layer(first[0] + (T - 1) * steps, first[1] + (T - 1) * steps)
+    elif packed:
+        depth = PLACE[c.cell] + log(_wider(c.first, D)) + (T + c.N - 2) * steps
+    else:  # the state to start from is deeper than the first input
+        depth = (T + c.N - 1) * steps
+    return Part(
+        name,
+        c.sizes,
+        parameters=c.each_layer(X * g * D * (c.first + D + 2), X * g * D * (c.above + D + 2)),
+        forward=B * T * once,
+        training=3 * B * T * once - less,
+        start=T * once if packed else ZERO,
+        token=once if decoding else ZERO,
+        depth=ZERO if stepwise else depth,
+        token_depth=PLACE[c.cell] + log(c.first) + (c.N - 1) * steps if decoding else ZERO,
+        saved=_saved_cells(c, B, T, stepwise=stepwise),
+        room=FLOAT * B * T * (2 * c.first + 2 * X * D + (g * D if c.cell == "gru" else 0)),
+        state=FLOAT * STATES[c.cell] * c.N * D if decoding else ZERO,
+    )
+
+
+def _saved_cells(c: Cells, B: Size, T: Size, *, stepwise: bool) -> Formula:
+    """The input of each layer, what dropout kept of it, and what a kernel keeps of each place."""
+    X, D = c.directions, c.D
+    between = c.above if c.dropout else ZERO
+    if stepwise:
+        of_first, of_others = FLOAT * (c.first + 8 * D), FLOAT * (c.above + 8 * D) + between
+    elif c.cell == "gru":
+        of_first, of_others = FLOAT * (c.first + X * 7 * D), FLOAT * (c.above + X * 7 * D) + between
+    else:
+        workspaces = c.each_layer(*(X * _workspace(c, each, B, T) for each in (c.first, c.above)))
+        of_first, of_others = FLOAT * (c.first + X * D), FLOAT * (c.above + X * D) + between
+        return B * T * c.each_layer(of_first, of_others) + workspaces
+    return B * T * c.each_layer(of_first, of_others)
+
+
+def _workspace(c: Cells, inputs: Formula, B: Size, T: Size) -> Formula:
+    """What oneDNN's LSTM keeps of one direction of a layer: gates, states and room for their gradients."""
+    wide, gates = _padded(_wider(inputs, c.D)), _padded(4 * c.D)
+    return FLOAT * B * (T * (gates + _padded(c.D)) + (T + 1) * (6 * wide + 4 * c.D))
+
+
+def _wider(inputs: Formula, D: Size) -> Formula:
+    return largest(inputs, D) if isinstance(inputs, Size) and inputs != D else inputs
+
+
+def _padded(of: Formula) -> Formula:
+    """A row's length in oneDNN: a multiple of 16, but not of 256, which would fall on the same lines of the cache."""
+    up = -(-of.value // 16) * 16
+    return Call("pad", (of,), up + 16 if up % 256 == 0 else up)
+
+
+def convolutions(D: Size, layers: int, R: Size, B: Size, S: Size, *, dropout: float) -> Part:
+    """Each layer halves the places: B ceil(S / 2^n) places of it read R D numbers each."""
+    N, places = several(layers), [ceil(S, 2**n) for n in range(1, layers + 1)]
+    above = total(*places)
+    return Part(
+        "encoder convolutions",
+        named(N, D, R),
+        parameters=N * (R * D**2 + D),
+        forward=B * above * R * D**2,
+        training=3 * B * above * R * D**2,
+        start=above * R * D**2,
+        depth=N * (4 + log(R * D)) + 1,
+        room=FLOAT * B * D * (2 * S + 2 * places[0]),
+        saved=FLOAT * B * D * (S + 2 * above - places[-1]) + (B * D * (above - places[-1]) if dropout else 0),
+    )
+
+
+def bridge(c: Cells, at: Lengths, E: Size) -> Part:
+    """The encoder's summary becomes the first state of every layer: tanh(W m + b)."""
+    states = STATES[c.cell] * c.N * c.D
+    return Part(
+        "decoder bridge",
+        (*c.sizes, E),
+        parameters=(E + 1) * states,
+        forward=at.B * E * states,
+        training=3 * at.B * E * states,
+        start=E * states,
+        depth=3 + log(E),
+        saved=FLOAT * at.B * (E + 2 * states),
+    )
+
+
+def recurrent_attention(c: Cells, at: Lengths, S: Formula, E: Size, *, score: str, stepwise: bool) -> Part:
+    """One look at the memory for each place, of a state h: softmax(score(h, m)), the context, tanh(W [context; h])."""
+    B, T, D = at.B, at.T, c.D
+    keys, query, key_parameters = ZERO, ZERO, ZERO
+    if score == "general":
+        keys, key_parameters = E * D, E * D
+    elif score == "additive":
+        keys, query, key_parameters = E * D, D**2, E * D + D + D**2 + D
+    look = query + S * D + S * E + (D + E) * D
+    memory_bytes = FLOAT * S * E + (ZERO if score == "dot" else FLOAT * S * D)
+    scored = 4 + 2 * log(D) if score == "additive" else 1 + log(D)
+    steps = scored + 1 + 2 * log(S) + 3 + 1 + log(S) + 3 + log(D + E)
+    if score == "none":
+        look, memory_bytes, steps = D**2, ZERO, 3 + log(D)
+    kept = _saved_look(c, S, E, score=score, stepwise=stepwise)
+    return Part(
+        "decoder mix" if score == "none" else f"decoder attention, {score}",
+        (D,) if score == "none" else (D, E),
+        parameters=key_parameters + (D**2 if score == "none" else (D + E) * D) + D,
+        forward=(ZERO if score == "none" else B * S * keys) + B * T * look,
+        training=3 * ((ZERO if score == "none" else B * S * keys) + B * T * look),
+        start=ZERO if score == "none" else S * keys,
+        token=look,
+        depth=steps,
+        token_depth=steps,
+        saved=B * T * kept + FLOAT * B * S * ({"none": ZERO, "general": E + D}.get(score, E)),
+        room=FLOAT * B * (T * (2 * D + E) + S * D + ((1 if stepwise else T) * 2 * S * D if score == "additive" else 0)),
+        state=memory_bytes,
+    )
+
+
+def _saved_look(c: Cells, S: Formula, E: Size, *, score: str, stepwise: bool) -> Formula:
+    """Weights, [context; h], what tanh made and what dropout kept of it; additive scores keep tanh of every pair."""
+    D = c.D
+    copied = not stepwise and (c.cell == "gru" or score in ("none", "additive"))  # h, put in another order
+    kept = FLOAT * D * (2 if copied else 1) + (D if c.dropout else 0)
+    if score == "none":
+        return kept
+    return kept + FLOAT * (S + D + E) + (FLOAT * S * D if score == "additive" else 0)

@@ -1,0 +1,70 @@
+"""Bytes: what training holds at its fullest moment, what a forward pass holds, and what a State holds.
+
+In training the weights, two running means of AdamW and (with `train.average`) a mean of the weights are always there.
+Activations grow until the loss, then gradients take their place. The fullest moment is one of three:
+
+    loss      all that is kept for the gradients, and pieces of logits
+    halfway   what the encoder kept, and the gradients of the decoder
+    end       all gradients, and one more of an embedding on its way
+
+The gradient of the output matrix is made with the loss and stays until the step is over.
+"""
+
+from __future__ import annotations
+
+from regard.costs.layers import Lengths
+from regard.costs.parts import FLOAT, Part
+from regard.costs.symbols import ZERO, Formula, Size, largest, total
+
+PIECE = 1 << 21  # logits of a piece, as in layers/likelihood.py
+
+
+def bytes_of(
+    parts: tuple[Part, ...], at: Lengths, *, memory: Formula = ZERO, average: bool = False
+) -> dict[str, Formula]:
+    """All of it, by what it is for. `memory` is what the encoder leaves, which is there while the decoder works."""
+    P = Size("P", sum(part.parameters.value for part in parts), "parameters")
+    rooms = [part.room for part in _reading(parts)] + [part.room + memory for part in _writing(parts)]
+    return {
+        "weights": FLOAT * P,
+        "gradients": FLOAT * P,
+        "optimiser": (2 + average) * FLOAT * P,
+        "activations": total(*(part.saved for part in parts)),
+        "training": (3 + average) * FLOAT * P + _fullest(parts, P, at),
+        "inference": FLOAT * P + max(rooms, key=lambda room: room.value),
+        "state": total(*(part.state + at.T * part.state_growth for part in parts)),
+        "state_token": total(*(part.state_growth for part in parts)),
+    }
+
+
+def _reading(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    return parts[: len(parts) - len(_writing(parts))]
+
+
+def _writing(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """From the target's embedding on."""
+    return parts[next((n for n, part in enumerate(parts) if part.name.startswith("target")), len(parts)) :]
+
+
+def _fullest(parts: tuple[Part, ...], P: Size, at: Lengths) -> Formula:
+    """The most that training holds beside what it always holds."""
+    writing = _writing(parts)
+    saved, read = total(*(part.saved for part in parts)), total(*(part.saved for part in _reading(parts)))
+    if not writing:
+        return largest(saved, FLOAT * P)
+    V, D = (next(size for size in writing[-1].sizes if size.name == name) for name in "VD")
+    own = total(*(part.parameters for part in writing[1:]))  # beside the embedding, whose gradient is made in any case
+    made = FLOAT * (V * D + V + at.B * at.T * D)
+    return largest(
+        saved + made + FLOAT * (at.B * at.T * D + _pieces(V, at)),
+        read + made + FLOAT * (own + V * D),
+        made + FLOAT * (P + V * D),
+    )
+
+
+def _pieces(V: Size, at: Lengths) -> Formula:
+    """Numbers of the pieces of logits that exist at a time: one and its exponentials, and the whole one before it."""
+    places, rows = at.B.value * at.T.value, max(1, PIECE // V.value)
+    first, second = min(places, rows), max(0, min(rows, places - rows))
+    Z = Size("Z", max(2 * first, first + 2 * second), "places whose logits, or exponentials of them, are there")
+    return Z * V
