@@ -291,8 +291,14 @@ def _seq2seq(c: Config, at: Lengths, *, k_bias: bool = True) -> tuple[tuple[Part
     D, B, S, T = Size("D", c.size("d_model"), "width"), at.B, at.S, at.T
     N, M = c.size("encoder_layers"), c.size("decoder_layers")
     biased: dict[str, Any] = {"bias": "qkv" if k_bias else "qv", "out_bias": True}
-    reads = {"heads": c.size("encoder_attention_heads"), "head": c.head("d_model", "encoder_attention_heads")} | biased
-    writes = {"heads": c.size("decoder_attention_heads"), "head": c.head("d_model", "decoder_attention_heads")} | biased
+    reads: dict[str, Any] = {
+        "heads": c.size("encoder_attention_heads"),
+        "head": c.head("d_model", "encoder_attention_heads"),
+    } | biased
+    writes: dict[str, Any] = {
+        "heads": c.size("decoder_attention_heads"),
+        "head": c.head("d_model", "decoder_attention_heads"),
+    } | biased
     return (
         _attention("encoder self-attention", N, B, S, S, D, D, **reads),
         _feed_forward("encoder feed-forward", N, B * S, D, c.size("encoder_ffn_dim"), bias=True),

@@ -159,8 +159,8 @@ def _series(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> 
 
 
 def by_features(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> bool:
-    """Whether the Maclaurin kernel uses its features: the choice of `layers.maclaurin.cheapest` on one core of a machine
-    with a C compiler (whose kernel has 3 terms). Other machines may choose otherwise for lengths in between."""
+    """Whether the Maclaurin kernel uses its features: the choice of `layers.maclaurin.cheapest` on one core of a
+    machine with a C compiler (whose kernel has 3 terms). Others may choose otherwise for lengths in between."""
     if s.form != "auto":
         return s.form == "features"
     K, rows, native = s.head_width, formula(rows).value * s.heads, s.terms == 3
@@ -412,7 +412,9 @@ class Cells:
 
     @property
     def first(self) -> Formula:
-        return {1: self.D, 2: 2 * self.D}.get(self.inputs / self.width, self.I)
+        if self.inputs == self.width:
+            return self.D
+        return 2 * self.D if self.inputs == 2 * self.width else self.I
 
     @property
     def above(self) -> Formula:

@@ -90,7 +90,9 @@ class Budget:
             "memory": self.memory,
             "depth": self.depth,
             "parts": [_plain(part) for part in self.parts],
-            "shapes": {name: [int(getattr(axis, "value", axis)) for axis in shape] for name, shape in self.shapes},
+            "shapes": {
+                name: [axis if isinstance(axis, int) else axis.value for axis in shape] for name, shape in self.shapes
+            },
             "notes": list(self.notes),
         }
 
