@@ -151,6 +151,60 @@ def bleu(answers: Sequence[str], references: Sequence[Sequence[str]], order: int
     return BLEU(max_ngram_order=order).corpus_score(list(answers), _streams(answers, references, "bleu")).score
 
 
+def exact(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """Share of answers that are one of their references, to the letter.
+
+    >>> exact(["drei", "vier "], [["drei", "3"], ["vier"]])
+    0.5
+    """
+    _streams(answers, references, "exact")
+    return sum(answer in group for answer, group in zip(answers, references, strict=True)) / len(answers)
+
+
+def confusion(wanted: Sequence[str], answers: Sequence[str], labels: Sequence[str]) -> list[list[int]]:
+    """Row i, column j: how often label i was wanted and label j was answered.
+
+    >>> confusion(["cat", "cat", "dog"], ["cat", "dog", "dog"], ["cat", "dog"])
+    [[1, 1], [0, 1]]
+    """
+    _check(answers, "confusion")
+    if len(wanted) != len(answers):
+        got = f"{len(answers)} answers, {len(wanted)} labels"
+        raise InputError("every answer needs the label it should have been", where="confusion", got=got)
+    place = {label: i for i, label in enumerate(labels)}
+    counts = [[0] * len(labels) for _ in labels]
+    for right, answer in zip(wanted, answers, strict=True):
+        for label in (right, answer):
+            if label not in place:
+                raise InputError("no such label", where="confusion", got=label)
+        counts[place[right]][place[answer]] += 1
+    return counts
+
+
+def classified(counts: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Accuracy, and precision, recall and F1 as the mean over the labels (macro) that were wanted or answered at all;
+    a label never answered has precision 0, one never wanted recall 0, as scikit-learn has it.
+
+    >>> {name: round(value, 3) for name, value in classified([[1, 1], [0, 1]]).items()}
+    {'accuracy': 0.667, 'precision': 0.75, 'recall': 0.75, 'f1': 0.667}
+    """
+    total = sum(map(sum, counts))
+    if not total:
+        raise InputError("nothing was classified", where="classified", got="no counts")
+    each = []
+    for i, row in enumerate(counts):
+        hit, wanted, answered = row[i], sum(row), sum(other[i] for other in counts)
+        if wanted or answered:
+            each.append((_ratio(hit, answered), _ratio(hit, wanted), _ratio(2 * hit, wanted + answered)))
+    names = ("precision", "recall", "f1")
+    means = {name: math.fsum(column) / len(each) for name, column in zip(names, zip(*each, strict=True), strict=True)}
+    return {"accuracy": sum(row[i] for i, row in enumerate(counts)) / total} | means
+
+
+def _ratio(a: int, b: int) -> float:
+    return a / b if b else 0.0
+
+
 def _ngrams(sequence: list[str], n: int) -> list[tuple[str, ...]]:
     return [tuple(sequence[i : i + n]) for i in range(len(sequence) - n + 1)]
 
