@@ -97,9 +97,10 @@ def read_folders(
     path: Path | str, *, size: tuple[int, int], colours: int, tally: Tally, limit: float = 0.5
 ) -> Iterator[Example]:
     """PATH/label/picture.png, and so on."""
+    files = folder_files(path)
 
     def examples() -> Iterator[Example]:
-        for file in folder_files(path):
+        for file in files:
             try:
                 item = read_picture(file, size=size, colours=colours)
             except InputError as problem:

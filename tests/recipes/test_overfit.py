@@ -1,4 +1,4 @@
-"""Every recipe learns ten examples by heart, to zero error. A model that cannot has a mask, a shift or a shape wrong."""
+"""Every recipe learns ten examples by heart, to zero error. One that cannot has a mask, a shift or a shape wrong."""
 
 from __future__ import annotations
 
