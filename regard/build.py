@@ -305,7 +305,8 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
 
 
 def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
-    """All examples of another file, as its `train` part, as numbers of a codec that exists."""
+    """All examples of another file (of a MedMNIST file its test part), as its `train` part, as numbers of a codec that
+    exists."""
     own = {"path": str(path)} | {name: None for name in ("valid_path", "test_path") if hasattr(recipe.data, name)}
     kind = detect.kind(path, recipe.task)
     if kind == recipe.data.kind:
@@ -325,6 +326,7 @@ def _prepared(
 ) -> cache.Corpus:
     data, held = recipe.data, contents(recipe)
     own_parts = (held.valid, held.test) if codec is None else (None, None)
+    read = held.test if isinstance(data, r.DataMedmnist) and codec is not None and held.test else held.read
     if isinstance(data, r.Pictures):
         rules: dict[str, Any] = {"max_source": 1, "max_target": 1}
         excluded = {"path", "valid_path", "test_path"}
@@ -345,7 +347,7 @@ def _prepared(
         "rules": rules,
     }
     return cache.prepare(
-        lambda tally: held.read(tally=tally),
+        lambda tally: read(tally=tally),
         key=key,
         fit=fit,
         folder=cache_folder(),

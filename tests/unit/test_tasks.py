@@ -247,6 +247,59 @@ def test_texts_are_classified_and_judged(tmp_path, monkeypatch):
         bundle.ask([np.zeros(3)])
 
 
+# -- translate --------------------------------------------------------------------------------------------------------
+
+
+def test_made_pairs_are_held_out_unseen(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    corpus = build.corpus(recipe.load("translate-attention", ["data.count=600"]))
+    parts = [{part.shown(i) for i in range(len(part))} for part in (corpus.train, corpus.valid)]
+    assert len(parts[0]) + len(parts[1]) == 600 and len(parts[1]) > 10 and not parts[0] & parts[1]
+
+
+@pytest.mark.parametrize("looks", ["after", "before"])
+def test_two_files_are_trained_on_asked_and_judged(tmp_path, monkeypatch, capsys, looks):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    for side, name in enumerate(("a.en", "a.de")):
+        (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
+    changes = [
+        change for change in by_heart(tmp_path / "a.en", "train.steps=120") if not change.startswith("data.kind")
+    ]
+    files = ["data.kind=parallel", f'data.target_path="{tmp_path / "a.de"}"', f"decoder.looks={looks}"]
+    files += [f'data.valid_path="{tmp_path / "a.en"}"', f'data.valid_target_path="{tmp_path / "a.de"}"']
+    with pytest.raises(DataError, match="every prompt stands in valid_path"):
+        build.corpus(recipe.load("translate-attention", [*changes, *files]))
+    train(recipe.load("translate-attention", [*changes, *files[:3]]), tmp_path / "run", reporter=Silent())
+    assert cli.main(["ask", str(tmp_path / "run"), "Hello!"]) == 0
+    assert capsys.readouterr().out == "Hello!  ->  Hi there.\n"
+    assert cli.main(["evaluate", str(tmp_path / "run"), "--split", "train", "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)
+    assert scores["exact"] == 1 and scores["bleu"] == pytest.approx(100) and scores["chrf"] == pytest.approx(100)
+
+    (tmp_path / "a.de").write_text("one line\n")
+    sets = [word for change in [*changes, *files[:3]] for word in ("--set", change)]
+    assert cli.main(["train", "translate-attention", "--out", str(tmp_path / "other"), *sets]) == 2
+    error = capsys.readouterr().err
+    assert "the files do not go line by line; got 10 and 1 lines" in error and error.count("\n") == 1
+    assert not (tmp_path / "other").exists()
+
+
+# -- recipes ----------------------------------------------------------------------------------------------------------
+
+
+def test_own_data_of_each_kind_is_recognised(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    home, table = pictures_folder(tmp_path), labelled_file(tmp_path)
+    for name, path, asked in (("image-stride", home, "ask it with"), ("sentiment-cnn", table, "ask it with")):
+        out = tmp_path / name
+        held = ["--set", "data.valid=0", "--set", "train.threads=1"]
+        assert cli.main(["train", name, "--data", str(path), "--steps", "2", "--out", str(out), *held]) == 0
+        told = capsys.readouterr().out
+        assert asked in told and "10 train" in told and "accuracy" in told
+    assert cli.main(["train", "image-pool", "--data", str(table), "--out", str(tmp_path / "x")]) == 2
+    assert 'data of kind "labelled" needs "tokens"' in capsys.readouterr().err
+
+
 def test_kinds_that_do_not_go_together_are_named():
     for name, change, said in (
         ("image-pool", "source.kind=tokens", 'source.kind: data of kind "digits" needs "convolutions" or "patches"'),
