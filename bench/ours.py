@@ -28,7 +28,7 @@ from regard.layers.positions import Sinusoidal
 from regard.model import Model
 from regard.optimise import factor, optimiser
 from regard.search import Marks, Options, search
-from regard.tasks.chat import Batch, padded
+from regard.tasks.task import Batch, padded
 from regard.train import keep_memory, train
 from regard.values import Memory, State, Step
 

@@ -4,41 +4,63 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from regard import codecs
 from regard import recipe as r
-from regard.data import cache, readers
+from regard.data import cache, detect, labelled, parallel, pictures, readers
+from regard.data.examples import Example
 from regard.data.lines import Tally
-from regard.data.readers import Example
-from regard.decoders import Decoder, RecurrentDecoder, TransformerDecoder
-from regard.encoders import ConvolutionEncoder, Encoder, RecurrentEncoder, TransformerEncoder
-from regard.errors import DataError
-from regard.frontends import Tokens
+from regard.decoders import Decoder, OneShot, RecurrentDecoder, TransformerDecoder, Writer
+from regard.encoders import ConvolutionEncoder, Encoder, FlatEncoder, RecurrentEncoder, TransformerEncoder
+from regard.errors import BundleError, DataError
+from regard.frontends import Convolutions, Frontend, Patches, Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
 from regard.model import Model
 from regard.search import Options
 from regard.tasks.chat import Chat
+from regard.tasks.classify import Classify
+from regard.tasks.sources import PictureSource, Source, TextSource
+from regard.tasks.task import Task
+from regard.tasks.translate import Translate
 
+TASKS: dict[str, type[Task]] = {"chat": Chat, "translate": Translate, "classify": Classify}
 LONGEST_PROMPT = 1000  # tokens
 Read = Callable[[Tally], Iterator[Example]]
 
 
-def model(recipe: r.Recipe, *, vocabulary: int) -> Model:
-    """The model with its first weights, which the recipe's seed decides."""
+def model(recipe: r.Recipe, *, vocabulary: int, source_vocabulary: int | None = None) -> Model:
+    """The model with its first weights, which the recipe's seed decides. The source has the vocabulary of the answers,
+    unless another is given."""
     torch.manual_seed(recipe.seed)
-    frontend = Tokens(vocabulary=vocabulary, width=recipe.encoder.width, dropout=recipe.source.dropout)
-    reads = encoder(recipe, inputs=frontend.width)
+    sees = frontend(recipe, vocabulary=vocabulary if source_vocabulary is None else source_vocabulary)
+    reads = encoder(recipe, inputs=sees.width, grid=sees.grid)
     writes = decoder(recipe, vocabulary=vocabulary, memory_width=reads.width, summary_width=reads.summary_width)
-    if recipe.decoder.shared:
-        frontend.embedding = writes.embedding
-    return Model(frontend=frontend, encoder=reads, decoder=writes)
+    if isinstance(sees, Tokens) and isinstance(writes, Writer) and getattr(recipe.decoder, "shared", False):
+        sees.embedding = writes.embedding
+    return Model(frontend=sees, encoder=reads, decoder=writes)
 
 
-def encoder(recipe: r.Recipe, *, inputs: int) -> Encoder:
+def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
+    width = r.WIDTH if isinstance(recipe.encoder, r.EncoderFlat) else recipe.encoder.width
+    match recipe.source:
+        case r.SourceTokens() as s:
+            return Tokens(vocabulary=vocabulary, width=width, dropout=s.dropout)
+        case r.SourceConvolutions() as s:
+            return Convolutions(
+                size=s.size, colours=s.colours, channels=s.channels, padding=s.padding, reach=s.reach, halve=s.halve
+            )
+        case r.SourcePatches() as s:
+            return Patches(size=s.size, colours=s.colours, patch=s.patch, width=width, dropout=s.dropout)
+
+
+def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = None) -> Encoder:
     match recipe.encoder:
         case r.EncoderRecurrent() as e:
             return RecurrentEncoder(
@@ -58,7 +80,7 @@ def encoder(recipe: r.Recipe, *, inputs: int) -> Encoder:
                 heads=e.heads,
                 head_width=e.head_width,
                 inner=e.ffn,
-                positions=positions(e, longest=recipe.data.max_source + 1),
+                positions=positions(e, longest=grid or _longest_source(recipe) + 1),
                 norm=e.norm,
                 activation=e.activation,
                 dropout=e.dropout,
@@ -74,6 +96,14 @@ def encoder(recipe: r.Recipe, *, inputs: int) -> Encoder:
                 activation=e.activation,
                 dropout=e.dropout,
             )
+        case r.EncoderFlat():
+            assert grid is not None  # a recipe without pictures is refused
+            return FlatEncoder(inputs=inputs, places=grid[0] * grid[1])
+
+
+def _longest_source(recipe: r.Recipe) -> int:
+    """Most tokens of a text in training."""
+    return 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_source
 
 
 def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_width: int) -> Decoder:
@@ -87,12 +117,14 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
                 summary_width=summary_width,
                 cell=d.cell,
                 attention=d.attention,
+                looks=d.looks,
                 input_feeding=d.input_feeding,
                 dropout=d.dropout,
                 tied=d.tied,
             )
         case r.DecoderTransformer() as d:
-            longest = 1 + max(recipe.data.max_target, recipe.search.max_new_tokens)
+            longest = 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_target
+            longest = 1 + max(longest, recipe.search.max_new_tokens)
             return TransformerDecoder(
                 vocabulary=vocabulary,
                 width=d.width,
@@ -109,36 +141,76 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
                 terms=d.terms,
                 tied=d.tied,
             )
+        case r.DecoderOneShot() as d:
+            return OneShot(
+                vocabulary=vocabulary,
+                memory_width=memory_width,
+                summary_width=summary_width,
+                marks=codecs.MARKS,
+                end=codecs.END,
+                reads=d.reads,
+                hidden=d.hidden,
+                dropout=d.dropout,
+                hidden_dropout=d.hidden_dropout,
+            )
 
 
-def positions(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int) -> Positions:
+def positions(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int | tuple[int, int]) -> Positions:
+    """`longest` is the number of places, or the height and width of a grid of them."""
+    axes = 1 if isinstance(longest, int) else 2
     match section.positions:
         case "none":
             return NoPositions()
         case "sinusoidal":
-            return Sinusoidal(width=section.width)
+            return Sinusoidal(width=section.width, axes=axes)
         case "learned":
             return Learned(width=section.width, longest=longest)
         case "rotary":
-            return Rotary(head_width=section.head_width)
+            return Rotary(head_width=section.head_width, axes=axes)
         case "alibi":
-            return Alibi(heads=section.heads)
+            return Alibi(heads=section.heads, axes=axes)
         case "relative":
-            return Relative(heads=section.heads)
+            return (
+                Relative(heads=section.heads)
+                if isinstance(longest, int)
+                else Relative(heads=section.heads, reach=longest)
+            )
 
 
-def task(recipe: r.Recipe, codec: codecs.Codec) -> Chat:
+def task(recipe: r.Recipe, codec: codecs.Codec) -> Task:
+    source = _source(recipe, codec)
+    if recipe.task == "classify":
+        if not isinstance(codec, codecs.Labels):
+            raise BundleError("the codec of a classifier holds labels", where="codec", got=codec.kind)
+        return Classify(codec=codec, source=source)
+    assert isinstance(source, TextSource)  # a recipe with other ones is refused
+    return (Chat if recipe.task == "chat" else Translate)(codec=codec, source=source)
+
+
+def _source(recipe: r.Recipe, codec: codecs.Codec) -> Source:
     """A prompt may be longer than those of training, unless the encoder has learned a vector for each of its places."""
+    if not isinstance(recipe.source, r.SourceTokens):
+        return PictureSource(size=recipe.source.size, colours=recipe.source.colours)
     learned = isinstance(recipe.encoder, r.EncoderTransformer) and recipe.encoder.positions == "learned"
-    longest = recipe.data.max_source if learned else max(recipe.data.max_source, LONGEST_PROMPT)
-    return Chat(codec=codec, plain_source=recipe.source.plain, max_source=longest)
+    longest = _longest_source(recipe) if learned else max(_longest_source(recipe), LONGEST_PROMPT)
+    return TextSource(
+        codec=codec.reads,
+        plain_source=recipe.source.plain,
+        max_source=longest,
+        hide=recipe.source.word_dropout,
+        empty=recipe.source.empty,
+    )
 
 
 def options(search: r.Search) -> Options:
     return Options(**search.model_dump())
 
 
-def fit_codec(codec: r.Codec) -> Callable[[Iterator[str]], codecs.Codec]:
+# -- data -------------------------------------------------------------------------------------------------------------
+
+
+def fit_codec(codec: r.Codec) -> Callable[[Iterator[str]], codecs.Codec] | None:
+    """What makes a codec of texts; None: there are none."""
     settings = codec.model_dump(exclude={"kind"})
     match codec:
         case r.CodecWords():
@@ -147,35 +219,82 @@ def fit_codec(codec: r.Codec) -> Callable[[Iterator[str]], codecs.Codec]:
             return partial(codecs.Characters.fit, **settings)
         case r.CodecPieces():
             return partial(codecs.Pieces.fit, **settings)
+        case r.CodecLabels():
+            return None
 
 
-def reader(data: r.Data, path: str | None = None) -> Read:
-    """What yields the examples of `[data]`, or of another file of the same kind."""
-    match data:
-        case r.DataChatterbot():
-            return lambda tally: readers.read_chatterbot(language=data.language, topics=data.topics, tally=tally)
-        case r.DataPairs():
-            return lambda tally: readers.read_pairs(
-                path or data.path, source_column=data.source_column, target_column=data.target_column, tally=tally
+@dataclass(frozen=True)
+class Contents:
+    """What a section [data] holds: its reader, readers of its own held-out parts, and every file that decides it."""
+
+    read: Callable[..., Iterator[Example]]
+    files: list[Path]
+    valid: Callable[..., Iterator[Example]] | None = None
+    test: Callable[..., Iterator[Example]] | None = None
+
+
+def contents(recipe: r.Recipe) -> Contents:
+    match recipe.data:
+        case r.DataChatterbot() as d:
+            files = readers.chatterbot_files(d.language, d.topics)
+            return Contents(partial(readers.read_chatterbot, language=d.language, topics=d.topics), files)
+        case r.DataPairs() as d:
+            columns = {"source_column": d.source_column, "target_column": d.target_column}
+            return _from_paths(lambda path: partial(readers.read_pairs, path, **columns), d, readers.files)
+        case r.DataCornell() as d:
+            return _from_paths(lambda path: partial(readers.read_cornell, path), d, readers.files)
+        case r.DataMadeTranslation() as d:
+            return Contents(partial(parallel.read_made, count=d.count, seed=d.made_with), [])
+        case r.DataParallel() as d:
+            own = [_both(d.path, d.target_path), _both(d.valid_path, d.valid_target_path)]
+            own.append(_both(d.test_path, d.test_target_path))
+            read, valid, test = (None if pair is None else partial(parallel.read_parallel, *pair) for pair in own)
+            assert read is not None
+            return Contents(read, [Path(path) for pair in own if pair for path in pair], valid, test)
+        case r.DataLabelled() as d:
+            columns = {"text_column": d.text_column, "label_column": d.label_column}
+            return _from_paths(
+                lambda path: partial(labelled.read_labelled, path, **columns), d, labelled.labelled_files
             )
-        case r.DataCornell():
-            return lambda tally: readers.read_cornell(path or data.path, tally=tally)
+        case r.DataReviews():
+            home = labelled.reviews_folder()
+            return Contents(partial(labelled.read_labelled, home), labelled.labelled_files(home))
+    assert not isinstance(recipe.source, r.SourceTokens)  # a recipe with pictures as tokens is refused
+    form = {"size": recipe.source.size, "colours": recipe.source.colours}
+    match recipe.data:
+        case r.DataDigits():
+            return Contents(partial(pictures.read_digits, **form), [pictures.digits_file()])
+        case r.DataPictures() as d:
+            return _from_paths(lambda path: partial(pictures.read_folders, path, **form), d, pictures.folder_files)
+        case r.DataMedmnist() as d:
+            read, valid, test = (
+                partial(pictures.read_medmnist, d.path, part=part, first=first, **form)
+                for part, first in (("train", ()), ("val", ()), ("test", d.test_first))
+            )
+            return Contents(read, [Path(d.path)], valid, test)
+
+
+def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
+    return None if source is None or target is None else (source, target)
+
+
+def _from_paths(
+    reader: Callable[[str], Callable[..., Iterator[Example]]],
+    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataPictures,
+    files: Callable[[str], list[Path]],
+) -> Contents:
+    """Of a section with a path, and perhaps others for held-out parts."""
+    valid, test = (None if path is None else reader(path) for path in (data.valid_path, data.test_path))
+    given = (data.path, data.valid_path, data.test_path)
+    return Contents(reader(data.path), [file for path in given if path for file in files(path)], valid, test)
 
 
 def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
-    """The recipe's data, tokenised; read from the cache if this content was prepared with these settings before. A
+    """The recipe's data as numbers; read from the cache if this content was prepared with these settings before. A
     `codec` that exists already must be the one that this data makes."""
-    data, own = recipe.data, _held_out(recipe.data)
-    made = _prepared(
-        recipe,
-        reader(data),
-        fit_codec(recipe.codec),
-        files=_files(data),
-        valid=data.valid,
-        test=data.test,
-        read_valid=reader(data, own[0]) if own[0] else None,
-        read_test=reader(data, own[1]) if own[1] else None,
-    )
+    data = recipe.data
+    valid, test = (0.0, 0.0) if isinstance(data, r.DataMedmnist) else (data.valid, data.test)
+    made = _prepared(recipe, fit_codec(recipe.codec), valid=valid, test=test)
     if codec is not None and codec.to_json() != made.codec.to_json():
         raise DataError(
             "the data is not what the run was trained on: it makes another vocabulary",
@@ -186,67 +305,70 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
 
 
 def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
-    """All examples of another file, as its `train` part, tokenised with a codec that exists."""
-    kind = readers.detect(path)
-    if isinstance(recipe.data, r.DataPairs) and kind == "pairs":
-        data = recipe.data.model_copy(update={"path": str(path), "valid_path": None, "test_path": None})
-    elif kind == "pairs":
-        data = r.DataPairs(kind=kind, path=str(path))
+    """All examples of another file (of a MedMNIST file its test part), as its `train` part, as numbers of a codec that
+    exists."""
+    own = {"path": str(path)} | {name: None for name in ("valid_path", "test_path") if hasattr(recipe.data, name)}
+    kind = detect.kind(path, recipe.task)
+    if kind == recipe.data.kind:
+        data = recipe.data.model_copy(update=own)
     else:
-        data = r.DataCornell(kind=kind, path=str(path))
-    return _prepared(recipe, reader(data), lambda _: codec, files=_files(data), codec=codec.to_json())
-
-
-def _held_out(data: r.Data) -> tuple[str | None, str | None]:
-    return (None, None) if isinstance(data, r.DataChatterbot) else (data.valid_path, data.test_path)
-
-
-def _files(data: r.Data) -> list[Path]:
-    """Every file that decides what a section [data] holds."""
-    if isinstance(data, r.DataChatterbot):
-        return readers.chatterbot_files(data.language, data.topics)
-    given = (data.path, *_held_out(data))
-    return [file for path in given if path for file in readers.files(path)]
+        data = r.SECTIONS["data"][kind].model_validate({"kind": kind, "path": str(path)})
+    return _prepared(recipe.model_copy(update={"data": data}), lambda _: codec, codec=codec.to_json())
 
 
 def _prepared(
     recipe: r.Recipe,
-    read: Read,
-    fit: Callable[[Iterator[str]], codecs.Codec],
+    fit: Callable[[Iterator[str]], codecs.Codec] | None,
     *,
-    files: list[Path],
     codec: object = None,
     valid: float = 0.0,
     test: float = 0.0,
-    read_valid: Read | None = None,
-    read_test: Read | None = None,
 ) -> cache.Corpus:
-    data = recipe.data
-    rules = {
-        "max_source": data.max_source,
-        "max_target": data.max_target,
-        "max_words": data.max_words,
-        "drop_unknown": data.drop_unknown,
-        "plain_source": recipe.source.plain,
-    }
+    data, held = recipe.data, contents(recipe)
+    own_parts = (held.valid, held.test) if codec is None else (None, None)
+    read = held.test if isinstance(data, r.DataMedmnist) and codec is not None and held.test else held.read
+    if isinstance(data, r.Pictures):
+        rules: dict[str, Any] = {"max_source": 1, "max_target": 1}
+        excluded = {"path", "valid_path", "test_path"}
+    else:
+        rules = {
+            "max_source": data.max_source,
+            "max_target": data.max_target,
+            "max_words": data.max_words,
+            "drop_unknown": data.drop_unknown,
+            "plain_source": isinstance(recipe.source, r.SourceTokens) and recipe.source.plain,
+        }
+        excluded = {"path", "valid_path", "test_path", "target_path", "valid_target_path", "test_target_path"}
     key = {
-        "content": cache.fingerprint(files),
+        "content": cache.fingerprint(held.files),
         "codec": codec or recipe.codec.model_dump(mode="json"),
-        "data": data.model_dump(mode="json", exclude={"path", "valid_path", "test_path"}),
-        "parts": [valid, test, read_valid is not None, read_test is not None],
+        "data": data.model_dump(mode="json", exclude=excluded),
+        "parts": [valid, test, own_parts[0] is not None, own_parts[1] is not None],
         "rules": rules,
     }
     return cache.prepare(
-        read,
+        lambda tally: read(tally=tally),
         key=key,
         fit=fit,
         folder=cache_folder(),
         valid=valid,
         test=test,
-        read_valid=read_valid,
-        read_test=read_test,
+        read_valid=_told(own_parts[0]),
+        read_test=_told(own_parts[1]),
+        form=_form(recipe),
+        labels=recipe.task == "classify",
         **rules,
     )
+
+
+def _told(read: Callable[..., Iterator[Example]] | None) -> Read | None:
+    return None if read is None else lambda tally: read(tally=tally)
+
+
+def _form(recipe: r.Recipe) -> cache.Form:
+    if isinstance(recipe.source, r.SourceTokens):
+        return cache.TOKENS
+    return cache.Form(np.uint8, (*recipe.source.size, recipe.source.colours))
 
 
 def cache_folder() -> Path:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
@@ -19,7 +18,7 @@ from regard.errors import BundleError
 from regard.model import Model
 from regard.recipe import Recipe
 from regard.search import Options, search, stream
-from regard.tasks.chat import MARKS, Chat
+from regard.tasks.task import Given, Task
 from regard.values import Answer, Memory
 
 RECIPE, CODEC, WEIGHTS = "recipe.json", "codec.json", "model.safetensors"
@@ -36,36 +35,43 @@ class Bundle:
 
     recipe: Recipe
     codec: Codec
-    task: Chat
+    task: Task
     model: Model
 
     @property
     def options(self) -> Options:
         return build.options(self.recipe.search)
 
-    def ask(self, inputs: Sequence[str], options: Options | None = None) -> list[Answer]:
+    def ask(self, inputs: Sequence[Given], options: Options | None = None) -> list[Answer]:
         """One answer for each input, best first found."""
         return [found[0] for found in self.candidates(inputs, options)]
 
     @torch.inference_mode()
-    def candidates(self, inputs: Sequence[str], options: Options | None = None) -> list[list[Answer]]:
+    def candidates(self, inputs: Sequence[Given], options: Options | None = None) -> list[list[Answer]]:
         """Every candidate of each input, best first."""
         options = options or self.options
         memory = self.model.read(*self.task.read(inputs))
-        found = search(self.model.decoder, memory, MARKS, options, prior=self._prior(options), rarity=self.model.rarity)
+        found = search(
+            self.model.decoder,
+            memory,
+            self.task.marks,
+            options,
+            prior=self._prior(options),
+            rarity=self.model.rarity,
+        )
         return [
             [Answer(one.tokens, self.codec.decode(one.tokens), one.score, one.weights) for one in row] for row in found
         ]
 
     @torch.inference_mode()
-    def stream(self, text: str, options: Options | None = None) -> Iterator[str]:
+    def stream(self, given: Given, options: Options | None = None) -> Iterator[str]:
         """The answer as it comes: pieces of text that add up to it."""
         options = options or self.options
-        memory = self.model.read(*self.task.read([text]))
+        memory = self.model.read(*self.task.read([given]))
         tokens: list[int] = []
         shown = ""
         for token, _ in stream(
-            self.model.decoder, memory, MARKS, options, prior=self._prior(options), rarity=self.model.rarity
+            self.model.decoder, memory, self.task.marks, options, prior=self._prior(options), rarity=self.model.rarity
         ):
             tokens.append(token)
             text = self.codec.decode(tokens)
@@ -73,8 +79,8 @@ class Bundle:
             shown = text
 
     def _prior(self, options: Options) -> Memory | None:
-        """The memory of an empty prompt, on which the decoder is a language model of answers."""
-        return self.model.read(*self.task.sources([np.empty(0, np.int64)])) if options.anti_prior else None
+        """The memory of an input that says nothing, on which the decoder is a language model of answers."""
+        return self.model.read(*self.task.nothing()) if options.anti_prior else None
 
 
 def tensors(model: Model) -> dict[str, Tensor]:
@@ -141,6 +147,6 @@ def load(folder: Path | str) -> Bundle:
     disk.verify(folder, RECIPE, CODEC, WEIGHTS)
     recipe = Recipe.from_json(disk.read_json(folder / RECIPE), folder / RECIPE)
     codec = codecs.read(folder / CODEC)
-    model = build.model(recipe, vocabulary=codec.size)
+    model = build.model(recipe, vocabulary=codec.size, source_vocabulary=codec.source_size)
     load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return Bundle(recipe, codec, build.task(recipe, codec), model.eval())

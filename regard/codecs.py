@@ -1,4 +1,4 @@
-"""Text to numbers and back: words, characters, or pieces of words. In every codec 0-3 are the four marks."""
+"""Text to numbers and back: words, characters, pieces of words, or labels. In every codec 0-3 are the four marks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from regard.errors import BundleError, InputError, did_you_mean
+from regard.errors import BundleError, DataError, InputError, did_you_mean
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 MARKS = 4  # the first token that is not a mark
@@ -27,6 +27,16 @@ class Codec(ABC):
 
     kind: ClassVar[str]
     size: int  # the vocabulary, marks included
+
+    @property
+    def reads(self) -> Codec:
+        """The codec of the source, where that is text: the same, unless answers are labels."""
+        return self
+
+    @property
+    def source_size(self) -> int:
+        """The vocabulary of the source; 0: it is not text."""
+        return self.size
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -211,7 +221,63 @@ class Pieces(Codec):
         return cls(Tokenizer.from_str(json.dumps(data["tokenizer"])))
 
 
-KINDS: dict[str, type[Codec]] = {kind.kind: kind for kind in (Words, Characters, Pieces)}
+class Labels(Codec):
+    """One token a label. Where labels are given to text, the codec of that text is kept with them.
+
+    >>> codec = Labels.fit(["pos", "neg", "pos"], text=Characters("ab"))
+    >>> codec.encode("pos"), codec.decode([4]), codec.reads.encode("ba"), codec.size
+    ([5], 'neg', [5, 4], 6)
+    """
+
+    kind = "labels"
+
+    def __init__(self, labels: Sequence[str], *, text: Codec | None = None):
+        if isinstance(text, Labels):
+            raise ValueError("labels are given to text, not to labels")
+        self.labels, self.text = tuple(labels), text
+        self.size = MARKS + len(self.labels)
+        self._token = {label: MARKS + i for i, label in enumerate(self.labels)}
+
+    @classmethod
+    def fit(cls, targets: Iterable[str], *, text: Codec | None = None, most: int = 10_000) -> Labels:
+        """Labels in the order of the alphabet, numbers in that of their size: class 0 comes first, and 10 after 9."""
+        found: set[str] = set()
+        for target in targets:
+            found.add(target)
+            if len(found) > most:
+                hint = "is the column of labels another one?"
+                raise DataError("too many labels", got=f"more than {most:,}", hint=hint)
+        return cls(
+            sorted(found, key=lambda label: (not label.isdecimal(), len(label) * label.isdecimal(), label)), text=text
+        )
+
+    @property
+    def source_size(self) -> int:
+        return 0 if self.text is None else self.text.size
+
+    @property
+    def reads(self) -> Codec:
+        if self.text is None:
+            raise InputError("these labels are not given to text", where="codec")
+        return self.text
+
+    def encode(self, text: str) -> list[int]:
+        return [self._token.get(text, UNKNOWN)]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return " ".join(self.labels[token - MARKS] for token in tokens if token >= MARKS)
+
+    def to_json(self) -> dict[str, Any]:
+        text = None if self.text is None else self.text.to_json()
+        return {"kind": self.kind, "labels": list(self.labels), "text": text}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Labels:
+        text = None if data["text"] is None else load(data["text"], where="text")
+        return cls(_strings(data["labels"]), text=text)
+
+
+KINDS: dict[str, type[Codec]] = {kind.kind: kind for kind in (Words, Characters, Pieces, Labels)}
 
 
 def load(data: dict[str, Any], *, where: object = "codec") -> Codec:

@@ -6,7 +6,9 @@ The law, tested for every one of them: `forward(tokens, memory)` equals T times 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import cast, final
 
 import torch
@@ -14,9 +16,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard import masks
+from regard.errors import InputError
 from regard.frontends import Embedding
 from regard.layers.attention import Additive, Dot, General, linear, normal, part
 from regard.layers.blocks import DecoderBlock, Dropout
+from regard.layers.likelihood import cross_entropy
 from regard.layers.positions import Positions, no_bias
 from regard.layers.recurrent import Recurrent
 from regard.values import Memory, Past, State, Step
@@ -38,8 +42,8 @@ class Output(nn.Module):
 
 
 class Decoder(nn.Module, ABC):
-    embedding: Embedding
-    output: Output
+    vocabulary: int  # what it scores, marks included
+    output: Output | LabelOutput
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
@@ -53,12 +57,31 @@ class Decoder(nn.Module, ABC):
     def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
         """The hidden states of all places at once, which `output` turns into logits."""
 
+    @abstractmethod
+    def loss(
+        self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, "N"], *, smoothing: float = 0.0
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Of N of those states, summed: the loss with label smoothing, and plain nats."""
+
     @final
     def forward(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
         return self.output(self.states(tokens, memory))
 
 
-class RecurrentDecoder(Decoder):
+class Writer(Decoder):
+    """A decoder of text: it reads its own tokens, and scores every one of the vocabulary at every place."""
+
+    embedding: Embedding
+    output: Output
+
+    @final
+    def loss(
+        self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, "N"], *, smoothing: float = 0.0
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        return cross_entropy(hidden, self.output.weight, self.output.bias, targets, smoothing=smoothing)
+
+
+class RecurrentDecoder(Writer):
     """LSTM or GRU over the tokens; at each place its state h looks at the memory (Luong et al. 2015, section 3.1):
 
         h_t = CELL(h_{t-1}, e[w_t]);  a_t = softmax(score(h_t, M));  c_t = a_t M;  g_t = tanh(W [c_t; h_t])
@@ -66,6 +89,11 @@ class RecurrentDecoder(Decoder):
     With input feeding the cell also reads g_{t-1}. Without it nothing in the recurrence depends on attention, so all
     places run in one fused call. Without attention g_t = tanh(W h_t), and the memory speaks through the start only:
     the encoder's top states, through a learned bridge.
+
+    With `looks="before"` it looks before the cell moves, from the state it comes from, and the cell reads what it saw
+    (Bahdanau et al. 2015, appendix A.2.2, without their maxout):
+
+        a_t = softmax(score(h_{t-1}, M));  c_t = a_t M;  h_t = CELL(h_{t-1}, c_t, e[w_t]);  g_t = W h_t
     """
 
     def __init__(
@@ -78,20 +106,31 @@ class RecurrentDecoder(Decoder):
         summary_width: int,
         cell: str = "lstm",
         attention: str = "general",
+        looks: str = "after",
         input_feeding: bool = False,
         dropout: float = 0.0,
         tied: bool = True,
     ):
         super().__init__()
+        self.vocabulary = vocabulary
         self.embedding = Embedding(vocabulary=vocabulary, width=width)
         self.parts = 2 if cell == "lstm" else 1
+        self.before = looks == "before"
+        if self.before and (attention == "none" or input_feeding):
+            raise InputError(
+                "a cell that looks first needs an attention, and feeds its own input",
+                where="looks",
+                got=f"attention {attention}, input_feeding {input_feeding}",
+            )
         self.layers, self.width, self.feeding = layers, width, input_feeding
         self.bridge = nn.Linear(summary_width, self.parts * layers * width)
-        self.rnn = Recurrent(
-            cell=cell, inputs=width * (2 if input_feeding else 1), width=width, layers=layers, dropout=dropout
-        )
+        more = width if input_feeding else memory_width if self.before else 0
+        self.rnn = Recurrent(cell=cell, inputs=width + more, width=width, layers=layers, dropout=dropout)
         self.score = None if attention == "none" else SCORES[attention](width=width, memory_width=memory_width)
-        self.mix = nn.Linear(width + (memory_width if self.score else 0), width)
+        if self.before:
+            self.mix = nn.Linear(width, width, bias=False)
+        else:
+            self.mix = nn.Linear(width + (memory_width if self.score else 0), width)
         self.dropout = Dropout(dropout)
         self.output = Output(embedding=self.embedding, tied=tied)
 
@@ -112,15 +151,26 @@ class RecurrentDecoder(Decoder):
         """g and the weights (B, T, S) of a run of places."""
         if self.score is None:
             return self.dropout(self.mix(h).tanh()), None
+        context, weights = self.attend(h, state)
+        return self.dropout(self.mix(torch.cat([context, h], dim=-1)).tanh()), weights
+
+    def attend(self, h: Float[Tensor, "B T D"], state: State) -> tuple[Tensor, Tensor]:
+        """What h sees in the memory (B, T, E), and the weights (B, T, S)."""
+        assert self.score is not None
         keys, values = (part[0, :, 0] for part in state.memory)
         weights = self.score(h, keys).masked_fill(~state.mask[:, None], -torch.inf).softmax(-1)
-        return self.dropout(self.mix(torch.cat([weights @ values, h], dim=-1)).tanh()), weights
+        return weights @ values, weights
 
     def advance(self, x: Float[Tensor, "B D"], state: State) -> tuple[Tensor, State, Tensor | None]:
         """One place further: g (B, D), the next state and the weights (B, S)."""
         cells, fed = state.carried[: self.parts], state.carried[self.parts :]
-        h, cells = self.rnn.step(torch.cat([x, fed[0][0]], dim=-1) if fed else x, cells)
-        g, weights = self.look(h[:, None], state)
+        if self.before:
+            context, weights = self.attend(cells[0][-1][:, None], state)
+            h, cells = self.rnn.step(torch.cat([x, context[:, 0]], dim=-1), cells)
+            g = self.dropout(self.mix(h[:, None]))
+        else:
+            h, cells = self.rnn.step(torch.cat([x, fed[0][0]], dim=-1) if fed else x, cells)
+            g, weights = self.look(h[:, None], state)
         after = replace(
             state,
             carried=(*cells, g.transpose(0, 1)) if fed else cells,
@@ -135,7 +185,7 @@ class RecurrentDecoder(Decoder):
 
     def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
         state, x = self.start(memory), self.dropout(self.embedding(tokens))
-        if not self.feeding:
+        if not self.feeding and not self.before:
             return self.look(self.rnn(x, state.carried), state)[0]
         places = []
         for place in x.unbind(1):
@@ -144,7 +194,7 @@ class RecurrentDecoder(Decoder):
         return torch.stack(places, dim=1)
 
 
-class TransformerDecoder(Decoder):
+class TransformerDecoder(Writer):
     """Blocks of causal self-attention, attention to the memory and feed-forward.
 
     The State holds a key/value cache; with the kernel "maclaurin", sums of a size that does not grow.
@@ -170,6 +220,7 @@ class TransformerDecoder(Decoder):
     ):
         super().__init__()
         no_bias(kernel, positions)
+        self.vocabulary = vocabulary
         self.embedding = Embedding(vocabulary=vocabulary, width=width)
         self.positions, self.dropout, self.linear = positions, Dropout(dropout), kernel == "maclaurin"
         self.heads, self.head_width = heads, head_width or width // heads
@@ -257,3 +308,100 @@ class TransformerDecoder(Decoder):
         for block in self.blocks:
             x = block(x, block.reading.keys_values(memory.states), memory.mask, turning=turning, bias=bias)
         return self.leave(x)
+
+
+class LabelOutput(nn.Module):
+    """Labels are scored once, then comes the end mark. The last number of `hidden` is 0 at the first place and 1 after
+    it; marks have no weights, so a label's row is its token less the marks."""
+
+    scores: nn.Linear
+    marks: int
+
+    def __init__(self, *, inputs: int, labels: int, marks: int, end: int):
+        super().__init__()
+        self.scores, self.marks, self.end = nn.Linear(inputs, labels), marks, end
+
+    def forward(self, hidden: Float[Tensor, "*rows D1"]) -> Float[Tensor, "*rows V"]:
+        over = hidden[..., -1:] > 0
+        labels = self.scores(hidden[..., :-1]).masked_fill(over, -torch.inf)
+        marks = torch.full((*labels.shape[:-1], self.marks), -torch.inf, dtype=labels.dtype, device=labels.device)
+        marks[..., self.end] = torch.where(over[..., 0], 0.0, -torch.inf)
+        return torch.cat([marks, labels], dim=-1)
+
+
+class OneShot(Decoder):
+    """A label is an answer of length one: whatever it is given to read, the first step scores the labels and every
+    later one is sure of the end.
+
+        z = summary  (or z = a M with a = softmax(q K M), q learned);  h = act(W_n … act(W_1 z));  scores = W h + b
+
+    `vocabulary` counts the `marks` before the labels, among them `end`.
+    """
+
+    output: LabelOutput
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int,
+        memory_width: int,
+        summary_width: int,
+        marks: int,
+        end: int,
+        reads: str = "summary",
+        hidden: Sequence[int] = (),
+        dropout: float = 0.0,
+        hidden_dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.vocabulary, self.attends = vocabulary, reads == "attention"
+        inputs = memory_width if self.attends else summary_width
+        if self.attends:
+            self.query = nn.Parameter(torch.randn(memory_width) * memory_width**-0.5)
+            self.keys = nn.Linear(memory_width, memory_width, bias=False)
+        sizes = [inputs, *hidden]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.dropout, self.between = Dropout(dropout), Dropout(hidden_dropout)
+        self.output = LabelOutput(inputs=sizes[-1], labels=vocabulary - marks, marks=marks, end=end)
+
+    def read(self, memory: Memory) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"] | None]:
+        """h, and where the query looked."""
+        z, weights = memory.summary, None
+        if self.attends:
+            scores = self.keys(memory.states) @ self.query * memory.states.shape[-1] ** -0.5  # (B, S)
+            weights = scores.masked_fill(~memory.mask, -torch.inf).softmax(-1)
+            z = (weights[:, None] @ memory.states)[:, 0]
+        h = self.dropout(z)
+        for n, layer in enumerate(self.layers):
+            h = layer(h if n == 0 else self.between(h)).relu()
+        return h, weights
+
+    def start(self, memory: Memory) -> State:
+        h, weights = self.read(memory)
+        return State(
+            position=torch.zeros(len(memory.mask), dtype=torch.long, device=memory.mask.device),
+            mask=memory.mask,
+            memory=() if weights is None else (weights[None, :, None, :, None],),
+            carried=(h[None],),
+        )
+
+    def step(self, token: Int[Tensor, "B"], state: State) -> Step:
+        h = state.carried[0][0]
+        logits = self.output(torch.cat([h, (state.position > 0)[:, None].to(h.dtype)], dim=-1))
+        after = replace(state, position=state.position + 1, longest=state.longest + 1)
+        return Step(logits, after, state.memory[0][0, ..., 0] if state.memory else None)
+
+    def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
+        h, _ = self.read(memory)
+        over = torch.arange(tokens.shape[1], device=h.device).clamp(max=1).to(h.dtype)
+        return torch.cat([h[:, None].expand(-1, len(over), -1), over.expand(len(h), -1)[..., None]], dim=-1)
+
+    def loss(
+        self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, "N"], *, smoothing: float = 0.0
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+        """Of the labels: what comes after them is certain."""
+        first = (hidden[:, -1] == 0).nonzero()[:, 0]
+        scores = self.output.scores
+        return cross_entropy(
+            hidden[first, :-1], scores.weight, scores.bias, targets[first] - self.output.marks, smoothing=smoothing
+        )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers.blocks import Dropout, EncoderBlock
 from regard.layers.convolution import HalvingConvolution
-from regard.layers.positions import Positions, no_bias
+from regard.layers.positions import Positions, grid, no_bias
 from regard.layers.recurrent import Recurrent
 from regard.values import Memory, Source
 
@@ -104,7 +104,7 @@ class TransformerEncoder(Encoder):
 
     def forward(self, source: Source) -> Memory:
         x, mask = self.enter(source.features), source.mask
-        places = torch.arange(x.shape[1], device=x.device)
+        places = self._places(source)
         x = self.positions.add(x, places)
         turning, bias = self.positions.turning(places), self.positions.bias(places, places)
         looked_at = None if bool(mask.all()) else mask  # a mask that hides nothing only costs time
@@ -116,6 +116,26 @@ class TransformerEncoder(Encoder):
         x = self.leave(x)
         real = mask[..., None].to(x.dtype)
         return Memory(x, mask, (x * real).sum(1) / real.sum(1).clamp(min=1), source.grid)
+
+    def _places(self, source: Source) -> Tensor:
+        """(S,), or (S, 2) for positions on a grid."""
+        if self.positions.axes == 2:
+            if source.grid is None:
+                raise InputError("positions with two axes need places on a grid", got="a sequence")
+            return grid(*source.grid).to(source.mask.device)
+        return torch.arange(source.mask.shape[1], device=source.mask.device)
+
+
+class FlatEncoder(Encoder):
+    """No layers. The places are left as they are, and the summary is all of them side by side, channel by channel, as
+    a net that ends in dense layers wants them; so their number is fixed."""
+
+    def __init__(self, *, inputs: int, places: int):
+        super().__init__()
+        self.width, self.summary_width = inputs, inputs * places
+
+    def forward(self, source: Source) -> Memory:
+        return Memory(source.features, source.mask, source.features.transpose(1, 2).flatten(1), source.grid)
 
 
 class ConvolutionEncoder(Encoder):

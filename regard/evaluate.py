@@ -15,12 +15,12 @@ from regard.data.cache import Part
 from regard.errors import DataError
 from regard.model import Model
 from regard.search import Options
-from regard.tasks.chat import Chat
+from regard.tasks.task import Given, Task
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """-log p of some answers, in nats, end marks included; the tokens and the words it is spread over."""
+    """-log p of some answers, in nats, end marks included; the tokens and the words it is spread over (0: labels)."""
 
     nats: float
     tokens: int
@@ -36,11 +36,16 @@ class Likelihood:
         """For each word (and end mark): comparable between codecs."""
         return metrics.perplexity(self.nats, self.words)
 
+    @property
+    def scores(self) -> dict[str, float]:
+        words = {"word_perplexity": self.word_perplexity} if self.words else {}
+        return {"perplexity": self.perplexity} | words
+
 
 @torch.inference_mode()
 def likelihood(
     model: Model,
-    task: Chat,
+    task: Task,
     part: Part,
     *,
     batch_tokens: int = 8192,
@@ -52,36 +57,49 @@ def likelihood(
     training, nats, tokens, words = model.training, 0.0, 0, 0
     model.eval()
     size = min(len(part), at_most or len(part))
-    for index in ordered(part.source.lengths[:size], part.target.lengths[:size], tokens=batch_tokens):
+    source, target = (lengths[:size] for lengths in task.lengths(part))
+    for index in ordered(source, target, tokens=batch_tokens):
         between()
         batch = task.batch([part.source[i] for i in index], [part.target[i] for i in index])
         nats += float(model.loss(*batch)[1])
         tokens += int(batch.real.sum())
-        words += sum(len(metrics.words(part.texts(i).target)) + 1 for i in index)
+        words += sum(len(metrics.words(part.texts(i).target)) + 1 for i in index) if task.answers_are_text else 0
     model.train(training)
     return Likelihood(nats, tokens, words)
 
 
-def references(part: Part, *, at_most: int | None = None) -> dict[str, list[str]]:
-    """Each prompt with all its answers, in the order of the corpus."""
+@dataclass(frozen=True)
+class Question:
+    """An input as a person sees it and as the model is given it, with every right answer."""
+
+    shown: str
+    given: Given
+    references: list[str]
+
+
+def questions(part: Part, *, at_most: int | None = None) -> list[Question]:
+    """In the order of the corpus; one text with all its answers is one question, a picture is one by itself."""
+    if not part.form.is_text:
+        count = min(len(part), at_most or len(part))
+        return [Question(part.shown(i), part.source[i], [part.texts(i).target]) for i in range(count)]
     grouped: defaultdict[str, list[str]] = defaultdict(list)
     for i in range(len(part)):
-        example = part.texts(i)
-        if example.source in grouped or at_most is None or len(grouped) < at_most:
-            grouped[example.source].append(example.target)
-    return dict(grouped)
+        source, target = part.shown(i), part.texts(i).target
+        if source in grouped or at_most is None or len(grouped) < at_most:
+            grouped[source].append(target)
+    return [Question(text, text, right) for text, right in grouped.items()]
 
 
 def answers(
     bundle: Bundle,
-    prompts: Sequence[str],
+    prompts: Sequence[Given],
     options: Options | None = None,
     *,
     rows: int = 64,
     between: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """The texts of the answers, asked in batches of like length; `between` is called before each batch."""
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]) if isinstance(prompts[i], str) else 0)
     found: dict[int, str] = {}
     for start in range(0, len(order), rows):
         between()
@@ -95,18 +113,18 @@ def evaluate(bundle: Bundle, part: Part, *, options: Options | None = None, at_m
     if not len(part):
         raise DataError("no examples to evaluate on", hint="hold some out with data.valid, or give a file with --data")
     seen = likelihood(bundle.model, bundle.task, part)
-    asked = references(part, at_most=at_most)
-    own = answers(bundle, list(asked), options)
-    people = [several[0] for several in asked.values()]
+    asked = questions(part, at_most=at_most)
+    own = answers(bundle, [one.given for one in asked], options)
+    scores = bundle.task.scores(own, [one.references for one in asked])
     return {
         "examples": len(part),
         "prompts": len(asked),
-        "perplexity": seen.perplexity,
-        "word_perplexity": seen.word_perplexity,
-        **bundle.task.scores(own, list(asked.values())),
-        "references": {"distinct_2": metrics.distinct(people, 2), "mean_length": metrics.mean_length(people)},
+        **seen.scores,
+        **scores.numbers,
+        **scores.tables,
+        "references": bundle.task.of_references([one.references[0] for one in asked]),
         "samples": [
-            {"prompt": prompt, "answer": answer, "references": asked[prompt]}
-            for prompt, answer in list(zip(asked, own, strict=True))[:20]
+            {"prompt": one.shown, "answer": answer, "references": one.references}
+            for one, answer in list(zip(asked, own, strict=True))[:20]
         ],
     }

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import cast
 
-from jaxtyping import Bool, Float, Int
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int, Shaped, UInt8
 from torch import Tensor, nn
 
+from regard.errors import InputError
 from regard.layers.attention import part
 from regard.layers.blocks import Dropout
 from regard.values import Source
@@ -33,7 +40,17 @@ class Embedding(nn.Module):
         return nn.functional.embedding(token, part(self, "table")._parameters["weight"]) * self.scale
 
 
-class Tokens(nn.Module):
+class Frontend(nn.Module, ABC):
+    """Makes places of `width` from the raw input; those of a picture lie on a `grid` (h, w)."""
+
+    width: int
+    grid: tuple[int, int] | None = None
+
+    @abstractmethod
+    def forward(self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"]) -> Source: ...
+
+
+class Tokens(Frontend):
     """A place is a token of text."""
 
     def __init__(self, *, vocabulary: int, width: int, dropout: float = 0.0):
@@ -42,5 +59,80 @@ class Tokens(nn.Module):
         self.dropout = Dropout(dropout)
         self.width = width
 
-    def forward(self, tokens: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"]) -> Source:
-        return Source(self.dropout(self.embedding(tokens)), mask)
+    def forward(self, raw: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"]) -> Source:
+        return Source(self.dropout(self.embedding(raw)), mask)
+
+
+# -- pictures: (B, h, w, C) of bytes, of one size, so that there is no padding and the mask says nothing ---------------
+
+
+class Convolutions(Frontend):
+    """A place is a point of the grid that convolutions leave. Each is followed by ReLU and halves the grid: by the
+    largest of each 2 x 2 points ("pool"), or by making every second point only ("stride")."""
+
+    def __init__(
+        self,
+        *,
+        size: tuple[int, int],
+        colours: int,
+        channels: Sequence[int],
+        padding: Sequence[int],
+        reach: int = 3,
+        halve: str = "pool",
+    ):
+        super().__init__()
+        self.size, self.colours, self.pool = size, colours, halve == "pool"
+        layers = (
+            nn.Conv2d(a, b, reach, stride=1 if self.pool else 2, padding=around)
+            for (a, b), around in zip(pairwise([colours, *channels]), padding, strict=True)
+        )
+        self.layers = cast(list[nn.Conv2d], nn.ModuleList(layers))
+        self.width = channels[-1]
+        sides = size
+        for around in padding:
+            inner = [side + 2 * around - reach for side in sides]
+            sides = (_halved(inner[0], self.pool), _halved(inner[1], self.pool))
+            if min(sides) < 1:
+                raise InputError("the picture is too small for so many convolutions", got=f"{size[0]} x {size[1]}")
+        self.grid = sides
+
+    def forward(self, raw: UInt8[Tensor, "B h w C"], mask: Bool[Tensor, "B S"]) -> Source:
+        x = _pixels(raw, self.size, self.colours).to(self.layers[0].weight.dtype)
+        for layer in self.layers:
+            x = layer(x).relu()
+            x = F.max_pool2d(x, 2) if self.pool else x
+        return _gridded(x)
+
+
+class Patches(Frontend):
+    """A place is a square of `patch` x `patch` pixels, each mapped by the same matrix (Dosovitskiy et al. 2021)."""
+
+    def __init__(self, *, size: tuple[int, int], colours: int, patch: int, width: int, dropout: float = 0.0):
+        super().__init__()
+        if size[0] % patch or size[1] % patch:
+            raise InputError("patches must tile the picture", got=f"{patch} for {size[0]} x {size[1]} pixels")
+        self.size, self.colours, self.width = size, colours, width
+        self.grid = (size[0] // patch, size[1] // patch)
+        self.cut = nn.Conv2d(colours, width, patch, stride=patch)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, raw: UInt8[Tensor, "B h w C"], mask: Bool[Tensor, "B S"]) -> Source:
+        x = _pixels(raw, self.size, self.colours).to(self.cut.weight.dtype)
+        return _gridded(self.dropout(self.cut(x)))
+
+
+def _halved(side: int, pool: bool) -> int:
+    return (side + 1) // 2 if pool else side // 2 + 1
+
+
+def _pixels(raw: Tensor, size: tuple[int, int], colours: int) -> Tensor:
+    """Bytes (B, h, w, C) as numbers in [0, 1), (B, C, h, w)."""
+    if raw.shape[1:] != (*size, colours):
+        raise InputError(f"pictures must have shape {(*size, colours)}", got=f"shape {tuple(raw.shape[1:])}")
+    return raw.permute(0, 3, 1, 2).to(torch.get_default_dtype()) / 256
+
+
+def _gridded(x: Float[Tensor, "B D h w"]) -> Source:
+    rows, _, height, width = x.shape
+    mask = torch.ones(rows, height * width, dtype=torch.bool, device=x.device)
+    return Source(x.flatten(2).transpose(1, 2), mask, (height, width))

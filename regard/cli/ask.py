@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -20,7 +21,7 @@ ROWS = 64  # inputs answered together
 def ask(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="INPUT", help="Sentences; none: lines of stdin.")
+        list[str] | None, typer.Argument(metavar="INPUT", help="Sentences, or pictures' files; none: lines of stdin.")
     ] = None,
     file: Annotated[Path | None, typer.Option(help="A file of inputs, one a line; answers come as JSON lines.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, with scores and tokens.")] = False,
@@ -28,11 +29,12 @@ def ask(
     greedy: Greedy = False,
     seed: Seed = None,
 ) -> None:
-    """Ask a trained model.
+    """Ask a trained model. What it was trained on says what it takes: a sentence, or the file of a picture.
 
     \b
     regard ask runs/demo "What are you?" "Tell me a joke"
     regard ask runs/demo --file prompts.txt > answers.jsonl
+    regard ask runs/image-pool seven.png
     echo "Do you like music?" | regard ask runs/demo --json
     """
     if inputs and file:
@@ -50,6 +52,8 @@ def ask(
     for prompts in _chunks(inputs or _lines(file)):
         for prompt, answer in zip(prompts, bundle.ask(prompts, how), strict=True):
             record = {"input": prompt, "answer": answer.text, "score": answer.score, "tokens": answer.tokens}
+            if not bundle.task.answers_are_text:
+                record["probability"] = math.exp(answer.score)
             print(json.dumps(record, ensure_ascii=False) if as_json else f"{prompt}  ->  {answer.text}")
         sys.stdout.flush()
 

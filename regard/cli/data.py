@@ -45,7 +45,7 @@ def list_data(as_json: Annotated[bool, typer.Option("--json", help="A JSON list,
     if as_json:
         print(json.dumps([{"kind": kind, "what": what} for kind, what in kinds.items()]))
     else:
-        print("\n".join(f"{kind:<12}{what}" for kind, what in kinds.items()))
+        print("\n".join(f"{kind:<18}{' '.join(what.split())}" for kind, what in kinds.items()))
 
 
 @data.command()

@@ -21,7 +21,7 @@ class Split(StrEnum):
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     data: Annotated[
-        Path | None, typer.Option(help="Another file of pairs; not given: the run's own held-out part.")
+        Path | None, typer.Option(help="Other data of the same kind; not given: the run's own held-out part.")
     ] = None,
     split: Annotated[Split, typer.Option(help="Which part of the run's own data.")] = Split.valid,
     limit: Annotated[
@@ -32,7 +32,7 @@ def evaluate(
     greedy: Greedy = False,
     seed: Seed = None,
 ) -> None:
-    """Perplexity of held-out answers, and scores of the model's own.
+    """Perplexity of held-out answers, and the task's scores of the model's own.
 
     \b
     regard evaluate runs/demo
@@ -65,4 +65,17 @@ def _table(scores: dict[str, Any]) -> str:
         if isinstance(value, int | float)
     ]
     samples = [f"  {one['prompt']}  ->  {one['answer']}" for one in scores["samples"]]
-    return "\n".join([scores["data"], *rows, "answers", *samples])
+    return "\n".join([scores["data"], *rows, *_confusion(scores), "answers", *samples])
+
+
+def _confusion(scores: dict[str, Any]) -> list[str]:
+    """Rows are what was right, columns what was answered; a large one is left to --json."""
+    labels, counts = scores.get("labels", []), scores.get("confusion", [])
+    if not 0 < len(labels) <= 20:
+        return []
+    wide = max(8, *(len(label) + 2 for label in labels))
+    head = f"{'right, answered':<16}" + "".join(f"{label:>{wide}}" for label in labels)
+    return [
+        head,
+        *(f"{label:<16}" + "".join(f"{n:>{wide}}" for n in row) for label, row in zip(labels, counts, strict=True)),
+    ]

@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
     from regard.train import Facts
 
+DECODER_SIZES = ("layers", "width", "attention", "heads", "head_width", "ffn", "reads", "hidden")
 QUIET_SECONDS = 10  # between two lines when there is no terminal
 
 
 def train(
     recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="A shipped recipe, or a .toml file.")] = None,
     data: Annotated[
-        Path | None, typer.Option(help="Your own pairs (.tsv, .csv, .jsonl, also .gz) or a Cornell folder.")
+        Path | None,
+        typer.Option(
+            help="Your own pairs (.tsv, .csv, .jsonl, also .gz), a Cornell folder, labelled texts or pictures."
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field, as in encoder.width=128.")
@@ -69,13 +73,15 @@ def train(
                 hint="beside it a budget may be given, --data, and --set",
             )
         run = _existing(resume)
-        chosen = _own_recipe(run, [*_own_data(data), *(changes or []), *budget])
+        task = _own_recipe(run, []).task
+        chosen = _own_recipe(run, [*_own_data(data, task), *(changes or []), *budget])
     else:
         if anyway:
             raise InputError("--anyway is for a run that is resumed", hint="regard train --resume RUN --anyway")
         if recipe is None:
             raise InputError("no recipe given", hint="regard recipes list shows them; try: regard train chat-attention")
-        chosen = load(recipe, [*_own_data(data), *(changes or []), *budget])
+        own = _own_data(data, load(recipe).task) if data else []
+        chosen = load(recipe, [*own, *(changes or []), *budget])
         run = out or _free_folder(Path("runs") / Path(recipe).stem)
     _run(chosen, run, as_json, resume=resume is not None, anyway=anyway, tensorboard=tensorboard)
 
@@ -83,6 +89,7 @@ def train(
 def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool) -> None:
     from rich.console import Console
 
+    from regard.build import TASKS
     from regard.plot import curves
     from regard.train import train as go
 
@@ -92,15 +99,23 @@ def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool
     plot = curves(run)
     if as_json:
         best = None if progress.best is None else {"value": abs(progress.best), "step": progress.best_step}
-        told = {"steps": progress.step, "seconds": progress.seconds, "score": recipe.train.score, "best": best}
+        score = recipe.train.score or TASKS[recipe.task].best
+        told = {"steps": progress.step, "seconds": progress.seconds, "score": score, "best": best}
         print(json.dumps({"run": str(run), "kept_step": progress.kept_step} | told))
         return
     console.print(
         f"done: {progress.step:,} steps in {_clock(progress.seconds)}; kept the weights of step "
-        f"{progress.kept_step:,}; curves in {plot}\ntalk to it with: regard chat {run}",
+        f"{progress.kept_step:,}; curves in {plot}\n{_next(recipe, run)}",
         soft_wrap=True,
         markup=False,
     )
+
+
+def _next(recipe: Recipe, run: Path) -> str:
+    if recipe.task == "chat":
+        return f"talk to it with: regard chat {run}"
+    given = '"..."' if recipe.source.kind == "tokens" else "PICTURE.png"
+    return f"ask it with: regard ask {run} {given}"
 
 
 def _existing(run: Path) -> Path:
@@ -121,12 +136,19 @@ def _own_recipe(run: Path, overrides: list[str]) -> Recipe:
     return began.override([*derived, *overrides])
 
 
-def _own_data(path: Path | None) -> list[str]:
+def _own_data(path: Path | None, task: str) -> list[str]:
     if path is None:
         return []
-    from regard.data.readers import detect
+    from regard.data.detect import kind
 
-    return [f"data.kind={detect(path)}", f"data.path={json.dumps(str(path))}"]
+    return [f"data.kind={kind(path, task)}", f"data.path={json.dumps(str(path))}"]
+
+
+def _sizes(section: Any, names: Sequence[str]) -> str:
+    """The kind of a section, and those of the named sizes it has."""
+    said = {name: getattr(section, name) for name in names if getattr(section, name, ()) != ()}
+    shown = [f"{value} layers" if name == "layers" else f"{name} {value}" for name, value in said.items()]
+    return ", ".join([section.kind, *shown])
 
 
 def _free_folder(base: Path) -> Path:
@@ -155,15 +177,13 @@ class _Shown:
         self.console = console
 
     def began(self, facts: Facts) -> None:
-        recipe, e, d = facts.recipe, facts.recipe.encoder, facts.recipe.decoder
-        sizes = {name: getattr(d, name) for name in ("attention", "heads", "head_width", "ffn") if hasattr(d, name)}
+        recipe = facts.recipe
         self.console.print(
             f"data      {facts.data}\n"
             f"          {', '.join(f'{count:,} {name}' for name, count in facts.examples.items())}; "
             f"vocabulary {facts.vocabulary:,} ({recipe.codec.kind})\n"
-            f"encoder   {e.kind}, {e.layers} layers, width {e.width}\n"
-            f"decoder   {d.kind}, {d.layers} layers, width {d.width}"
-            f"{''.join(f', {name} {value}' for name, value in sizes.items())}\n"
+            f"encoder   {_sizes(recipe.encoder, ('layers', 'width'))}\n"
+            f"decoder   {_sizes(recipe.decoder, DECODER_SIZES)}\n"
             f"parameters {sum(facts.parameters.values()):,} "
             f"({', '.join(f'{name} {count:,}' for name, count in facts.parameters.items())})",
             soft_wrap=True,

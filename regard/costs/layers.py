@@ -16,7 +16,7 @@ from regard.costs.symbols import ZERO, Amount, Call, Formula, Size, ceil, choose
 
 CHUNK, SCORES = 256, 1 << 18  # of the Maclaurin kernel, as in layers/maclaurin.py
 # What decides between its forms, as there, in picoseconds of one core.
-QUADRATIC, TORCH, NATIVE, SCORE, TORCH_FEATURE, NATIVE_FEATURE = 25, 25, 22, 1500, 60, 9
+QUADRATIC, TORCH, NATIVE, SCORE, TORCH_FEATURE, NATIVE_FEATURE = 30, 25, 22, 2000, 60, 9
 QUADRATIC_CALL, TORCH_CALL = 50_000_000, 400_000_000
 STEP = 8  # axes of a block of its features, as in layers/monomials.py
 REACH = 32  # of relative positions, as in layers/positions.py

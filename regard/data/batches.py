@@ -12,9 +12,15 @@ WINDOW = 128  # batches' worth of examples that are sorted together: little padd
 
 
 def batches(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, *, tokens: int, seed: int, epoch: int
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    *,
+    tokens: int,
+    most: int | None = None,
+    seed: int,
+    epoch: int,
 ) -> list[np.ndarray]:
-    """Every example once, in batches of at most `tokens` places, padding included.
+    """Every example once, in batches of at most `tokens` places, padding included, and of at most `most` examples.
 
     >>> lengths = np.array([3, 9, 3, 9])
     >>> sorted(sorted(batch.tolist()) for batch in batches(lengths, lengths, tokens=36, seed=1, epoch=0))
@@ -26,7 +32,7 @@ def batches(
     window = max(1, int(WINDOW * tokens / max(1.0, float(total.mean())))) if len(order) else 1
     made: list[np.ndarray] = []
     for start in range(0, len(order), window):
-        made += _filled(order[start : start + window], source_lengths, target_lengths, tokens)
+        made += _filled(order[start : start + window], source_lengths, target_lengths, tokens, most)
     return [made[i] for i in random.permutation(len(made))]
 
 
@@ -35,14 +41,16 @@ def ordered(source_lengths: np.ndarray, target_lengths: np.ndarray, *, tokens: i
     return _filled(np.arange(len(source_lengths)), source_lengths, target_lengths, tokens)
 
 
-def _filled(index: np.ndarray, source: np.ndarray, target: np.ndarray, tokens: int) -> list[np.ndarray]:
+def _filled(
+    index: np.ndarray, source: np.ndarray, target: np.ndarray, tokens: int, most: int | None = None
+) -> list[np.ndarray]:
     """Sort by length, then cut where rows * (longest source + longest target) would pass the limit."""
     index = _neighbours(index, source, target, tokens)
     cuts: list[int] = []
     rows = longest_source = longest_target = 0
     for i, (s, t) in enumerate(zip(source[index].tolist(), target[index].tolist(), strict=True)):
         rows, longest_source, longest_target = rows + 1, max(longest_source, s), max(longest_target, t)
-        if rows > 1 and rows * (longest_source + longest_target) > tokens:
+        if rows > 1 and (rows * (longest_source + longest_target) > tokens or rows > (most or rows)):
             cuts.append(i)
             rows, longest_source, longest_target = 1, s, t
     return np.split(index, cuts) if len(index) else []

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -23,9 +23,10 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from regard import codecs, disk
-from regard.codecs import UNKNOWN, Codec, plain
+from regard.codecs import UNKNOWN, Codec, Labels, plain
+from regard.data.examples import Example, Item, identity, part_of, shown
 from regard.data.lines import EMPTY, Tally
-from regard.data.readers import Example, part_of, word_count
+from regard.data.readers import word_count
 from regard.errors import DataError
 
 FORMAT = 1
@@ -53,9 +54,10 @@ class Ragged:
     (3, [5, 6], [2, 0, 1])
     """
 
-    def __init__(self, path: Path, dtype: type[np.generic]):
+    def __init__(self, path: Path, dtype: type[np.generic], shape: tuple[int, ...] | None = None):
         self.values = _mapped(path.with_suffix(".values"), dtype)
         self.ends = _mapped(path.with_suffix(".ends"), np.int64)
+        self.shape = shape  # of every row, if they are all alike
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -64,7 +66,8 @@ class Ragged:
         if not 0 <= index < len(self.ends):  # also what ends a for loop
             raise IndexError(index)
         start = self.ends[index - 1] if index else 0
-        return self.values[start : self.ends[index]]
+        row = self.values[start : self.ends[index]]
+        return row if self.shape is None else row.reshape(self.shape)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -82,7 +85,7 @@ class RaggedWriter:
         self._ends: BinaryIO = self._path.with_suffix(".ends").open("wb")
         return self
 
-    def extend(self, rows: Iterable[Iterable[int] | bytes]) -> None:
+    def extend(self, rows: Iterable[Iterable[int] | np.ndarray | bytes]) -> None:
         for row in rows:
             values = row if isinstance(row, bytes) else np.asarray(row, self._dtype).tobytes()
             self._end += len(values) // np.dtype(self._dtype).itemsize
@@ -108,23 +111,51 @@ def _mapped(path: Path, dtype: type[np.generic]) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Part:
-    """Training, validation or test examples: tokens without marks, and the texts they came from."""
+class Form:
+    """What the sources of a corpus are as numbers: of which type, and of one shape or of any length."""
 
+    dtype: type[np.generic]
+    shape: tuple[int, ...] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        return self.dtype is np.int32
+
+    def to_json(self) -> list[Any]:
+        return [np.dtype(self.dtype).name, self.shape]
+
+
+TOKENS = Form(np.int32)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Training, validation or test examples: tokens without marks (or pictures, or samples), and the texts they came
+    from; what is not text has its name there."""
+
+    form: Form
     source: Ragged
     target: Ragged
     source_text: Ragged
     target_text: Ragged
 
     @classmethod
-    def open(cls, folder: Path, name: str) -> Part:
-        return cls(*(Ragged(folder / f"{name}-{column}", dtype) for column, dtype in _COLUMNS.items()))
+    def open(cls, folder: Path, name: str, form: Form) -> Part:
+        return cls(
+            form,
+            Ragged(folder / f"{name}-source", form.dtype, form.shape),
+            *(Ragged(folder / f"{name}-{column}", dtype) for column, dtype in _COLUMNS.items() if column != "source"),
+        )
 
     def __len__(self) -> int:
         return len(self.source)
 
     def texts(self, index: int | np.integer) -> Example:
-        return Example(*(side[index].tobytes().decode() for side in (self.source_text, self.target_text)))
+        return Example(self.shown(index), self.target_text[index].tobytes().decode())
+
+    def shown(self, index: int | np.integer) -> str:
+        """The source as text, or its name."""
+        return self.source_text[index].tobytes().decode()
 
 
 _COLUMNS: dict[str, type[np.generic]] = {
@@ -161,15 +192,20 @@ class _Rules:
     plain_source: bool
 
     def short(self, example: Example) -> bool:
-        return self.max_words is None or max(map(word_count, example)) <= self.max_words
+        limit = self.max_words
+        return limit is None or all(word_count(side) <= limit for side in example if isinstance(side, str))
 
-    def asked(self, example: Example) -> str:
-        return plain(example.source) if self.plain_source else example.source
+    def asked(self, text: str) -> str:
+        return plain(text) if self.plain_source else text
 
-    def refuses(self, source: list[int], target: list[int]) -> str | None:
+    def refuses(self, source: Sequence[int] | np.ndarray, target: list[int], *, labels: bool) -> str | None:
         """Why not, or None."""
-        if not source or not target:
+        if not len(source) or not target:
             return EMPTY
+        if labels and UNKNOWN in target:
+            return "label not in training"
+        if isinstance(source, np.ndarray):
+            return "too many tokens" if len(target) > self.max_target else None
         if len(source) > self.max_source or len(target) > self.max_target:
             return "too many tokens"
         if self.drop_unknown and (UNKNOWN in source or UNKNOWN in target):
@@ -181,7 +217,7 @@ def prepare(
     read: Read,
     *,
     key: dict[str, Any],
-    fit: Callable[[Iterator[str]], Codec],
+    fit: Callable[[Iterator[str]], Codec] | None,
     folder: Path,
     valid: float,
     test: float,
@@ -192,12 +228,17 @@ def prepare(
     max_words: int | None = None,
     drop_unknown: bool = False,
     plain_source: bool = False,
+    form: Form = TOKENS,
+    labels: bool = False,
 ) -> Corpus:
     """The corpus that `read` gives, from the cache in `folder` if it was prepared before.
 
     `key` says what the caller put in: the content's fingerprint and whatever shaped `read` and `fit`. A held-out part
     with its own reader takes nothing from `read`; the others are drawn from it by the prompt (`part_of`). What `read`
     gives of the prompts in such a held-out file is left out: nobody trains on what they are judged by.
+
+    `fit` makes the codec from all texts of the training part, on both sides; with `labels`, from its sources alone
+    (None: they are not text), and the targets make the labels that are kept with it. `form` says what a source is.
 
     Every file of a cached corpus is checked against its SHA-256 whenever it is opened. That reads it once from end to
     end, which the first epoch does anyway, and takes about a second a gigabyte; one that fails is made anew.
@@ -214,17 +255,19 @@ def prepare(
         drop_unknown=drop_unknown,
         plain_source=plain_source,
     )
-    identity = {"format": FORMAT, "key": key, "rules": asdict(rules), "own": [part for part in own if own[part]]}
-    if identity["own"]:
-        identity["apart"] = True  # their prompts are left out of training, which they were not always
-    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+    made_of = {"format": FORMAT, "key": key, "rules": asdict(rules), "own": [part for part in own if own[part]]}
+    if made_of["own"]:
+        made_of["apart"] = True  # their prompts are left out of training, which they were not always
+    if form != TOKENS or labels:
+        made_of["form"] = [*form.to_json(), labels]
+    name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
     final = Path(folder) / name[:32]
     fault = _fault(final, name)
     if fault is not None:
         if final.exists():
             LOG.warning("%s: this cached corpus is not trusted (%s) and made anew", final, fault)
         try:
-            _publish(final, name, lambda place: _write(place, name, read, own, fit, rules))
+            _publish(final, name, lambda place: _write(place, name, read, own, fit, rules, form, labels))
         except OSError as problem:
             if problem.errno != errno.ENOSPC:
                 raise
@@ -236,7 +279,7 @@ def prepare(
                 "the prepared corpus was changed while it was written", where=final, got=fault, hint="try again"
             )
     tally = Tally.from_json(json.loads((final / TALLY).read_text("utf-8")))
-    train, held_out, tested = (Part.open(final, part) for part in PARTS)
+    train, held_out, tested = (Part.open(final, part, form) for part in PARTS)
     return Corpus(train, held_out, tested, codecs.read(final / CODEC), tally, name)
 
 
@@ -257,9 +300,21 @@ def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _write(place: Path, name: str, read: Read, own: dict[str, Read | None], fit: Any, rules: _Rules) -> None:
-    apart = {_prompt(example) for reader in own.values() if reader for example in reader(Tally())}
-    codec = fit(_texts(read, rules, apart))
+def _write(
+    place: Path,
+    name: str,
+    read: Read,
+    own: dict[str, Read | None],
+    fit: Callable[[Iterator[str]], Codec] | None,
+    rules: _Rules,
+    form: Form,
+    labels: bool,
+) -> None:
+    apart = {_hash(identity(example.source)) for reader in own.values() if reader for example in reader(Tally())}
+    codec = None if fit is None else fit(_texts(read, rules, apart, targets=not labels))
+    if labels and not isinstance(codec, Labels):
+        codec = Labels.fit((example.target for example in _trained(read, rules, apart)), text=codec)
+    assert codec is not None
     codecs.write(codec, place / CODEC)
     # What we leave out is counted apart: a reader complains when too many rows are bad, and these are not.
     tally, ours = Tally(), Tally()
@@ -267,14 +322,14 @@ def _write(place: Path, name: str, read: Read, own: dict[str, Read | None], fit:
         writers = {
             (part, column): stack.enter_context(RaggedWriter(place / f"{part}-{column}", dtype))
             for part in PARTS
-            for column, dtype in _COLUMNS.items()
+            for column, dtype in (_COLUMNS | {"source": form.dtype}).items()
         }
         streams = [_parted(read, tally, ours, rules, apart)]
         streams += [_named(reader, tally, ours, part, rules) for part, reader in own.items() if reader]
         used = 0
         for stream in streams:
             while chunk := list(islice(stream, CHUNK)):
-                used += _encode(chunk, codec, rules, ours, writers)
+                used += _encode(chunk, codec, rules, form, ours, writers)
     tally.used, tally.duplicates = used, tally.duplicates + ours.duplicates
     tally.skipped += ours.skipped
     if not (place / "train-source.ends").stat().st_size:
@@ -291,14 +346,15 @@ def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", "utf-8")
 
 
-def _prompt(example: Example) -> int:
-    """What two examples share that `part_of` would never part."""
-    return _hash(plain(example.source))
-
-
-def _hash(text: str) -> int:
+def _hash(content: bytes) -> int:
     """8 bytes: two different ones among 10 million agree once in 400,000 corpora."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+def _whole(example: Example) -> bytes:
+    """All of an example. Texts count as they are written here."""
+    source = example.source.encode() if isinstance(example.source, str) else example.source.content
+    return source + b"\0" + example.target.encode()
 
 
 def _parted(read: Read, tally: Tally, ours: Tally, rules: _Rules, apart: Set[int]) -> Iterator[tuple[str, Example]]:
@@ -309,11 +365,11 @@ def _parted(read: Read, tally: Tally, ours: Tally, rules: _Rules, apart: Set[int
         if not rules.short(example):
             ours.skip("too many words")
             continue
-        if apart and _prompt(example) in apart:
+        if apart and _hash(identity(example.source)) in apart:
             ours.skip(HELD_OUT)
             continue
         if part == "train":
-            digest = _hash("\0".join(example))
+            digest = _hash(_whole(example))
             if digest in seen:
                 ours.duplicates += 1
                 continue
@@ -329,11 +385,16 @@ def _named(read: Read, tally: Tally, ours: Tally, part: str, rules: _Rules) -> I
             ours.skip("too many words")
 
 
-def _texts(read: Read, rules: _Rules, apart: Set[int]) -> Iterator[str]:
+def _trained(read: Read, rules: _Rules, apart: Set[int]) -> Iterator[Example]:
+    return (example for part, example in _parted(read, Tally(), Tally(), rules, apart) if part == "train")
+
+
+def _texts(read: Read, rules: _Rules, apart: Set[int], *, targets: bool) -> Iterator[str]:
     """What a codec is fitted on: the training texts, as the model will see them."""
-    for part, example in _parted(read, Tally(), Tally(), rules, apart):
-        if part == "train":
-            yield rules.asked(example)
+    for example in _trained(read, rules, apart):
+        if isinstance(example.source, str):
+            yield rules.asked(example.source)
+        if targets:
             yield example.target
 
 
@@ -341,22 +402,38 @@ def _encode(
     chunk: list[tuple[str, Example]],
     codec: Codec,
     rules: _Rules,
+    form: Form,
     tally: Tally,
     writers: dict[tuple[str, str], RaggedWriter],
 ) -> int:
-    sources = codec.encode_many([rules.asked(example) for _, example in chunk])
+    sources = _sources([example.source for _, example in chunk], codec, rules, form)
     targets = codec.encode_many([example.target for _, example in chunk])
     used = 0
     for (part, example), source, target in zip(chunk, sources, targets, strict=True):
-        reason = rules.refuses(source, target)
+        reason = rules.refuses(source, target, labels=isinstance(codec, Labels))
         if reason:
             tally.skip(reason)
             continue
         used += 1
-        texts = (text.encode() for text in example)
+        texts = (shown(side).encode() for side in example)
         for column, row in zip(_COLUMNS, (source, target, *texts), strict=True):
             writers[part, column].extend([row])
     return used
+
+
+def _sources(
+    given: Sequence[str | Item], codec: Codec, rules: _Rules, form: Form
+) -> Sequence[list[int]] | Sequence[np.ndarray]:
+    items = [one for one in given if isinstance(one, Item)]
+    if not items:
+        return codec.reads.encode_many([rules.asked(one) for one in given if isinstance(one, str)])
+    for item in items:
+        wrong = item.values.dtype != form.dtype or form.shape not in (None, item.values.shape)
+        if wrong or len(items) != len(given):
+            raise DataError(
+                f"sources must be {form.to_json()}", where=item.name, got=f"{item.values.dtype} {item.values.shape}"
+            )
+    return [item.values.reshape(-1) for item in items]
 
 
 def _fault(final: Path, name: str) -> str | None:

@@ -7,7 +7,6 @@ them hold more than a few megabytes.
 from __future__ import annotations
 
 import csv
-import hashlib
 import importlib.resources
 import json
 import random
@@ -16,20 +15,15 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from regard.codecs import plain
+from regard.data.examples import Example, shown
 from regard.data.lines import EMPTY, Tally, mended, read_lines
 from regard.errors import DataError, did_you_mean
 
 QUOTED = 50  # lines that one quoted CSV field may span before we hold its quote to be a mistake
 
 Column = str | int | None
-
-
-class Example(NamedTuple):
-    source: str
-    target: str
 
 
 # -- the ChatterBot corpus --------------------------------------------------------------------------------------------
@@ -41,7 +35,7 @@ ALTERNATIVES = frozenset({"computers", "emotion"})
 def read_chatterbot(*, language: str = "english", topics: Sequence[str] = (), tally: Tally) -> Iterator[Example]:
     """The conversations of the PyPI package chatterbot-corpus; no topics means all of them."""
     files = chatterbot_files(language, topics)
-    return _checked(_chatterbot(files, tally), f"chatterbot-corpus/{language}", tally, limit=0.5)
+    return checked(_chatterbot(files, tally), f"chatterbot-corpus/{language}", tally, limit=0.5)
 
 
 def chatterbot_files(language: str = "english", topics: Sequence[str] = ()) -> list[Path]:
@@ -87,7 +81,7 @@ def _chatterbot(files: Iterable[Path], tally: Tally) -> Iterator[Example]:
                     tally.duplicates += 1
                 else:
                     seen.add(example)
-                    yield from _usable(example, tally)
+                    yield from usable(example, tally)
 
 
 def _turns(conversation: Any) -> list[Any]:
@@ -108,13 +102,13 @@ def _said(value: Any, tally: Tally) -> str:
     """
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "" if value is None else _tidy(mended(str(value), tally))
+    return "" if value is None else tidy(mended(str(value), tally))
 
 
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
-SOURCES = ("prompt", "source", "question", "input", "text", "src")
-TARGETS = ("reply", "target", "answer", "output", "response", "completion", "tgt")
+SOURCES = ("prompt", "source", "question", "input", "text", "src", "sentence", "review")
+TARGETS = ("reply", "target", "answer", "output", "response", "completion", "tgt", "label", "class", "sentiment")
 
 
 def read_pairs(
@@ -140,8 +134,8 @@ def read_pairs(
     else:
         rows = (line.split("\t") for line in lines if line) if kind == "tsv" else _csv_rows(lines, first, tally)
         pairs = _columns(rows, source_column, target_column, tally, path)
-    examples = (example for pair in pairs for example in _usable(Example(*map(_tidy, pair)), tally))
-    return _checked(examples, path, tally, limit=limit)
+    examples = (example for pair in pairs for example in usable(Example(*map(tidy, pair)), tally))
+    return checked(examples, path, tally, limit=limit)
 
 
 def _format(path: Path, first: str) -> str:
@@ -293,7 +287,7 @@ def read_cornell(path: Path | str, *, tally: Tally, limit: float = 0.5) -> Itera
     """
     files = cornell_files(path)
     examples = _utterances(files[0], tally) if len(files) == 1 else _movies(files[0], files[1], tally)
-    return _checked(examples, path, tally, limit=limit)
+    return checked(examples, path, tally, limit=limit)
 
 
 def cornell_files(path: Path | str) -> list[Path]:
@@ -327,7 +321,7 @@ def _movies(lines: Path, conversations: Path, tally: Tally) -> Iterator[Example]
         elif fields[0] in texts:
             tally.skip("line id used twice")
         else:
-            texts[fields[0]] = _tidy(fields[4])
+            texts[fields[0]] = tidy(fields[4])
     for line in read_lines(conversations, tally, declared="cp1252"):
         fields = line.split(SEPARATOR)
         if len(fields) != 4:
@@ -359,7 +353,7 @@ def _utterances(path: Path, tally: Tally) -> Iterator[Example]:
 
 def _exchange(texts: dict[str, str], first: str, second: str, tally: Tally) -> Iterator[Example]:
     if first in texts and second in texts:
-        yield from _usable(Example(texts[first], texts[second]), tally)
+        yield from usable(Example(texts[first], texts[second]), tally)
     else:
         tally.skip("dangling id")
 
@@ -394,7 +388,7 @@ def inspect(path: Path | str, *, source_column: Column = None, target_column: Co
     samples: list[Example] = []
     for i, example in enumerate(examples):
         for side, text in zip(lengths, example, strict=True):
-            side[word_count(text)] += 1
+            side[word_count(shown(text))] += 1
         place = i if i < 3 else draw.randrange(i + 1)  # reservoir: each example has the same chance
         if place < 3:
             samples[place : place + 1] = [example]
@@ -406,17 +400,6 @@ def inspect(path: Path | str, *, source_column: Column = None, target_column: Co
         "words": {"source": _quantiles(lengths[0]), "target": _quantiles(lengths[1])},
         "samples": [example._asdict() for example in samples],
     }
-
-
-def part_of(source: str, *, valid: float, test: float) -> Literal["train", "valid", "test"]:
-    """The part an example belongs to, by its prompt alone: the same question never sits on both sides.
-
-    >>> part_of("How are you?", valid=0.1, test=0.1) == part_of("how are you", valid=0.1, test=0.1)
-    True
-    """
-    digest = hashlib.sha256(plain(source).encode("utf-8", "replace")).digest()
-    place = int.from_bytes(digest[:8], "big") / 2**64
-    return "test" if place < test else "valid" if place < test + valid else "train"
 
 
 def word_count(text: str) -> int:
@@ -449,7 +432,7 @@ def _existing_file(path: Path | str) -> Path:
     return path
 
 
-def _usable(example: Example, tally: Tally) -> Iterator[Example]:
+def usable(example: Example, tally: Tally) -> Iterator[Example]:
     if example.source and example.target:
         tally.used += 1
         yield example
@@ -457,7 +440,7 @@ def _usable(example: Example, tally: Tally) -> Iterator[Example]:
         tally.skip(EMPTY)
 
 
-def _checked(examples: Iterator[Example], where: object, tally: Tally, *, limit: float) -> Iterator[Example]:
+def checked(examples: Iterator[Example], where: object, tally: Tally, *, limit: float) -> Iterator[Example]:
     """The examples; at their end an error if there were none, or if too many rows were bad."""
     used, bad = tally.used, tally.bad
     yield from examples
@@ -473,10 +456,10 @@ def _checked(examples: Iterator[Example], where: object, tally: Tally, *, limit:
         )
 
 
-def _tidy(text: str) -> str:
+def tidy(text: str) -> str:
     """One line, unless it is code, whose lines matter.
 
-    >>> _tidy("Sure,\\n I do. "), _tidy("Here:\\n```\\nx = 1\\n```\\n")
+    >>> tidy("Sure,\\n I do. "), tidy("Here:\\n```\\nx = 1\\n```\\n")
     ('Sure, I do.', 'Here:\\n```\\nx = 1\\n```')
     """
     return text.strip() if "```" in text else " ".join(text.split())

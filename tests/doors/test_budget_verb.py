@@ -254,7 +254,7 @@ def test_mistakes(tmp_path: Path, capsys):
 WORDS = st.lists(
     st.sampled_from(
         ["chat-lstm", "chat-transformer", "--length", "--batch", "--memory", "--fit", "--terms", "--json", "--formulas",
-         "--lstm", "--attention", "width=3", "width=8,heads=2", "parameters=1M", "3", "-1", "0", "1GB", "x", "", "99999999"]
+         "--lstm", "--attention", "width=3", "width=8,heads=2", "parameters=1M", "3", "-1", "0", "1GB", "", "99999999"]
     ),
     max_size=5,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from regard.decoders import Decoder, RecurrentDecoder, TransformerDecoder
+from regard.decoders import Decoder, OneShot, RecurrentDecoder, TransformerDecoder
 from regard.encoders import ConvolutionEncoder, Encoder, RecurrentEncoder, TransformerEncoder
 from regard.frontends import Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Relative, Rotary, Sinusoidal
@@ -106,6 +106,39 @@ DECODERS |= {
         **transformer_sizes(norm, positions),
     )
     for norm, positions, terms in [("pre", "rotary", 3), ("post", "learned", 5)]
+}
+
+DECODERS |= {
+    f"recurrent-{cell}-{attention}-before": partial(
+        RecurrentDecoder,
+        vocabulary=VOCABULARY,
+        width=WIDTH,
+        layers=2,
+        memory_width=WIDTH,
+        summary_width=WIDTH,
+        cell=cell,
+        attention=attention,
+        looks="before",
+        dropout=0.3,
+    )
+    for cell, attention in [("lstm", "general"), ("gru", "additive")]
+}
+
+LABELS = "one-shot"  # what the names of decoders begin with whose answers are labels
+DECODERS |= {
+    f"{LABELS}-{reads}-{len(hidden)}": partial(
+        OneShot,
+        vocabulary=VOCABULARY,
+        memory_width=WIDTH,
+        summary_width=WIDTH,
+        marks=4,
+        end=2,
+        reads=reads,
+        hidden=hidden,
+        dropout=0.3,
+        hidden_dropout=0.3,
+    )
+    for reads, hidden in [("summary", ()), ("summary", (13, 5)), ("attention", ()), ("attention", (7,))]
 }
 
 # Every decoder over one recurrent and one Transformer encoder, and every encoder under one decoder of each family.

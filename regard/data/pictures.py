@@ -1,0 +1,211 @@
+"""Pictures with labels: scikit-learn's digits, MedMNIST's npz files, and folders of image files named by class.
+
+A picture is never trusted: its size is looked at before it is unpacked, and what cannot be read is counted and skipped.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import io
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from regard.data.examples import Example, Item
+from regard.data.lines import Tally
+from regard.data.readers import checked
+from regard.errors import DataError, InputError
+
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
+LARGEST_FILE = 64 << 20  # bytes
+MOST_PIXELS = 50_000_000
+LARGEST_ARRAY = 2 << 30  # bytes of one array of an npz file
+Part = Literal["train", "val", "test"]
+
+
+# -- one picture ------------------------------------------------------------------------------------------------------
+
+
+def read_picture(path: Path | str, *, size: tuple[int, int], colours: int) -> Item:
+    """A file as bytes (h, w, colours): turned as its camera says, grey or RGB, on white where it is transparent."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise InputError("the picture's file is too large", where=path, got=f"{path.stat().st_size:,} bytes")
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError("no such picture", where=path) from None
+    except OSError as problem:
+        raise InputError("cannot be read", where=path, got=problem.strerror) from None
+    return Item(str(path), _decoded(content, size, colours, path), content)
+
+
+def _decoded(content: bytes, size: tuple[int, int], colours: int, where: Path) -> np.ndarray:
+    from PIL import Image, ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of damaged metadata, which we do not need
+            with Image.open(io.BytesIO(content)) as image:
+                if image.width * image.height > MOST_PIXELS:
+                    raise InputError(
+                        "the picture is too large", where=where, got=f"{image.width:,} x {image.height:,} pixels"
+                    )
+                image.draft("L" if colours == 1 else "RGB", (4 * size[1], 4 * size[0]))  # JPEG can be read smaller
+                image.load()
+                return _fitted(ImageOps.exif_transpose(image), size, colours)
+    except InputError:
+        raise
+    except Exception as problem:  # each of pillow's formats has errors of its own
+        raise InputError("not a picture that can be read", where=where, got=str(problem)[:120] or None) from None
+
+
+def _fitted(image, size: tuple[int, int], colours: int) -> np.ndarray:
+    from PIL import Image
+
+    if image.mode.startswith(("I", "F")):  # 16 or 32 bits: its own range becomes that of bytes
+        values = np.asarray(image, np.float64)
+        top = 65535.0 if image.mode.startswith("I") else max(float(values.max()), 1e-9)
+        image = Image.fromarray((values / top * 255).clip(0, 255).astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA", "P"):
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    image = image.convert("L" if colours == 1 else "RGB")
+    image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    return np.asarray(image, np.uint8).reshape(*size, colours)
+
+
+def _array(values: np.ndarray, size: tuple[int, int], colours: int) -> np.ndarray:
+    """A picture (h, w) or (h, w, 3) of bytes, fitted."""
+    if values.shape in (size, (*size, 1)) and colours == 1:
+        return np.ascontiguousarray(values).reshape(*size, 1)
+    from PIL import Image
+
+    return _fitted(Image.fromarray(np.ascontiguousarray(values)), size, colours)
+
+
+# -- folders ----------------------------------------------------------------------------------------------------------
+
+
+def read_folders(
+    path: Path | str, *, size: tuple[int, int], colours: int, tally: Tally, limit: float = 0.5
+) -> Iterator[Example]:
+    """PATH/label/picture.png, and so on."""
+    files = folder_files(path)
+
+    def examples() -> Iterator[Example]:
+        for file in files:
+            try:
+                item = read_picture(file, size=size, colours=colours)
+            except InputError as problem:
+                tally.skip(problem.what)
+                continue
+            tally.used += 1
+            name = file.relative_to(path).as_posix()
+            yield Example(Item(name, item.values, item.content), file.relative_to(path).parts[0])
+
+    return checked(examples(), path, tally, limit=limit)
+
+
+def folder_files(path: Path | str) -> list[Path]:
+    """The pictures in the folders of a folder, in the order of their names."""
+    path = Path(path)
+    if not path.is_dir():
+        raise DataError("no such folder", where=path, hint="a folder with one folder of pictures for each label")
+    found = [
+        file
+        for label in sorted(inner for inner in path.iterdir() if inner.is_dir())
+        for file in sorted(label.rglob("*"))
+        if file.suffix.lower() in SUFFIXES and file.is_file()
+    ]
+    if not found:
+        raise DataError(
+            f"no usable examples in {path}",
+            hint="one folder for each label, with pictures in it (png, jpg, bmp, gif, webp, tif)",
+        )
+    return found
+
+
+# -- MedMNIST ---------------------------------------------------------------------------------------------------------
+
+
+def read_medmnist(
+    path: Path | str, *, part: Part, size: tuple[int, int], colours: int, first: Sequence[int] = (), tally: Tally
+) -> Iterator[Example]:
+    """One part of an npz file with train_images, train_labels, val_…, test_… . `first` keeps only the first so many
+    pictures of each class; with [182, 55, 42, 250] the test part of OCTMNIST is the subset of 529."""
+    images, labels = medmnist_arrays(path, part)
+
+    def examples() -> Iterator[Example]:
+        left = Counter(dict(enumerate(first)))
+        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+            if first:
+                if not left[label]:
+                    continue
+                left[label] -= 1
+            tally.used += 1
+            yield Example(Item(f"{part}/{i}", _array(image, size, colours), image.tobytes()), str(label))
+
+    return checked(examples(), path, tally, limit=0.5)
+
+
+def medmnist_arrays(path: Path | str, part: Part) -> tuple[np.ndarray, list[int]]:
+    """Pictures (N, h, w) or (N, h, w, 3) of bytes, and their labels."""
+    path = Path(path)
+    names = (f"{part}_images", f"{part}_labels")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
+        if missing := [name for name in names if name not in sizes]:
+            raise DataError("not a MedMNIST file", where=path, got=f"no array {missing[0]}")
+        if max(sizes[name] for name in names) > LARGEST_ARRAY:
+            raise DataError("the array is too large", where=path, got=f"{max(sizes.values()):,} bytes")
+        with np.load(path, allow_pickle=False) as arrays:
+            images, labels = arrays[names[0]], arrays[names[1]]
+    except FileNotFoundError:
+        raise DataError("no such file", where=path) from None
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError, zipfile.LargeZipFile) as problem:
+        raise DataError("not a whole npz file", where=path, got=str(problem)[:120]) from None
+    if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] != 3):
+        raise DataError(
+            "pictures must be bytes (N, h, w) or (N, h, w, 3)", where=path, got=f"{images.dtype} {images.shape}"
+        )
+    if not np.issubdtype(labels.dtype, np.integer) or labels.shape not in ((len(images),), (len(images), 1)):
+        raise DataError("there must be one label for each picture", where=path, got=f"{labels.dtype} {labels.shape}")
+    return images, [int(label) for label in labels.reshape(-1)]
+
+
+# -- digits -----------------------------------------------------------------------------------------------------------
+
+
+def read_digits(*, size: tuple[int, int], colours: int, tally: Tally) -> Iterator[Example]:
+    """The 1,797 handwritten digits, 8 x 8, that scikit-learn brings."""
+    path = digits_file()
+
+    def examples() -> Iterator[Example]:
+        with gzip.open(path, "rt") as lines:
+            rows = np.loadtxt(lines, delimiter=",").astype(np.int64)
+        for i, row in enumerate(rows):
+            image = (row[:64].reshape(8, 8) * 255 // 16).astype(np.uint8)
+            tally.used += 1
+            yield Example(Item(f"digit {i}", _array(image, size, colours), image.tobytes()), str(row[64]))
+
+    return checked(examples(), path, tally, limit=0.0)
+
+
+def digits_file() -> Path:
+    """Where it lies, without the second that importing scikit-learn takes."""
+    found = importlib.util.find_spec("sklearn")
+    file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz" if found and found.origin else None
+    if file is None or not file.is_file():
+        raise DataError(
+            "the package scikit-learn is missing, which brings the digits",
+            hint="pip install scikit-learn, or give --data FOLDER with pictures of your own",
+        )
+    return file

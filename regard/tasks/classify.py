@@ -1,0 +1,61 @@
+"""Classify: text or a picture in, a label out, which is an answer of length one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard import metrics
+from regard.codecs import START, Labels
+from regard.data.cache import Part
+from regard.errors import InputError
+from regard.tasks.sources import Source
+from regard.tasks.task import Batch, Given, Scores, Task
+
+
+class Classify(Task):
+    best = "accuracy"
+    judged = 2000
+    answers_are_text = False
+
+    def __init__(self, *, codec: Labels, source: Source):
+        self.codec, self.labels, self.source = codec, codec.labels, source
+
+    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
+        return self.source.read(inputs)
+
+    def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        return self.source.rows(rows)
+
+    def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
+        """The label alone is learned: that the end comes after it is no news."""
+        raw, mask = self.source.rows(sources)
+        labels = torch.from_numpy(np.stack(targets).astype(np.int64))
+        return Batch(raw, mask, torch.full_like(labels, START), labels, torch.ones_like(labels, dtype=torch.bool))
+
+    def nothing(self) -> tuple[Tensor, Tensor]:
+        raise InputError("a label has no prior to subtract", where="search.anti_prior", hint="set it to 0")
+
+    def vary(self, sources: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
+        return self.source.vary(sources, draw)
+
+    def lengths(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
+        return self.source.lengths(part), part.target.lengths
+
+    def places(self, given: Given) -> list[str]:
+        return self.source.places(given)
+
+    def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
+        """Of the labels that were given; an example with several may be answered with any of them."""
+        wanted = [answer if answer in right else right[0] for answer, right in zip(answers, references, strict=True)]
+        scores = {
+            "accuracy": metrics.accuracy(answers, wanted),
+            "precision": metrics.precision(answers, wanted),
+            "recall": metrics.recall(answers, wanted),
+            "f1": metrics.f1(answers, wanted),
+        }
+        counts = metrics.confusion(answers, wanted, classes=self.labels)["counts"]
+        return Scores(scores, {"labels": list(self.labels), "confusion": counts})

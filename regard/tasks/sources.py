@@ -1,0 +1,112 @@
+"""The two kinds of input there are so far: text and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard.codecs import END, UNKNOWN, Codec, plain
+from regard.data.cache import Part
+from regard.data.pictures import read_picture
+from regard.errors import InputError
+from regard.tasks.task import Given, padded
+
+LONGEST = 50_000  # characters of an input
+PIXELS = 16  # of a picture that cost what a token does
+
+
+class TextSource:
+    """Text as the model reads it: its tokens and the end mark; nothing said is the end mark alone.
+
+    `plain_source` drops what does not matter for a question; `hide` and `empty` are the shares of tokens and of whole
+    texts that training hides.
+    """
+
+    def __init__(self, *, codec: Codec, plain_source: bool, max_source: int, hide: float = 0.0, empty: float = 0.0):
+        self.codec, self.plain_source, self.max_source = codec, plain_source, max_source
+        self.hide, self.empty = hide, empty
+
+    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
+        return self.rows([self.tokens(text) for text in inputs])
+
+    def tokens(self, text: Given) -> np.ndarray:
+        if not isinstance(text, str):
+            raise InputError("this model reads text", got=type(text).__name__)
+        if not text.strip():
+            raise InputError("the prompt is empty", hint="type a sentence")
+        if len(text) > LONGEST:  # do not tokenise a book to find that it is too long
+            raise InputError("the prompt is too long", got=f"{len(text):,} characters", hint=self._limit)
+        tokens = self.codec.encode(plain(text) if self.plain_source else text)
+        if len(tokens) > self.max_source:
+            raise InputError(
+                "the prompt is too long", where=f"{text[:40]!r}…", got=f"{len(tokens):,} tokens", hint=self._limit
+            )
+        return np.asarray(tokens, dtype=np.int64)
+
+    @property
+    def _limit(self) -> str:
+        return f"this model reads at most {self.max_source:,} tokens"
+
+    def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        return padded([np.append(row, END) for row in rows])
+
+    def vary(self, rows: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
+        return hide(rows, draw, words=self.hide, prompts=self.empty)
+
+    def lengths(self, part: Part) -> np.ndarray:
+        return part.source.lengths + 1
+
+    def places(self, text: Given) -> list[str]:
+        """The token at each place, the end mark last."""
+        return [*(self.codec.decode([token]).strip() for token in self.tokens(text).tolist()), "(end)"]
+
+
+class PictureSource:
+    """Pictures (h, w, colours) of bytes, all of one size: a file is fitted to it, an array must have it."""
+
+    def __init__(self, *, size: tuple[int, int], colours: int):
+        self.size, self.colours = size, colours
+
+    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
+        return self.rows([self._one(given) for given in inputs])
+
+    def _one(self, given: Given) -> np.ndarray:
+        if isinstance(given, np.ndarray):
+            if given.shape != (*self.size, self.colours) or given.dtype != np.uint8:
+                raise InputError(
+                    f"a picture must be bytes of shape {(*self.size, self.colours)}", got=f"{given.dtype} {given.shape}"
+                )
+            return given
+        return read_picture(given, size=self.size, colours=self.colours).values
+
+    def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        raw = torch.from_numpy(np.stack(rows))
+        return raw, torch.ones(len(rows), 1, dtype=torch.bool)
+
+    def vary(self, rows: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
+        return rows
+
+    def lengths(self, part: Part) -> np.ndarray:
+        places = -(-self.size[0] * self.size[1] // PIXELS)
+        return np.full(len(part), places, np.int64)
+
+    def places(self, given: Given) -> list[str]:
+        raise InputError("the places of a picture have no words", hint="this view is for text")
+
+
+Source = TextSource | PictureSource
+
+
+def hide(sources: Sequence[np.ndarray], draw: np.random.Generator, *, words: float, prompts: float) -> list[np.ndarray]:
+    """Training sources with a share of their tokens made unknown, and a share of them made empty."""
+    hidden = []
+    for row in sources:
+        if prompts and draw.random() < prompts:
+            row = row[:0]
+        elif words:
+            row = np.where(draw.random(len(row)) < words, UNKNOWN, row)
+        hidden.append(row)
+    return hidden

@@ -1,0 +1,96 @@
+"""What a task is: how its inputs and answers meet the model, and what its answers are judged by. Nothing else."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+from regard.codecs import END, PAD, START, UNKNOWN, Codec
+from regard.data.batches import pad
+from regard.data.cache import Part
+from regard.masks import from_lengths
+from regard.search import Marks
+
+Given = Any  # what a person gives: a text, the path of a picture, or the array of one
+
+
+class Batch(NamedTuple):
+    """What `Model.loss` reads: a padded source, the tokens the decoder is given and those it should answer."""
+
+    raw: Shaped[Tensor, "B ..."]
+    mask: Bool[Tensor, "B S"]
+    tokens: Int[Tensor, "B T"]
+    targets: Int[Tensor, "B T"]
+    real: Bool[Tensor, "B T"]
+
+
+class Scores(NamedTuple):
+    """What answers reach: numbers, which are logged and may choose the best weights, and what else there is to see."""
+
+    numbers: dict[str, float]
+    tables: Mapping[str, Any] = {}
+
+
+class Task(ABC):
+    codec: Codec  # of the answers, and of the source if that is text
+    marks: Marks = Marks(start=START, end=END, never=(PAD, START, UNKNOWN))
+    best: ClassVar[str]  # the score that chooses the best weights, unless a recipe names another
+    judged: ClassVar[int] = 200  # examples answered at a validation, where the scores of answers are wanted
+    answers_are_text: ClassVar[bool] = True  # so that perplexity a word means something
+
+    @abstractmethod
+    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
+        """What people give, as the model's frontend reads it: raw (B, …) and mask (B, S). Refuses what it cannot
+        take."""
+
+    @abstractmethod
+    def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        """The same of rows of a cached corpus."""
+
+    @abstractmethod
+    def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
+        """Rows of a cached corpus, to learn from."""
+
+    @abstractmethod
+    def nothing(self) -> tuple[Tensor, Tensor]:
+        """An input that says nothing, on which the decoder is a language model of answers."""
+
+    def vary(self, sources: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
+        """What training shows of its sources; every draw is made with `draw`."""
+        return sources
+
+    @abstractmethod
+    def lengths(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
+        """What each example costs in a batch, in places of the source and of the target."""
+
+    @abstractmethod
+    def places(self, given: Given) -> list[str]:
+        """What each place of the memory stands for."""
+
+    @abstractmethod
+    def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
+        """What answers are judged by, beside their likelihood."""
+
+    def of_references(self, references: Sequence[str]) -> dict[str, float]:
+        """What the references themselves reach, where that says something."""
+        return {}
+
+
+def padded(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Tokens (B, S) filled up with padding, and which of them are real (B, S)."""
+    tokens, lengths = pad(rows)
+    return torch.from_numpy(tokens), from_lengths(torch.from_numpy(lengths))
+
+
+def written(raw: Tensor, mask: Tensor, targets: Sequence[np.ndarray]) -> Batch:
+    """A batch whose answers are text: the decoder reads the start mark and the tokens, and says the tokens and the
+    end."""
+    tokens, real = padded([np.concatenate([[START], row]) for row in targets])
+    answers, _ = padded([np.append(row, END) for row in targets])
+    return Batch(raw, mask, tokens, answers, real)

@@ -1,0 +1,26 @@
+"""Translate: text in, the same in another language or notation out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from regard import metrics
+from regard.tasks.chat import Writing
+from regard.tasks.task import Scores
+
+
+class Translate(Writing):
+    """Judged by how much of a reference an answer has, and by how many are exactly one."""
+
+    def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
+        return Scores(
+            {
+                "bleu": metrics.bleu(answers, references),
+                "chrf": metrics.chrf(answers, references),
+                "exact": metrics.exact_share(answers, references),
+                "mean_length": metrics.mean_length(answers),
+            }
+        )
+
+    def of_references(self, references: Sequence[str]) -> dict[str, float]:
+        return {"mean_length": metrics.mean_length(references)}

@@ -1,0 +1,128 @@
+"""The laws of what reads pictures: a row by itself, the grid it says it makes, and positions on that grid."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from regard.decoders import OneShot
+from regard.encoders import FlatEncoder, TransformerEncoder
+from regard.errors import InputError
+from regard.frontends import Convolutions, Frontend, Patches
+from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
+from regard.model import Model
+
+SIZE, COLOURS, WIDTH, HEADS = (15, 21), 3, 12, 3
+GRID = (5, 7)
+FRONTENDS = {
+    "pool": lambda: Convolutions(size=SIZE, colours=COLOURS, channels=[5, 7], padding=[1, 0], halve="pool"),
+    "stride": lambda: Convolutions(size=SIZE, colours=COLOURS, channels=[5, 7], padding=[1, 0], halve="stride"),
+    "patches": lambda: Patches(size=SIZE, colours=COLOURS, patch=3, width=WIDTH, dropout=0.3),
+}
+POSITIONS = {
+    "none": lambda: NoPositions(),
+    "sinusoidal": lambda: Sinusoidal(width=WIDTH, axes=2),
+    "learned": lambda: Learned(width=WIDTH, longest=GRID),
+    "rotary": lambda: Rotary(head_width=WIDTH // HEADS, axes=2),
+    "alibi": lambda: Alibi(heads=HEADS, axes=2),
+    "relative": lambda: Relative(heads=HEADS, reach=GRID),
+}
+
+
+def pictures(rows: int = 5) -> torch.Tensor:
+    return torch.randint(0, 256, (rows, *SIZE, COLOURS), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+def nothing_hidden(rows: int) -> torch.Tensor:
+    return torch.ones(rows, 1, dtype=torch.bool)
+
+
+def transformer(inputs: int, positions: Positions) -> TransformerEncoder:
+    return TransformerEncoder(inputs=inputs, width=WIDTH, layers=2, heads=HEADS, inner=17, positions=positions)
+
+
+def build(frontend: str, encoder: str) -> Model:
+    torch.manual_seed(3)
+    sees: Frontend = FRONTENDS[frontend]()
+    assert sees.grid is not None
+    if encoder == "flat":
+        reads = FlatEncoder(inputs=sees.width, places=sees.grid[0] * sees.grid[1])
+    else:
+        reads = transformer(sees.width, Sinusoidal(width=WIDTH, axes=2))
+    decoder = OneShot(
+        vocabulary=11, memory_width=reads.width, summary_width=reads.summary_width, marks=4, end=2, hidden=[13]
+    )
+    return Model(frontend=sees, encoder=reads, decoder=decoder).double().eval()
+
+
+@pytest.mark.parametrize(("frontend", "encoder"), [*itertools.product(FRONTENDS, ["flat", "transformer"])])
+@torch.no_grad()
+def test_a_row_is_read_as_if_alone(frontend: str, encoder: str):
+    model, raw, start = build(frontend, encoder), pictures(), torch.ones(5, 1, dtype=torch.long)
+    together = model(raw, nothing_hidden(5), start)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    torch.testing.assert_close(model(raw[order], nothing_hidden(5), start), together[order])
+    for row in range(5):
+        alone = model(raw[row : row + 1], nothing_hidden(1), start[:1])
+        torch.testing.assert_close(alone, together[row : row + 1])
+
+
+@pytest.mark.parametrize("frontend", FRONTENDS)
+@torch.no_grad()
+def test_the_grid_is_what_it_says(frontend: str):
+    sees = FRONTENDS[frontend]().eval()
+    source = sees(pictures(), nothing_hidden(5))
+    assert source.grid == sees.grid and source.features.shape == (5, sees.grid[0] * sees.grid[1], sees.width)
+    assert source.mask.all()
+    with pytest.raises(InputError, match=r"pictures must have shape \(15, 21, 3\); got shape \(15, 21, 1\)"):
+        sees(pictures()[..., :1], nothing_hidden(5))
+
+
+@pytest.mark.parametrize("halve", ["pool", "stride"])
+@pytest.mark.parametrize("size", [(28, 28), (11, 9), (8, 33), (13, 10)])
+@torch.no_grad()
+def test_grids_of_many_sizes(halve: str, size: tuple[int, int]):
+    for padding in ([1], [0], [1, 0], [1, 1]):
+        sees = Convolutions(size=size, colours=1, channels=[3] * len(padding), padding=padding, halve=halve)
+        assert sees(torch.zeros(1, *size, 1, dtype=torch.uint8), nothing_hidden(1)).grid == sees.grid
+
+
+def test_what_cannot_be_cut_is_refused():
+    with pytest.raises(InputError, match="too small for so many convolutions; got 4 x 4"):
+        Convolutions(size=(4, 4), colours=1, channels=[3, 3, 3], padding=[0, 0, 0])
+    with pytest.raises(InputError, match="patches must tile the picture; got 4 for 15 x 21"):
+        Patches(size=SIZE, colours=1, patch=4, width=5)
+
+
+@torch.no_grad()
+def test_a_patch_is_its_own_square():
+    """Changing one pixel changes the one place it lies in, in the order of rows."""
+    sees = FRONTENDS["patches"]().eval()
+    raw = pictures(1)
+    other = raw.clone()
+    other[0, 4, 8, 1] ^= 0xFF  # row 1, column 2 of the grid
+    a, b = (sees(one, nothing_hidden(1)).features for one in (raw, other))
+    assert (a != b).any(-1).nonzero()[:, 1].tolist() == [1 * GRID[1] + 2]
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@torch.no_grad()
+def test_positions_on_the_grid_tell_places_apart(positions: str):
+    """Squares in another order are another picture, unless there are no positions (then the summary is the same)."""
+    torch.manual_seed(3)
+    sees = FRONTENDS["patches"]().eval()
+    reads = transformer(WIDTH, POSITIONS[positions]()).double().eval()
+    source = sees.double()(pictures(2), nothing_hidden(2))
+    order = torch.randperm(GRID[0] * GRID[1], generator=torch.Generator().manual_seed(2))
+    shuffled = type(source)(source.features[:, order], source.mask, source.grid)
+    same = torch.allclose(reads(source).summary, reads(shuffled).summary, atol=1e-9)
+    assert same == (positions == "none")
+
+
+def test_positions_on_a_grid_need_one():
+    reads = transformer(WIDTH, Sinusoidal(width=WIDTH, axes=2))
+    source = FRONTENDS["patches"]()(pictures(1), nothing_hidden(1))
+    with pytest.raises(InputError, match="need places on a grid; got a sequence"):
+        reads(type(source)(source.features, source.mask, None))

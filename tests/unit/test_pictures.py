@@ -1,0 +1,224 @@
+"""Pictures: whatever file they come in they are bytes of one size, or a reason why not."""
+
+import importlib.util
+import io
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from regard.data import detect
+from regard.data.lines import Tally
+from regard.data.pictures import digits_file, read_digits, read_folders, read_medmnist, read_picture
+from regard.errors import DataError, InputError
+from tests.tiny import LABELS, pictures_folder
+
+SHARED = Path(__file__).parents[2] / "../shared/data"
+GREY = dict(size=(7, 5), colours=1)
+
+
+def saved(folder: Path, image: Image.Image, name: str = "a.png", **options) -> Path:
+    image.save(folder / name, **options)
+    return folder / name
+
+
+def test_one_already_of_its_size_is_left_as_it_is(tmp_path):
+    pixels = np.random.default_rng(1).integers(0, 256, (7, 5), np.uint8)
+    item = read_picture(saved(tmp_path, Image.fromarray(pixels)), **GREY)
+    assert np.array_equal(item.values, pixels[..., None])
+    assert item.content == (tmp_path / "a.png").read_bytes()
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "I;16", "I", "F"])
+@pytest.mark.parametrize("colours", [1, 3])
+def test_every_mode_becomes_grey_or_colour(tmp_path, mode, colours):
+    made = Image.new(mode, (40, 60))
+    item = read_picture(saved(tmp_path, made, "a.tif"), size=(7, 5), colours=colours)
+    assert item.values.shape == (7, 5, colours) and item.values.dtype == np.uint8
+
+
+def test_sixteen_bits_keep_their_light(tmp_path):
+    made = Image.fromarray(np.full((7, 5), 32768, np.uint16))
+    assert abs(int(read_picture(saved(tmp_path, made), **GREY).values.mean()) - 127) <= 1
+
+
+def test_what_is_transparent_is_white(tmp_path):
+    item = read_picture(saved(tmp_path, Image.new("RGBA", (5, 7), (9, 9, 9, 0))), **GREY)
+    assert (item.values == 255).all()
+
+
+def test_it_is_turned_as_its_camera_says(tmp_path):
+    pixels = np.zeros((10, 14), np.uint8)
+    pixels[:, :7] = 255  # light on the left
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was turned: the left is up
+    item = read_picture(saved(tmp_path, Image.fromarray(pixels), "a.jpg", exif=exif), size=(14, 10), colours=1)
+    assert item.values[0].mean() > 200 and item.values[-1].mean() < 50
+
+
+def test_of_an_animation_the_first_picture_counts(tmp_path):
+    frames = [Image.new("L", (5, 7), light) for light in (200, 10)]
+    path = tmp_path / "a.gif"
+    frames[0].save(path, save_all=True, append_images=frames[1:])
+    assert abs(int(read_picture(path, **GREY).values.mean()) - 200) < 3
+
+
+def huge() -> bytes:
+    """A PNG of 144 megapixels in a few bytes, which says so in its head."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", 12_000, 12_000, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+
+
+def test_what_is_no_picture_is_refused_in_one_line(tmp_path):
+    whole = saved(tmp_path, Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 64), np.uint8)))
+    bad = {
+        "cut.png": whole.read_bytes()[:200],
+        "empty.png": b"",
+        "text.png": b"<html>not found</html>",
+        "huge.png": huge(),
+    }
+    for name, content in bad.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError) as caught:
+            read_picture(tmp_path / name, **GREY)
+        assert name in str(caught.value) and "\n" not in str(caught.value)
+    assert "12,000 x 12,000 pixels" in str(caught.value)
+    with pytest.raises(InputError, match="no such picture"):
+        read_picture(tmp_path / "nothing.png", **GREY)
+
+
+# -- folders ----------------------------------------------------------------------------------------------------------
+
+
+def test_folders_are_labels_and_bad_files_are_counted(tmp_path):
+    home = pictures_folder(tmp_path)
+    (home / "joke" / "broken.jpg").write_bytes(b"no")
+    (home / "joke" / "notes.txt").write_text("not a picture")
+    tally = Tally()
+    examples = list(read_folders(home, size=(28, 28), colours=1, tally=tally))
+    assert sorted(example.target for example in examples) == sorted(LABELS)
+    assert tally.used == 10 and tally.skipped == {"not a picture that can be read": 1}
+    assert {example.source.name for example in examples} == {f"{label}/{i}.png" for i, label in enumerate(LABELS)}
+    assert detect.kind(home, "classify") == "pictures"
+
+
+def test_folders_without_pictures(tmp_path):
+    with pytest.raises(DataError, match="no usable examples in"):
+        read_folders(tmp_path, size=(7, 5), colours=1, tally=Tally())
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.png").write_bytes(b"no")
+    with pytest.raises(DataError, match="no usable examples in"):
+        list(read_folders(tmp_path, size=(7, 5), colours=1, tally=Tally()))
+
+
+# -- MedMNIST ---------------------------------------------------------------------------------------------------------
+
+
+def npz(folder: Path, **changes) -> Path:
+    draw = np.random.default_rng(3)
+    arrays = {}
+    for part, count in (("train", 20), ("val", 7), ("test", 11)):
+        arrays[f"{part}_images"] = draw.integers(0, 256, (count, 28, 28), np.uint8)
+        arrays[f"{part}_labels"] = (np.arange(count)[:, None] % 3).astype(np.uint8)
+    np.savez(folder / "med.npz", **(arrays | changes))
+    return folder / "med.npz"
+
+
+def test_each_part_comes_from_its_own_arrays(tmp_path):
+    path = npz(tmp_path)
+    form = dict(size=(28, 28), colours=1)
+    counts = {
+        part: len(list(read_medmnist(path, part=part, tally=Tally(), **form))) for part in ("train", "val", "test")
+    }
+    assert counts == {"train": 20, "val": 7, "test": 11}
+    with np.load(path) as arrays:
+        first = next(read_medmnist(path, part="val", tally=Tally(), **form))
+        assert np.array_equal(first.source.values[..., 0], arrays["val_images"][0]) and first.target == "0"
+    assert detect.kind(path, "classify") == "medmnist"
+
+
+def test_the_first_of_each_class(tmp_path):
+    form = dict(size=(28, 28), colours=1)
+    kept = list(read_medmnist(npz(tmp_path), part="test", first=(2, 1, 0), tally=Tally(), **form))
+    assert [(example.source.name, example.target) for example in kept] == [
+        ("test/0", "0"),
+        ("test/1", "1"),
+        ("test/3", "0"),
+    ]
+
+
+def test_colours_and_other_sizes_are_fitted(tmp_path):
+    path = npz(tmp_path, train_images=np.zeros((20, 64, 64, 3), np.uint8))
+    (one, *_) = read_medmnist(path, part="train", size=(28, 28), colours=3, tally=Tally())
+    assert one.source.values.shape == (28, 28, 3)
+
+
+def test_bad_npz_files_are_named(tmp_path):
+    def said(path):
+        with pytest.raises(DataError) as caught:
+            list(read_medmnist(path, part="train", size=(28, 28), colours=1, tally=Tally()))
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    assert "no such file" in said(tmp_path / "nothing.npz")
+    (tmp_path / "html.npz").write_text("<html>")
+    assert "not a whole npz file" in said(tmp_path / "html.npz")
+    whole = npz(tmp_path).read_bytes()
+    (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
+    assert "not a whole npz file" in said(tmp_path / "cut.npz")
+    assert "one label for each picture" in said(npz(tmp_path, train_labels=np.zeros((3, 1), np.uint8)))
+    assert "pictures must be bytes" in said(npz(tmp_path, train_images=np.zeros((20, 28, 28))))
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    assert "no array train_images" in said(tmp_path / "other.npz")
+
+
+def test_an_npz_that_holds_a_pickle_is_refused(tmp_path):
+    evil = np.array([{"a": 1}], dtype=object)
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, evil, allow_pickle=True)
+    with zipfile.ZipFile(tmp_path / "evil.npz", "w") as archive:
+        archive.writestr("train_images.npy", buffer.getvalue())
+        archive.writestr("train_labels.npy", buffer.getvalue())
+    with pytest.raises(DataError, match="not a whole npz file"):
+        list(read_medmnist(tmp_path / "evil.npz", part="train", size=(28, 28), colours=1, tally=Tally()))
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")
+def test_pneumonia():
+    tally = Tally()
+    path = SHARED / "medmnist" / "pneumoniamnist.npz"
+    examples = list(read_medmnist(path, part="val", size=(28, 28), colours=1, tally=tally))
+    assert len(examples) == tally.used == 524 and {example.target for example in examples} == {"0", "1"}
+
+
+# -- digits -----------------------------------------------------------------------------------------------------------
+
+has_sklearn = importlib.util.find_spec("sklearn") is not None
+
+
+@pytest.mark.skipif(not has_sklearn, reason="scikit-learn is not installed")
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    theirs = load_digits()
+    ours = list(read_digits(size=(8, 8), colours=1, tally=Tally()))
+    assert [int(example.target) for example in ours] == theirs.target.tolist()
+    assert all(
+        np.array_equal(one.source.values[..., 0], (image * 255 // 16).astype(np.uint8))
+        for one, image in zip(ours, theirs.images, strict=True)
+    )
+
+
+@pytest.mark.skipif(has_sklearn, reason="scikit-learn is installed")
+def test_without_scikit_learn_its_name_is_said():
+    with pytest.raises(DataError, match="scikit-learn is missing.*pip install scikit-learn"):
+        digits_file()
