@@ -1,6 +1,6 @@
 """regard: a workbench for attention. raw -> Frontend -> Source -> Encoder -> Memory -> Decoder -> Answer.
 
-The attention core is at hand as `regard.attend(q, k, v)` and the other names of `__all__`; torch is imported when the
+The attention core is at hand as `regard.attend(q, k, v)`, costs as `regard.budget("chat-attention")`; torch is imported when the
 first of them is used, so `import regard` is instant.
 """
 
@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from regard.costs import budget as budget
     from regard.layers.attention import attend as attend
     from regard.layers.attention import attention_weights as attention_weights
     from regard.layers.maclaurin import MaclaurinState as MaclaurinState
@@ -21,18 +22,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "attend": "attention",
-    "attention_weights": "attention",
-    "maclaurin_attention": "maclaurin",
-    "maclaurin_error_bound": "maclaurin",
-    "maclaurin_features": "maclaurin",
-    "MaclaurinState": "maclaurin",
-    "MultiHead": "multihead",
+    "attend": "layers.attention",
+    "attention_weights": "layers.attention",
+    "budget": "costs",
+    "maclaurin_attention": "layers.maclaurin",
+    "maclaurin_error_bound": "layers.maclaurin",
+    "maclaurin_features": "layers.maclaurin",
+    "MaclaurinState": "layers.maclaurin",
+    "MultiHead": "layers.multihead",
 }
 
 __all__ = [  # noqa: RUF022
     "attend",
     "attention_weights",
+    "budget",
     "maclaurin_attention",
     "maclaurin_error_bound",
     "maclaurin_features",
@@ -43,5 +46,5 @@ __all__ = [  # noqa: RUF022
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        return getattr(import_module(f"regard.layers.{_HOMES[name]}"), name)
+        return getattr(import_module(f"regard.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")

@@ -36,25 +36,47 @@ def parts(recipe: r.Recipe, V: Size, at: Lengths, *, kernel: Kernel = lambda s: 
         case r.DecoderRecurrent() as d:
             return (*read.parts, *recurrent_decoder(d, V, at, read))
         case r.DecoderTransformer() as d:
-            s = stack(d, longest=1 + max(recipe.data.max_target, recipe.search.max_new_tokens))
+            s = stack(d, longest=longest_target(recipe))
             return transformer_decoder(kernel(s), V, at, read, shared=d.shared, tied=d.tied)
+        case _:
+            raise AssertionError("recipes.covers refuses the others")
+
+
+def width(recipe: r.Recipe) -> int:
+    assert not isinstance(recipe.encoder, r.EncoderFlat)
+    return recipe.encoder.width
+
+
+def longest_source(recipe: r.Recipe) -> int:
+    """Places that learned positions of the encoder reach."""
+    assert isinstance(recipe.data, r.Texts)
+    return recipe.data.max_source + 1
+
+
+def longest_target(recipe: r.Recipe) -> int:
+    assert isinstance(recipe.data, r.Texts)
+    return 1 + max(recipe.data.max_target, recipe.search.max_new_tokens)
 
 
 def encoder(recipe: r.Recipe, V: Size, at: Lengths, kernel: Kernel) -> Read:
-    width, dropout = recipe.encoder.width, recipe.source.dropout
-    D, E = Size("D", width, "width"), Size("E", width, "width of the memory")
-    source = layers.embedding("source embedding", V, D, at.B, at.S, shared=False, dropout=dropout, decoding=False)
+    assert isinstance(recipe.source, r.SourceTokens)
+    D, E = Size("D", width(recipe), "width"), Size("E", width(recipe), "width of the memory")
+    source = layers.embedding(
+        "source embedding", V, D, at.B, at.S, shared=False, dropout=recipe.source.dropout, decoding=False
+    )
     match recipe.encoder:
         case r.EncoderRecurrent() as e:
             return Read((source, recurrent_encoder(e, at)), at.S, E, ZERO)
         case r.EncoderTransformer() as e:
-            own = transformer_encoder(kernel(stack(e, longest=recipe.data.max_source + 1)), at)
+            own = transformer_encoder(kernel(stack(e, longest=longest_source(recipe))), at)
             return Read((source, *own), at.S, E, 2 + log(at.S))
         case r.EncoderConvolution() as e:
             R = Size("R", e.reach, "reach")
             part = layers.convolutions(D, e.layers, R, at.B, at.S, dropout=e.dropout)
             places = ceil(at.S, 2**e.layers)
             return Read((source, part), places, E, 1 + log(places))
+        case _:
+            raise AssertionError("recipes.covers refuses the others")
 
 
 def stack(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int) -> Stack:

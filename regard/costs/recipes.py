@@ -22,6 +22,13 @@ def of_recipe(
     recipe: r.Recipe, at: Lengths, *, title: str, vocabulary: int | None = None, notes: tuple[str, ...] = ()
 ) -> Budget:
     """The cost of the model a recipe describes. Its vocabulary is the most its codec may make, unless given."""
+    if not covers(recipe):
+        raise InputError(
+            "no closed form yet for models that read pictures, answer with a label or look before the cell moves",
+            where=title,
+            got=f'task = "{recipe.task}"',
+            hint="regard.budget(module, inputs) counts one by running it",
+        )
     if vocabulary is None:
         vocabulary, note = _vocabulary(recipe.codec)
         notes = (*notes, note)
@@ -29,22 +36,30 @@ def of_recipe(
     V = Size("V", vocabulary, "vocabulary")
     parts = models.parts(recipe, V, at)
     places = ceil(at.S, 2**recipe.encoder.layers) if isinstance(recipe.encoder, r.EncoderConvolution) else at.S
-    left = FLOAT * at.B * places * Size("E", recipe.encoder.width, "width of the memory")
+    left = FLOAT * at.B * places * Size("E", models.width(recipe), "width of the memory")
     made = memory.bytes_of(parts, at, memory=left, average=recipe.train.average > 0)
     return Budget(title, (at.B, at.S, at.T, V), parts, made, notes)
+
+
+def covers(recipe: r.Recipe) -> bool:
+    """Whether there are closed forms for all its parts."""
+    d = recipe.decoder
+    known = isinstance(d, r.DecoderTransformer) or (isinstance(d, r.DecoderRecurrent) and d.looks == "after")
+    return known and isinstance(recipe.source, r.SourceTokens) and not isinstance(recipe.codec, r.CodecLabels)
 
 
 def _vocabulary(codec: r.Codec) -> tuple[int, str]:
     if isinstance(codec, r.CodecCharacters):
         return CHARACTERS, f"V = {CHARACTERS} is a guess: characters have no limit; --vocabulary gives another"
+    assert not isinstance(codec, r.CodecLabels)
     return codec.size, f"V = {codec.size:,} is the most the codec may make; --vocabulary gives another"
 
 
 def _reach(recipe: r.Recipe, at: Lengths) -> None:
     """Learned positions end somewhere."""
     ends = {
-        "source": (recipe.encoder, at.S.value, recipe.data.max_source + 1),
-        "target": (recipe.decoder, at.T.value, 1 + max(recipe.data.max_target, recipe.search.max_new_tokens)),
+        "source": (recipe.encoder, at.S.value, models.longest_source(recipe)),
+        "target": (recipe.decoder, at.T.value, models.longest_target(recipe)),
     }
     for name, (section, length, longest) in ends.items():
         if getattr(section, "positions", None) == "learned" and length > longest:
