@@ -1,7 +1,7 @@
 """regard: a workbench for attention. raw -> Frontend -> Source -> Encoder -> Memory -> Decoder -> Answer.
 
-The attention core is at hand as `regard.attend(q, k, v)`, costs as `regard.budget("chat-attention")`; torch is imported when the
-first of them is used, so `import regard` is instant.
+The attention core is at hand as `regard.attend(q, k, v)`, costs as `regard.budget("chat-attention")`; torch is imported
+when the first of them needs it, so `import regard` is instant.
 """
 
 from __future__ import annotations

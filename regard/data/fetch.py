@@ -25,10 +25,11 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
-from regard import __version__, disk
+from regard import disk
 from regard.data.unpack import unpack
 from regard.errors import DataError, InputError, did_you_mean
 
@@ -419,7 +420,7 @@ def _download(download: Download, part: Path, progress: Progress) -> None:
 
 def _try(download: Download, part: Path, progress: Progress) -> None:
     start, validator = _resumable(download, part)
-    headers = {"User-Agent": f"regard/{__version__}", "Accept-Encoding": "identity"}
+    headers = {"User-Agent": f"regard/{version('regard')}", "Accept-Encoding": "identity"}
     if start:
         headers |= {"Range": f"bytes={start}-"} | ({"If-Range": validator} if validator else {})
     with contextlib.closing(_open(download, headers, part)) as response:
