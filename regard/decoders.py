@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from regard import masks
 from regard.errors import InputError
 from regard.frontends import Embedding
+from regard.layers import native
 from regard.layers.attention import Additive, Dot, General, linear, normal, part
-from regard.layers.blocks import DecoderBlock, Dropout
+from regard.layers.blocks import DecoderBlock, Dropout, FewRows
 from regard.layers.likelihood import cross_entropy
-from regard.layers.positions import Positions, no_bias
+from regard.layers.positions import Positions, no_bias, waves
 from regard.layers.recurrent import Recurrent
 from regard.values import Memory, Past, State, Step
 
@@ -242,6 +243,8 @@ class TransformerDecoder(Writer):
         self.blocks = cast(list[DecoderBlock], blocks)
         self.leave = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
         self.output = Output(embedding=self.embedding, tied=tied)
+        if not self.linear:
+            self.few = FewRows(self.blocks, self.leave, self.output, vocabulary=vocabulary)
 
     def start(self, memory: Memory) -> State:
         rows, two_a_layer = len(memory.mask), 2 * len(self.blocks)
@@ -253,7 +256,7 @@ class TransformerDecoder(Writer):
         return State(
             position=nowhere,
             mask=memory.mask,
-            memory=(torch.cat([block.reading.keys_values(memory.states) for block in self.blocks]),),
+            memory=(torch.cat([block.reading.keys_values(memory.states) for block in self.blocks]).contiguous(),),
             past=Past(memory.states.new_zeros(two_a_layer, rows, self.heads, 0, self.head_width)),
         )
 
@@ -261,28 +264,38 @@ class TransformerDecoder(Writer):
         if self.linear:
             return self._linear_step(token, state)
         assert state.past is not None
-        past, last = state.past.grown(state.longest), state.longest
+        past, last, positions = state.past.grown(state.longest), state.longest, part(self, "positions")
+        x = positions.add(part(self, "embedding").step(token), last if state.even else state.position)
+        if not positions.biases and native.steps(x):
+            turning = waves(state.position, self.head_width).to(torch.complex64) if positions.turns else None
+            logits, looked = self.few.step(x, past.slab, state.position, state.memory[0], state.mask, turning)
+        else:
+            x, looked = self._step(x, state, past.slab.narrow(-2, 0, last + 1))
+            logits = self._scores(x)
+        return Step(logits, replace(state, past=past, position=state.position + 1, longest=last + 1), looked)
+
+    def _step(
+        self, x: Float[Tensor, "B D"], state: State, slots: Float[Tensor, "N B H C K"]
+    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "B H S"]]:
+        """The blocks, and where the top one looked, which is what is told."""
         mask = None if bool(state.mask.all()) else state.mask[:, None, None]  # (B, 1, 1, S)
-        at, place, onto, turning = last, last, None, None
+        at = place = state.longest
+        onto, turning, weights = None, None, None
         if not state.even:
             at, place = state.position, state.position[:, None]
-            onto = (torch.arange(last + 1, device=token.device) <= place)[:, None, None]  # (B, 1, 1, C)
+            onto = (torch.arange(slots.shape[3], device=x.device) <= place)[:, None, None]  # (B, 1, 1, C)
         positions = part(self, "positions")
-        x, weights = positions.add(part(self, "embedding").step(token), at), None
         x = x[0] if state.size == 1 else x
         if positions.turns:
             turning = positions.turning(place)
         if positions.biases:
-            bias = positions.bias(place, torch.arange(last + 1, device=token.device))  # (H, 1, C) or (B, H, 1, C)
+            bias = positions.bias(place, torch.arange(slots.shape[3], device=x.device))  # (H, 1, C) or (B, H, 1, C)
             onto = bias[None] if onto is None else torch.where(onto, bias, -torch.inf)
-        slots = past.slab.narrow(-2, 0, last + 1).split(2)
-        memory = state.memory[0].split(2)
-        top = len(slots) - 1  # where the top block looked is what is told
-        for n, (block, own, read) in enumerate(zip(part(self, "blocks"), slots, memory, strict=True)):
-            x, weights = block.step(x, own, at, onto, turning, read, mask, weights=n == top)
+        parts = list(zip(part(self, "blocks"), slots.split(2), state.memory[0].split(2), strict=True))
+        for n, (block, own, read) in enumerate(parts, 1):
+            x, weights = block.step(x, own, at, onto, turning, read, mask, weights=n == len(parts))
         assert weights is not None
-        after = replace(state, past=past, position=state.position + 1, longest=last + 1)
-        return Step(self._scores(x), after, weights[:, :, 0])
+        return x, weights[:, :, 0]
 
     def _linear_step(self, token: Int[Tensor, "B"], state: State) -> Step:
         at, place = (state.longest,) * 2 if state.even else (state.position, state.position[:, None])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor, nn
 
+from regard.layers import native
 from regard.layers.attention import CrossAttention, Onto, SelfAttention, Turning, linear, normal, part
 from regard.layers.linear import LinearCrossAttention, LinearSelfAttention
 
@@ -195,3 +197,40 @@ class DecoderBlock(nn.Module):
     def _thought(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         around = part(self, "around_thinking")
         return around.leave(x, part(self, "thinking").step(around.enter(x)))
+
+
+class FewRows:
+    """`DecoderBlock.step` of all blocks and the scores that follow in one call, for what `native.steps` says yes to."""
+
+    def __init__(self, blocks: Iterable[DecoderBlock], leave: nn.Module, output: nn.Module, *, vocabulary: int):
+        layers = [
+            layer
+            for block in blocks
+            for layer in (
+                *(block.around_looking.norm, block.looking.project, block.looking.out),
+                *(block.around_reading.norm, block.reading.query, block.reading.out),
+                *(block.around_thinking.norm, block.thinking.wide, block.thinking.narrow),
+            )
+        ]
+        self.blocks: list[Any] = [layer._parameters for layer in layers]  # in the order of `Block` in step.c
+        self.last: list[Any] = [leave._parameters, output._parameters]
+        some = next(iter(blocks))
+        around, thinking = some.around_looking, some.thinking
+        self.how: dict[str, Any] = dict(inner=thinking.wide.out_features, gelu=thinking.activation is F.gelu)
+        self.how |= dict(pre=around.pre, eps=around.norm.eps, vocabulary=vocabulary)
+
+    def step(
+        self,
+        x: Float[Tensor, "B D"],
+        past: Float[Tensor, "N B H C K"],
+        at: Int[Tensor, "B"],
+        memory: Float[Tensor, "N B H S K"],
+        mask: Bool[Tensor, "B S"],
+        waves: Complex[Tensor, "B pairs"] | None,
+    ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B H S"]]:
+        """The logits that follow, and where the top block looked. Uses up `x` and fills the slots `at` of `past`;
+        rotary positions turn by `waves`."""
+        blocks = [own[name] for own in self.blocks for name in ("weight", "bias")]
+        last = [own.get(name) for own in self.last for name in ("weight", "bias")]
+        turning = None if waves is None else torch.view_as_real(waves)
+        return native.decoder_step(blocks, last, x, past, at, memory, mask, turning, **self.how)

@@ -8,20 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#include "vectors.h"
 
-typedef float v8 __attribute__((vector_size(32)));
-typedef float loose __attribute__((vector_size(32), aligned(4), may_alias));
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
 
 enum {
     R = 128,                            /* places of a block */
     ROW = R + 16,                       /* floats of a row of them; the rest keeps rows apart in the cache */
     GATHER = 48, READ = 64, PULL = 48,  /* features of a panel */
 };
-
-INLINE v8 load(const float *p) { return *(const loose *)p; }
-INLINE void store(float *p, v8 x) { *(loose *)p = x; }
 
 /* c (rows, 16) = or += a (rows, n) b (n, 16), rows <= 6: 12 vectors that stay in registers. */
 INLINE void tile(const int rows, long n, const float *a, long a_row, long a_step, const float *b, long b_row, float *c,

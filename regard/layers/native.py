@@ -1,8 +1,9 @@
-"""maclaurin.c, built on first use where there is a C compiler; nothing at all where there is none.
+"""maclaurin.c and step.c, built on first use where there is a C compiler; nothing at all where there is none.
 
 The library is kept in the cache ($REGARD_CACHE, or the usual place) under the hash of its source, its flags and the
-processor it was made for. REGARD_NATIVE=0 turns it off. It computes what `monomials` computes, for 3 terms, in single
-precision and on the CPU; whatever goes wrong with building or loading it, torch does the work instead.
+processor it was made for. REGARD_NATIVE=0 turns it off. It computes what `monomials` computes, for 3 terms, and what
+`DecoderBlock.step` does, for a few rows, in single precision and on the CPU; whatever goes wrong with building or
+loading it, torch does the work instead.
 """
 
 from __future__ import annotations
@@ -13,25 +14,36 @@ import os
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard import disk
 from regard.errors import RegardError
 
-SOURCE = Path(__file__).with_name("maclaurin.c")
+SOURCES = [Path(__file__).with_name(name) for name in ("maclaurin.c", "step.c", "vectors.h")]
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
 WIDEST = 4096  # an axis must fit a short
+ROWS = 8
 
 
 def takes(q: Tensor, terms: int) -> bool:
-    """Whether the library is there and is for such numbers."""
-    fit = terms == 3 and q.dtype == torch.float32 and q.device.type == "cpu" and 0 < q.shape[-1] <= WIDEST
-    return fit and os.environ.get("REGARD_NATIVE") != "0" and library() is not None
+    """Whether the library is there and is for such queries."""
+    return terms == 3 and 0 < q.shape[-1] <= WIDEST and _is_for(q)
+
+
+def steps(x: Float[Tensor, "B D"]) -> bool:
+    """Whether the library is there and is for steps of such rows. For more of them torch's products are faster."""
+    return len(x) <= ROWS and not torch.is_grad_enabled() and _is_for(x)
+
+
+def _is_for(x: Tensor) -> bool:
+    single = x.dtype == torch.float32 and x.device.type == "cpu"
+    return single and os.environ.get("REGARD_NATIVE") != "0" and library() is not None
 
 
 @lru_cache(maxsize=1)
@@ -41,11 +53,12 @@ def library() -> ctypes.CDLL | None:
     if compiler is None:
         return None
     try:
-        made_of = "\0".join([SOURCE.read_text(encoding="utf-8"), compiler, *FLAGS, processor()])
-        file = cache_folder() / f"maclaurin-{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.so"
+        texts = [source.read_text(encoding="utf-8") for source in SOURCES]
+        made_of = "\0".join([*texts, compiler, *FLAGS, processor()])
+        file = cache_folder() / f"regard-{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.so"
         if not file.is_file():
             file.parent.mkdir(parents=True, exist_ok=True)
-            command = [compiler, *FLAGS, str(SOURCE), "-o"]
+            command = [compiler, *FLAGS, *(str(source) for source in SOURCES if source.suffix == ".c"), "-lm", "-o"]
             disk.write_file(
                 file,
                 lambda draft: subprocess.run([*command, str(draft)], check=True, capture_output=True, timeout=120),  # noqa: S603
@@ -118,6 +131,53 @@ def _call(name: str, q: Tensor, k: Tensor, v: Tensor, *given: Tensor | float | N
     for one in (q, k, v, *given):
         if isinstance(one, Tensor):
             assert one.is_contiguous()
-            one = ctypes.c_void_p(one.data_ptr())
+            one = _address(one)
         passed.append(ctypes.c_float(one) if isinstance(one, float) else one)
     getattr(found, f"maclaurin_{name}")(*sizes, *passed, torch.get_num_threads())
+
+
+class Sizes(ctypes.Structure):
+    """As in step.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_long) for name in ("rows", "D", "H", "K", "inner", "C", "S", "V")),
+        *((name, ctypes.c_int) for name in ("pre", "gelu")),
+        ("eps", ctypes.c_float),
+    )
+
+
+def decoder_step(
+    blocks: Sequence[Tensor],
+    last: Sequence[Tensor | None],
+    x: Float[Tensor, "B D"],
+    past: Float[Tensor, "N B H C K"],
+    at: Int[Tensor, "B"],
+    memory: Float[Tensor, "N B H S K"],
+    mask: Bool[Tensor, "B S"],
+    waves: Float[Tensor, "B pairs 2"] | None,
+    *,
+    inner: int,
+    vocabulary: int,
+    pre: bool,
+    gelu: bool,
+    eps: float,
+) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B H S"]]:
+    """The logits that follow, and where the top block looked. Uses up `x` and writes keys and values into `past`.
+    Weights come in the order of step.c."""
+    found, (N, B, H, C, K), S = library(), past.shape, memory.shape[3]
+    assert found is not None
+    sizes = Sizes(B, x.shape[1], H, K, inner, C, S, vocabulary, pre, gelu, eps)
+    looked, logits = x.new_empty(B, H, S), x.new_empty(B, vocabulary)
+    there = []
+    for each in (x, past, at, memory, mask, waves, looked, logits):
+        assert each is None or each.is_contiguous()
+        there.append(_address(each))
+    inside = (ctypes.c_void_p * len(blocks))(*[each.data_ptr() for each in blocks])
+    after = (ctypes.c_void_p * len(last))(*map(_address, last))
+    if found.decoder_step(ctypes.byref(sizes), ctypes.c_long(N // 2), inside, after, *there):
+        raise MemoryError
+    return logits, looked
+
+
+def _address(tensor: Tensor | None) -> ctypes.c_void_p | None:
+    return None if tensor is None else ctypes.c_void_p(tensor.data_ptr())

@@ -387,7 +387,7 @@ def test_the_kernel_is_built_once(kernel, tmp_path, monkeypatch):
         native.library.cache_clear()
         monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("built again"))
         assert native.library() is not None
-        assert built.name.startswith("maclaurin-")
+        assert built.name.startswith("regard-")
     finally:
         native.library.cache_clear()
 
