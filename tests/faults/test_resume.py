@@ -82,7 +82,7 @@ def killed_and_resumed(folder: Path, name: str, kills: int, seed: int) -> tuple[
             _wait_for_a_new_checkpoint(process, run)
             time.sleep(draw.random() * 0.2)
             process.send_signal(signal.SIGKILL)
-        error = process.communicate(timeout=100)[1].decode()
+        error = process.communicate(timeout=600)[1].decode()
         if process.returncode == 0:
             return run, done
         assert process.returncode == -signal.SIGKILL, error
@@ -98,7 +98,7 @@ def _wait_for_a_new_checkpoint(process: subprocess.Popen, run: Path) -> None:
 
 def uninterrupted(folder: Path, name: str) -> Path:
     run = folder / "whole"
-    subprocess.run([*command(folder, run), name], env=environment(folder), check=True, timeout=100)
+    subprocess.run([*command(folder, run), name], env=environment(folder), check=True, timeout=600)
     return run
 
 
