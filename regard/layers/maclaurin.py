@@ -237,9 +237,9 @@ def maclaurin_error_bound(
 
 # Picoseconds of one of two cores (AMD EPYC with AVX2, 90 GFLOP/s each in matrix products); only their ratios matter.
 # First what a multiplication and addition takes in the quadratic form, with features in torch, and in the C kernel;
-# then what making a score takes, and how much more all that takes where scores may have to be hidden. A feature takes as
-# long to make as it takes to multiply it with so many more columns of values. Last, what a call takes however short the
-# sequence, beyond what a call of the kernel takes.
+# then what making a score takes, and how much more all that takes where scores may have to be hidden. A feature takes
+# as long to make as it takes to multiply it with so many more columns of values. Last, what a call takes however short
+# the sequence, beyond what a call of the kernel takes.
 QUADRATIC, TORCH, NATIVE, SCORE, HIDING = 30, 25, 22, 2000, 1.5
 TORCH_FEATURE, NATIVE_FEATURE = 60, 9
 QUADRATIC_CALL, TORCH_CALL = 75_000_000, 400_000_000
