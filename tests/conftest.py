@@ -12,7 +12,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Before anything imports torch: workers share the cores already, and processes they start should not add to it.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
-CHECKED = ["values", "layers", "frontends", "encoders", "decoders", "search", "model"]
+CHECKED = ["values", "layers", "frontends", "encoders", "decoders", "search", "model", "tasks"]
 # With PEP 484's tower, as pyright has it: an int will do where a float is asked for.
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 install_import_hook([f"regard.{module}" for module in CHECKED], CHECKER)
