@@ -233,7 +233,11 @@ def _convolution_backward(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[i
     return 1 + tree(grad.numel() // grad.shape[1]), once * sum(args[10][:2])
 
 
-def _pooling(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
+def _largest(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
+    return tree(math.prod(args[1])), 0
+
+
+def _mean(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
     return tree(math.prod(args[1])) + 1, 0
 
 
@@ -340,8 +344,8 @@ KNOWN = {
     "native_group_norm": _group_norm,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
-    "max_pool2d_with_indices": _pooling,
-    "avg_pool2d": _pooling,
+    "max_pool2d_with_indices": _largest,
+    "avg_pool2d": _mean,
     "mkldnn_rnn_layer": _lstm_layer,
     "mkldnn_rnn_layer_backward": _lstm_layer_backward,
     "_cudnn_rnn": _cudnn_rnn,

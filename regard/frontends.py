@@ -49,6 +49,10 @@ class Frontend(nn.Module, ABC):
     @abstractmethod
     def forward(self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"]) -> Source: ...
 
+    def example(self, rows: int, length: int) -> tuple[Shaped[Tensor, "B ..."], Bool[Tensor, "B S"]]:
+        """Raw input without padding, `length` places long where that is free: what a cost is counted on."""
+        raise InputError(f"{type(self).__name__} has no example to be counted on")
+
 
 class Tokens(Frontend):
     """A place is a token of text."""
@@ -62,11 +66,25 @@ class Tokens(Frontend):
     def forward(self, raw: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"]) -> Source:
         return Source(self.dropout(self.embedding(raw)), mask)
 
+    def example(self, rows: int, length: int) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
+        return torch.zeros(rows, length, dtype=torch.long), torch.ones(rows, length, dtype=torch.bool)
+
 
 # -- pictures: (B, h, w, C) of bytes, of one size, so that there is no padding and the mask says nothing ---------------
 
 
-class Convolutions(Frontend):
+class Pictures(Frontend):
+    """What reads pictures of one size and as many colours."""
+
+    size: tuple[int, int]
+    colours: int
+
+    def example(self, rows: int, length: int) -> tuple[UInt8[Tensor, "B h w C"], Bool[Tensor, "B S"]]:
+        raw = torch.zeros(rows, *self.size, self.colours, dtype=torch.uint8)
+        return raw, torch.ones(rows, 1, dtype=torch.bool)
+
+
+class Convolutions(Pictures):
     """A place is a point of the grid that convolutions leave. Each is followed by ReLU and halves the grid: by the
     largest of each 2 x 2 points ("pool"), or by making every second point only ("stride")."""
 
@@ -104,7 +122,7 @@ class Convolutions(Frontend):
         return _gridded(x)
 
 
-class Patches(Frontend):
+class Patches(Pictures):
     """A place is a square of `patch` x `patch` pixels, each mapped by the same matrix (Dosovitskiy et al. 2021)."""
 
     def __init__(self, *, size: tuple[int, int], colours: int, patch: int, width: int, dropout: float = 0.0):

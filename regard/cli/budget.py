@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,9 +14,11 @@ import typer
 from regard.errors import InputError
 
 if TYPE_CHECKING:
+    from regard.costs.known import NoClosedForm
     from regard.costs.layers import Lengths, Stack
     from regard.costs.parts import Budget
     from regard.costs.symbols import Formula
+    from regard.recipe import Recipe
 
 DEFINITIONS = """\
 multiplications  products of two numbers inside matrix products, convolutions, attention and recurrent cells; places
@@ -53,6 +55,7 @@ def budget(
     target_length: Annotated[int | None, typer.Option(help="T, places of the target; not given: likewise.")] = None,
     length: Annotated[int | None, typer.Option(help="Both lengths at once.")] = None,
     vocabulary: Annotated[int | None, typer.Option(help="V; not given: the most the recipe's codec may make.")] = None,
+    labels: Annotated[int | None, typer.Option(help="C, of a classifier; not given: a guess.")] = None,
     terms: Annotated[
         int | None, typer.Option(help="Attention by so many terms of the Maclaurin series instead of softmax.")
     ] = None,
@@ -103,9 +106,9 @@ def budget(
         raise InputError("--length is both lengths", hint="give it alone")
     at = lengths(batch, _first(length, source_length, usual), _first(length, target_length, usual))
     if what is not None:
-        model = _Named(what, tuple(changes or ()), vocabulary, terms)
+        model = _Named(what, tuple(changes or ()), vocabulary, labels, terms)
     else:
-        for option, value in (("--set", changes), ("--vocabulary", vocabulary), ("--fit", fit), ("--count", count)):
+        for option, value in _recipes_only(changes, vocabulary, labels, fit, count):
             if value:
                 raise InputError(f"{option} is for recipes", got=given[0])
         model = _Numbers(given[0], str(numbers[given[0]]), terms)
@@ -113,22 +116,34 @@ def budget(
     _tell(model, at, asked, as_json)
 
 
+def _recipes_only(*given: object) -> list[tuple[str, object]]:
+    return list(zip(("--set", "--vocabulary", "--labels", "--fit", "--count"), given, strict=True))
+
+
 def _first(*of: int | None) -> int:
     return next(each for each in of if each is not None)
 
 
+@dataclass(frozen=True)
 class _Asked:
     """What is wanted beside the budget."""
 
-    def __init__(self, formulas: bool, count: bool, memory: str | None, fit: str | None, plot: Path | None):
-        self.formulas, self.count, self.memory, self.fit, self.plot = formulas, count, memory, fit, plot
+    formulas: bool
+    count: bool
+    memory: str | None
+    fit: str | None
+    plot: Path | None
 
 
+@dataclass(frozen=True)
 class _Named:
     """A recipe, a run or a config.json."""
 
-    def __init__(self, name: str, changes: tuple[str, ...], vocabulary: int | None, terms: int | None):
-        self.name, self.changes, self.vocabulary, self.terms = name, changes, vocabulary, terms
+    name: str
+    changes: tuple[str, ...]
+    vocabulary: int | None
+    labels: int | None
+    terms: int | None
 
     @property
     def is_recipe(self) -> bool:
@@ -153,7 +168,7 @@ class _Named:
         return (*self.changes, *kernels)
 
     @cached_property
-    def recipe(self) -> Any:
+    def recipe(self) -> Recipe:
         if not self.is_recipe:
             raise InputError("needs a recipe", got=self.name)
         from regard.recipe import load
@@ -165,17 +180,37 @@ class _Named:
 
         what = self.recipe if self.is_recipe else self.name
         changes = () if self.is_recipe else self.all_changes
-        made = of(what, at, changes=changes, vocabulary=self.vocabulary)
-        return replace(made, title=self.name) if self.is_recipe else made
+        return of(what, at, changes=changes, vocabulary=self.vocabulary, labels=self.labels, title=self.name)
 
     def line(self, kernel: Callable[[Stack], Stack]) -> Callable[[int], int]:
         from regard.costs.layers import Lengths
-        from regard.costs.models import parts
+        from regard.costs.models import whole
         from regard.costs.symbols import Size
 
-        recipe = self.recipe
-        V = Size("V", self.budget(Lengths.of(1, 1, 1)).sizes[-1].value)
-        return lambda n: sum(p.forward.value for p in parts(recipe, V, Lengths.of(1, n, n), kernel=kernel))
+        recipe, known = self.recipe, self.budget(Lengths.of(1, 1, 1))
+        V, C = Size("V", known.size("V")), known.size("C")
+
+        def line(n: int) -> int:
+            made = whole(recipe, V, Lengths.of(1, n, n), labels=C, kernel=kernel)
+            return sum(part.forward.value for part in made.parts)
+
+        return line
+
+    def count(self, at: Lengths) -> dict[str, int]:
+        """Parameters and multiplications of the model itself, which is built and run."""
+        from regard import bundle
+        from regard.costs.counted import built, of_model
+
+        if self.is_recipe:
+            recipe, model = self.recipe, built(self.recipe, self.vocabulary, self.labels)
+        elif (Path(self.name) / "recipe.json").is_file():
+            run = bundle.load(self.name)
+            recipe, model = run.recipe, run.model
+        else:
+            raise InputError("--count needs a recipe or a run", got=self.name)
+        target = 1 if recipe.decoder.kind == "one-shot" else at.T.value
+        counted = of_model(model, batch=at.B.value, source=at.S.value, target=target)
+        return {"parameters": model.parameter_count} | counted
 
     @property
     def attends(self) -> bool:
@@ -233,17 +268,21 @@ class _Numbers:
 
 
 def _tell(model: _Named | _Numbers, at: Lengths, asked: _Asked, as_json: bool) -> None:
-    from regard.costs import fits
+    from regard.costs.known import NoClosedForm
 
     lines: list[str] = []
     told: dict[str, Any] = {}
-    if asked.fit is not None:
+    try:
+        if asked.fit is not None:
+            assert isinstance(model, _Named)
+            model = _fitted(model, at, asked.fit, lines, told)
+        made = model.budget(at)
+    except NoClosedForm as error:
+        if not asked.count or asked.fit or asked.formulas or asked.memory or asked.plot:
+            raise
         assert isinstance(model, _Named)
-        model, width = _fitted(model, at, asked.fit)
-        told["fit"] = {"width": width}
-        sets = f"--set encoder.width={width} --set decoder.width={width}"
-        lines.append(f"fits            width {width:,}, in steps of {fits.STEP}: regard train {model.name} {sets}")
-    made = model.budget(at)
+        _tell_count(model, at, error, as_json)
+        return
     if asked.memory is not None:
         lines += _rooms(model, made, at, asked.memory, told)
     if asked.count:
@@ -259,18 +298,19 @@ def _tell(model: _Named | _Numbers, at: Lengths, asked: _Asked, as_json: bool) -
     print("\n" + DEFINITIONS)
 
 
-def _fitted(model: _Named, at: Lengths, aim: str) -> tuple[_Named, int]:
-    from regard.costs import fits, recipes
+def _fitted(model: _Named, at: Lengths, aim: str, lines: list[str], told: dict[str, Any]) -> _Named:
+    from regard.costs import fits, of
 
     _ = model.recipe  # there must be one
-    width, _ = fits.width(
-        model.name,
-        model.all_changes,
-        lambda recipe: recipes.of_recipe(recipe, at, title="", vocabulary=model.vocabulary),
-        aim,
-    )
-    wider = (f"encoder.width={width}", f"decoder.width={width}")
-    return _Named(model.name, (*model.changes, *wider), model.vocabulary, model.terms), width
+
+    def make(recipe: Recipe) -> Budget:
+        return of(recipe, at, vocabulary=model.vocabulary, labels=model.labels, title=model.name)
+
+    width, sets = fits.width(model.name, model.all_changes, make, aim)
+    told["fit"] = {"width": width}
+    command = " ".join(f"--set {each}" for each in (*model.changes, *sets))
+    lines.append(f"fits            width {width:,}, in steps of {fits.STEP}: regard train {model.name} {command}")
+    return replace(model, changes=(*model.changes, *sets))
 
 
 def _rooms(model: _Named | _Numbers, made: Budget, at: Lengths, size: str, told: dict[str, Any]) -> list[str]:
@@ -301,15 +341,9 @@ def _many(found: Any) -> str:
 
 def _counted(model: _Named | _Numbers, made: Budget, at: Lengths, told: dict[str, Any]) -> list[str]:
     """The model is built and run; each figure beside its formula's."""
-    from regard.costs.counted import of_model
-
     assert isinstance(model, _Named)
-    B, S, T = at.B.value, at.S.value, at.T.value
-    built = _built(model, made)
-    counted = {"parameters": sum(p.numel() for p in built.parameters())}
-    counted |= of_model(built, batch=B, source=S, target=T)
+    told["counted"] = counted = model.count(at)
     closed = {"parameters": made.parameters} | made.multiplications
-    told["counted"] = counted
     lines = ["", f"{'counted by running':<24}{'count':>20}  {'formula':>20}"]
     for name, count in counted.items():
         verdict = "equal" if count == closed[name] else f"differs by {count - closed[name]:+,}"
@@ -317,14 +351,19 @@ def _counted(model: _Named | _Numbers, made: Budget, at: Lengths, told: dict[str
     return lines
 
 
-def _built(model: _Named, made: Budget) -> Any:
-    from regard import build, bundle
-
-    if model.is_recipe:
-        return build.model(model.recipe, vocabulary=made.sizes[-1].value)
-    if not (Path(model.name) / "recipe.json").is_file():
-        raise InputError("--count needs a recipe or a run", got=model.name)
-    return bundle.load(model.name).model
+def _tell_count(model: _Named, at: Lengths, why: NoClosedForm, as_json: bool) -> None:
+    """Of a model without closed forms: what running it shows."""
+    counted = model.count(at)
+    parameters = counted.pop("parameters")
+    if as_json:
+        flops = {name: 2 * count for name, count in counted.items()}
+        made = {"title": model.name, "parameters": parameters, "multiplications": counted, "flops": flops}
+        print(json.dumps(made | {"memory": {}, "depth": {}, "parts": [], "notes": [why.what]}, indent=1))
+        return
+    print(f"{model.name}: {why.what}\n\n{'counted by running':<24}{'multiplications':>20}  {'FLOPs':>20}")
+    for name, count in counted.items():
+        print(f"  {name:<22}{count:>20,}  {2 * count:>20,}")
+    print(f"parameters{parameters:>34,}\n\n{DEFINITIONS}")
 
 
 def _plotted(model: _Named | _Numbers, made: Budget, file: Path, told: dict[str, Any]) -> str:

@@ -34,6 +34,7 @@ def budget(
     source_length: int = LENGTH,
     target_length: int = LENGTH,
     vocabulary: int | None = None,
+    labels: int | None = None,
 ) -> Budget: ...
 
 
@@ -50,6 +51,7 @@ def budget(
     source_length: int = LENGTH,
     target_length: int = LENGTH,
     vocabulary: int | None = None,
+    labels: int | None = None,
 ) -> Budget | Counted:
     """The cost of a recipe, a run's folder or a config.json by closed forms; of a torch.nn.Module by one call of it.
 
@@ -60,7 +62,7 @@ def budget(
 
     if isinstance(what, str | Path | Recipe):
         at = lengths(batch, source_length, target_length)
-        return of(what, at, vocabulary=vocabulary)
+        return of(what, at, vocabulary=vocabulary, labels=labels)
     import torch
 
     if not isinstance(what, torch.nn.Module):
@@ -82,27 +84,37 @@ def lengths(batch: int, source_length: int, target_length: int) -> Lengths:
 
 
 def of(
-    what: str | Path | Recipe, at: Lengths, *, changes: tuple[str, ...] = (), vocabulary: int | None = None
+    what: str | Path | Recipe,
+    at: Lengths,
+    *,
+    changes: tuple[str, ...] = (),
+    vocabulary: int | None = None,
+    labels: int | None = None,
+    title: str | None = None,
 ) -> Budget:
     """By what it is: a recipe, the folder of a run, or a HuggingFace config.json; `changes` override a recipe."""
     from regard.costs import hub, recipes
     from regard.recipe import Recipe, load
 
-    if vocabulary is not None and not 1 <= vocabulary <= LARGEST:
-        raise InputError(f"must be a whole number >= 1 and <= {LARGEST:,}", where="vocabulary", got=vocabulary)
+    sizes = {"vocabulary": vocabulary, "labels": labels}
+    for name, value in sizes.items():
+        if value is not None and not 1 <= value <= LARGEST:
+            raise InputError(f"must be a whole number >= 1 and <= {LARGEST:,}", where=name, got=value)
     if isinstance(what, Recipe):
-        return recipes.of_recipe(what, at, title=what.summary or what.task, vocabulary=vocabulary)
+        title = title or f"a recipe of task {what.task}"
+        return recipes.of_recipe(what, at, title=title, vocabulary=vocabulary, labels=labels)
     path = Path(what)
     if path.suffix == ".json" or (path / "config.json").is_file():
-        _no_more("a config.json", changes, vocabulary)
+        _no_more("a config.json", changes, sizes)
         return hub.of_config(hub.read(path if path.is_file() or path.suffix == ".json" else path / "config.json"), at)
     if (path / "recipe.json").is_file():
-        _no_more("a run", changes, vocabulary)
+        _no_more("a run", changes, sizes)
         return recipes.of_run(path, at)
-    return recipes.of_recipe(load(what, changes), at, title=str(what), vocabulary=vocabulary)
+    return recipes.of_recipe(load(what, changes), at, title=str(what), vocabulary=vocabulary, labels=labels)
 
 
-def _no_more(what: str, changes: tuple[str, ...], vocabulary: int | None) -> None:
-    if changes or vocabulary is not None:
-        given = f"--set {changes[0]}" if changes else f"--vocabulary {vocabulary}"
-        raise InputError(f"{what} says all its sizes itself", got=given, hint="only lengths and batch may be given")
+def _no_more(what: str, changes: tuple[str, ...], sizes: dict[str, int | None]) -> None:
+    given = [f"--set {change}" for change in changes]
+    given += [f"--{name} {value}" for name, value in sizes.items() if value is not None]
+    if given:
+        raise InputError(f"{what} says all its sizes itself", got=given[0], hint="only lengths and batch may be given")

@@ -13,8 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from regard import build
+from regard.codecs import MARKS
+from regard.costs.recipes import codes
 from regard.count import Trace
 from regard.errors import InputError
+from regard.layers import maclaurin, native
+from regard.model import Model
+from regard.recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -159,15 +165,21 @@ def _with_gradients(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, 
 
 @contextmanager
 def _pure() -> Iterator[None]:
-    """Our own C kernel is not an operation of torch; without it the same is done where it can be seen."""
-    before = os.environ.get("REGARD_NATIVE")
-    os.environ["REGARD_NATIVE"] = "0"
+    """Our own C kernel is not an operation of torch; without it the same is done, in the form that it would have, where
+    it can be seen."""
+    before, cheapest = os.environ.get("REGARD_NATIVE"), maclaurin.cheapest
+
+    def as_with_it(*sizes: int, terms: int, causal: bool, kernel: bool) -> str:
+        kernel = kernel or (terms == 3 and before != "0" and native.library() is not None)
+        return cheapest(*sizes, terms=terms, causal=causal, kernel=kernel)
+
+    os.environ["REGARD_NATIVE"], maclaurin.cheapest = "0", as_with_it
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["REGARD_NATIVE"]
-        else:
+        maclaurin.cheapest = cheapest
+        del os.environ["REGARD_NATIVE"]
+        if before is not None:
             os.environ["REGARD_NATIVE"] = before
 
 
@@ -331,12 +343,19 @@ FORMULAS: dict[type[nn.Module], str] = {
 # ---------------------------------------------------------------------------------------------------------- our models
 
 
-def of_model(model: Any, *, batch: int, source: int, target: int) -> dict[str, int]:
+def built(recipe: Recipe, vocabulary: int | None = None, labels: int | None = None) -> Model:
+    """The model of a recipe, with as many tokens and labels as its budget has."""
+    sizes = codes(recipe, vocabulary, labels)
+    if not sizes.labels:
+        return build.model(recipe, vocabulary=sizes.vocabulary)
+    return build.model(recipe, vocabulary=sizes.labels + MARKS, source_vocabulary=sizes.vocabulary)
+
+
+def of_model(model: Model, *, batch: int, source: int, target: int) -> dict[str, int]:
     """What `regard.model.Model` multiplies, by the names of a budget: the other side of the closed forms."""
-    vocabulary = model.decoder.embedding.weight.shape[0]
-    draw = torch.Generator().manual_seed(0)
-    raw, tokens = (torch.randint(vocabulary, (batch, length), generator=draw) for length in (source, target))
-    mask, real = (torch.ones(batch, length, dtype=torch.bool) for length in (source, target))
+    raw, mask = model.frontend.example(batch, source)
+    tokens = torch.zeros(batch, target, dtype=torch.long)
+    targets, real = torch.full_like(tokens, model.decoder.vocabulary - 1), torch.ones(batch, target, dtype=torch.bool)
     was, made = model.training, dict[str, int]()
     try:
         with _pure():
@@ -355,7 +374,7 @@ def of_model(model: Any, *, batch: int, source: int, target: int) -> dict[str, i
                 made["token"] = trace.products
             model.train()
             with Trace(refuse=False) as trace:
-                loss, _ = model.loss(raw, mask, tokens, tokens, real)
+                loss, _ = model.loss(raw, mask, tokens, targets, real)
                 torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])
             made["training"] = trace.products
     finally:

@@ -88,37 +88,44 @@ def _search(what: str, fits: Callable[[int], bool]) -> Fit:
     return Fit(what, low or None, limit=ended)
 
 
-def width(name: str, changes: tuple[str, ...], make: Callable[[Recipe], Budget], aim: str) -> tuple[int, Recipe]:
-    """The largest width, in steps of 8, with which a recipe has at most so many parameters (`parameters=5M`)."""
+def width(
+    name: str, changes: tuple[str, ...], make: Callable[[Recipe], Budget], aim: str
+) -> tuple[int, tuple[str, ...]]:
+    """The largest width, in steps of 8, with which a recipe has at most so many parameters (`parameters=5M`), and the
+    overrides that set it."""
     key, equals, written = (part.strip() for part in aim.partition("="))
     if key != "parameters" or not equals:
         raise InputError("has the form parameters=5M", where="--fit", got=f'"{aim}"')
-    most = amount(written, UNITS, "--fit")
+    most, given = amount(written, UNITS, "--fit"), load(name, changes)
+    sides = [side for side in ("encoder", "decoder") if "width" in type(getattr(given, side)).model_fields]
+    if not sides:
+        raise InputError("no part of it has a width that could be fitted", where=name)
 
-    def at(steps: int) -> tuple[Recipe, int] | None:
-        wide = f"width={steps * STEP}"
+    def sets(steps: int) -> tuple[str, ...]:
+        return tuple(f"{side}.width={steps * STEP}" for side in sides)
+
+    def parameters(steps: int) -> int | None:
         try:
-            recipe = load(name, [*changes, f"encoder.{wide}", f"decoder.{wide}"])
+            recipe = load(name, [*changes, *sets(steps)])
         except RecipeError:  # heads that are given need not divide every width
             return None
-        return recipe, make(recipe).parameters
+        return make(recipe).parameters
 
-    best: tuple[int, Recipe] | None = None
-    low, high = 0, WIDEST // STEP
+    best, low, high = 0, 0, WIDEST // STEP
     while high - low > 1:
         middle = (low + high) // 2
-        found = next(((n, made) for n in range(middle, low, -1) if (made := at(n)) is not None), None)
+        found = next(((n, made) for n in range(middle, low, -1) if (made := parameters(n)) is not None), None)
         if found is None:
             low = middle
-        elif found[1][1] <= most:
-            best, low = (found[0] * STEP, found[1][0]), middle
+        elif found[1] <= most:
+            best, low = found[0], middle
         else:
             high = found[0]
-    if best is None:
+    if not best:
         raise InputError(
             f"not even a width of {STEP} has so few parameters",
             where="--fit",
             got=f"{most:,}",
             hint="a smaller vocabulary",
         )
-    return best
+    return best * STEP, sets(best)

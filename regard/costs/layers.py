@@ -73,6 +73,7 @@ class Stack:
     terms: int = 3
     dropout: float = 0.0
     longest: int = 0  # places of learned positions
+    grid: tuple[int, int] | None = None  # of the places of a picture, whose positions have two axes
     form: str = "auto"  # of the Maclaurin kernel in a pass over many places: scores, features, or the cheaper of them
 
     @property
@@ -327,21 +328,49 @@ def norms(name: str, s: Stack, each: int, B: Size, T: Size, *, decoding: bool) -
 
 
 def positions(name: str, s: Stack, T: Size, *, decoding: bool) -> Part:
-    parameters: Amount = 0
+    """On a grid learned positions have a vector for each row and for each column, and relative ones a number for each
+    pair of distances."""
+    parameters, shown, added = ZERO, (), 0
     if s.positions == "learned":
-        parameters = Size("L", s.longest, "places that have a vector") * s.D
+        L = Size("L", s.longest if s.grid is None else sum(s.grid), "places that have a vector")
+        parameters, shown, added = L * s.D, (L, s.D), 1 if s.grid is None else 2
     elif s.positions == "relative":
-        parameters = s.H * (2 * REACH + 1)
-    added = 1 if s.positions in ("learned", "sinusoidal") else 0
-    shown = (Size("L", s.longest, "places that have a vector"), s.D) if s.positions == "learned" else (s.H,)
-    bias = FLOAT * s.H * T**2 if s.positions in ("alibi", "relative") else ZERO
+        R = Size("R", _distances(s.grid), "distances that have a number")
+        parameters, shown = s.H * R, (s.H, R)
+    elif s.positions == "sinusoidal":
+        added = 1
     return Part(
         name,
-        shown if parameters else (),
-        parameters=formula(parameters),
+        shown,
+        parameters=parameters,
         depth=formula(added),
         token_depth=formula(added if decoding else 0),
-        saved=bias,
+        saved=FLOAT * s.H * T**2 if s.positions in ("alibi", "relative") else ZERO,
+    )
+
+
+def _distances(grid: tuple[int, int] | None) -> int:
+    return 2 * REACH + 1 if grid is None else (2 * grid[0] + 1) * (2 * grid[1] + 1)
+
+
+def enter(s: Stack, inputs: int, at: Lengths) -> tuple[Part, ...]:
+    """What makes the encoder's width of what the frontend has, where they differ."""
+    if inputs == s.width:
+        return ()
+    inner = Size("I", inputs, "width of the input")
+    once = at.S * inner * s.D
+    return (
+        Part(
+            "encoder entrance",
+            (inner, s.D),
+            parameters=inner * s.D + s.D,
+            forward=at.B * once,
+            training=3 * at.B * once,
+            start=once,
+            depth=2 + log(inner),
+            saved=FLOAT * at.B * at.S * inner,
+            room=FLOAT * at.B * at.S * (inner + s.D),
+        ),
     )
 
 
@@ -493,29 +522,146 @@ def _padded(of: Formula) -> Formula:
     return Call("pad", (of,), up + 16 if up % 256 == 0 else up)
 
 
-def convolutions(D: Size, layers: int, R: Size, B: Size, S: Size, *, dropout: float) -> Part:
-    """Each layer halves the places: B ceil(S / 2^n) places of it read R D numbers each."""
+def convolutions(I: Formula, D: Size, layers: int, R: Size, B: Size, S: Size, *, dropout: float) -> Part:  # noqa: E741
+    """Each layer halves the places: B ceil(S / 2^n) places of it read R D numbers each, the first R I."""
     N, places = several(layers), [ceil(S, 2**n) for n in range(1, layers + 1)]
     above = total(*places)
+    first, rest = places[0] * R * I * D, total(*places[1:]) * R * D**2
+    weights = R * I * D + (N - 1) * R * D**2 + N * D
+    if I == D:
+        first, rest, weights = above * R * D**2, ZERO, N * (R * D**2 + D)
+    given = [2 * (each - 1) + R for each in places]  # with the zeros past the end
+    inputs = given[0] * I + total(*given[1:]) * D
     return Part(
         "encoder convolutions",
-        named(N, D, R),
-        parameters=N * (R * D**2 + D),
-        forward=B * above * R * D**2,
-        training=3 * B * above * R * D**2,
-        start=above * R * D**2,
-        depth=N * (4 + log(R * D)) + 1,
-        room=FLOAT * B * D * (2 * S + 2 * places[0]),
-        saved=FLOAT * B * D * (S + 2 * above - places[-1]) + (B * D * (above - places[-1]) if dropout else 0),
+        named(N, I, D, R),
+        parameters=weights,
+        forward=B * (first + rest),
+        training=3 * B * (first + rest),
+        start=first + rest,
+        depth=4 + log(R * I) + (N - 1) * (4 + log(R * D)) + 1,
+        room=FLOAT * B * (2 * S * I + 2 * places[0] * D),
+        saved=FLOAT * B * (inputs + D * above) + (B * D * (above - places[-1]) if dropout else 0),
     )
 
 
-def bridge(c: Cells, at: Lengths, E: Size) -> Part:
+# ------------------------------------------------------------------------------------------------------------ pictures
+
+
+def picture_convolutions(
+    size: tuple[int, int],
+    colours: int,
+    channels: tuple[int, ...],
+    padding: tuple[int, ...],
+    reach: int,
+    B: Size,
+    *,
+    pool: bool,
+) -> tuple[tuple[Part, ...], tuple[int, int]]:
+    """Convolutions of reach x reach with ReLU, each of which halves the grid; and the grid that they leave."""
+    parts, sides, inputs = list[Part](), size, colours
+    for n, (outputs, around) in enumerate(zip(channels, padding, strict=True)):
+        inner = [side + 2 * around - reach for side in sides]
+        made = (inner[0] + 1, inner[1] + 1) if pool else (inner[0] // 2 + 1, inner[1] // 2 + 1)
+        left = (made[0] // 2, made[1] // 2) if pool else made
+        X, Y = Size("X", made[0] * made[1], "places made"), Size("Y", left[0] * left[1], "places left")
+        I, O, R = Size("I", inputs, "colours"), Size("O", outputs, "channels"), Size("R", reach, "reach")  # noqa: E741
+        P = Size("P", sides[0] * sides[1], "places given")
+        once = X * R**2 * I * O
+        given = FLOAT * I * P if pool or n == 0 else 0  # what ReLU has made is kept with it
+        parts.append(
+            Part(
+                f"convolution {n + 1}",
+                (P, X, Y, R, I, O) if pool else (P, X, R, I, O),
+                parameters=R**2 * I * O + O,
+                forward=B * once,
+                training=(3 if n else 2) * B * once,  # pixels have no gradient
+                start=once,
+                depth=3 + log(R**2 * I) + (2 if pool else 0) + (0 if n else 1),
+                saved=B * (given + FLOAT * O * X + (8 * O * Y if pool else 0)),
+                room=FLOAT * B * (I * P + 2 * O * X),
+            )
+        )
+        sides, inputs = left, outputs
+    return tuple(parts), sides
+
+
+def patches(I: Size, D: Size, B: Size, S: Size, *, dropout: float) -> Part:  # noqa: E741
+    """Squares of pixels through one matrix. Pixels have no gradient."""
+    return Part(
+        "patches",
+        (I, D),
+        parameters=I * D + D,
+        forward=B * S * I * D,
+        training=2 * B * S * I * D,
+        start=S * I * D,
+        depth=3 + log(I),
+        saved=FLOAT * B * S * I + (B * S * D if dropout else 0),
+        room=FLOAT * B * S * (I + D),
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- labels
+
+
+def label_attention(E: Size, S: Formula, B: Size) -> Part:
+    """z = a M, a = softmax(q K M), q learned."""
+    once = S * E**2 + 2 * S * E
+    return Part(
+        "label attention",
+        (E,),
+        parameters=E**2 + E,
+        forward=B * once,
+        training=B * (3 * S * E**2 + 5 * S * E),
+        start=once,
+        depth=2 * (1 + log(E)) + 2 + 2 * log(S) + 3 + 1 + log(S),
+        saved=FLOAT * B * (2 * S * E + S),
+        room=2 * FLOAT * B * S * E,
+        state=FLOAT * S,
+    )
+
+
+def label_layer(name: str, inner: Formula, wide: Size, B: Size, *, kept: int) -> Part:
+    """relu(W z + b); `kept` are the bytes of each number that it read and keeps."""
+    return Part(
+        name,
+        named(inner, wide),
+        parameters=inner * wide + wide,
+        forward=B * inner * wide,
+        training=3 * B * inner * wide,
+        start=inner * wide,
+        depth=3 + log(inner),
+        saved=kept * B * inner,
+        room=FLOAT * B * (inner + 2 * wide),
+    )
+
+
+def label_scores(inner: Formula, C: Size, at: Lengths, *, kept: int) -> Part:
+    """W h + b. Only what comes first has a loss: what comes after a label is certain."""
+    return Part(
+        "label scores",
+        named(inner, C),
+        parameters=inner * C + C,
+        forward=at.B * at.T * inner * C,
+        training=3 * at.B * inner * C + at.B * inner,
+        token=inner * C,
+        depth=3 + log(inner),
+        token_depth=3 + log(inner),
+        saved=kept * at.B * inner,
+        room=FLOAT * at.B * at.T * (inner + 2 * C),
+        state=FLOAT * inner,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ decoding
+
+
+def bridge(c: Cells, at: Lengths, E: Formula) -> Part:
     """The encoder's summary becomes the first state of every layer: tanh(W m + b)."""
     states = STATES[c.cell] * c.N * c.D
     return Part(
         "decoder bridge",
-        (*c.sizes, E),
+        named(*c.sizes, E),
         parameters=(E + 1) * states,
         forward=at.B * E * states,
         training=3 * at.B * E * states,
@@ -525,40 +671,48 @@ def bridge(c: Cells, at: Lengths, E: Size) -> Part:
     )
 
 
-def recurrent_attention(c: Cells, at: Lengths, S: Formula, E: Size, *, score: str, stepwise: bool) -> Part:
-    """One look at the memory for each place, of a state h: softmax(score(h, m)), the context, tanh(W [context; h])."""
+def recurrent_attention(
+    c: Cells, at: Lengths, S: Formula, E: Size, *, score: str, stepwise: bool, before: bool = False
+) -> Part:
+    """One look at the memory for each place, of a state h: softmax(score(h, m)), the context, tanh(W [context; h]).
+
+    With `before` the cell reads the context, and what follows it is W h without a bias.
+    """
     B, T, D = at.B, at.T, c.D
     keys, query, key_parameters = ZERO, ZERO, ZERO
     if score == "general":
         keys, key_parameters = E * D, E * D
     elif score == "additive":
         keys, query, key_parameters = E * D, D**2, E * D + D + D**2 + D
-    look = query + S * D + S * E + (D + E) * D
+    look = query + S * D + S * E + (D**2 if before else (D + E) * D)
     memory_bytes = FLOAT * S * E + (ZERO if score == "dot" else FLOAT * S * D)
     scored = 4 + 2 * log(D) if score == "additive" else 1 + log(D)
-    steps = scored + 1 + 2 * log(S) + 3 + 1 + log(S) + 3 + log(D + E)
+    steps = scored + 1 + 2 * log(S) + 3 + 1 + log(S) + (ZERO if before else 3 + log(D + E))
     if score == "none":
         look, memory_bytes, steps = D**2, ZERO, 3 + log(D)
-    kept = _saved_look(c, S, E, score=score, stepwise=stepwise)
+    kept = _saved_look(c, S, E, score=score, stepwise=stepwise, before=before)
+    mixed = D**2 if score == "none" or before else (D + E) * D
     return Part(
         "decoder mix" if score == "none" else f"decoder attention, {score}",
         (D,) if score == "none" else (D, E),
-        parameters=key_parameters + (D**2 if score == "none" else (D + E) * D) + D,
+        parameters=key_parameters + mixed + (0 if before else D),
         forward=(ZERO if score == "none" else B * S * keys) + B * T * look,
         training=3 * ((ZERO if score == "none" else B * S * keys) + B * T * look),
         start=ZERO if score == "none" else S * keys,
         token=look,
         depth=steps,
-        token_depth=steps,
+        token_depth=steps + (1 + log(D) if before else 0),
         saved=B * T * kept + FLOAT * B * S * ({"none": ZERO, "general": E + D}.get(score, E)),
         room=FLOAT * B * (T * (2 * D + E) + S * D + ((1 if stepwise else T) * 2 * S * D if score == "additive" else 0)),
         state=memory_bytes,
     )
 
 
-def _saved_look(c: Cells, S: Formula, E: Size, *, score: str, stepwise: bool) -> Formula:
+def _saved_look(c: Cells, S: Formula, E: Size, *, score: str, stepwise: bool, before: bool) -> Formula:
     """Weights, [context; h], what tanh made and what dropout kept of it; additive scores keep tanh of every pair."""
     D = c.D
+    if before:
+        return (D if c.dropout else 0) + FLOAT * S + (FLOAT * S * D if score == "additive" else 0)
     copied = not stepwise and (c.cell == "gru" or score in ("none", "additive"))  # h, put in another order
     kept = FLOAT * D * (2 if copied else 1) + (D if c.dropout else 0)
     if score == "none":

@@ -20,17 +20,18 @@ PIECE = 1 << 21  # logits of a piece, as in layers/likelihood.py
 
 
 def bytes_of(
-    parts: tuple[Part, ...], at: Lengths, *, memory: Formula = ZERO, average: bool = False
+    parts: tuple[Part, ...], at: Lengths, *, memory: Formula = ZERO, average: bool = False, means: int = 2
 ) -> dict[str, Formula]:
-    """All of it, by what it is for. `memory` is what the encoder leaves, which is there while the decoder works."""
+    """All of it, by what it is for. `memory` is what the encoder leaves, which is there while the decoder works;
+    `means` are those that the optimiser keeps of each parameter."""
     P = Size("P", sum(part.parameters.value for part in parts), "parameters")
     rooms = [part.room for part in _reading(parts)] + [part.room + memory for part in _writing(parts)]
     return {
         "weights": FLOAT * P,
         "gradients": FLOAT * P,
-        "optimiser": (2 + average) * FLOAT * P,
+        "optimiser": (means + average) * FLOAT * P,
         "activations": total(*(part.saved for part in parts)),
-        "training": (3 + average) * FLOAT * P + _fullest(parts, P, at),
+        "training": (1 + means + average) * FLOAT * P + _fullest(parts, P, at),
         "inference": FLOAT * P + max(rooms, key=lambda room: room.value),
         "state": total(*(part.state + at.T * part.state_growth for part in parts)),
         "state_token": total(*(part.state_growth for part in parts)),

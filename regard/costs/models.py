@@ -11,72 +11,125 @@ from regard.costs.layers import Cells, Lengths, Stack
 from regard.costs.parts import Part
 from regard.costs.symbols import ZERO, Formula, Size, ceil, log, total
 
+Kernel = Callable[[Stack], Stack]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a frontend makes of the raw input: `places` that the encoder reads, whatever length was asked for."""
+
+    parts: tuple[Part, ...]
+    places: Size
+    width: int
+    grid: tuple[int, int] | None = None
+
 
 @dataclass(frozen=True)
 class Read:
-    """The source's embedding and the encoder, and the memory that they leave."""
+    """Frontend and encoder, and the memory that they leave."""
 
     parts: tuple[Part, ...]
     places: Formula
     width: Size
-    summary: Formula  # steps from the memory's states to its summary
+    summary: Formula = ZERO  # steps from the memory's states to its summary
+    flat: bool = False  # whether the summary is all places side by side
 
     @property
     def depth(self) -> Formula:
         return total(*(part.depth for part in self.parts))
 
+    @property
+    def summarised(self) -> Formula:
+        """The width of the summary."""
+        return self.places * self.width if self.flat else self.width
 
-Kernel = Callable[[Stack], Stack]
+
+@dataclass(frozen=True)
+class Whole:
+    """All parts of a model in the order in which they work, its lengths, and the memory between encoder and decoder."""
+
+    parts: tuple[Part, ...]
+    at: Lengths
+    memory: Formula
 
 
-def parts(recipe: r.Recipe, V: Size, at: Lengths, *, kernel: Kernel = lambda s: s) -> tuple[Part, ...]:
-    """The rows of a recipe's budget, in the order in which they work; `kernel` may give its Transformers another."""
-    read = encoder(recipe, V, at, kernel)
+def whole(recipe: r.Recipe, V: Size, at: Lengths, *, labels: int = 2, kernel: Kernel = lambda s: s) -> Whole:
+    """Of a recipe that is `known`; `kernel` may give its Transformers another. A new kind of source, encoder or decoder
+    needs a case in `source`, `encoder` or here, and its fields in known.py."""
+    seen = source(recipe, V, at)
+    at = replace(at, S=seen.places)
+    read = encoder(recipe, seen, at, kernel)
+    shared = isinstance(recipe.source, r.SourceTokens) and getattr(recipe.decoder, "shared", False)
     match recipe.decoder:
         case r.DecoderRecurrent() as d:
-            return (*read.parts, *recurrent_decoder(d, V, at, read))
+            parts = (*read.parts, *recurrent_decoder(d, V, at, read, shared=shared))
         case r.DecoderTransformer() as d:
-            s = stack(d, longest=longest_target(recipe))
-            return transformer_decoder(kernel(s), V, at, read, shared=d.shared, tied=d.tied)
+            s = kernel(stack(d, longest=longest_target(recipe)))
+            parts = transformer_decoder(s, V, at, read, shared=shared, tied=d.tied)
+        case r.DecoderOneShot() as d:
+            at = replace(at, T=Size("T", 1, "place of the label"))
+            parts = (*read.parts, *one_shot(d, Size("C", labels, "labels"), at, read))
         case _:
-            raise AssertionError("recipes.covers refuses the others")
+            raise unknown(recipe.decoder)
+    return Whole(parts, at, at.B * read.places * read.width)
 
 
-def width(recipe: r.Recipe) -> int:
-    assert not isinstance(recipe.encoder, r.EncoderFlat)
-    return recipe.encoder.width
+def unknown(section: r.Section) -> AssertionError:
+    return AssertionError(f"{type(section).__name__} is named in known.py and has no form")
 
 
 def longest_source(recipe: r.Recipe) -> int:
-    """Places that learned positions of the encoder reach."""
-    assert isinstance(recipe.data, r.Texts)
-    return recipe.data.max_source + 1
+    """Places that learned positions of the encoder reach; those on a grid reach just as far as they must."""
+    return getattr(recipe.data, "max_source", 1 << 40) + 1
 
 
 def longest_target(recipe: r.Recipe) -> int:
-    assert isinstance(recipe.data, r.Texts)
-    return 1 + max(recipe.data.max_target, recipe.search.max_new_tokens)
+    return 1 + max(getattr(recipe.data, "max_target", 0), recipe.search.max_new_tokens)
 
 
-def encoder(recipe: r.Recipe, V: Size, at: Lengths, kernel: Kernel) -> Read:
-    assert isinstance(recipe.source, r.SourceTokens)
-    D, E = Size("D", width(recipe), "width"), Size("E", width(recipe), "width of the memory")
-    source = layers.embedding(
-        "source embedding", V, D, at.B, at.S, shared=False, dropout=recipe.source.dropout, decoding=False
-    )
+def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
+    D = Size("D", r.WIDTH if isinstance(recipe.encoder, r.EncoderFlat) else recipe.encoder.width, "width")
+    match recipe.source:
+        case r.SourceTokens(dropout=dropout):
+            part = layers.embedding("source embedding", V, D, at.B, at.S, shared=False, dropout=dropout, decoding=False)
+            return Seen((part,), at.S, D.value)
+        case r.SourceConvolutions() as s:
+            pool = s.halve == "pool"
+            parts, grid = layers.picture_convolutions(
+                s.size, s.colours, s.channels, s.padding, s.reach, at.B, pool=pool
+            )
+            return Seen(parts, _places(grid), s.channels[-1], grid)
+        case r.SourcePatches() as s:
+            grid = (s.size[0] // s.patch, s.size[1] // s.patch)
+            S, I = _places(grid), Size("I", s.colours * s.patch**2, "numbers of a patch")  # noqa: E741
+            return Seen((layers.patches(I, D, at.B, S, dropout=s.dropout),), S, D.value, grid)
+        case _:
+            raise unknown(recipe.source)
+
+
+def _places(grid: tuple[int, int]) -> Size:
+    return Size("S", grid[0] * grid[1], "places of the grid")
+
+
+def encoder(recipe: r.Recipe, seen: Seen, at: Lengths, kernel: Kernel) -> Read:
+    if isinstance(recipe.encoder, r.EncoderFlat):
+        return Read(seen.parts, at.S, Size("E", seen.width, "width of the memory"), flat=True)
+    E = Size("E", recipe.encoder.width, "width of the memory")
     match recipe.encoder:
         case r.EncoderRecurrent() as e:
-            return Read((source, recurrent_encoder(e, at)), at.S, E, ZERO)
+            return Read((*seen.parts, recurrent_encoder(e, at, seen)), at.S, E)
         case r.EncoderTransformer() as e:
-            own = transformer_encoder(kernel(stack(e, longest=longest_source(recipe))), at)
-            return Read((source, *own), at.S, E, 2 + log(at.S))
+            s = replace(kernel(stack(e, longest=longest_source(recipe))), grid=seen.grid)
+            own = (*layers.enter(s, seen.width, at), *transformer_encoder(s, at))
+            return Read((*seen.parts, *own), at.S, E, 2 + log(at.S))
         case r.EncoderConvolution() as e:
-            R = Size("R", e.reach, "reach")
-            part = layers.convolutions(D, e.layers, R, at.B, at.S, dropout=e.dropout)
+            D, R = Size("D", e.width, "width"), Size("R", e.reach, "reach")
+            reads = D if seen.width == e.width else Size("I", seen.width, "width of the input")
+            own = layers.convolutions(reads, D, e.layers, R, at.B, at.S, dropout=e.dropout)
             places = ceil(at.S, 2**e.layers)
-            return Read((source, part), places, E, 1 + log(places))
+            return Read((*seen.parts, own), places, E, 1 + log(places))
         case _:
-            raise AssertionError("recipes.covers refuses the others")
+            raise unknown(recipe.encoder)
 
 
 def stack(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int) -> Stack:
@@ -96,12 +149,13 @@ def stack(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int)
     )
 
 
-def recurrent_encoder(e: r.EncoderRecurrent, at: Lengths) -> Part:
+def recurrent_encoder(e: r.EncoderRecurrent, at: Lengths, seen: Seen) -> Part:
     halved = e.directions == 2 and e.merge == "concatenate"
     each = e.width // 2 if halved else e.width
-    c = Cells(e.cell, e.width, each, e.layers, e.directions, e.dropout)
+    c = Cells(e.cell, seen.width, each, e.layers, e.directions, e.dropout)
     part = layers.cells("encoder cells", c, at.B, at.S, packed=True)
-    packing = log(at.S)  # counts the places of every row first
+    packing = 1 + log(at.S) - total(*(part.depth for part in seen.parts))  # places are counted beside the frontend
+    packing = packing if packing.value > 0 else ZERO
     return replace(part, depth=part.depth + packing + (1 if e.directions == 2 and not halved else 0))
 
 
@@ -114,22 +168,27 @@ def transformer_encoder(s: Stack, at: Lengths) -> tuple[Part, ...]:
     )
 
 
-def recurrent_decoder(d: r.DecoderRecurrent, V: Size, at: Lengths, read: Read) -> tuple[Part, ...]:
-    c = Cells(d.cell, d.width * (2 if d.input_feeding else 1), d.width, d.layers, 1, d.dropout)
+def recurrent_decoder(d: r.DecoderRecurrent, V: Size, at: Lengths, read: Read, *, shared: bool) -> tuple[Part, ...]:
+    before, stepwise = d.looks == "before", d.looks == "before" or d.input_feeding
+    more = d.width if d.input_feeding else read.width.value if before else 0
+    c = Cells(d.cell, d.width + more, d.width, d.layers, 1, d.dropout)
     embedding = layers.embedding(
-        "target embedding", V, c.D, at.B, at.T, shared=d.shared, dropout=d.dropout, decoding=True
+        "target embedding", V, c.D, at.B, at.T, shared=shared, dropout=d.dropout, decoding=True
     )
-    bridge = layers.bridge(c, at, read.width)
-    look = layers.recurrent_attention(c, at, read.places, read.width, score=d.attention, stepwise=d.input_feeding)
-    cells = layers.cells("decoder cells", c, at.B, at.T, packed=False, stepwise=d.input_feeding, decoding=True)
-    if d.input_feeding:  # a place waits for where the one before it has looked
-        once = c.N * (layers.PLACE[d.cell] + log(c.D))
-        cells = replace(
-            cells,
-            depth=at.T * once + (at.T - 1) * (log(2 * c.D) - log(c.D)),
-            state=cells.state + layers.FLOAT * c.D,
-        )
-        look = replace(look, depth=at.T * look.depth)
+    bridge = layers.bridge(c, at, read.summarised)
+    look = layers.recurrent_attention(
+        c, at, read.places, read.width, score=d.attention, stepwise=stepwise, before=before
+    )
+    cells = layers.cells("decoder cells", c, at.B, at.T, packed=False, stepwise=stepwise, decoding=True)
+    if stepwise:  # a place waits for where the one before it has looked
+        place = layers.PLACE[d.cell]
+        once, wider = c.N * (place + log(c.D)), log(c.first) - log(c.D)
+        cells = replace(cells, depth=at.T * once + (at.T if before else at.T - 1) * wider)
+        look = replace(look, depth=at.T * look.depth + (1 + log(c.D) if before else 0))
+    if d.input_feeding:
+        cells = replace(cells, state=cells.state + layers.FLOAT * c.D)
+    if before:  # the context is deeper than the token
+        embedding = replace(embedding, token_depth=ZERO)
     return (
         replace(embedding, depth=ZERO),  # beside the encoder
         replace(bridge, depth=read.summary + bridge.depth),
@@ -137,6 +196,19 @@ def recurrent_decoder(d: r.DecoderRecurrent, V: Size, at: Lengths, read: Read) -
         look,
         layers.output(V, c.D, at, tied=d.tied),
     )
+
+
+def one_shot(d: r.DecoderOneShot, C: Size, at: Lengths, read: Read) -> tuple[Part, ...]:
+    """One look at the memory (its summary, or what a learned query sees), layers with ReLU, scores of the labels."""
+    attends, kept = d.reads == "attention", 1 if d.dropout else 0
+    look = layers.label_attention(read.width, read.places, at.B) if attends else Part("summary", depth=read.summary)
+    inner = read.width if attends else read.summarised
+    parts, widths = [look], [Size(f"W{n}", width, "width of a layer") for n, width in enumerate(d.hidden, 1)]
+    for n, wide in enumerate(widths, 1):
+        parts.append(layers.label_layer(f"label layer {n}", inner, wide, at.B, kept=layers.FLOAT + kept))
+        inner, kept = wide, (layers.FLOAT + 1 if d.hidden_dropout else 0)
+    kept = 0 if widths else kept
+    return (*parts, layers.label_scores(inner, C, at, kept=layers.FLOAT + kept))
 
 
 def language_model(s: Stack, V: Size, at: Lengths, *, tied: bool, bias: bool) -> tuple[Part, ...]:

@@ -56,6 +56,10 @@ class Budget:
     shapes: tuple[tuple[str, tuple[Size | int, ...]], ...] = ()
     deep: bool = True  # whether the depth is known
 
+    def size(self, name: str) -> int:
+        """The value of a letter of the whole, 0 if it is not one."""
+        return next((size.value for size in self.sizes if size.name == name), 0)
+
     def sum(self, column: str) -> Formula:
         return total(*(getattr(part, column) for part in self.parts))
 

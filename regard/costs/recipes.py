@@ -4,55 +4,70 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from regard import recipe as r
-from regard.costs import memory, models
+from regard.costs import known, memory, models
 from regard.costs.layers import FLOAT, Lengths
 from regard.costs.parts import Budget
-from regard.costs.symbols import Size, ceil
+from regard.costs.symbols import Size
 from regard.errors import BundleError, InputError
 
 CHARACTERS = 100  # of a language with an alphabet, marks included
+LABELS = {"digits": 10, "reviews": 2, "medmnist": 4}  # of OCTMNIST
 LONGEST_HEADER = 100 << 20  # of a safetensors file, its own limit
 
 
+@dataclass(frozen=True)
+class Codes:
+    """How many tokens and labels there are, as far as a model has them, and what is to be said of that."""
+
+    vocabulary: int = 0
+    labels: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def codes(recipe: r.Recipe, vocabulary: int | None, labels: int | None) -> Codes:
+    """What is given; else the most tokens that the codec may make, and a guess at the labels."""
+    reads, shots = isinstance(recipe.source, r.SourceTokens), isinstance(recipe.decoder, r.DecoderOneShot)
+    codec, notes = recipe.codec, list[str]()
+    if labels is not None and not shots:
+        raise InputError("labels are for classifiers", got=f"task {recipe.task}")
+    if vocabulary is not None and shots and not reads:
+        raise InputError("a classifier of pictures has labels and no vocabulary", got=f"vocabulary {vocabulary:,}")
+    if vocabulary is None and (reads or not shots):
+        if isinstance(codec, r.CodecWords | r.CodecPieces):
+            vocabulary = codec.size
+            notes.append(f"V = {vocabulary:,} is the most the codec may make; --vocabulary gives another")
+        else:
+            vocabulary = CHARACTERS
+            notes.append(f"V = {vocabulary} is a guess: characters have no limit; --vocabulary gives another")
+    if labels is None and shots:
+        labels = LABELS.get(recipe.data.kind, 2)
+        notes.append(f"C = {labels} labels is a guess, the data decides; --labels gives another")
+    return Codes(vocabulary or 0, labels or 0, tuple(notes))
+
+
 def of_recipe(
-    recipe: r.Recipe, at: Lengths, *, title: str, vocabulary: int | None = None, notes: tuple[str, ...] = ()
+    recipe: r.Recipe, at: Lengths, *, title: str, vocabulary: int | None = None, labels: int | None = None
 ) -> Budget:
-    """The cost of the model a recipe describes. Its vocabulary is the most its codec may make, unless given."""
-    if not covers(recipe):
-        raise InputError(
-            "no closed form yet for models that read pictures, answer with a label or look before the cell moves",
-            where=title,
-            got=f'task = "{recipe.task}"',
-            hint="regard.budget(module, inputs) counts one by running it",
-        )
-    if vocabulary is None:
-        vocabulary, note = _vocabulary(recipe.codec)
-        notes = (*notes, note)
-    _reach(recipe, at)
-    V = Size("V", vocabulary, "vocabulary")
-    parts = models.parts(recipe, V, at)
-    places = ceil(at.S, 2**recipe.encoder.layers) if isinstance(recipe.encoder, r.EncoderConvolution) else at.S
-    left = FLOAT * at.B * places * Size("E", models.width(recipe), "width of the memory")
-    made = memory.bytes_of(parts, at, memory=left, average=recipe.train.average > 0)
-    return Budget(title, (at.B, at.S, at.T, V), parts, made, notes)
-
-
-def covers(recipe: r.Recipe) -> bool:
-    """Whether there are closed forms for all its parts."""
-    d = recipe.decoder
-    known = isinstance(d, r.DecoderTransformer) or (isinstance(d, r.DecoderRecurrent) and d.looks == "after")
-    return known and isinstance(recipe.source, r.SourceTokens) and not isinstance(recipe.codec, r.CodecLabels)
-
-
-def _vocabulary(codec: r.Codec) -> tuple[int, str]:
-    if isinstance(codec, r.CodecCharacters):
-        return CHARACTERS, f"V = {CHARACTERS} is a guess: characters have no limit; --vocabulary gives another"
-    assert not isinstance(codec, r.CodecLabels)
-    return codec.size, f"V = {codec.size:,} is the most the codec may make; --vocabulary gives another"
+    """The cost of the model a recipe describes."""
+    known.check(recipe, title)
+    sizes = codes(recipe, vocabulary, labels)
+    V, C = Size("V", sizes.vocabulary, "vocabulary"), Size("C", sizes.labels, "labels")
+    made = models.whole(recipe, V, at, labels=C.value)
+    _reach(recipe, made.at)
+    bytes_ = memory.bytes_of(
+        made.parts,
+        made.at,
+        memory=FLOAT * made.memory,
+        average=recipe.train.average > 0,
+        means=2 if recipe.train.optimiser == "adamw" else 0,
+    )
+    letters = (made.at.B, made.at.S, made.at.T, *(size for size in (V, C) if size.value))
+    return Budget(title, letters, made.parts, bytes_, sizes.notes)
 
 
 def _reach(recipe: r.Recipe, at: Lengths) -> None:
@@ -78,17 +93,20 @@ def of_run(folder: Path, at: Lengths) -> Budget:
     recipe = r.Recipe.from_json(disk.read_json(folder / "recipe.json"), folder / "recipe.json")
     weights = folder / "model.safetensors"
     if not weights.exists():
-        return of_recipe(recipe, at, title=str(folder), notes=("no weights yet; the figures are the recipe's",))
+        made = of_recipe(recipe, at, title=str(folder))
+        return replace(made, notes=(*made.notes, "no weights yet; the figures are the recipe's"))
     shapes = header(weights)
-    tables = [shape for name, shape in shapes.items() if name.endswith("decoder.embedding.table.weight")]
-    tables += [shape for name, shape in shapes.items() if name.endswith("embedding.table.weight")]
-    if not tables:
-        raise BundleError("no embedding among the weights", where=weights)
-    budget = of_recipe(recipe, at, title=str(folder), vocabulary=tables[0][0])
+    tables = [shape[0] for name, shape in sorted(shapes.items()) if name.endswith("embedding.table.weight")]
+    scores = [shape[0] for name, shape in shapes.items() if name == "decoder.output.scores.weight"]
+    if not tables and not scores:
+        raise BundleError("neither an embedding nor labels among the weights", where=weights)
+    budget = of_recipe(
+        recipe, at, title=str(folder), vocabulary=next(iter(tables), None), labels=next(iter(scores), None)
+    )
     there = sum(_numbers(shape) for name, shape in shapes.items() if name != "rarity")
     same = there == budget.parameters
     note = f"{weights.name} has {there:,} parameters, " + ("as the formulas say" if same else "the formulas differ")
-    return Budget(budget.title, budget.sizes, budget.parts, budget.bytes, (*budget.notes, note))
+    return replace(budget, notes=(*budget.notes, note))
 
 
 def header(path: Path) -> dict[str, list[int]]:
