@@ -184,6 +184,60 @@ class DataMedmnist(Section):
     for OCTMNIST were reported on."""
 
 
+class _Sounds(_Parts):
+    max_seconds: Annotated[float, Field(gt=0, le=60)] = 20.0
+    """Sounds longer than this are left out."""
+    max_target: Size = 200
+    """Most tokens of a text; sounds with a longer one are left out."""
+    cut: bool = False
+    """Cuts longer texts at `max_target` characters instead of leaving them out."""
+    count_padding: bool = False
+    """Fills up every text to `max_target` and learns the padding too, as the reference did; else it counts nothing."""
+
+
+class DataSpoken(_Sounds):
+    """Numbers and commands spoken by the voices of eSpeak NG (extra "speech"): nothing to download."""
+
+    kind: Literal["spoken"]
+    count: Annotated[int, Field(ge=100, le=100_000)] = 6000
+    """Different sounds to train on; an eighth as many each validate and test, in voices that do not train."""
+    made_with: Seed = 1
+    """The seed they are drawn with."""
+
+
+class DataLjspeech(_Sounds):
+    """A folder like LJ Speech: metadata.csv, and a folder wavs."""
+
+    kind: Literal["ljspeech"]
+    path: Text
+    """The folder, relative to the folder the command runs in."""
+    split: Literal["hash", "order"] = "hash"
+    """How parts are chosen: by a hash of the sound, or by the order of the file, first what trains, then what validates
+    and tests."""
+
+
+class DataFsdd(_Sounds):
+    """A folder like the Free Spoken Digit Dataset, of files {digit}_{speaker}_{index}.wav; recordings 0 to 4 test."""
+
+    kind: Literal["fsdd"]
+    path: Text
+    """The folder, relative to the folder the command runs in."""
+    hold_out: Text | None = None
+    """A speaker who tests in place of recordings 0 to 4, and is not heard in training."""
+
+
+class DataSounds(_Sounds):
+    """A table of sounds and texts, CSV, TSV or JSON lines, with the columns path and text."""
+
+    kind: Literal["sounds"]
+    path: Text
+    """The table, relative to the folder the command runs in; the paths in it are relative to its own."""
+    valid_path: Text | None = None
+    """A table of its own to validate on; the share `valid` is then not held out."""
+    test_path: Text | None = None
+    """A table of its own for the final scores; the share `test` is then not held out."""
+
+
 # --------------------------------------------------------------------------------------------------------------- codec
 
 
@@ -207,6 +261,8 @@ class CodecCharacters(Section):
     """Characters seen fewer times than this in the training data are unknown."""
     lower: bool = False
     """Lower-cases all text."""
+    alphabet: Text | None = None
+    """The characters there are, marks aside; not given: those of the training data."""
 
 
 class CodecPieces(Section):
@@ -290,6 +346,46 @@ class SourcePatches(_Picture):
     def _tiled(self) -> Self:
         if any(side % self.patch for side in self.size):
             raise ValueError(f"patch must divide both sides of size; got patch = {self.patch}, size = {self.size}")
+        return self
+
+
+class SourceSound(Section):
+    """A sound as frames of log-mel energies, which convolutions of reach 3 make fewer."""
+
+    kind: Literal["sound"]
+    rate: Annotated[int, Field(ge=1000, le=192_000)] = 16_000
+    """Samples a second; sounds of another rate are brought to it."""
+    mels: Annotated[int, Field(ge=1, le=512)] = 80
+    """Bands of each frame, on Slaney's mel scale."""
+    window: Size = Field(default_factory=lambda data: data["rate"] // 40)
+    """Samples that a frame is made of; derived: 25 milliseconds."""
+    hop: Size = Field(default_factory=lambda data: data["rate"] // 100)
+    """Samples from one frame to the next; derived: 10 milliseconds."""
+    mel_rate: Annotated[int, Field(ge=1000, le=192_000)] = Field(default_factory=lambda data: data["rate"])
+    """The rate that the mel bands are made for; derived: the true one."""
+    frames: Size | None = None
+    """Cuts or fills up every sound to so many frames and does not mask what was filled, as the reference did."""
+    strides: Annotated[tuple[Size, ...], Strict(False), Field(min_length=1, max_length=8)] = (2, 2)
+    """The stride of each convolution; [2, 2] leaves a place for four frames."""
+    time_masks: Annotated[int, Field(ge=0, le=64)] = 0
+    """Stretches of time hidden in training (SpecAugment)."""
+    widest_time: Share = 0.1
+    """Widest such stretch, as a share of the sound."""
+    mel_masks: Annotated[int, Field(ge=0, le=64)] = 0
+    """Stretches of mel bands hidden in training."""
+    widest_mels: Share = 0.25
+    """Widest such stretch, as a share of the bands."""
+    speed: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Training plays each sound faster or slower by up to this share, and so higher or lower."""
+    gain: Annotated[float, Field(ge=0, le=60)] = 0.0
+    """Training makes each sound louder or softer by up to so many decibels."""
+    dropout: Share = 0.0
+    """Share of the numbers set to zero in training."""
+
+    @model_validator(mode="after")
+    def _overlaps(self) -> Self:
+        if self.hop > self.window:
+            raise ValueError(f"hop must not be above window; got hop = {self.hop}, window = {self.window}")
         return self
 
 
@@ -504,9 +600,9 @@ class Train(Section):
     """Steps between checkpoints."""
     patience: Whole = 0
     """Validations without a better score after which training ends; 0: never."""
-    score: Literal["perplexity", "chrf", "bleu", "exact", "accuracy", "f1"] | None = None
-    """The validation score that says which weights are best; not given: the task's own, which is accuracy to classify
-    and perplexity otherwise."""
+    score: Literal["perplexity", "chrf", "bleu", "exact", "accuracy", "f1", "cer", "wer"] | None = None
+    """The validation score that says which weights are best; not given: the task's own, which is accuracy to
+    classify, the character error rate for speech, and perplexity otherwise."""
     keep: Literal["auto", "best", "last"] = "auto"
     """Which weights the run ends with; auto: the best, unless fewer than 200 examples are held out to tell them by."""
     threads: Size | None = None
@@ -577,10 +673,11 @@ class Search(Section):
 
 Texts = DataChatterbot | DataPairs | DataCornell | DataMadeTranslation | DataParallel | DataLabelled | DataReviews
 Pictures = DataDigits | DataPictures | DataMedmnist
+Sounds = DataSpoken | DataLjspeech | DataFsdd | DataSounds
 
-Data = Annotated[Texts | Pictures, Field(discriminator="kind")]
+Data = Annotated[Texts | Pictures | Sounds, Field(discriminator="kind")]
 Codec = Annotated[CodecWords | CodecCharacters | CodecPieces | CodecLabels, Field(discriminator="kind")]
-Source = Annotated[SourceTokens | SourceConvolutions | SourcePatches, Field(discriminator="kind")]
+Source = Annotated[SourceTokens | SourceConvolutions | SourcePatches | SourceSound, Field(discriminator="kind")]
 Encoder = Annotated[
     EncoderRecurrent | EncoderTransformer | EncoderConvolution | EncoderFlat, Field(discriminator="kind")
 ]
@@ -590,11 +687,13 @@ READS = {  # the kinds of data each task can learn from
     "chat": ("chatterbot", "pairs", "cornell"),
     "translate": ("made-translation", "parallel", "pairs"),
     "classify": ("digits", "pictures", "medmnist", "reviews", "labelled"),
+    "speech": ("spoken", "ljspeech", "fsdd", "sounds"),
 }
 SCORED = {  # the scores that can choose its best weights
     "chat": ("perplexity", "chrf"),
     "translate": ("perplexity", "bleu", "chrf", "exact"),
     "classify": ("perplexity", "accuracy", "f1"),
+    "speech": ("perplexity", "cer", "wer", "exact"),
 }
 
 
@@ -606,7 +705,7 @@ class Recipe(Section):
     extends: Text | None = None
     """A shipped recipe, or a .toml file beside this one, whose fields hold where this one has none. One level only. A
     section of another `kind` replaces the whole section."""
-    task: Literal["chat", "translate", "classify"]
+    task: Literal["chat", "translate", "classify", "speech"]
     """What the model is for."""
     seed: Seed = 1
     """Decides every random draw: the first weights, the order of the batches, dropout."""
@@ -676,14 +775,16 @@ class Recipe(Section):
         if labels != isinstance(self.decoder, DecoderOneShot):
             wanted = '"one-shot"' if labels else '"recurrent" or "transformer"'
             yield f'decoder.kind: task "{self.task}" needs {wanted}; got "{self.decoder.kind}"'
-        if pictures == isinstance(self.source, SourceTokens):
-            wanted = '"convolutions" or "patches"' if pictures else '"tokens"'
+        kinds = (SourceConvolutions, SourcePatches) if pictures else (SourceTokens,)
+        kinds = (SourceSound,) if isinstance(self.data, Sounds) else kinds
+        if not isinstance(self.source, kinds):
+            wanted = " or ".join(f'"{get_args(kind.model_fields["kind"].annotation)[0]}"' for kind in kinds)
             yield f'source.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.source.kind}"'
         if pictures != isinstance(self.codec, CodecLabels):
             wanted = '"labels"' if pictures else '"words", "characters" or "pieces"'
             yield f'codec.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.codec.kind}"'
         if isinstance(self.encoder, EncoderFlat) and not pictures:
-            yield 'encoder.kind: "flat" is for pictures, which have a fixed number of places; got text'
+            yield 'encoder.kind: "flat" is for pictures, which have a fixed number of places; got others'
 
     def to_json(self) -> dict[str, Any]:
         """Every value, as a run keeps it."""
