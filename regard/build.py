@@ -15,7 +15,7 @@ import torch
 
 from regard import codecs
 from regard import recipe as r
-from regard.data import cache, detect, labelled, parallel, pictures, readers, sound
+from regard.data import cache, detect, labelled, parallel, pictures, readers, sound, spoken
 from regard.data.examples import Example
 from regard.data.lines import Tally
 from regard.decoders import Decoder, OneShot, RecurrentDecoder, TransformerDecoder, Writer
@@ -328,7 +328,11 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
     how = sound.Hearing(source.rate, recipe.data.max_seconds, cut)
     match recipe.data:
         case r.DataSpoken() as d:
-            raise NotImplementedError
+            read, valid, test = (
+                partial(spoken.read_spoken, part, count=d.count, seed=d.made_with, rate=source.rate)
+                for part in ("train", "valid", "test")
+            )
+            return Contents(read, [spoken.library()], valid, test)
         case r.DataSounds() as d:
             return _from_paths(lambda path: partial(sound.read_sounds, path, how=how), d, sound.sounds_files)
         case r.DataLjspeech() as d:

@@ -20,6 +20,7 @@ import numpy as np
 
 from regard.data.examples import Example, Item
 from regard.data.lines import EMPTY, Tally, read_lines
+from regard.data.parallel import english
 from regard.data.readers import checked, read_pairs, tidy
 from regard.errors import DataError, InputError
 
@@ -202,7 +203,6 @@ def _in_order(rows: list[Row], part: Part, shares: tuple[float, float]) -> list[
 
 # -- FSDD -------------------------------------------------------------------------------------------------------------
 
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _NAMED = re.compile(r"(\d)_([^_/]+)_(\d+)$")
 USUAL_TEST = 5  # recordings 0 to 4 of each digit and speaker
 
@@ -229,7 +229,7 @@ def read_fsdd(
         for file, digit, speaker, index in files.named:
             tests = speaker == hold_out if hold_out else index < USUAL_TEST
             if part == "all" or tests == (part == "test"):
-                yield Row(file, file.name, DIGITS[digit])
+                yield Row(file, file.name, english(digit))
 
     return checked(how.examples(chosen(), tally), path, tally, limit=limit)
 

@@ -25,9 +25,7 @@ class SoundSource:
     `speed` and `gain` are how far training bends them: a share of their length, and decibels.
     """
 
-    def __init__(
-        self, *, rate: int, max_seconds: float, seconds_a_place: float, speed: float = 0.0, gain: float = 0.0
-    ):
+    def __init__(self, *, rate: int, max_seconds: float, seconds_a_place: float, speed: float = 0.0, gain: float = 0.0):
         self.rate, self.max_seconds, self.seconds_a_place = rate, max_seconds, seconds_a_place
         self.speed, self.gain = speed, gain
 
