@@ -30,9 +30,9 @@ from regard.errors import DataError
 Part = Literal["train", "valid", "test"]
 ACCENTS = ("en-us", "en", "en-gb-scotland", "en-gb-x-rp", "en-029", "en-us-nyc")
 TRAINING = """
-    m1 m2 m3 m4 m5 m6 f1 f2 f3 f4 Alex Alicia Andrea Andy Annie Gene Hugo Lee Marco Mike adam anika antonio belinda benjamin
-    boris caleb david ed edward ian iven john linda marcelo max michel miguel norbert pablo paul pedro quincy rob robert
-    sandro"""
+    m1 m2 m3 m4 m5 m6 f1 f2 f3 f4 Alex Alicia Andrea Andy Annie Gene Hugo Lee Marco Mike adam anika antonio belinda
+    benjamin boris caleb david ed edward ian iven john linda marcelo max michel miguel norbert pablo paul pedro quincy
+    rob robert sandro"""
 VOICES: dict[Part, tuple[str, ...]] = {
     "train": tuple(TRAINING.split()),
     "valid": ("f5", "m7", "Mario", "aunty", "zac", "steph"),
