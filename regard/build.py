@@ -18,7 +18,14 @@ from regard import recipe as r
 from regard.data import cache, detect, labelled, parallel, pictures, readers, sound, spoken
 from regard.data.examples import Example
 from regard.data.lines import Tally
-from regard.decoders import Decoder, OneShot, RecurrentDecoder, TransformerDecoder, Writer
+from regard.decoders import (
+    Decoder,
+    OneShot,
+    RecurrentBlockDecoder,
+    RecurrentDecoder,
+    TransformerDecoder,
+    Writer,
+)
 from regard.encoders import ConvolutionEncoder, Encoder, FlatEncoder, RecurrentEncoder, TransformerEncoder
 from regard.errors import BundleError, DataError
 from regard.frontends import Convolutions, Frontend, Patches, Sound, Tokens
@@ -104,6 +111,7 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 dropout=e.dropout,
                 kernel=e.kernel,
                 terms=e.terms,
+                key_bias=e.key_bias,
             )
         case r.EncoderConvolution() as e:
             return ConvolutionEncoder(
@@ -147,6 +155,19 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
                 dropout=d.dropout,
                 tied=d.tied,
             )
+        case r.DecoderRecurrentBlock() as d:
+            return RecurrentBlockDecoder(
+                vocabulary=vocabulary,
+                width=d.width,
+                layers=d.layers,
+                memory_width=memory_width,
+                heads=d.heads,
+                inner=d.ffn,
+                cell=d.cell,
+                dropout=d.dropout,
+                key_bias=d.key_bias,
+                tied=d.tied,
+            )
         case r.DecoderTransformer() as d:
             longest = 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_target
             longest = 1 + max(longest, recipe.search.max_new_tokens)
@@ -164,6 +185,7 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
                 dropout=d.dropout,
                 kernel=d.kernel,
                 terms=d.terms,
+                key_bias=d.key_bias,
                 tied=d.tied,
             )
         case r.DecoderOneShot() as d:

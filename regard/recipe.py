@@ -431,11 +431,15 @@ class _Transformer(Section):
     """Terms of the series, an odd number; only for kernel = "maclaurin"."""
     activation: Literal["relu", "gelu"] = "gelu"
     """The bend in the feed-forward part."""
+    key_bias: bool = True
+    """Keys are projected with a bias; softmax gives the same weights without one."""
     dropout: Share = 0.1
     """Share of the numbers set to zero in training."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
+        if self.kernel == "maclaurin" and not self.key_bias:
+            raise ValueError("kernel = maclaurin sees the bias of keys; got key_bias = false")
         if "head_width" not in self.model_fields_set and self.width % self.heads:
             raise ValueError(
                 f"heads must divide width, or give head_width too; got heads = {self.heads}, width = {self.width}"
@@ -531,6 +535,24 @@ class DecoderRecurrent(_Recurrent, _Decoder):
         return self
 
 
+class DecoderRecurrentBlock(_Recurrent, _Decoder):
+    """An RNN over the tokens, started from zero, and one Transformer block that reads the memory."""
+
+    kind: Literal["recurrent-block"]
+    heads: Size = Field(default_factory=lambda data: _heads(data["width"]))
+    """Heads of the attention; derived: the divisor of the width nearest to one head for each 64."""
+    ffn: Size = Field(default_factory=lambda data: 4 * data["width"])
+    """Width inside the feed-forward part; derived: four times the width."""
+    key_bias: bool = True
+    """Keys are projected with a bias; softmax gives the same weights without one."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"heads must divide width; got heads = {self.heads}, width = {self.width}")
+        return self
+
+
 class DecoderTransformer(_Transformer, _Decoder):
     """Blocks of causal self-attention, attention over the memory, and a feed-forward part."""
 
@@ -578,10 +600,11 @@ class Train(Section):
     """Highest learning rate."""
     decoder_rate: Rate = Field(default_factory=lambda data: data["rate"])
     """Highest learning rate of the decoder; derived: the same rate."""
-    schedule: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "cosine"
-    """How the rate falls after the warm-up; cosine and linear reach `final_rate` at the end of the budget."""
+    schedule: Literal["inverse-sqrt", "cosine", "linear", "constant", "epochs"] = "cosine"
+    """How the rate falls after the warm-up; cosine and linear reach `final_rate` at the end of the budget. With epochs
+    it stays the same within a pass over the data: it rises from `final_rate` and falls back to it, by equal steps."""
     warmup: Whole = 100
-    """Steps over which the rate rises from 0."""
+    """Steps over which the rate rises from 0; with schedule = "epochs", passes."""
     final_rate: Annotated[float, Field(ge=0, le=1)] = 0.05
     """Share of the rate left at the end of a cosine or linear schedule."""
     clip: Weight = 1.0
@@ -612,6 +635,10 @@ class Train(Section):
     def _ends(self) -> Self:
         if self.steps is self.epochs is self.tokens is self.minutes is None:
             raise ValueError("a budget is missing; give at least one of steps, epochs, tokens, minutes")
+        if self.schedule == "epochs" and (self.epochs is None or self.warmup >= self.epochs):
+            raise ValueError(
+                f'schedule = "epochs" needs more epochs than warmup; got epochs = {self.epochs}, warmup = {self.warmup}'
+            )
         return self
 
 
@@ -681,7 +708,9 @@ Source = Annotated[SourceTokens | SourceConvolutions | SourcePatches | SourceSou
 Encoder = Annotated[
     EncoderRecurrent | EncoderTransformer | EncoderConvolution | EncoderFlat, Field(discriminator="kind")
 ]
-Decoder = Annotated[DecoderRecurrent | DecoderTransformer | DecoderOneShot, Field(discriminator="kind")]
+Decoder = Annotated[
+    DecoderRecurrent | DecoderRecurrentBlock | DecoderTransformer | DecoderOneShot, Field(discriminator="kind")
+]
 
 READS = {  # the kinds of data each task can learn from
     "chat": ("chatterbot", "pairs", "cornell"),
@@ -751,6 +780,8 @@ class Recipe(Section):
                 f"decoder.shared: one embedding needs equal widths; got encoder.width = {e.width}, "
                 f"decoder.width = {d.width}"
             )
+        if not isinstance(d, DecoderOneShot) and d.shared and not isinstance(self.source, SourceTokens):
+            problems.append(f'decoder.shared: a source of kind "{self.source.kind}" has no embedding to share')
         empty = self.source.empty if isinstance(self.source, SourceTokens) else 0
         if self.search.anti_prior > 0 and empty == 0:
             problems.append(
@@ -773,7 +804,7 @@ class Recipe(Section):
             return  # what the others need follows from it
         labels, pictures = self.task == "classify", isinstance(self.data, Pictures)
         if labels != isinstance(self.decoder, DecoderOneShot):
-            wanted = '"one-shot"' if labels else '"recurrent" or "transformer"'
+            wanted = '"one-shot"' if labels else '"recurrent", "recurrent-block" or "transformer"'
             yield f'decoder.kind: task "{self.task}" needs {wanted}; got "{self.decoder.kind}"'
         kinds = (SourceConvolutions, SourcePatches) if pictures else (SourceTokens,)
         kinds = (SourceSound,) if isinstance(self.data, Sounds) else kinds

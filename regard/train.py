@@ -334,7 +334,7 @@ class _Loop:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.how.clip or math.inf, foreach=True)
         healthy = math.isfinite(nats) and bool(norm.isfinite())
         if healthy:
-            share = factor(self.how, self.progress.step, self._done())
+            share = factor(self.how, self.progress.step, self._done(), self.progress.epoch)
             for part in self.optimiser.param_groups:
                 part["lr"] = part["peak"] * share
             self.optimiser.step()

@@ -45,6 +45,7 @@ def covers(recipe: r.Recipe) -> bool:
     """Whether there are closed forms for all its parts."""
     d = recipe.decoder
     known = isinstance(d, r.DecoderTransformer) or (isinstance(d, r.DecoderRecurrent) and d.looks == "after")
+    known = known and getattr(recipe.encoder, "key_bias", True) and getattr(d, "key_bias", True)
     return known and isinstance(recipe.source, r.SourceTokens) and not isinstance(recipe.codec, r.CodecLabels)
 
 
