@@ -42,6 +42,7 @@ from regard.tasks.translate import Translate
 TASKS: dict[str, type[Task]] = {"chat": Chat, "translate": Translate, "classify": Classify, "speech": Speech}
 LONGEST_PROMPT = 1000  # tokens
 LONGEST_SOUND = 60.0  # seconds
+UNDIVIDED = {"valid_path": None, "test_path": None, "split": "hash", "hold_out": None, "usual_test": False}
 Read = Callable[[Tally], Iterator[Example]]
 
 
@@ -365,10 +366,11 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
             train, valid, test = (partial(read, part=part, shares=(d.valid, d.test)) for part in cache.PARTS)
             return Contents(train, files, valid if d.valid else None, test if d.test else None)
         case r.DataFsdd() as d:
-            train, test = (
-                partial(sound.read_fsdd, d.path, how=how, part=part, hold_out=d.hold_out) for part in ("train", "test")
-            )
-            return Contents(train, [file for file, *_ in sound.fsdd_files(d.path).named], test=test)
+            files = [file for file, *_ in sound.fsdd_files(d.path).named]
+            read = partial(sound.read_fsdd, d.path, how=how, hold_out=d.hold_out)
+            if not d.usual_test and d.hold_out is None:
+                return Contents(read, files)
+            return Contents(partial(read, part="train"), files, test=partial(read, part="test"))
 
 
 def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
@@ -404,12 +406,13 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
 def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
     """All examples of another file (of a MedMNIST file its test part), as its `train` part, as numbers of a codec that
     exists."""
-    own = {"path": str(path)} | {name: None for name in ("valid_path", "test_path") if hasattr(recipe.data, name)}
     kind = detect.kind(path, recipe.task)
+    section = r.SECTIONS["data"][kind]
+    own = {"path": str(path)} | {name: to for name, to in UNDIVIDED.items() if name in section.model_fields}
     if kind == recipe.data.kind:
         data = recipe.data.model_copy(update=own)
     else:
-        data = r.SECTIONS["data"][kind].model_validate({"kind": kind, "path": str(path)})
+        data = section.model_validate({"kind": kind} | own)
     return _prepared(recipe.model_copy(update={"data": data}), lambda _: codec, codec=codec.to_json())
 
 

@@ -122,6 +122,7 @@ def evaluate(bundle: Bundle, part: Part, *, options: Options | None = None, at_m
         **seen.scores,
         **scores.numbers,
         **scores.tables,
+        "blind": bundle.task.blind([one.references for one in asked]),
         "references": bundle.task.of_references([one.references[0] for one in asked]),
         "samples": [
             {"prompt": one.shown, "answer": answer, "references": one.references}

@@ -217,13 +217,15 @@ class DataLjspeech(_Sounds):
 
 
 class DataFsdd(_Sounds):
-    """A folder like the Free Spoken Digit Dataset, of files {digit}_{speaker}_{index}.wav; recordings 0 to 4 test."""
+    """A folder like the Free Spoken Digit Dataset, of files {digit}_{speaker}_{index}.wav."""
 
     kind: Literal["fsdd"]
     path: Text
     """The folder, relative to the folder the command runs in."""
     hold_out: Text | None = None
-    """A speaker who tests in place of recordings 0 to 4, and is not heard in training."""
+    """A speaker who tests, and is not heard in training."""
+    usual_test: bool = True
+    """Recordings 0 to 4 of everybody test, unless a speaker is held out; else the share `test` does."""
 
 
 class DataSounds(_Sounds):
