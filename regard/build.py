@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,24 +15,34 @@ import torch
 
 from regard import codecs
 from regard import recipe as r
-from regard.data import cache, detect, labelled, parallel, pictures, readers
+from regard.data import cache, detect, labelled, parallel, pictures, readers, sound, spoken
 from regard.data.examples import Example
 from regard.data.lines import Tally
-from regard.decoders import Decoder, OneShot, RecurrentDecoder, TransformerDecoder, Writer
+from regard.decoders import (
+    Decoder,
+    OneShot,
+    RecurrentBlockDecoder,
+    RecurrentDecoder,
+    TransformerDecoder,
+    Writer,
+)
 from regard.encoders import ConvolutionEncoder, Encoder, FlatEncoder, RecurrentEncoder, TransformerEncoder
 from regard.errors import BundleError, DataError
-from regard.frontends import Convolutions, Frontend, Patches, Tokens
+from regard.frontends import Convolutions, Frontend, Patches, Sound, Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
 from regard.model import Model
 from regard.search import Options
 from regard.tasks.chat import Chat
 from regard.tasks.classify import Classify
 from regard.tasks.sources import PictureSource, Source, TextSource
+from regard.tasks.speech import SoundSource, Speech
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate
 
-TASKS: dict[str, type[Task]] = {"chat": Chat, "translate": Translate, "classify": Classify}
+TASKS: dict[str, type[Task]] = {"chat": Chat, "translate": Translate, "classify": Classify, "speech": Speech}
 LONGEST_PROMPT = 1000  # tokens
+LONGEST_SOUND = 60.0  # seconds
+UNDIVIDED = {"valid_path": None, "test_path": None, "split": "hash", "hold_out": None, "usual_test": False}
 Read = Callable[[Tally], Iterator[Example]]
 
 
@@ -58,6 +69,21 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
             )
         case r.SourcePatches() as s:
             return Patches(size=s.size, colours=s.colours, patch=s.patch, width=width, dropout=s.dropout)
+        case r.SourceSound() as s:
+            return Sound(
+                rate=s.mel_rate,
+                mels=s.mels,
+                window=s.window,
+                hop=s.hop,
+                width=width,
+                strides=s.strides,
+                frames=s.frames,
+                time_masks=s.time_masks,
+                widest_time=s.widest_time,
+                mel_masks=s.mel_masks,
+                widest_mels=s.widest_mels,
+                dropout=s.dropout,
+            )
 
 
 def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = None) -> Encoder:
@@ -86,6 +112,7 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 dropout=e.dropout,
                 kernel=e.kernel,
                 terms=e.terms,
+                key_bias=e.key_bias,
             )
         case r.EncoderConvolution() as e:
             return ConvolutionEncoder(
@@ -102,8 +129,15 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
 
 
 def _longest_source(recipe: r.Recipe) -> int:
-    """Most tokens of a text in training."""
+    """Most tokens of a text, or places of a sound, in training."""
+    if isinstance(recipe.data, r.Sounds):
+        return math.ceil(recipe.data.max_seconds / seconds_a_place(recipe.source))
     return 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_source
+
+
+def seconds_a_place(source: r.Source) -> float:
+    assert isinstance(source, r.SourceSound)  # a recipe with sounds as something else is refused
+    return source.hop * math.prod(source.strides) / source.rate
 
 
 def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_width: int) -> Decoder:
@@ -120,6 +154,19 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
                 looks=d.looks,
                 input_feeding=d.input_feeding,
                 dropout=d.dropout,
+                tied=d.tied,
+            )
+        case r.DecoderRecurrentBlock() as d:
+            return RecurrentBlockDecoder(
+                vocabulary=vocabulary,
+                width=d.width,
+                layers=d.layers,
+                memory_width=memory_width,
+                heads=d.heads,
+                inner=d.ffn,
+                cell=d.cell,
+                dropout=d.dropout,
+                key_bias=d.key_bias,
                 tied=d.tied,
             )
         case r.DecoderTransformer() as d:
@@ -139,6 +186,7 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
                 dropout=d.dropout,
                 kernel=d.kernel,
                 terms=d.terms,
+                key_bias=d.key_bias,
                 tied=d.tied,
             )
         case r.DecoderOneShot() as d:
@@ -178,6 +226,9 @@ def positions(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: 
 
 
 def task(recipe: r.Recipe, codec: codecs.Codec) -> Task:
+    if isinstance(recipe.data, r.Sounds):
+        filled = recipe.data.max_target if recipe.data.count_padding else None
+        return Speech(codec=codec, source=_sound(recipe), filled=filled)
     source = _source(recipe, codec)
     if recipe.task == "classify":
         if not isinstance(codec, codecs.Labels):
@@ -187,12 +238,29 @@ def task(recipe: r.Recipe, codec: codecs.Codec) -> Task:
     return (Chat if recipe.task == "chat" else Translate)(codec=codec, source=source)
 
 
+def _sound(recipe: r.Recipe) -> SoundSource:
+    """Sounds may be longer than those of training too, unless places have learned vectors or are a fixed number."""
+    assert isinstance(recipe.source, r.SourceSound) and isinstance(recipe.data, r.Sounds)
+    fixed = _learned(recipe) or recipe.source.frames is not None
+    return SoundSource(
+        rate=recipe.source.rate,
+        max_seconds=recipe.data.max_seconds if fixed else max(recipe.data.max_seconds, LONGEST_SOUND),
+        seconds_a_place=seconds_a_place(recipe.source),
+        speed=recipe.source.speed,
+        gain=recipe.source.gain,
+    )
+
+
+def _learned(recipe: r.Recipe) -> bool:
+    return isinstance(recipe.encoder, r.EncoderTransformer) and recipe.encoder.positions == "learned"
+
+
 def _source(recipe: r.Recipe, codec: codecs.Codec) -> Source:
     """A prompt may be longer than those of training, unless the encoder has learned a vector for each of its places."""
+    assert not isinstance(recipe.source, r.SourceSound)
     if not isinstance(recipe.source, r.SourceTokens):
         return PictureSource(size=recipe.source.size, colours=recipe.source.colours)
-    learned = isinstance(recipe.encoder, r.EncoderTransformer) and recipe.encoder.positions == "learned"
-    longest = _longest_source(recipe) if learned else max(_longest_source(recipe), LONGEST_PROMPT)
+    longest = _longest_source(recipe) if _learned(recipe) else max(_longest_source(recipe), LONGEST_PROMPT)
     return TextSource(
         codec=codec.reads,
         plain_source=recipe.source.plain,
@@ -259,7 +327,10 @@ def contents(recipe: r.Recipe) -> Contents:
         case r.DataReviews():
             home = labelled.reviews_folder()
             return Contents(partial(labelled.read_labelled, home), labelled.labelled_files(home))
+    if isinstance(recipe.source, r.SourceSound):
+        return _sounds(recipe, recipe.source)
     assert not isinstance(recipe.source, r.SourceTokens)  # a recipe with pictures as tokens is refused
+    assert not isinstance(recipe.data, r.Sounds)
     form = {"size": recipe.source.size, "colours": recipe.source.colours}
     match recipe.data:
         case r.DataDigits():
@@ -274,13 +345,41 @@ def contents(recipe: r.Recipe) -> Contents:
             return Contents(read, [Path(d.path)], valid, test)
 
 
+def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
+    assert isinstance(recipe.data, r.Sounds)
+    cut = recipe.data.max_target if recipe.data.cut else None
+    how = sound.Hearing(source.rate, recipe.data.max_seconds, cut)
+    match recipe.data:
+        case r.DataSpoken() as d:
+            read, valid, test = (
+                partial(spoken.read_spoken, part, count=d.count, seed=d.made_with, rate=source.rate)
+                for part in ("train", "valid", "test")
+            )
+            return Contents(read, [spoken.library()], valid, test)
+        case r.DataSounds() as d:
+            return _from_paths(lambda path: partial(sound.read_sounds, path, how=how), d, sound.sounds_files)
+        case r.DataLjspeech() as d:
+            read = partial(sound.read_ljspeech, d.path, how=how)
+            files = sound.ljspeech_files(d.path)
+            if d.split == "hash":
+                return Contents(read, files)
+            train, valid, test = (partial(read, part=part, shares=(d.valid, d.test)) for part in cache.PARTS)
+            return Contents(train, files, valid if d.valid else None, test if d.test else None)
+        case r.DataFsdd() as d:
+            files = [file for file, *_ in sound.fsdd_files(d.path).named]
+            read = partial(sound.read_fsdd, d.path, how=how, hold_out=d.hold_out)
+            if not d.usual_test and d.hold_out is None:
+                return Contents(read, files)
+            return Contents(partial(read, part="train"), files, test=partial(read, part="test"))
+
+
 def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
     return None if source is None or target is None else (source, target)
 
 
 def _from_paths(
     reader: Callable[[str], Callable[..., Iterator[Example]]],
-    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataPictures,
+    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataPictures | r.DataSounds,
     files: Callable[[str], list[Path]],
 ) -> Contents:
     """Of a section with a path, and perhaps others for held-out parts."""
@@ -307,12 +406,13 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
 def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
     """All examples of another file (of a MedMNIST file its test part), as its `train` part, as numbers of a codec that
     exists."""
-    own = {"path": str(path)} | {name: None for name in ("valid_path", "test_path") if hasattr(recipe.data, name)}
     kind = detect.kind(path, recipe.task)
+    section = r.SECTIONS["data"][kind]
+    own = {"path": str(path)} | {name: to for name, to in UNDIVIDED.items() if name in section.model_fields}
     if kind == recipe.data.kind:
         data = recipe.data.model_copy(update=own)
     else:
-        data = r.SECTIONS["data"][kind].model_validate({"kind": kind, "path": str(path)})
+        data = section.model_validate({"kind": kind} | own)
     return _prepared(recipe.model_copy(update={"data": data}), lambda _: codec, codec=codec.to_json())
 
 
@@ -330,6 +430,9 @@ def _prepared(
     if isinstance(data, r.Pictures):
         rules: dict[str, Any] = {"max_source": 1, "max_target": 1}
         excluded = {"path", "valid_path", "test_path"}
+    elif isinstance(data, r.Sounds):
+        rules = {"max_source": 1, "max_target": data.max_target}
+        excluded = {"path", "valid_path", "test_path", "count_padding"}
     else:
         rules = {
             "max_source": data.max_source,
@@ -346,6 +449,8 @@ def _prepared(
         "parts": [valid, test, own_parts[0] is not None, own_parts[1] is not None],
         "rules": rules,
     }
+    if isinstance(recipe.source, r.SourceSound):
+        key["rate"] = recipe.source.rate
     return cache.prepare(
         lambda tally: read(tally=tally),
         key=key,
@@ -368,6 +473,8 @@ def _told(read: Callable[..., Iterator[Example]] | None) -> Read | None:
 def _form(recipe: r.Recipe) -> cache.Form:
     if isinstance(recipe.source, r.SourceTokens):
         return cache.TOKENS
+    if isinstance(recipe.source, r.SourceSound):
+        return cache.Form(np.int16)
     return cache.Form(np.uint8, (*recipe.source.size, recipe.source.colours))
 
 

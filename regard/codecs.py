@@ -74,7 +74,11 @@ class Characters(Codec):
         self._token = {character: MARKS + i for i, character in enumerate(self.characters)}
 
     @classmethod
-    def fit(cls, texts: Iterable[str], *, lower: bool = False, min_count: int = 1) -> Characters:
+    def fit(
+        cls, texts: Iterable[str], *, lower: bool = False, min_count: int = 1, alphabet: str | None = None
+    ) -> Characters:
+        if alphabet is not None:
+            return cls(list(dict.fromkeys(alphabet)), lower=lower)
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(_mended(text.lower() if lower else text))

@@ -217,6 +217,7 @@ class TransformerDecoder(Writer):
         dropout: float = 0.0,
         kernel: str = "softmax",
         terms: int = 3,
+        key_bias: bool = True,
         tied: bool = True,
     ):
         super().__init__()
@@ -237,13 +238,15 @@ class TransformerDecoder(Writer):
                 dropout=dropout,
                 kernel=kernel,
                 terms=terms,
+                key_bias=key_bias,
             )
             for _ in range(layers)
         )
         self.blocks = cast(list[DecoderBlock], blocks)
         self.leave = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
         self.output = Output(embedding=self.embedding, tied=tied)
-        if not self.linear:
+        self.few = None
+        if key_bias and not self.linear and not positions.biases:
             self.few = FewRows(self.blocks, self.leave, self.output, vocabulary=vocabulary)
 
     def start(self, memory: Memory) -> State:
@@ -266,7 +269,7 @@ class TransformerDecoder(Writer):
         assert state.past is not None
         past, last, positions = state.past.grown(state.longest), state.longest, part(self, "positions")
         x = positions.add(part(self, "embedding").step(token), last if state.even else state.position)
-        if not positions.biases and native.steps(x):
+        if self.few is not None and native.steps(x):
             turning = waves(state.position, self.head_width).to(torch.complex64) if positions.turns else None
             logits, looked = self.few.step(x, past.slab, state.position, state.memory[0], state.mask, turning)
         else:
@@ -321,6 +324,67 @@ class TransformerDecoder(Writer):
         for block in self.blocks:
             x = block(x, block.reading.keys_values(memory.states), memory.mask, turning=turning, bias=bias)
         return self.leave(x)
+
+
+class RecurrentBlockDecoder(Writer):
+    """LSTM or GRU over the tokens, started from zero, then one Transformer block that reads the memory:
+
+    h = RNN(norm(e[w]));  x = h + attend(norm(h), M);  x = x + ffn(norm(x));  logits = W norm(x) + b
+    """
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int,
+        width: int,
+        layers: int,
+        memory_width: int,
+        heads: int,
+        inner: int,
+        cell: str = "lstm",
+        activation: str = "gelu",
+        dropout: float = 0.0,
+        key_bias: bool = True,
+        tied: bool = True,
+    ):
+        super().__init__()
+        self.vocabulary, self.layers, self.width, self.parts = vocabulary, layers, width, 2 if cell == "lstm" else 1
+        self.embedding, self.enter = Embedding(vocabulary=vocabulary, width=width), nn.LayerNorm(width)
+        self.rnn = Recurrent(cell=cell, inputs=width, width=width, layers=layers, dropout=dropout)
+        self.block = DecoderBlock(
+            width=width,
+            memory_width=memory_width,
+            heads=heads,
+            head_width=None,
+            inner=inner,
+            norm="pre",
+            activation=activation,
+            dropout=dropout,
+            key_bias=key_bias,
+            looks_back=False,
+        )
+        self.leave, self.dropout = nn.LayerNorm(width), Dropout(dropout)
+        self.output = Output(embedding=self.embedding, tied=tied)
+
+    def start(self, memory: Memory) -> State:
+        rows = len(memory.mask)
+        return State(
+            position=torch.zeros(rows, dtype=torch.long, device=memory.mask.device),
+            mask=memory.mask,
+            memory=(self.block.reading.keys_values(memory.states),),
+            carried=tuple(memory.states.new_zeros(self.layers, rows, self.width) for _ in range(self.parts)),
+        )
+
+    def step(self, token: Int[Tensor, "B"], state: State) -> Step:
+        h, cells = self.rnn.step(self.dropout(self.enter(self.embedding(token))), state.carried)
+        x, weights = self.block.read_step(h, state.memory[0], state.mask[:, None, None], weights=True)
+        assert weights is not None
+        after = replace(state, carried=cells, position=state.position + 1, longest=state.longest + 1)
+        return Step(self.output(self.leave(x)), after, weights[:, :, 0])
+
+    def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
+        h = self.rnn(self.dropout(self.enter(self.embedding(tokens))))
+        return self.leave(self.block.read(h, self.block.reading.keys_values(memory.states), memory.mask))
 
 
 class LabelOutput(nn.Module):

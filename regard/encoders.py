@@ -80,6 +80,7 @@ class TransformerEncoder(Encoder):
         dropout: float = 0.0,
         kernel: str = "softmax",
         terms: int = 3,
+        key_bias: bool = True,
     ):
         super().__init__()
         self.width = self.summary_width = width
@@ -97,6 +98,7 @@ class TransformerEncoder(Encoder):
                 dropout=dropout,
                 kernel=kernel,
                 terms=terms,
+                key_bias=key_bias,
             )
             for _ in range(layers)
         )

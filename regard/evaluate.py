@@ -99,7 +99,7 @@ def answers(
     between: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """The texts of the answers, asked in batches of like length; `between` is called before each batch."""
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]) if isinstance(prompts[i], str) else 0)
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
     found: dict[int, str] = {}
     for start in range(0, len(order), rows):
         between()
@@ -122,6 +122,7 @@ def evaluate(bundle: Bundle, part: Part, *, options: Options | None = None, at_m
         **seen.scores,
         **scores.numbers,
         **scores.tables,
+        "blind": bundle.task.blind([one.references for one in asked]),
         "references": bundle.task.of_references([one.references[0] for one in asked]),
         "samples": [
             {"prompt": one.shown, "answer": answer, "references": one.references}

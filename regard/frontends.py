@@ -10,12 +10,13 @@ from typing import cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int, Shaped, UInt8
+from jaxtyping import Bool, Float, Int, Int16, Shaped, UInt8
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers.attention import part
 from regard.layers.blocks import Dropout
+from regard.layers.mel import hide_bands, log_mel, mel_filters
 from regard.values import Source
 
 
@@ -154,3 +155,54 @@ def _gridded(x: Float[Tensor, "B D h w"]) -> Source:
     rows, _, height, width = x.shape
     mask = torch.ones(rows, height * width, dtype=torch.bool, device=x.device)
     return Source(x.flatten(2).transpose(1, 2), mask, (height, width))
+
+
+# -- sounds: (B, N) of 16-bit samples, with a mask (B, N) of those that are real ---------------------------------------
+
+
+class Sound(Frontend):
+    """A place is what convolutions of reach 3 leave of frames of log-mel energies; a stride of 2 halves their number.
+
+    Energies are made anew in every pass: that takes a tenth of a step, and lets training bend the samples first. With
+    `frames` every sound is cut or filled up to as many, and the silence at its end counts as sound.
+    """
+
+    def __init__(
+        self,
+        *,
+        rate: int,
+        mels: int,
+        window: int,
+        hop: int,
+        width: int,
+        strides: Sequence[int],
+        frames: int | None = None,
+        time_masks: int = 0,
+        widest_time: float = 0.0,
+        mel_masks: int = 0,
+        widest_mels: float = 0.0,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        self.hop, self.frames, self.width = hop, frames, width
+        self.masks = ((1, time_masks, widest_time), (2, mel_masks, widest_mels))
+        self.filters: Tensor
+        self.shape: Tensor
+        self.register_buffer("filters", mel_filters(mels=mels, window=window, rate=rate).float(), persistent=False)
+        self.register_buffer("shape", torch.hann_window(window), persistent=False)
+        layers = (nn.Conv1d(width if n else mels, width, 3, stride=s, padding=1) for n, s in enumerate(strides))
+        self.layers = cast(list[nn.Conv1d], nn.ModuleList(layers))
+        self.dropout = Dropout(dropout)
+
+    def forward(self, raw: Int16[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Source:
+        if self.frames is not None:
+            more = self.frames * self.hop - raw.shape[1]
+            raw, mask = F.pad(raw.masked_fill(~mask, 0), (0, more)), torch.ones_like(F.pad(mask, (0, more)))
+        samples = raw.to(self.filters.dtype) / 32768
+        x, mask = log_mel(samples, mask, filters=self.filters, shape=self.shape, hop=self.hop)
+        for axis, count, widest in self.masks if self.training else ():
+            x = hide_bands(x, mask, axis=axis, count=count, widest=widest) if count else x
+        for layer in self.layers:
+            x = F.gelu(layer(x.masked_fill(~mask[..., None], 0).transpose(1, 2))).transpose(1, 2)
+            mask = mask[:, :: layer.stride[0]]
+        return Source(self.dropout(x), mask)

@@ -26,13 +26,21 @@ def optimiser(model: Model, how: Train) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, betas=how.betas, fused=True)
 
 
-def factor(how: Train, step: int, done: float) -> float:
+def factor(how: Train, step: int, done: float, epoch: int = 0) -> float:
     """What the peak rate is multiplied by at `step` (from 0), when `done` (0 to 1) of the budget is used up.
 
     >>> how = Train(steps=100, warmup=4, schedule="inverse-sqrt")
     >>> [factor(how, step, step / 100) for step in (0, 3, 15)]
     [0.25, 1.0, 0.5]
+    >>> how = Train(epochs=5, warmup=2, final_rate=0.0, schedule="epochs")
+    >>> [factor(how, 0, 0.0, epoch) for epoch in range(5)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
     """
+    if how.schedule == "epochs":
+        assert how.epochs is not None  # a recipe without is refused
+        falling = (epoch - how.warmup) / max(1, how.epochs - how.warmup - 1)
+        height = epoch / how.warmup if epoch < how.warmup else max(0.0, 1 - falling)
+        return how.final_rate + (1 - how.final_rate) * height
     warm = min(1.0, (step + 1) / how.warmup) if how.warmup else 1.0
     match how.schedule:
         case "inverse-sqrt":

@@ -184,6 +184,62 @@ class DataMedmnist(Section):
     for OCTMNIST were reported on."""
 
 
+class _Sounds(_Parts):
+    max_seconds: Annotated[float, Field(gt=0, le=60)] = 20.0
+    """Sounds longer than this are left out."""
+    max_target: Size = 200
+    """Most tokens of a text; sounds with a longer one are left out."""
+    cut: bool = False
+    """Cuts longer texts at `max_target` characters instead of leaving them out."""
+    count_padding: bool = False
+    """Fills up every text to `max_target` and learns the padding too, as the reference did; else it counts nothing."""
+
+
+class DataSpoken(_Sounds):
+    """Numbers and commands spoken by the voices of eSpeak NG (extra "speech"): nothing to download."""
+
+    kind: Literal["spoken"]
+    count: Annotated[int, Field(ge=100, le=100_000)] = 6000
+    """Different sounds to train on; an eighth as many each validate and test, in voices that do not train."""
+    made_with: Seed = 1
+    """The seed they are drawn with."""
+
+
+class DataLjspeech(_Sounds):
+    """A folder like LJ Speech: metadata.csv, and a folder wavs."""
+
+    kind: Literal["ljspeech"]
+    path: Text
+    """The folder, relative to the folder the command runs in."""
+    split: Literal["hash", "order"] = "hash"
+    """How parts are chosen: by a hash of the sound, or by the order of the file, first what trains, then what validates
+    and tests."""
+
+
+class DataFsdd(_Sounds):
+    """A folder like the Free Spoken Digit Dataset, of files {digit}_{speaker}_{index}.wav."""
+
+    kind: Literal["fsdd"]
+    path: Text
+    """The folder, relative to the folder the command runs in."""
+    hold_out: Text | None = None
+    """A speaker who tests, and is not heard in training."""
+    usual_test: bool = True
+    """Recordings 0 to 4 of everybody test, unless a speaker is held out; else the share `test` does."""
+
+
+class DataSounds(_Sounds):
+    """A table of sounds and texts, CSV, TSV or JSON lines, with the columns path and text."""
+
+    kind: Literal["sounds"]
+    path: Text
+    """The table, relative to the folder the command runs in; the paths in it are relative to its own."""
+    valid_path: Text | None = None
+    """A table of its own to validate on; the share `valid` is then not held out."""
+    test_path: Text | None = None
+    """A table of its own for the final scores; the share `test` is then not held out."""
+
+
 # --------------------------------------------------------------------------------------------------------------- codec
 
 
@@ -207,6 +263,8 @@ class CodecCharacters(Section):
     """Characters seen fewer times than this in the training data are unknown."""
     lower: bool = False
     """Lower-cases all text."""
+    alphabet: Text | None = None
+    """The characters there are, marks aside; not given: those of the training data."""
 
 
 class CodecPieces(Section):
@@ -293,6 +351,46 @@ class SourcePatches(_Picture):
         return self
 
 
+class SourceSound(Section):
+    """A sound as frames of log-mel energies, which convolutions of reach 3 make fewer."""
+
+    kind: Literal["sound"]
+    rate: Annotated[int, Field(ge=1000, le=192_000)] = 16_000
+    """Samples a second; sounds of another rate are brought to it."""
+    mels: Annotated[int, Field(ge=1, le=512)] = 80
+    """Bands of each frame, on Slaney's mel scale."""
+    window: Size = Field(default_factory=lambda data: data["rate"] // 40)
+    """Samples that a frame is made of; derived: 25 milliseconds."""
+    hop: Size = Field(default_factory=lambda data: data["rate"] // 100)
+    """Samples from one frame to the next; derived: 10 milliseconds."""
+    mel_rate: Annotated[int, Field(ge=1000, le=192_000)] = Field(default_factory=lambda data: data["rate"])
+    """The rate that the mel bands are made for; derived: the true one."""
+    frames: Size | None = None
+    """Cuts or fills up every sound to so many frames and does not mask what was filled, as the reference did."""
+    strides: Annotated[tuple[Size, ...], Strict(False), Field(min_length=1, max_length=8)] = (2, 2)
+    """The stride of each convolution; [2, 2] leaves a place for four frames."""
+    time_masks: Annotated[int, Field(ge=0, le=64)] = 0
+    """Stretches of time hidden in training (SpecAugment)."""
+    widest_time: Share = 0.1
+    """Widest such stretch, as a share of the sound."""
+    mel_masks: Annotated[int, Field(ge=0, le=64)] = 0
+    """Stretches of mel bands hidden in training."""
+    widest_mels: Share = 0.25
+    """Widest such stretch, as a share of the bands."""
+    speed: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Training plays each sound faster or slower by up to this share, and so higher or lower."""
+    gain: Annotated[float, Field(ge=0, le=60)] = 0.0
+    """Training makes each sound louder or softer by up to so many decibels."""
+    dropout: Share = 0.0
+    """Share of the numbers set to zero in training."""
+
+    @model_validator(mode="after")
+    def _overlaps(self) -> Self:
+        if self.hop > self.window:
+            raise ValueError(f"hop must not be above window; got hop = {self.hop}, window = {self.window}")
+        return self
+
+
 # ------------------------------------------------------------------------------------------------- encoder and decoder
 
 
@@ -335,11 +433,15 @@ class _Transformer(Section):
     """Terms of the series, an odd number; only for kernel = "maclaurin"."""
     activation: Literal["relu", "gelu"] = "gelu"
     """The bend in the feed-forward part."""
+    key_bias: bool = True
+    """Keys are projected with a bias; softmax gives the same weights without one."""
     dropout: Share = 0.1
     """Share of the numbers set to zero in training."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
+        if self.kernel == "maclaurin" and not self.key_bias:
+            raise ValueError("kernel = maclaurin sees the bias of keys; got key_bias = false")
         if "head_width" not in self.model_fields_set and self.width % self.heads:
             raise ValueError(
                 f"heads must divide width, or give head_width too; got heads = {self.heads}, width = {self.width}"
@@ -435,6 +537,24 @@ class DecoderRecurrent(_Recurrent, _Decoder):
         return self
 
 
+class DecoderRecurrentBlock(_Recurrent, _Decoder):
+    """An RNN over the tokens, started from zero, and one Transformer block that reads the memory."""
+
+    kind: Literal["recurrent-block"]
+    heads: Size = Field(default_factory=lambda data: _heads(data["width"]))
+    """Heads of the attention; derived: the divisor of the width nearest to one head for each 64."""
+    ffn: Size = Field(default_factory=lambda data: 4 * data["width"])
+    """Width inside the feed-forward part; derived: four times the width."""
+    key_bias: bool = True
+    """Keys are projected with a bias; softmax gives the same weights without one."""
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> Self:
+        if self.width % self.heads:
+            raise ValueError(f"heads must divide width; got heads = {self.heads}, width = {self.width}")
+        return self
+
+
 class DecoderTransformer(_Transformer, _Decoder):
     """Blocks of causal self-attention, attention over the memory, and a feed-forward part."""
 
@@ -482,10 +602,11 @@ class Train(Section):
     """Highest learning rate."""
     decoder_rate: Rate = Field(default_factory=lambda data: data["rate"])
     """Highest learning rate of the decoder; derived: the same rate."""
-    schedule: Literal["inverse-sqrt", "cosine", "linear", "constant"] = "cosine"
-    """How the rate falls after the warm-up; cosine and linear reach `final_rate` at the end of the budget."""
+    schedule: Literal["inverse-sqrt", "cosine", "linear", "constant", "epochs"] = "cosine"
+    """How the rate falls after the warm-up; cosine and linear reach `final_rate` at the end of the budget. With epochs
+    it stays the same within a pass over the data: it rises from `final_rate` and falls back to it, by equal steps."""
     warmup: Whole = 100
-    """Steps over which the rate rises from 0."""
+    """Steps over which the rate rises from 0; with schedule = "epochs", passes."""
     final_rate: Annotated[float, Field(ge=0, le=1)] = 0.05
     """Share of the rate left at the end of a cosine or linear schedule."""
     clip: Weight = 1.0
@@ -504,9 +625,9 @@ class Train(Section):
     """Steps between checkpoints."""
     patience: Whole = 0
     """Validations without a better score after which training ends; 0: never."""
-    score: Literal["perplexity", "chrf", "bleu", "exact", "accuracy", "f1"] | None = None
-    """The validation score that says which weights are best; not given: the task's own, which is accuracy to classify
-    and perplexity otherwise."""
+    score: Literal["perplexity", "chrf", "bleu", "exact", "accuracy", "f1", "cer", "wer"] | None = None
+    """The validation score that says which weights are best; not given: the task's own, which is accuracy to
+    classify, the character error rate for speech, and perplexity otherwise."""
     keep: Literal["auto", "best", "last"] = "auto"
     """Which weights the run ends with; auto: the best, unless fewer than 200 examples are held out to tell them by."""
     threads: Size | None = None
@@ -516,6 +637,10 @@ class Train(Section):
     def _ends(self) -> Self:
         if self.steps is self.epochs is self.tokens is self.minutes is None:
             raise ValueError("a budget is missing; give at least one of steps, epochs, tokens, minutes")
+        if self.schedule == "epochs" and (self.epochs is None or self.warmup >= self.epochs):
+            raise ValueError(
+                f'schedule = "epochs" needs more epochs than warmup; got epochs = {self.epochs}, warmup = {self.warmup}'
+            )
         return self
 
 
@@ -577,24 +702,29 @@ class Search(Section):
 
 Texts = DataChatterbot | DataPairs | DataCornell | DataMadeTranslation | DataParallel | DataLabelled | DataReviews
 Pictures = DataDigits | DataPictures | DataMedmnist
+Sounds = DataSpoken | DataLjspeech | DataFsdd | DataSounds
 
-Data = Annotated[Texts | Pictures, Field(discriminator="kind")]
+Data = Annotated[Texts | Pictures | Sounds, Field(discriminator="kind")]
 Codec = Annotated[CodecWords | CodecCharacters | CodecPieces | CodecLabels, Field(discriminator="kind")]
-Source = Annotated[SourceTokens | SourceConvolutions | SourcePatches, Field(discriminator="kind")]
+Source = Annotated[SourceTokens | SourceConvolutions | SourcePatches | SourceSound, Field(discriminator="kind")]
 Encoder = Annotated[
     EncoderRecurrent | EncoderTransformer | EncoderConvolution | EncoderFlat, Field(discriminator="kind")
 ]
-Decoder = Annotated[DecoderRecurrent | DecoderTransformer | DecoderOneShot, Field(discriminator="kind")]
+Decoder = Annotated[
+    DecoderRecurrent | DecoderRecurrentBlock | DecoderTransformer | DecoderOneShot, Field(discriminator="kind")
+]
 
 READS = {  # the kinds of data each task can learn from
     "chat": ("chatterbot", "pairs", "cornell"),
     "translate": ("made-translation", "parallel", "pairs"),
     "classify": ("digits", "pictures", "medmnist", "reviews", "labelled"),
+    "speech": ("spoken", "ljspeech", "fsdd", "sounds"),
 }
 SCORED = {  # the scores that can choose its best weights
     "chat": ("perplexity", "chrf"),
     "translate": ("perplexity", "bleu", "chrf", "exact"),
     "classify": ("perplexity", "accuracy", "f1"),
+    "speech": ("perplexity", "cer", "wer", "exact"),
 }
 
 
@@ -606,7 +736,7 @@ class Recipe(Section):
     extends: Text | None = None
     """A shipped recipe, or a .toml file beside this one, whose fields hold where this one has none. One level only. A
     section of another `kind` replaces the whole section."""
-    task: Literal["chat", "translate", "classify"]
+    task: Literal["chat", "translate", "classify", "speech"]
     """What the model is for."""
     seed: Seed = 1
     """Decides every random draw: the first weights, the order of the batches, dropout."""
@@ -652,6 +782,8 @@ class Recipe(Section):
                 f"decoder.shared: one embedding needs equal widths; got encoder.width = {e.width}, "
                 f"decoder.width = {d.width}"
             )
+        if not isinstance(d, DecoderOneShot) and d.shared and not isinstance(self.source, SourceTokens):
+            problems.append(f'decoder.shared: a source of kind "{self.source.kind}" has no embedding to share')
         empty = self.source.empty if isinstance(self.source, SourceTokens) else 0
         if self.search.anti_prior > 0 and empty == 0:
             problems.append(
@@ -674,16 +806,18 @@ class Recipe(Section):
             return  # what the others need follows from it
         labels, pictures = self.task == "classify", isinstance(self.data, Pictures)
         if labels != isinstance(self.decoder, DecoderOneShot):
-            wanted = '"one-shot"' if labels else '"recurrent" or "transformer"'
+            wanted = '"one-shot"' if labels else '"recurrent", "recurrent-block" or "transformer"'
             yield f'decoder.kind: task "{self.task}" needs {wanted}; got "{self.decoder.kind}"'
-        if pictures == isinstance(self.source, SourceTokens):
-            wanted = '"convolutions" or "patches"' if pictures else '"tokens"'
+        kinds = (SourceConvolutions, SourcePatches) if pictures else (SourceTokens,)
+        kinds = (SourceSound,) if isinstance(self.data, Sounds) else kinds
+        if not isinstance(self.source, kinds):
+            wanted = " or ".join(f'"{get_args(kind.model_fields["kind"].annotation)[0]}"' for kind in kinds)
             yield f'source.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.source.kind}"'
         if pictures != isinstance(self.codec, CodecLabels):
             wanted = '"labels"' if pictures else '"words", "characters" or "pieces"'
             yield f'codec.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.codec.kind}"'
         if isinstance(self.encoder, EncoderFlat) and not pictures:
-            yield 'encoder.kind: "flat" is for pictures, which have a fixed number of places; got text'
+            yield 'encoder.kind: "flat" is for pictures, which have a fixed number of places; got others'
 
     def to_json(self) -> dict[str, Any]:
         """Every value, as a run keeps it."""

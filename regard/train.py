@@ -40,6 +40,7 @@ TRAIN, VALID, CHANGED = "train", "valid", "changed"  # kinds of its lines
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
 SAMPLES = 3
+LOWER_IS_BETTER = frozenset({"perplexity", "cer", "wer"})
 ENOUGH = 200  # held-out examples to tell the best weights by
 JUDGED = 200  # training examples to validate on, if none are held out
 ROWS = 16  # prompts answered at a time at a validation: a signal waits for no more
@@ -49,6 +50,8 @@ PLACES = frozenset(
     f"data.{part}{side}path" for part in ("", "valid_", "test_") for side in ("", "target_")
 )  # files may move: what is in them counts
 BENDING = ("seed", "data.", "train.", "search.", "source.plain", "source.word_dropout", "source.empty")
+BENDING += ("source.time_masks", "source.widest_time", "source.mel_masks", "source.widest_mels", "source.speed")
+BENDING += ("source.gain",)
 DROPOUT = (".dropout", ".hidden_dropout")
 
 
@@ -331,7 +334,7 @@ class _Loop:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.how.clip or math.inf, foreach=True)
         healthy = math.isfinite(nats) and bool(norm.isfinite())
         if healthy:
-            share = factor(self.how, self.progress.step, self._done())
+            share = factor(self.how, self.progress.step, self._done(), self.progress.epoch)
             for part in self.optimiser.param_groups:
                 part["lr"] = part["peak"] * share
             self.optimiser.step()
@@ -373,7 +376,7 @@ class _Loop:
         samples = [(one.shown, answer) for one, answer in zip(self.samples, said, strict=True)]
         self.model.train()
 
-        score = record[self.score] if self.score == "perplexity" else -record[self.score]
+        score = record[self.score] if self.score in LOWER_IS_BETTER else -record[self.score]
         best = math.isfinite(score) and (self.progress.best is None or score < self.progress.best)
         kept = best or self._keeps_last
         if kept:

@@ -21,7 +21,8 @@ ROWS = 64  # inputs answered together
 def ask(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     inputs: Annotated[
-        list[str] | None, typer.Argument(metavar="INPUT", help="Sentences, or pictures' files; none: lines of stdin.")
+        list[str] | None,
+        typer.Argument(metavar="INPUT", help="Sentences, or files of pictures or sounds; none: stdin."),
     ] = None,
     file: Annotated[Path | None, typer.Option(help="A file of inputs, one a line; answers come as JSON lines.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, with scores and tokens.")] = False,
@@ -29,12 +30,13 @@ def ask(
     greedy: Greedy = False,
     seed: Seed = None,
 ) -> None:
-    """Ask a trained model. What it was trained on says what it takes: a sentence, or the file of a picture.
+    """Ask a trained model. What it was trained on says what it takes: a sentence, or the file of a picture or sound.
 
     \b
     regard ask runs/demo "What are you?" "Tell me a joke"
     regard ask runs/demo --file prompts.txt > answers.jsonl
     regard ask runs/image-pool seven.png
+    regard ask runs/speech-attention hello.wav
     echo "Do you like music?" | regard ask runs/demo --json
     """
     if inputs and file:

@@ -55,14 +55,20 @@ def inspect(
     target_column: Annotated[str | None, typer.Option(help="Name or number of the column with the answer.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """How many usable examples a file has, what is wrong with the others, and three of them.
+    """What a file or folder is, how many usable examples it has, what is wrong with the others, and three of them.
 
     \b
     regard data inspect pairs.tsv
     regard data inspect cornell/ --json
+    regard data inspect LJSpeech-1.1/
     """
+    from regard.data import sound
     from regard.data.readers import inspect as look
 
+    if source_column is target_column is None and sound.holds_sounds(path):
+        found = sound.inspect(path)
+        print(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _shown(path, found))
+        return
     found = look(path, source_column=source_column, target_column=target_column)
     print(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _shown(path, found))
 
@@ -200,8 +206,10 @@ def _shown(path: Path, found: dict[str, Any]) -> str:
     lines += [f"  skipped {count:,}: {reason}" for reason, count in found["skipped"].items()]
     if found["replaced_characters"]:
         lines.append(f"  {found['replaced_characters']:,} characters replaced")
-    for side, words in found["words"].items():
+    if "seconds" in found:
+        lines.append("  seconds: " + ", ".join(f"{name} {count:,}" for name, count in found["seconds"].items()))
+    for side, words in found.get("words", {}).items():
         lines.append(f"  {side}: " + ", ".join(f"{name} {count:,}" for name, count in words.items()) + " words")
     lines += [f"    {one['source']}  ->  {one['target']}" for one in found["samples"]]
-    lines.append(f"train on it with: regard train chat-attention --data {path}")
+    lines.append(f"train on it with: regard train {found.get('recipe', 'chat-attention')} --data {path}")
     return "\n".join(lines)

@@ -58,11 +58,14 @@ def evaluate(
 
 
 def _table(scores: dict[str, Any]) -> str:
-    people = scores["references"]
+    others = {"references": scores["references"]} | scores["blind"]
+
+    def beside(name: str) -> str:
+        told = [f"{who} {reached[name]:.4g}" for who, reached in others.items() if name in reached]
+        return f"   ({', '.join(told)})" if told else ""
+
     rows = [
-        f"{name:<16}{value:>10.4g}{f'   (references {people[name]:.4g})' if name in people else ''}"
-        for name, value in scores.items()
-        if isinstance(value, int | float)
+        f"{name:<20}{value:>10.4g}{beside(name)}" for name, value in scores.items() if isinstance(value, int | float)
     ]
     samples = [f"  {one['prompt']}  ->  {one['answer']}" for one in scores["samples"]]
     return "\n".join([scores["data"], *rows, *_confusion(scores), "answers", *samples])

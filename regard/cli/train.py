@@ -28,7 +28,7 @@ def train(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Your own pairs (.tsv, .csv, .jsonl, also .gz), a Cornell folder, labelled texts or pictures."
+            help="Your own pairs (.tsv, .csv, .jsonl, also .gz), a Cornell folder, labelled texts or pictures, sounds."
         ),
     ] = None,
     changes: Annotated[
@@ -114,7 +114,7 @@ def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool
 def _next(recipe: Recipe, run: Path) -> str:
     if recipe.task == "chat":
         return f"talk to it with: regard chat {run}"
-    given = '"..."' if recipe.source.kind == "tokens" else "PICTURE.png"
+    given = {"tokens": '"..."', "sound": "SOUND.wav"}.get(recipe.source.kind, "PICTURE.png")
     return f"ask it with: regard ask {run} {given}"
 
 

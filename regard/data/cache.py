@@ -32,6 +32,7 @@ from regard.errors import DataError
 FORMAT = 1
 PARTS = ("train", "valid", "test")
 CHUNK = 8192  # examples encoded at a time
+FEW = 64  # the same of pictures and sounds, which are larger
 MANIFEST, CODEC, TALLY = "manifest.json", "codec.json", "tally.json"
 HELD_OUT = "also held out"  # why a training example is left out whose prompt stands in a held-out file
 
@@ -328,7 +329,7 @@ def _write(
         streams += [_named(reader, tally, ours, part, rules) for part, reader in own.items() if reader]
         used = 0
         for stream in streams:
-            while chunk := list(islice(stream, CHUNK)):
+            while chunk := list(islice(stream, CHUNK if form.is_text else FEW)):
                 used += _encode(chunk, codec, rules, form, ours, writers)
     tally.used, tally.duplicates = used, tally.duplicates + ours.duplicates
     tally.skipped += ours.skipped

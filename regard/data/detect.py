@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.data import labelled, pictures, readers
+from regard.data import labelled, pictures, readers, sound
 from regard.errors import DataError
 
 
@@ -13,6 +13,8 @@ def kind(path: Path | str, task: str) -> str:
     path = Path(path)
     if task == "chat":
         return readers.detect(path)
+    if task == "speech":
+        return sound.detect(path)
     if not path.exists():
         raise DataError("no such file or folder", where=path)
     if task == "translate":

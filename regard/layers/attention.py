@@ -143,6 +143,8 @@ def part(module: nn.Module, name: str) -> Any:
 def linear(x: Float[Tensor, "*rows I"], layer: nn.Module) -> Float[Tensor, "*rows O"]:
     """layer(x) of an nn.Linear, for one place; a sole row comes as a vector, whose product has less to set up."""
     own: Any = layer._parameters
+    if "weight" not in own:  # WithoutKeyBias
+        return layer(x)
     if x.dim() == 1:
         return torch.addmv(own["bias"], own["weight"], x)
     return F.linear(x, own["weight"], own["bias"])
@@ -152,6 +154,20 @@ def normal(x: Float[Tensor, "*rows D"], layer: nn.LayerNorm) -> Float[Tensor, "*
     """layer(x) of an nn.LayerNorm, for one place."""
     own: Any = layer._parameters
     return torch.layer_norm(x, layer.normalized_shape, own["weight"], own["bias"], layer.eps)
+
+
+class WithoutKeyBias(nn.Module):
+    """W x + b for several matrices side by side, where the rows of the key have no b: it would add the same number to
+    all scores of a query, which softmax does not see. `before` are the rows before the key's, `keys` their number."""
+
+    def __init__(self, inputs: int, outputs: int, *, before: int, keys: int):
+        super().__init__()
+        self.matrix, self.before, self.keys = nn.Linear(inputs, outputs, bias=False), before, keys
+        self.bias = nn.Parameter(torch.zeros(outputs - keys))
+
+    def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
+        first, last = self.bias[: self.before], self.bias[self.before :]
+        return F.linear(x, self.matrix.weight, torch.cat([first, first.new_zeros(self.keys), last]))
 
 
 class SelfAttention(nn.Module):
@@ -164,10 +180,13 @@ class SelfAttention(nn.Module):
     not be seen as -inf, for it is the same in all layers and made once.
     """
 
-    def __init__(self, *, width: int, heads: int, head_width: int | None = None):
+    def __init__(self, *, width: int, heads: int, head_width: int | None = None, key_bias: bool = True):
         super().__init__()
         self.heads, self.head_width = heads, head_width or width // heads
-        self.project = nn.Linear(width, 3 * heads * self.head_width)
+        each = heads * self.head_width
+        self.project = (
+            nn.Linear(width, 3 * each) if key_bias else WithoutKeyBias(width, 3 * each, before=each, keys=each)
+        )
         self.out = nn.Linear(heads * self.head_width, width)
 
     def forward(
@@ -212,11 +231,18 @@ class SelfAttention(nn.Module):
 class CrossAttention(nn.Module):
     """Multi-head attention of the target to the memory."""
 
-    def __init__(self, *, width: int, memory_width: int, heads: int, head_width: int | None = None):
+    def __init__(
+        self, *, width: int, memory_width: int, heads: int, head_width: int | None = None, key_bias: bool = True
+    ):
         super().__init__()
         self.heads, self.head_width = heads, head_width or width // heads
-        self.query = nn.Linear(width, heads * self.head_width)
-        self.key_value = nn.Linear(memory_width, 2 * heads * self.head_width)
+        each = heads * self.head_width
+        self.query = nn.Linear(width, each)
+        self.key_value = (
+            nn.Linear(memory_width, 2 * each)
+            if key_bias
+            else WithoutKeyBias(memory_width, 2 * each, before=0, keys=each)
+        )
         self.out = nn.Linear(heads * self.head_width, width)
 
     def keys_values(self, states: Float[Tensor, "B S E"]) -> Float[Tensor, "2 B H S K"]:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Complex, Float, Int
 from torch import Tensor, nn
 
+from regard.errors import InputError
 from regard.layers import native
 from regard.layers.attention import CrossAttention, Onto, SelfAttention, Turning, linear, normal, part
 from regard.layers.linear import LinearCrossAttention, LinearSelfAttention
@@ -70,21 +71,28 @@ class FeedForward(nn.Module):
 
 
 def self_attention(
-    kernel: str, *, width: int, heads: int, head_width: int | None, terms: int
+    kernel: str, *, width: int, heads: int, head_width: int | None, terms: int, key_bias: bool
 ) -> SelfAttention | LinearSelfAttention:
     if kernel == "maclaurin":
+        _has_key_bias(key_bias)
         return LinearSelfAttention(width=width, heads=heads, head_width=head_width, terms=terms)
-    return SelfAttention(width=width, heads=heads, head_width=head_width)
+    return SelfAttention(width=width, heads=heads, head_width=head_width, key_bias=key_bias)
 
 
 def cross_attention(
-    kernel: str, *, width: int, memory_width: int, heads: int, head_width: int | None, terms: int
+    kernel: str, *, width: int, memory_width: int, heads: int, head_width: int | None, terms: int, key_bias: bool
 ) -> CrossAttention | LinearCrossAttention:
     if kernel == "maclaurin":
+        _has_key_bias(key_bias)
         return LinearCrossAttention(
             width=width, memory_width=memory_width, heads=heads, head_width=head_width, terms=terms
         )
-    return CrossAttention(width=width, memory_width=memory_width, heads=heads, head_width=head_width)
+    return CrossAttention(width=width, memory_width=memory_width, heads=heads, head_width=head_width, key_bias=key_bias)
+
+
+def _has_key_bias(key_bias: bool) -> None:
+    if not key_bias:
+        raise InputError("linear attention sees the bias of its keys", where="key_bias", got=False, hint="leave it on")
 
 
 class EncoderBlock(nn.Module):
@@ -102,9 +110,12 @@ class EncoderBlock(nn.Module):
         dropout: float,
         kernel: str = "softmax",
         terms: int = 3,
+        key_bias: bool = True,
     ):
         super().__init__()
-        self.looking = self_attention(kernel, width=width, heads=heads, head_width=head_width, terms=terms)
+        self.looking = self_attention(
+            kernel, width=width, heads=heads, head_width=head_width, terms=terms, key_bias=key_bias
+        )
         self.thinking = FeedForward(width=width, inner=inner, activation=activation, dropout=dropout)
         self.around_looking = Residual(width=width, norm=norm, dropout=dropout)
         self.around_thinking = Residual(width=width, norm=norm, dropout=dropout)
@@ -122,7 +133,7 @@ class EncoderBlock(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Look back, look at the memory, then think."""
+    """Look back (unless `looks_back` is False), look at the memory, then think."""
 
     def __init__(
         self,
@@ -137,14 +148,26 @@ class DecoderBlock(nn.Module):
         dropout: float,
         kernel: str = "softmax",
         terms: int = 3,
+        key_bias: bool = True,
+        looks_back: bool = True,
     ):
         super().__init__()
-        self.looking = self_attention(kernel, width=width, heads=heads, head_width=head_width, terms=terms)
+        if looks_back:
+            self.looking = self_attention(
+                kernel, width=width, heads=heads, head_width=head_width, terms=terms, key_bias=key_bias
+            )
         self.reading = cross_attention(
-            kernel, width=width, memory_width=memory_width, heads=heads, head_width=head_width, terms=terms
+            kernel,
+            width=width,
+            memory_width=memory_width,
+            heads=heads,
+            head_width=head_width,
+            terms=terms,
+            key_bias=key_bias,
         )
         self.thinking = FeedForward(width=width, inner=inner, activation=activation, dropout=dropout)
-        self.around_looking = Residual(width=width, norm=norm, dropout=dropout)
+        if looks_back:
+            self.around_looking = Residual(width=width, norm=norm, dropout=dropout)
         self.around_reading = Residual(width=width, norm=norm, dropout=dropout)
         self.around_thinking = Residual(width=width, norm=norm, dropout=dropout)
 
@@ -159,6 +182,12 @@ class DecoderBlock(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         """A bias has to hide what comes later itself."""
         x = self.around_looking(x, lambda y: self.looking(y, causal=bias is None, turning=turning, bias=bias))
+        return self.read(x, keys_values, mask)
+
+    def read(
+        self, x: Float[Tensor, "B T D"], keys_values: Float[Tensor, "2 B H S K"], mask: Bool[Tensor, "B S"]
+    ) -> Float[Tensor, "B T D"]:
+        """All but looking back."""
         x = self.around_reading(x, lambda y: self.reading(y, keys_values, mask=mask))
         return self.around_thinking(x, self.thinking)
 
@@ -177,6 +206,16 @@ class DecoderBlock(nn.Module):
         """One place further, and where it looked in the memory, if that is wanted."""
         around = part(self, "around_looking")
         x = around.leave(x, part(self, "looking").step(around.enter(x), slots, at, onto, turning))
+        return self.read_step(x, keys_values, mask, weights=weights)
+
+    def read_step(
+        self,
+        x: Float[Tensor, "*rows D"],
+        keys_values: Float[Tensor, "2 B H S K"],
+        mask: Bool[Tensor, "B 1 1 S"] | None,
+        *,
+        weights: bool,
+    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "B H 1 S"] | None]:
         around = part(self, "around_reading")
         read, used = part(self, "reading").step(around.enter(x), keys_values, mask, weights=weights)
         return self._thought(around.leave(x, read)), used

