@@ -14,23 +14,24 @@ import torch
 
 from regard import codecs
 from regard import recipe as r
-from regard.data import cache, detect, labelled, parallel, pictures, readers
+from regard.data import cache, captions, detect, drawn, labelled, parallel, pictures, readers
 from regard.data.examples import Example
 from regard.data.lines import Tally
 from regard.decoders import Decoder, OneShot, RecurrentDecoder, TransformerDecoder, Writer
 from regard.encoders import ConvolutionEncoder, Encoder, FlatEncoder, RecurrentEncoder, TransformerEncoder
 from regard.errors import BundleError, DataError
-from regard.frontends import Convolutions, Frontend, Patches, Tokens
+from regard.frontends import Convolutions, Frontend, Patches, ResidualConvolutions, Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
 from regard.model import Model
 from regard.search import Options
+from regard.tasks.caption import Caption
 from regard.tasks.chat import Chat
 from regard.tasks.classify import Classify
 from regard.tasks.sources import PictureSource, Source, TextSource
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate
 
-TASKS: dict[str, type[Task]] = {"chat": Chat, "translate": Translate, "classify": Classify}
+TASKS: dict[str, type[Task]] = {"chat": Chat, "translate": Translate, "classify": Classify, "caption": Caption}
 LONGEST_PROMPT = 1000  # tokens
 Read = Callable[[Tally], Iterator[Example]]
 
@@ -55,6 +56,10 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
         case r.SourceConvolutions() as s:
             return Convolutions(
                 size=s.size, colours=s.colours, channels=s.channels, padding=s.padding, reach=s.reach, halve=s.halve
+            )
+        case r.SourceResidual() as s:
+            return ResidualConvolutions(
+                size=s.size, colours=s.colours, channels=s.channels, blocks=s.blocks, stem=s.stem, dropout=s.dropout
             )
         case r.SourcePatches() as s:
             return Patches(size=s.size, colours=s.colours, patch=s.patch, width=width, dropout=s.dropout)
@@ -96,14 +101,14 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 activation=e.activation,
                 dropout=e.dropout,
             )
-        case r.EncoderFlat():
+        case r.EncoderFlat() as e:
             assert grid is not None  # a recipe without pictures is refused
-            return FlatEncoder(inputs=inputs, places=grid[0] * grid[1])
+            return FlatEncoder(inputs=inputs, places=grid[0] * grid[1], summary=e.summary)
 
 
 def _longest_source(recipe: r.Recipe) -> int:
     """Most tokens of a text in training."""
-    return 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_source
+    return 0 if isinstance(recipe.data, r.Pictures | r.Captions) else recipe.data.max_source
 
 
 def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_width: int) -> Decoder:
@@ -183,6 +188,8 @@ def task(recipe: r.Recipe, codec: codecs.Codec) -> Task:
         if not isinstance(codec, codecs.Labels):
             raise BundleError("the codec of a classifier holds labels", where="codec", got=codec.kind)
         return Classify(codec=codec, source=source)
+    if isinstance(source, PictureSource):
+        return Caption(codec=codec, source=source)
     assert isinstance(source, TextSource)  # a recipe with other ones is refused
     return (Chat if recipe.task == "chat" else Translate)(codec=codec, source=source)
 
@@ -190,7 +197,8 @@ def task(recipe: r.Recipe, codec: codecs.Codec) -> Task:
 def _source(recipe: r.Recipe, codec: codecs.Codec) -> Source:
     """A prompt may be longer than those of training, unless the encoder has learned a vector for each of its places."""
     if not isinstance(recipe.source, r.SourceTokens):
-        return PictureSource(size=recipe.source.size, colours=recipe.source.colours)
+        s = recipe.source
+        return PictureSource(size=s.size, colours=s.colours, crop=s.fit == "crop", cut=s.cut, flip=s.flip)
     learned = isinstance(recipe.encoder, r.EncoderTransformer) and recipe.encoder.positions == "learned"
     longest = _longest_source(recipe) if learned else max(_longest_source(recipe), LONGEST_PROMPT)
     return TextSource(
@@ -260,7 +268,9 @@ def contents(recipe: r.Recipe) -> Contents:
             home = labelled.reviews_folder()
             return Contents(partial(labelled.read_labelled, home), labelled.labelled_files(home))
     assert not isinstance(recipe.source, r.SourceTokens)  # a recipe with pictures as tokens is refused
-    form = {"size": recipe.source.size, "colours": recipe.source.colours}
+    form: dict[str, Any] = {"size": recipe.source.size, "colours": recipe.source.colours}
+    if recipe.source.fit == "crop":
+        form["crop"] = True
     match recipe.data:
         case r.DataDigits():
             return Contents(partial(pictures.read_digits, **form), [pictures.digits_file()])
@@ -272,6 +282,36 @@ def contents(recipe: r.Recipe) -> Contents:
                 for part, first in (("train", ()), ("val", ()), ("test", d.test_first))
             )
             return Contents(read, [Path(d.path)], valid, test)
+        case r.DataDrawn() as d:
+            return Contents(partial(drawn.read_drawn, count=d.count, seed=d.made_with, **form), [])
+        case r.DataFlickr8k() as d:
+            fitted = captions.Fitted(lambda: captions.Album(captions.flickr8k_images(d.path, d.images)), **form)
+            read, valid, test = (
+                partial(captions.read_flickr8k, d.path, part=part, fitted=fitted)
+                if part == "train" or captions.flickr8k_list(d.path, part)
+                else None
+                for part in captions.LISTS
+            )
+            assert read is not None
+            return Contents(read, captions.flickr8k_files(d.path, d.images), valid, test)
+        case r.DataCoco() as d:
+
+            def coco(path: str, images: str | None) -> Callable[..., Iterator[Example]]:
+                fitted = captions.Fitted(lambda: captions.Album(captions.coco_images(path, images)), **form)
+                return partial(captions.read_coco, path, fitted=fitted)
+
+            own = [(d.path, d.images), *([(d.valid_path, d.valid_images)] if d.valid_path else [])]
+            files = [file for pair in own for file in (Path(pair[0]), captions.coco_images(*pair))]
+            return Contents(coco(*own[0]), files, coco(*own[1]) if d.valid_path else None)
+        case r.DataCaptioned() as d:
+            columns = {"path_column": d.path_column, "text_column": d.text_column}
+
+            def table(path: str) -> Callable[..., Iterator[Example]]:
+                home, anywhere = (d.images, False) if d.images else (str(Path(path).parent), True)
+                fitted = captions.Fitted(lambda: captions.Album(home, anywhere=anywhere), **form)
+                return partial(captions.read_captioned, path, fitted=fitted, **columns)
+
+            return _from_paths(table, d, partial(captions.captioned_files, images=d.images, **columns))
 
 
 def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
@@ -280,7 +320,7 @@ def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
 
 def _from_paths(
     reader: Callable[[str], Callable[..., Iterator[Example]]],
-    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataPictures,
+    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataPictures | r.DataCaptioned,
     files: Callable[[str], list[Path]],
 ) -> Contents:
     """Of a section with a path, and perhaps others for held-out parts."""
@@ -305,8 +345,8 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
 
 
 def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
-    """All examples of another file (of a MedMNIST file its test part), as its `train` part, as numbers of a codec that
-    exists."""
+    """All examples of another file (of one with parts of its own, the last of them), as its `train` part, as numbers of
+    a codec that exists."""
     own = {"path": str(path)} | {name: None for name in ("valid_path", "test_path") if hasattr(recipe.data, name)}
     kind = detect.kind(path, recipe.task)
     if kind == recipe.data.kind:
@@ -326,10 +366,15 @@ def _prepared(
 ) -> cache.Corpus:
     data, held = recipe.data, contents(recipe)
     own_parts = (held.valid, held.test) if codec is None else (None, None)
-    read = held.test if isinstance(data, r.DataMedmnist) and codec is not None and held.test else held.read
+    read = held.read
+    if isinstance(data, r.DataMedmnist | r.DataFlickr8k) and codec is not None:
+        read = held.test or held.valid or held.read
     if isinstance(data, r.Pictures):
         rules: dict[str, Any] = {"max_source": 1, "max_target": 1}
         excluded = {"path", "valid_path", "test_path"}
+    elif isinstance(data, r.Captions):
+        rules = {"max_source": 1, "max_target": data.max_target}
+        excluded = {"path", "images", "valid_path", "valid_images", "test_path"}
     else:
         rules = {
             "max_source": data.max_source,
@@ -346,6 +391,8 @@ def _prepared(
         "parts": [valid, test, own_parts[0] is not None, own_parts[1] is not None],
         "rules": rules,
     }
+    if not isinstance(recipe.source, r.SourceTokens) and recipe.source.fit != "stretch":
+        key["fit"] = recipe.source.fit
     return cache.prepare(
         lambda tally: read(tally=tally),
         key=key,

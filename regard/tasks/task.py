@@ -28,6 +28,7 @@ class Batch(NamedTuple):
     tokens: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
     real: Bool[Tensor, "B T"]
+    rows: Int[Tensor, "B"] | None = None  # which row of raw each has; None: raw has one for each
 
 
 class Scores(NamedTuple):
@@ -64,6 +65,12 @@ class Task(ABC):
     def vary(self, sources: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
         """What training shows of its sources; every draw is made with `draw`."""
         return sources
+
+    def vary_pairs(
+        self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], draw: np.random.Generator
+    ) -> Sequence[np.ndarray]:
+        """The same, where what may be done to a source depends on its answer."""
+        return self.vary(sources, draw)
 
     @abstractmethod
     def lengths(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
