@@ -34,8 +34,8 @@ class Model(nn.Module):
 
     def loss(
         self,
-        raw: Shaped[Tensor, "B ..."],
-        mask: Bool[Tensor, "B S"],
+        raw: Shaped[Tensor, "R ..."],
+        mask: Bool[Tensor, "R S"],
         tokens: Int[Tensor, "B T"],
         targets: Int[Tensor, "B T"],
         real: Bool[Tensor, "B T"],

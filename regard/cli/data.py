@@ -61,9 +61,13 @@ def inspect(
     regard data inspect pairs.tsv
     regard data inspect cornell/ --json
     """
+    from regard.data import captions
     from regard.data.readers import inspect as look
 
-    found = look(path, source_column=source_column, target_column=target_column)
+    if captioned := captions.detect(path):
+        found = captions.inspect(path, captioned)
+    else:
+        found = look(path, source_column=source_column, target_column=target_column)
     print(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _shown(path, found))
 
 
@@ -197,11 +201,15 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 def _shown(path: Path, found: dict[str, Any]) -> str:
     lines = [f"{path}: {found['kind']}, {found['usable']:,} usable examples"]
+    if "pictures" in found:
+        lines[0] += f" of {found['pictures']:,} pictures"
+        lines += [f"  {part}: {count:,} pictures" for part, count in found["parts"].items()]
     lines += [f"  skipped {count:,}: {reason}" for reason, count in found["skipped"].items()]
     if found["replaced_characters"]:
         lines.append(f"  {found['replaced_characters']:,} characters replaced")
     for side, words in found["words"].items():
         lines.append(f"  {side}: " + ", ".join(f"{name} {count:,}" for name, count in words.items()) + " words")
     lines += [f"    {one['source']}  ->  {one['target']}" for one in found["samples"]]
-    lines.append(f"train on it with: regard train chat-attention --data {path}")
+    recipe = {"flickr8k": "caption-flickr8k", "coco": "caption-flickr8k", "captioned": "caption-attention"}
+    lines.append(f"train on it with: regard train {recipe.get(found['kind'], 'chat-attention')} --data {path}")
     return "\n".join(lines)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 import tempfile
+import weakref
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
@@ -60,6 +61,7 @@ class Album:
     def _open(self) -> None:
         try:
             self.zip = zipfile.ZipFile(self.path)
+            weakref.finalize(self, self.zip.close)
         except (zipfile.BadZipFile, OSError, ValueError) as problem:
             raise DataError("not a whole zip of pictures", where=self.path, got=str(problem)[:120]) from None
         members = self.zip.infolist()
@@ -129,7 +131,9 @@ class Fitted:
             values = decoded(content, size=self.size, colours=self.colours, where=name, crop=self.crop)
         except InputError as problem:
             return problem
-        self.file = self.file or tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as this
+        if self.file is None:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as this
+            weakref.finalize(self, self.file.close)
         place = self.file.seek(0, 2)
         self.file.write(values.tobytes())
         return place, hashlib.sha256(content).digest()  # what stands for the content, which may be large

@@ -23,8 +23,8 @@ Given = Any  # what a person gives: a text, the path of a picture, or the array 
 class Batch(NamedTuple):
     """What `Model.loss` reads: a padded source, the tokens the decoder is given and those it should answer."""
 
-    raw: Shaped[Tensor, "B ..."]
-    mask: Bool[Tensor, "B S"]
+    raw: Shaped[Tensor, "R ..."]
+    mask: Bool[Tensor, "R S"]
     tokens: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
     real: Bool[Tensor, "B T"]
