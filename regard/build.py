@@ -15,7 +15,7 @@ import torch
 
 from regard import codecs
 from regard import recipe as r
-from regard.data import cache, detect, labelled, parallel, pictures, readers, sound, spoken
+from regard.data import cache, captions, detect, drawn, labelled, parallel, pictures, readers, sound, spoken
 from regard.data.examples import Example
 from regard.data.lines import Tally
 from regard.decoders import (
@@ -28,10 +28,11 @@ from regard.decoders import (
 )
 from regard.encoders import ConvolutionEncoder, Encoder, FlatEncoder, RecurrentEncoder, TransformerEncoder
 from regard.errors import BundleError, DataError
-from regard.frontends import Convolutions, Frontend, Patches, Sound, Tokens
+from regard.frontends import Convolutions, Frontend, Patches, ResidualConvolutions, Sound, Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
 from regard.model import Model
 from regard.search import Options
+from regard.tasks.caption import Caption
 from regard.tasks.chat import Chat
 from regard.tasks.classify import Classify
 from regard.tasks.sources import PictureSource, Source, TextSource
@@ -39,7 +40,13 @@ from regard.tasks.speech import SoundSource, Speech
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate
 
-TASKS: dict[str, type[Task]] = {"chat": Chat, "translate": Translate, "classify": Classify, "speech": Speech}
+TASKS: dict[str, type[Task]] = {
+    "chat": Chat,
+    "translate": Translate,
+    "classify": Classify,
+    "speech": Speech,
+    "caption": Caption,
+}
 LONGEST_PROMPT = 1000  # tokens
 LONGEST_SOUND = 60.0  # seconds
 UNDIVIDED = {"valid_path": None, "test_path": None, "split": "hash", "hold_out": None, "usual_test": False}
@@ -66,6 +73,10 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
         case r.SourceConvolutions() as s:
             return Convolutions(
                 size=s.size, colours=s.colours, channels=s.channels, padding=s.padding, reach=s.reach, halve=s.halve
+            )
+        case r.SourceResidual() as s:
+            return ResidualConvolutions(
+                size=s.size, colours=s.colours, channels=s.channels, blocks=s.blocks, stem=s.stem, dropout=s.dropout
             )
         case r.SourcePatches() as s:
             return Patches(size=s.size, colours=s.colours, patch=s.patch, width=width, dropout=s.dropout)
@@ -123,16 +134,16 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 activation=e.activation,
                 dropout=e.dropout,
             )
-        case r.EncoderFlat():
+        case r.EncoderFlat() as e:
             assert grid is not None  # a recipe without pictures is refused
-            return FlatEncoder(inputs=inputs, places=grid[0] * grid[1])
+            return FlatEncoder(inputs=inputs, places=grid[0] * grid[1], summary=e.summary)
 
 
 def _longest_source(recipe: r.Recipe) -> int:
     """Most tokens of a text, or places of a sound, in training."""
     if isinstance(recipe.data, r.Sounds):
         return math.ceil(recipe.data.max_seconds / seconds_a_place(recipe.source))
-    return 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_source
+    return 0 if isinstance(recipe.data, r.Pictures | r.Captions) else recipe.data.max_source
 
 
 def seconds_a_place(source: r.Source) -> float:
@@ -234,6 +245,8 @@ def task(recipe: r.Recipe, codec: codecs.Codec) -> Task:
         if not isinstance(codec, codecs.Labels):
             raise BundleError("the codec of a classifier holds labels", where="codec", got=codec.kind)
         return Classify(codec=codec, source=source)
+    if isinstance(source, PictureSource):
+        return Caption(codec=codec, source=source)
     assert isinstance(source, TextSource)  # a recipe with other ones is refused
     return (Chat if recipe.task == "chat" else Translate)(codec=codec, source=source)
 
@@ -259,7 +272,8 @@ def _source(recipe: r.Recipe, codec: codecs.Codec) -> Source:
     """A prompt may be longer than those of training, unless the encoder has learned a vector for each of its places."""
     assert not isinstance(recipe.source, r.SourceSound)
     if not isinstance(recipe.source, r.SourceTokens):
-        return PictureSource(size=recipe.source.size, colours=recipe.source.colours)
+        s = recipe.source
+        return PictureSource(size=s.size, colours=s.colours, crop=s.fit == "crop", cut=s.cut, flip=s.flip)
     longest = _longest_source(recipe) if _learned(recipe) else max(_longest_source(recipe), LONGEST_PROMPT)
     return TextSource(
         codec=codec.reads,
@@ -331,7 +345,9 @@ def contents(recipe: r.Recipe) -> Contents:
         return _sounds(recipe, recipe.source)
     assert not isinstance(recipe.source, r.SourceTokens)  # a recipe with pictures as tokens is refused
     assert not isinstance(recipe.data, r.Sounds)
-    form = {"size": recipe.source.size, "colours": recipe.source.colours}
+    form: dict[str, Any] = {"size": recipe.source.size, "colours": recipe.source.colours}
+    if recipe.source.fit == "crop":
+        form["crop"] = True
     match recipe.data:
         case r.DataDigits():
             return Contents(partial(pictures.read_digits, **form), [pictures.digits_file()])
@@ -343,6 +359,36 @@ def contents(recipe: r.Recipe) -> Contents:
                 for part, first in (("train", ()), ("val", ()), ("test", d.test_first))
             )
             return Contents(read, [Path(d.path)], valid, test)
+        case r.DataDrawn() as d:
+            return Contents(partial(drawn.read_drawn, count=d.count, seed=d.made_with, **form), [])
+        case r.DataFlickr8k() as d:
+            fitted = captions.Fitted(lambda: captions.Album(captions.flickr8k_images(d.path, d.images)), **form)
+            read, valid, test = (
+                partial(captions.read_flickr8k, d.path, part=part, fitted=fitted)
+                if part == "train" or captions.flickr8k_list(d.path, part)
+                else None
+                for part in captions.LISTS
+            )
+            assert read is not None
+            return Contents(read, captions.flickr8k_files(d.path, d.images), valid, test)
+        case r.DataCoco() as d:
+
+            def coco(path: str, images: str | None) -> Callable[..., Iterator[Example]]:
+                fitted = captions.Fitted(lambda: captions.Album(captions.coco_images(path, images)), **form)
+                return partial(captions.read_coco, path, fitted=fitted)
+
+            own = [(d.path, d.images), *([(d.valid_path, d.valid_images)] if d.valid_path else [])]
+            files = [file for pair in own for file in (Path(pair[0]), captions.coco_images(*pair))]
+            return Contents(coco(*own[0]), files, coco(*own[1]) if d.valid_path else None)
+        case r.DataCaptioned() as d:
+            columns = {"path_column": d.path_column, "text_column": d.text_column}
+
+            def table(path: str) -> Callable[..., Iterator[Example]]:
+                home, anywhere = (d.images, False) if d.images else (str(Path(path).parent), True)
+                fitted = captions.Fitted(lambda: captions.Album(home, anywhere=anywhere), **form)
+                return partial(captions.read_captioned, path, fitted=fitted, **columns)
+
+            return _from_paths(table, d, partial(captions.captioned_files, images=d.images, **columns))
 
 
 def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
@@ -379,7 +425,7 @@ def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
 
 def _from_paths(
     reader: Callable[[str], Callable[..., Iterator[Example]]],
-    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataPictures | r.DataSounds,
+    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataPictures | r.DataSounds | r.DataCaptioned,
     files: Callable[[str], list[Path]],
 ) -> Contents:
     """Of a section with a path, and perhaps others for held-out parts."""
@@ -404,8 +450,8 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
 
 
 def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
-    """All examples of another file (of a MedMNIST file its test part), as its `train` part, as numbers of a codec that
-    exists."""
+    """All examples of another file (of one with parts of its own, the last of them), as its `train` part, as numbers of
+    a codec that exists."""
     kind = detect.kind(path, recipe.task)
     section = r.SECTIONS["data"][kind]
     own = {"path": str(path)} | {name: to for name, to in UNDIVIDED.items() if name in section.model_fields}
@@ -426,13 +472,18 @@ def _prepared(
 ) -> cache.Corpus:
     data, held = recipe.data, contents(recipe)
     own_parts = (held.valid, held.test) if codec is None else (None, None)
-    read = held.test if isinstance(data, r.DataMedmnist) and codec is not None and held.test else held.read
+    read = held.read
+    if isinstance(data, r.DataMedmnist | r.DataFlickr8k) and codec is not None:
+        read = held.test or held.valid or held.read
     if isinstance(data, r.Pictures):
         rules: dict[str, Any] = {"max_source": 1, "max_target": 1}
         excluded = {"path", "valid_path", "test_path"}
     elif isinstance(data, r.Sounds):
         rules = {"max_source": 1, "max_target": data.max_target}
         excluded = {"path", "valid_path", "test_path", "count_padding"}
+    elif isinstance(data, r.Captions):
+        rules = {"max_source": 1, "max_target": data.max_target}
+        excluded = {"path", "images", "valid_path", "valid_images", "test_path"}
     else:
         rules = {
             "max_source": data.max_source,
@@ -451,6 +502,8 @@ def _prepared(
     }
     if isinstance(recipe.source, r.SourceSound):
         key["rate"] = recipe.source.rate
+    elif not isinstance(recipe.source, r.SourceTokens) and recipe.source.fit != "stretch":
+        key["fit"] = recipe.source.fit
     return cache.prepare(
         lambda tally: read(tally=tally),
         key=key,

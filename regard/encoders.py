@@ -129,14 +129,17 @@ class TransformerEncoder(Encoder):
 
 
 class FlatEncoder(Encoder):
-    """No layers. The places are left as they are, and the summary is all of them side by side, channel by channel, as
-    a net that ends in dense layers wants them; so their number is fixed."""
+    """No layers. The places are left as they are. The summary is their mean, or ("all") all of them side by side,
+    channel by channel, as a net that ends in dense layers wants them; so their number is fixed."""
 
-    def __init__(self, *, inputs: int, places: int):
+    def __init__(self, *, inputs: int, places: int, summary: str = "all"):
         super().__init__()
-        self.width, self.summary_width = inputs, inputs * places
+        self.mean = summary == "mean"
+        self.width, self.summary_width = inputs, inputs * (1 if self.mean else places)
 
     def forward(self, source: Source) -> Memory:
+        if self.mean:
+            return Memory(source.features, source.mask, source.features.mean(1), source.grid)
         return Memory(source.features, source.mask, source.features.transpose(1, 2).flatten(1), source.grid)
 
 

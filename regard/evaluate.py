@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import torch
 
 from regard import metrics
@@ -58,9 +60,9 @@ def likelihood(
     model.eval()
     size = min(len(part), at_most or len(part))
     source, target = (lengths[:size] for lengths in task.lengths(part))
-    for index in ordered(source, target, tokens=batch_tokens):
+    for index in ordered(source, target, tokens=batch_tokens, groups=part.groups):
         between()
-        batch = task.batch([part.source[i] for i in index], [part.target[i] for i in index])
+        batch = task.batch(part.sources(index), [part.target[i] for i in index])
         nats += float(model.loss(*batch)[1])
         tokens += int(batch.real.sum())
         words += sum(len(metrics.words(part.texts(i).target)) + 1 for i in index) if task.answers_are_text else 0
@@ -78,10 +80,11 @@ class Question:
 
 
 def questions(part: Part, *, at_most: int | None = None) -> list[Question]:
-    """In the order of the corpus; one text with all its answers is one question, a picture is one by itself."""
+    """In the order of the corpus; one text, or one picture, with all its answers is one question."""
     if not part.form.is_text:
-        count = min(len(part), at_most or len(part))
-        return [Question(part.shown(i), part.source[i], [part.texts(i).target]) for i in range(count)]
+        starts = np.arange(len(part)) if part.groups is None else part.groups
+        runs = [range(a, b) for a, b in pairwise([*starts.tolist(), len(part)])][:at_most]
+        return [Question(part.shown(r[0]), part.source[r[0]], [part.texts(i).target for i in r]) for r in runs]
     grouped: defaultdict[str, list[str]] = defaultdict(list)
     for i in range(len(part)):
         source, target = part.shown(i), part.texts(i).target

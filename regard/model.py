@@ -34,17 +34,20 @@ class Model(nn.Module):
 
     def loss(
         self,
-        raw: Shaped[Tensor, "B ..."],
-        mask: Bool[Tensor, "B S"],
+        raw: Shaped[Tensor, "R ..."],
+        mask: Bool[Tensor, "R S"],
         tokens: Int[Tensor, "B T"],
         targets: Int[Tensor, "B T"],
         real: Bool[Tensor, "B T"],
+        rows: Int[Tensor, "B"] | None = None,
         *,
         smoothing: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Summed over the real targets: the loss with label smoothing, and plain nats."""
+        """Summed over the real targets: the loss with label smoothing, and plain nats. `rows` says which row of raw
+        each target answers, if several answer the same, which is then read once."""
         places = real.flatten().nonzero()[:, 0]
-        hidden = self.decoder.states(tokens, self.read(raw, mask)).flatten(0, 1).index_select(0, places)
+        memory = self.read(raw, mask) if rows is None else self.read(raw, mask).rows(rows)
+        hidden = self.decoder.states(tokens, memory).flatten(0, 1).index_select(0, places)
         return self.decoder.loss(hidden, targets.flatten()[places], smoothing=smoothing)
 
     @property

@@ -240,6 +240,66 @@ class DataSounds(_Sounds):
     """A table of its own for the final scores; the share `test` is then not held out."""
 
 
+class _Captions(_Parts):
+    max_target: Size = 40
+    """Most tokens of a sentence; longer ones are left out."""
+
+
+class DataDrawn(_Captions):
+    """Pictures of coloured shapes that the program draws, each with its sentence: nothing to download."""
+
+    kind: Literal["drawn"]
+    count: Annotated[int, Field(ge=100, le=1_000_000)] = 12_000
+    """Pictures."""
+    made_with: Seed = 1
+    """The seed they are drawn with."""
+
+
+class DataFlickr8k(_Captions):
+    """Flickr8k: five sentences a picture, with the parts that its lists name (dev is held out to validate on)."""
+
+    kind: Literal["flickr8k"]
+    path: Text
+    """The folder with Flickr8k.token.txt, or that file, relative to the folder the command runs in."""
+    images: Text | None = None
+    """The folder or zip of the pictures; not given: images, images.zip, Flicker8k_Dataset and the like beside it."""
+
+
+class DataCoco(_Captions):
+    """Captions in COCO's JSON, and a folder or zip of pictures."""
+
+    kind: Literal["coco"]
+    path: Text
+    """The JSON, captions_train2017.json for example, relative to the folder the command runs in."""
+    images: Text | None = None
+    """The folder or zip of the pictures; not given: train2017 for example, beside the JSON or one level up."""
+    valid_path: Text | None = None
+    """A JSON of its own to validate on; the share `valid` is then not held out."""
+    valid_images: Text | None = None
+    """The folder or zip of the pictures of `valid_path`."""
+
+
+class DataCaptioned(_Captions):
+    """Pictures and sentences in a table (CSV, TSV, JSON lines) of files and texts; several lines for one picture stand
+    together."""
+
+    kind: Literal["captioned"]
+    path: Text
+    """The table, relative to the folder the command runs in."""
+    images: Text | None = None
+    """The folder or zip the files are in; not given: the table's own folder."""
+    path_column: Text | int | None = None
+    """Name or number (from 1) of the column with the picture's file; not given: "path", "image" and the like, or the
+    first."""
+    text_column: Text | int | None = None
+    """Name or number (from 1) of the column with the sentence; not given: "text", "caption" and the like, or the
+    second."""
+    valid_path: Text | None = None
+    """A table of its own to validate on; the share `valid` is then not held out."""
+    test_path: Text | None = None
+    """A table of its own for the final scores; the share `test` is then not held out."""
+
+
 # --------------------------------------------------------------------------------------------------------------- codec
 
 
@@ -309,6 +369,13 @@ class _Picture(Section):
     """Height and width in pixels; pictures of another size are fitted to it."""
     colours: Literal[1, 3] = 1
     """1: grey, 3: red, green and blue."""
+    fit: Literal["stretch", "crop"] = "stretch"
+    """How a picture gets the shape of `size`: stretched, or with what is too much cut off on both sides."""
+    cut: Share = 0.0
+    """Training sees a part of each picture, cut out at random and stretched to the whole size; the most that is cut off
+    of a side."""
+    flip: bool = False
+    """Training sees half of the pictures as in a mirror, but none whose caption says left or right."""
 
 
 class SourceConvolutions(_Picture):
@@ -333,6 +400,21 @@ class SourceConvolutions(_Picture):
                 f"padding needs a number for each of channels; got {len(self.padding)} for {len(self.channels)}"
             )
         return self
+
+
+class SourceResidual(_Picture):
+    """A picture as the grid that a deeper net leaves of it: a first convolution, then stages of residual convolutions
+    with group norm, each stage on a grid half as fine as the one before."""
+
+    kind: Literal["residual"]
+    channels: Annotated[tuple[Size, ...], Strict(False), Field(min_length=1, max_length=8)] = (32, 64, 128)
+    """Numbers at each place in each stage; as many stages as there are."""
+    blocks: Annotated[int, Field(ge=1, le=64)] = 2
+    """Residual convolutions in each stage, of two layers each."""
+    stem: Annotated[int, Field(ge=1, le=32)] = 4
+    """The first convolution makes every so many-th place only."""
+    dropout: Share = 0.0
+    """Share of the numbers of the grid set to zero in training."""
 
 
 class SourcePatches(_Picture):
@@ -503,9 +585,11 @@ class EncoderConvolution(Section):
 
 
 class EncoderFlat(Section):
-    """No layers: a picture's places as the source has them, and all of them side by side as the summary."""
+    """No layers: a picture's places as the source has them."""
 
     kind: Literal["flat"]
+    summary: Literal["all", "mean"] = "all"
+    """What a decoder is given of the whole: all places side by side, or their mean."""
 
 
 class _Decoder(Section):
@@ -625,9 +709,9 @@ class Train(Section):
     """Steps between checkpoints."""
     patience: Whole = 0
     """Validations without a better score after which training ends; 0: never."""
-    score: Literal["perplexity", "chrf", "bleu", "exact", "accuracy", "f1", "cer", "wer"] | None = None
-    """The validation score that says which weights are best; not given: the task's own, which is accuracy to
-    classify, the character error rate for speech, and perplexity otherwise."""
+    score: Literal["perplexity", "chrf", "bleu", "bleu_4", "exact", "accuracy", "f1", "cer", "wer"] | None = None
+    """The validation score that says which weights are best; not given: the task's own, which is accuracy to classify,
+    the character error rate for speech, bleu_4 to caption and perplexity otherwise."""
     keep: Literal["auto", "best", "last"] = "auto"
     """Which weights the run ends with; auto: the best, unless fewer than 200 examples are held out to tell them by."""
     threads: Size | None = None
@@ -703,10 +787,13 @@ class Search(Section):
 Texts = DataChatterbot | DataPairs | DataCornell | DataMadeTranslation | DataParallel | DataLabelled | DataReviews
 Pictures = DataDigits | DataPictures | DataMedmnist
 Sounds = DataSpoken | DataLjspeech | DataFsdd | DataSounds
+Captions = DataDrawn | DataFlickr8k | DataCoco | DataCaptioned
 
-Data = Annotated[Texts | Pictures | Sounds, Field(discriminator="kind")]
+Data = Annotated[Texts | Pictures | Sounds | Captions, Field(discriminator="kind")]
 Codec = Annotated[CodecWords | CodecCharacters | CodecPieces | CodecLabels, Field(discriminator="kind")]
-Source = Annotated[SourceTokens | SourceConvolutions | SourcePatches | SourceSound, Field(discriminator="kind")]
+Source = Annotated[
+    SourceTokens | SourceConvolutions | SourceResidual | SourcePatches | SourceSound, Field(discriminator="kind")
+]
 Encoder = Annotated[
     EncoderRecurrent | EncoderTransformer | EncoderConvolution | EncoderFlat, Field(discriminator="kind")
 ]
@@ -719,12 +806,14 @@ READS = {  # the kinds of data each task can learn from
     "translate": ("made-translation", "parallel", "pairs"),
     "classify": ("digits", "pictures", "medmnist", "reviews", "labelled"),
     "speech": ("spoken", "ljspeech", "fsdd", "sounds"),
+    "caption": ("drawn", "flickr8k", "coco", "captioned"),
 }
 SCORED = {  # the scores that can choose its best weights
     "chat": ("perplexity", "chrf"),
     "translate": ("perplexity", "bleu", "chrf", "exact"),
     "classify": ("perplexity", "accuracy", "f1"),
     "speech": ("perplexity", "cer", "wer", "exact"),
+    "caption": ("perplexity", "bleu_4", "chrf", "exact"),
 }
 
 
@@ -736,7 +825,7 @@ class Recipe(Section):
     extends: Text | None = None
     """A shipped recipe, or a .toml file beside this one, whose fields hold where this one has none. One level only. A
     section of another `kind` replaces the whole section."""
-    task: Literal["chat", "translate", "classify", "speech"]
+    task: Literal["chat", "translate", "classify", "speech", "caption"]
     """What the model is for."""
     seed: Seed = 1
     """Decides every random draw: the first weights, the order of the batches, dropout."""
@@ -804,17 +893,17 @@ class Recipe(Section):
         if self.data.kind not in READS[self.task]:
             yield f'data.kind: not for task "{self.task}"; got "{self.data.kind}"; known: {", ".join(READS[self.task])}'
             return  # what the others need follows from it
-        labels, pictures = self.task == "classify", isinstance(self.data, Pictures)
+        labels, pictures = self.task == "classify", isinstance(self.data, Pictures | Captions)
         if labels != isinstance(self.decoder, DecoderOneShot):
             wanted = '"one-shot"' if labels else '"recurrent", "recurrent-block" or "transformer"'
             yield f'decoder.kind: task "{self.task}" needs {wanted}; got "{self.decoder.kind}"'
-        kinds = (SourceConvolutions, SourcePatches) if pictures else (SourceTokens,)
+        kinds = (SourceConvolutions, SourceResidual, SourcePatches) if pictures else (SourceTokens,)
         kinds = (SourceSound,) if isinstance(self.data, Sounds) else kinds
         if not isinstance(self.source, kinds):
             wanted = " or ".join(f'"{get_args(kind.model_fields["kind"].annotation)[0]}"' for kind in kinds)
             yield f'source.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.source.kind}"'
-        if pictures != isinstance(self.codec, CodecLabels):
-            wanted = '"labels"' if pictures else '"words", "characters" or "pieces"'
+        if isinstance(self.data, Pictures) != isinstance(self.codec, CodecLabels):
+            wanted = '"labels"' if isinstance(self.data, Pictures) else '"words", "characters" or "pieces"'
             yield f'codec.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.codec.kind}"'
         if isinstance(self.encoder, EncoderFlat) and not pictures:
             yield 'encoder.kind: "flat" is for pictures, which have a fixed number of places; got others'

@@ -283,7 +283,8 @@ class _Loop:
         """The batches of this epoch."""
         source, target = self.task.lengths(self.corpus.train)
         tokens, most = self.how.batch_tokens, self.how.batch_examples
-        return batches(source, target, tokens=tokens, most=most, seed=self.recipe.seed, epoch=self.progress.epoch)
+        seed, epoch, groups = self.recipe.seed, self.progress.epoch, self.corpus.train.groups
+        return batches(source, target, tokens=tokens, most=most, groups=groups, seed=seed, epoch=epoch)
 
     def _finished(self) -> bool:
         return self._done() >= 1 or bool(self.how.patience and self.progress.waited >= self.how.patience)
@@ -345,8 +346,8 @@ class _Loop:
     def _batch(self, index: np.ndarray, number: int) -> Batch:
         part = self.corpus.train
         draw = np.random.default_rng([self.recipe.seed, self.progress.epoch, self.progress.batch + number])
-        sources = self.task.vary([part.source[i] for i in index], draw)
-        return self.task.batch(sources, [part.target[i] for i in index])
+        targets = [part.target[i] for i in index]
+        return self.task.batch(self.task.vary_pairs(part.sources(index), targets, draw), targets)
 
     @torch.no_grad()
     def _follow(self) -> None:

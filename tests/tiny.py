@@ -69,6 +69,49 @@ def pictures_by_heart(path: Path, *more: str) -> list[str]:
     ]
 
 
+def captions_table(folder: Path, *, several: bool = True) -> Path:
+    """A table of pictures of noise and ten sentences, of which some have `several`."""
+    import numpy as np
+    from PIL import Image
+
+    draw, path = np.random.default_rng(7), folder / "captions.tsv"
+    shown = [0, 0, 1, 1, 2, 3, 3, 3, 4, 5] if several else range(10)
+    for number in sorted(set(shown)):
+        Image.fromarray(draw.integers(0, 256, (32, 32, 3), np.uint8)).save(folder / f"{number}.png")
+    lines = (f"{number}.png\t{said}\n" for number, (_, said) in zip(shown, PAIRS, strict=True))
+    path.write_text("path\ttext\n" + "".join(lines))
+    return path
+
+
+def captions_by_heart(path: Path, *more: str) -> list[str]:
+    """The same for a recipe that writes captions."""
+    return [
+        "data.kind=captioned",
+        f'data.path="{path}"',
+        "data.images=",
+        "data.valid=0.0",
+        "codec.min_count=1",
+        "source.size=[32, 32]",
+        "source.channels=[16, 32]",
+        "source.cut=0.0",
+        "source.flip=false",
+        "source.dropout=0.0",
+        "decoder.width=48",
+        "decoder.dropout=0.0",
+        "search.num_beams=1",
+        "train.smoothing=0.0",
+        "train.weight_decay=0.0",
+        "train.average=0.0",
+        "train.epochs=",
+        "train.minutes=",
+        "train.warmup=5",
+        "train.rate=5e-3",
+        "train.valid_every=1000",
+        "train.save_every=1000",
+        *more,
+    ]
+
+
 def by_heart(path: Path, *more: str) -> list[str]:
     """Overrides that make any recipe for text small, and free of whatever keeps it from learning by heart."""
     return [

@@ -8,12 +8,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.searching import Changes, Greedy, Seed, options
 from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.bundle import Bundle
+    from regard.values import Answer
 
 ROWS = 64  # inputs answered together
 
@@ -26,6 +30,10 @@ def ask(
     ] = None,
     file: Annotated[Path | None, typer.Option(help="A file of inputs, one a line; answers come as JSON lines.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, with scores and tokens.")] = False,
+    best: Annotated[int, typer.Option(min=1, max=100, help="So many answers, the best first, by beam search.")] = 1,
+    maps: Annotated[
+        Path | None, typer.Option(help="A PNG of the picture and, for each word, of where it was read from.")
+    ] = None,
     changes: Changes = None,
     greedy: Greedy = False,
     seed: Seed = None,
@@ -37,6 +45,7 @@ def ask(
     regard ask runs/demo --file prompts.txt > answers.jsonl
     regard ask runs/image-pool seven.png
     regard ask runs/speech-attention hello.wav
+    regard ask runs/caption-attention dog.jpg --best 3 --maps maps.png
     echo "Do you like music?" | regard ask runs/demo --json
     """
     if inputs and file:
@@ -45,19 +54,44 @@ def ask(
         raise InputError("nothing to ask", hint='type a sentence: regard ask RUN "Hello"')
     if file is not None and not file.is_file():
         raise InputError("no such file", where=file)
+    if maps is not None and len(inputs or ()) != 1:
+        raise InputError("maps are drawn of one picture", where="--maps", got=f"{len(inputs or ())} inputs")
 
     from regard.bundle import load
 
     bundle = load(run)
+    if best > 1:
+        changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
     how = options(bundle, changes, greedy, seed)
     as_json = as_json or file is not None
     for prompts in _chunks(inputs or _lines(file)):
-        for prompt, answer in zip(prompts, bundle.ask(prompts, how), strict=True):
+        for prompt, found in zip(prompts, bundle.candidates(prompts, how), strict=True):
+            answer = found[0]
             record = {"input": prompt, "answer": answer.text, "score": answer.score, "tokens": answer.tokens}
             if not bundle.task.answers_are_text:
                 record["probability"] = math.exp(answer.score)
+            if best > 1:
+                record["best"] = [{"answer": one.text, "score": one.score} for one in found[:best]]
             print(json.dumps(record, ensure_ascii=False) if as_json else f"{prompt}  ->  {answer.text}")
+            if best > 1 and not as_json:
+                print("\n".join(f"    {one.score:8.3f}  {one.text}" for one in found[:best]))
+            if maps is not None:
+                _draw(bundle, prompt, answer, maps)
         sys.stdout.flush()
+
+
+def _draw(bundle: Bundle, prompt: str, answer: Answer, path: Path) -> None:
+    grid = bundle.model.frontend.grid
+    if grid is None:
+        raise InputError("maps are of pictures, and this model reads none", where="--maps")
+    if answer.weights is None or not len(answer.tokens):
+        raise InputError("no map: this model does not attend, or said nothing", where="--maps")
+    from regard.maps import draw
+
+    raw, _ = bundle.task.read([prompt])
+    words = [bundle.codec.decode([token]).strip() for token in answer.tokens]
+    draw(path, raw[0].numpy(), words, answer.weights.mean(1).numpy(), grid, title=answer.text)
+    print(f"maps in {path}", file=sys.stderr)
 
 
 def _lines(file: Path | None) -> Iterator[str]:

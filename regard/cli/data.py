@@ -62,14 +62,15 @@ def inspect(
     regard data inspect cornell/ --json
     regard data inspect LJSpeech-1.1/
     """
-    from regard.data import sound
+    from regard.data import captions, sound
     from regard.data.readers import inspect as look
 
     if source_column is target_column is None and sound.holds_sounds(path):
         found = sound.inspect(path)
-        print(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _shown(path, found))
-        return
-    found = look(path, source_column=source_column, target_column=target_column)
+    elif captioned := captions.detect(path):
+        found = captions.inspect(path, captioned)
+    else:
+        found = look(path, source_column=source_column, target_column=target_column)
     print(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _shown(path, found))
 
 
@@ -203,6 +204,9 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 def _shown(path: Path, found: dict[str, Any]) -> str:
     lines = [f"{path}: {found['kind']}, {found['usable']:,} usable examples"]
+    if "pictures" in found:
+        lines[0] += f" of {found['pictures']:,} pictures"
+        lines += [f"  {part}: {count:,} pictures" for part, count in found["parts"].items()]
     lines += [f"  skipped {count:,}: {reason}" for reason, count in found["skipped"].items()]
     if found["replaced_characters"]:
         lines.append(f"  {found['replaced_characters']:,} characters replaced")
@@ -211,5 +215,7 @@ def _shown(path: Path, found: dict[str, Any]) -> str:
     for side, words in found.get("words", {}).items():
         lines.append(f"  {side}: " + ", ".join(f"{name} {count:,}" for name, count in words.items()) + " words")
     lines += [f"    {one['source']}  ->  {one['target']}" for one in found["samples"]]
-    lines.append(f"train on it with: regard train {found.get('recipe', 'chat-attention')} --data {path}")
+    recipe = {"flickr8k": "caption-flickr8k", "coco": "caption-flickr8k", "captioned": "caption-attention"}
+    fits = found.get("recipe") or recipe.get(found["kind"], "chat-attention")
+    lines.append(f"train on it with: regard train {fits} --data {path}")
     return "\n".join(lines)

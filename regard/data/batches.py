@@ -17,15 +17,21 @@ def batches(
     *,
     tokens: int,
     most: int | None = None,
+    groups: np.ndarray | None = None,
     seed: int,
     epoch: int,
 ) -> list[np.ndarray]:
     """Every example once, in batches of at most `tokens` places, padding included, and of at most `most` examples.
+    `groups` are where runs of examples begin that stay together and count as one, their source being the same.
 
     >>> lengths = np.array([3, 9, 3, 9])
     >>> sorted(sorted(batch.tolist()) for batch in batches(lengths, lengths, tokens=36, seed=1, epoch=0))
     [[0, 2], [1, 3]]
     """
+    if groups is not None:
+        source, target = _summed(source_lengths, target_lengths, groups)
+        made = batches(source, target, tokens=tokens, most=most, seed=seed, epoch=epoch)
+        return _spread(made, groups, len(target_lengths))
     random = np.random.Generator(np.random.PCG64([seed, epoch]))
     order = random.permutation(len(source_lengths))
     total = source_lengths + target_lengths
@@ -36,9 +42,26 @@ def batches(
     return [made[i] for i in random.permutation(len(made))]
 
 
-def ordered(source_lengths: np.ndarray, target_lengths: np.ndarray, *, tokens: int) -> list[np.ndarray]:
+def ordered(
+    source_lengths: np.ndarray, target_lengths: np.ndarray, *, tokens: int, groups: np.ndarray | None = None
+) -> list[np.ndarray]:
     """Every example once, with as little padding as we can: for evaluation, where the order does not matter."""
+    if groups is not None:
+        source, target = _summed(source_lengths, target_lengths, groups)
+        return _spread(ordered(source, target, tokens=tokens), groups, len(target_lengths))
     return _filled(np.arange(len(source_lengths)), source_lengths, target_lengths, tokens)
+
+
+def _summed(source: np.ndarray, target: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths of whole groups: one source, all targets."""
+    groups = groups[groups < len(source)]
+    return source[groups], np.add.reduceat(target, groups) if len(groups) else target[:0]
+
+
+def _spread(made: list[np.ndarray], groups: np.ndarray, count: int) -> list[np.ndarray]:
+    """Batches of groups as batches of examples."""
+    edges = [*groups[groups < count].tolist(), count]
+    return [np.concatenate([np.arange(edges[g], edges[g + 1]) for g in batch.tolist()]) for batch in made]
 
 
 def _filled(

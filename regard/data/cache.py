@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import islice
+from math import prod
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -66,9 +67,10 @@ class Ragged:
     def __getitem__(self, index: int | np.integer) -> np.ndarray:
         if not 0 <= index < len(self.ends):  # also what ends a for loop
             raise IndexError(index)
+        if self.shape is not None:  # rows that are the same end at the same place
+            return self.values[self.ends[index] - prod(self.shape) : self.ends[index]].reshape(self.shape)
         start = self.ends[index - 1] if index else 0
-        row = self.values[start : self.ends[index]]
-        return row if self.shape is None else row.reshape(self.shape)
+        return self.values[start : self.ends[index]]
 
     @property
     def lengths(self) -> np.ndarray:
@@ -80,6 +82,7 @@ class RaggedWriter:
 
     def __init__(self, path: Path, dtype: type[np.generic]):
         self._path, self._dtype, self._end = path, dtype, 0
+        self.last: object = None  # what the last row was made of, if its writer wants to know
 
     def __enter__(self) -> RaggedWriter:
         self._values: BinaryIO = self._path.with_suffix(".values").open("wb")
@@ -91,7 +94,11 @@ class RaggedWriter:
             values = row if isinstance(row, bytes) else np.asarray(row, self._dtype).tobytes()
             self._end += len(values) // np.dtype(self._dtype).itemsize
             self._values.write(values)
-            self._ends.write(self._end.to_bytes(8, "little"))
+            self.repeat()
+
+    def repeat(self) -> None:
+        """The last row once more; only where all rows have one shape."""
+        self._ends.write(self._end.to_bytes(8, "little"))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -150,6 +157,25 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @property
+    def groups(self) -> np.ndarray | None:
+        """(n,): where each run of examples begins that have one source, such as sentences for one picture; None: each
+        has its own."""
+        if self.form.shape is None or not len(self):
+            return None
+        starts = np.flatnonzero(np.diff(self.source.ends, prepend=0))
+        return None if len(starts) == len(self) else starts
+
+    def sources(self, index: Iterable[int | np.integer]) -> list[np.ndarray]:
+        """The sources of examples; neighbours that have the same one have the same array."""
+        found: list[np.ndarray] = []
+        end = None
+        for i in index:
+            same = self.form.shape is not None and end == self.source.ends[i]
+            found.append(found[-1] if same else self.source[i])
+            end = self.source.ends[i]
+        return found
 
     def texts(self, index: int | np.integer) -> Example:
         return Example(self.shown(index), self.target_text[index].tobytes().decode())
@@ -418,7 +444,11 @@ def _encode(
         used += 1
         texts = (shown(side).encode() for side in example)
         for column, row in zip(_COLUMNS, (source, target, *texts), strict=True):
+            if column == "source" and form.shape is not None and example.source is writers[part, column].last:
+                writers[part, column].repeat()  # another sentence for the same picture
+                continue
             writers[part, column].extend([row])
+        writers[part, "source"].last = example.source
     return used
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.data import labelled, pictures, readers, sound
+from regard.data import captions, labelled, pictures, readers, sound
 from regard.errors import DataError
 
 
@@ -25,6 +25,14 @@ def kind(path: Path | str, task: str) -> str:
                 hint="for two files use --set data.kind=parallel and data.target_path",
             )
         return "pairs"
+    if task == "caption":
+        if found := captions.detect(path):
+            return found
+        raise DataError(
+            "not pictures with sentences",
+            where=path,
+            hint="Flickr8k's folder, COCO's captions JSON, or a table with columns path and text",
+        )
     if path.is_file():
         return "medmnist" if path.suffix == ".npz" else "labelled"
     if any(file.suffix.lower() in pictures.SUFFIXES for file in path.glob("*/**/*")):

@@ -23,6 +23,7 @@ from regard.data.readers import checked
 from regard.errors import DataError, InputError
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # others may start programs (EPS), or are seldom looked at
 LARGEST_FILE = 64 << 20  # bytes
 MOST_PIXELS = 50_000_000
 LARGEST_ARRAY = 2 << 30  # bytes of one array of an npz file
@@ -32,8 +33,9 @@ Part = Literal["train", "val", "test"]
 # -- one picture ------------------------------------------------------------------------------------------------------
 
 
-def read_picture(path: Path | str, *, size: tuple[int, int], colours: int) -> Item:
-    """A file as bytes (h, w, colours): turned as its camera says, grey or RGB, on white where it is transparent."""
+def read_picture(path: Path | str, *, size: tuple[int, int], colours: int, crop: bool = False) -> Item:
+    """A file as bytes (h, w, colours): turned as its camera says, grey or RGB, on white where it is transparent. Its
+    shape becomes that of `size` by stretching it, or by cutting off (`crop`) what is too much on both sides."""
     path = Path(path)
     try:
         if path.stat().st_size > LARGEST_FILE:
@@ -43,41 +45,51 @@ def read_picture(path: Path | str, *, size: tuple[int, int], colours: int) -> It
         raise InputError("no such picture", where=path) from None
     except OSError as problem:
         raise InputError("cannot be read", where=path, got=problem.strerror) from None
-    return Item(str(path), _decoded(content, size, colours, path), content)
+    return Item(str(path), decoded(content, size=size, colours=colours, where=path, crop=crop), content)
 
 
-def _decoded(content: bytes, size: tuple[int, int], colours: int, where: Path) -> np.ndarray:
+def decoded(
+    content: bytes, *, size: tuple[int, int], colours: int, where: Path | str, crop: bool = False
+) -> np.ndarray:
+    """The bytes of a file as a picture, which is not unpacked before its size is known."""
     from PIL import Image, ImageOps
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of damaged metadata, which we do not need
-            with Image.open(io.BytesIO(content)) as image:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 if image.width * image.height > MOST_PIXELS:
                     raise InputError(
                         "the picture is too large", where=where, got=f"{image.width:,} x {image.height:,} pixels"
                     )
                 image.draft("L" if colours == 1 else "RGB", (4 * size[1], 4 * size[0]))  # JPEG can be read smaller
                 image.load()
-                return _fitted(ImageOps.exif_transpose(image), size, colours)
+                return _fitted(ImageOps.exif_transpose(image), size, colours, crop)
     except InputError:
         raise
     except Exception as problem:  # each of pillow's formats has errors of its own
         raise InputError("not a picture that can be read", where=where, got=str(problem)[:120] or None) from None
 
 
-def _fitted(image, size: tuple[int, int], colours: int) -> np.ndarray:
-    from PIL import Image
+def _fitted(image, size: tuple[int, int], colours: int, crop: bool = False) -> np.ndarray:
+    from PIL import Image, ImageOps
+
+    if image.mode in ("L", "LA", "RGB", "RGBA", "CMYK"):  # a large one gets smaller before anything is made of it
+        shrunk = min(image.width // (2 * size[1]), image.height // (2 * size[0]))
+        image = image.reduce(shrunk) if shrunk > 1 else image
 
     if image.mode.startswith(("I", "F")):  # 16 or 32 bits: its own range becomes that of bytes
-        values = np.asarray(image, np.float64)
+        values = np.asarray(image, np.float32)
         top = 65535.0 if image.mode.startswith("I") else max(float(values.max()), 1e-9)
         image = Image.fromarray((values / top * 255).clip(0, 255).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA", "P"):
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     image = image.convert("L" if colours == 1 else "RGB")
-    image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    if crop:
+        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BILINEAR)
+    else:
+        image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR, reducing_gap=2.0)
     return np.asarray(image, np.uint8).reshape(*size, colours)
 
 

@@ -65,10 +65,16 @@ class TextSource:
 
 
 class PictureSource:
-    """Pictures (h, w, colours) of bytes, all of one size: a file is fitted to it, an array must have it."""
+    """Pictures (h, w, colours) of bytes, all of one size: a file is fitted to it, an array must have it.
 
-    def __init__(self, *, size: tuple[int, int], colours: int):
-        self.size, self.colours = size, colours
+    Training sees a part of each, cut out at random and stretched to the size of the whole, no side of which is shorter
+    by more than the share `cut`; and half of them as in a mirror, if `flip`.
+    """
+
+    def __init__(
+        self, *, size: tuple[int, int], colours: int, crop: bool = False, cut: float = 0.0, flip: bool = False
+    ):
+        self.size, self.colours, self.crop, self.cut, self.flip = size, colours, crop, cut, flip
 
     def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
         return self.rows([self._one(given) for given in inputs])
@@ -80,14 +86,34 @@ class PictureSource:
                     f"a picture must be bytes of shape {(*self.size, self.colours)}", got=f"{given.dtype} {given.shape}"
                 )
             return given
-        return read_picture(given, size=self.size, colours=self.colours).values
+        return read_picture(given, size=self.size, colours=self.colours, crop=self.crop).values
 
     def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         raw = torch.from_numpy(np.stack(rows))
         return raw, torch.ones(len(rows), 1, dtype=torch.bool)
 
-    def vary(self, rows: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
-        return rows
+    def vary(
+        self, rows: Sequence[np.ndarray], draw: np.random.Generator, *, sided: Sequence[bool] = ()
+    ) -> Sequence[np.ndarray]:
+        """`sided` says which of them tell left from right, and are not mirrored."""
+        if not self.cut and not self.flip:
+            return rows
+        draws = draw.random((len(rows), 5))  # the same number for each, whatever is done to it
+        return [
+            self._seen(row, *chances[:4], mirrored=self.flip and chances[4] < 0.5 and not (sided and sided[i]))
+            for i, (row, chances) in enumerate(zip(rows, draws.tolist(), strict=True))
+        ]
+
+    def _seen(self, row: np.ndarray, *chances: float, mirrored: bool) -> np.ndarray:
+        if self.cut:
+            from PIL import Image
+
+            height, width = (side * (1 - self.cut * chance) for side, chance in zip(self.size, chances, strict=False))
+            top, left = (self.size[0] - height) * chances[2], (self.size[1] - width) * chances[3]
+            box, whole = (left, top, left + width, top + height), (self.size[1], self.size[0])
+            image = Image.fromarray(row if self.colours == 3 else row[..., 0])
+            row = np.asarray(image.resize(whole, Image.Resampling.BILINEAR, box=box)).reshape(row.shape)
+        return row[:, ::-1] if mirrored else row
 
     def lengths(self, part: Part) -> np.ndarray:
         places = -(-self.size[0] * self.size[1] // PIXELS)

@@ -23,11 +23,12 @@ Given = Any  # what a person gives: a text, the path of a picture, or the array 
 class Batch(NamedTuple):
     """What `Model.loss` reads: a padded source, the tokens the decoder is given and those it should answer."""
 
-    raw: Shaped[Tensor, "B ..."]
-    mask: Bool[Tensor, "B S"]
+    raw: Shaped[Tensor, "R ..."]
+    mask: Bool[Tensor, "R S"]
     tokens: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
     real: Bool[Tensor, "B T"]
+    rows: Int[Tensor, "B"] | None = None  # which row of raw each has; None: raw has one for each
 
 
 class Scores(NamedTuple):
@@ -64,6 +65,12 @@ class Task(ABC):
     def vary(self, sources: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
         """What training shows of its sources; every draw is made with `draw`."""
         return sources
+
+    def vary_pairs(
+        self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], draw: np.random.Generator
+    ) -> Sequence[np.ndarray]:
+        """The same, where what may be done to a source depends on its answer."""
+        return self.vary(sources, draw)
 
     @abstractmethod
     def lengths(self, part: Part) -> tuple[np.ndarray, np.ndarray]:

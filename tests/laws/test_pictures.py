@@ -10,7 +10,7 @@ import torch
 from regard.decoders import OneShot
 from regard.encoders import FlatEncoder, TransformerEncoder
 from regard.errors import InputError
-from regard.frontends import Convolutions, Frontend, Patches
+from regard.frontends import Convolutions, Frontend, Patches, ResidualConvolutions
 from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
 from regard.model import Model
 
@@ -19,6 +19,9 @@ GRID = (5, 7)
 FRONTENDS = {
     "pool": lambda: Convolutions(size=SIZE, colours=COLOURS, channels=[5, 7], padding=[1, 0], halve="pool"),
     "stride": lambda: Convolutions(size=SIZE, colours=COLOURS, channels=[5, 7], padding=[1, 0], halve="stride"),
+    "residual": lambda: ResidualConvolutions(
+        size=SIZE, colours=COLOURS, channels=[8, 11], blocks=1, stem=3, dropout=0.3
+    ),
     "patches": lambda: Patches(size=SIZE, colours=COLOURS, patch=3, width=WIDTH, dropout=0.3),
 }
 POSITIONS = {

@@ -3,6 +3,8 @@
 import importlib.util
 import io
 import struct
+import subprocess
+import sys
 import zipfile
 import zlib
 from pathlib import Path
@@ -222,3 +224,35 @@ def test_digits_are_those_of_scikit_learn():
 def test_without_scikit_learn_its_name_is_said():
     with pytest.raises(DataError, match="scikit-learn is missing.*pip install scikit-learn"):
         digits_file()
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked_and_a_large_picture_needs_little(tmp_path):
+    """144 megapixels of one colour in a few kilobytes, and 48 in a picture that is still taken; in a process of its
+    own, because only there its memory can be told."""
+    script = """
+import resource, sys
+from regard.data.pictures import read_picture
+from regard.errors import InputError
+read_picture(sys.argv[1], size=(7, 5), colours=3)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    read_picture(sys.argv[2], size=(7, 5), colours=3)
+except InputError as problem:
+    print(problem.what)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+    small = saved(tmp_path, Image.new("RGB", (50, 70)))
+    Image.new("1", (12_000, 12_000)).save(tmp_path / "bomb.png")
+    assert (tmp_path / "bomb.png").stat().st_size < 100_000
+    told = _run(script, small, tmp_path / "bomb.png")
+    assert told[0] == "the picture is too large" and int(told[1]) < 20
+    Image.new("RGB", (8000, 6000)).save(tmp_path / "large.png", compress_level=1)
+    assert int(_run(script, small, tmp_path / "large.png")[0]) < 400
+
+
+def _run(script: str, *paths: Path) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", script, *map(str, paths)], capture_output=True, text=True, check=True)
+    return done.stdout.split("\n")[:-1]

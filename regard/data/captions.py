@@ -1,0 +1,375 @@
+"""Pictures with sentences: Flickr8k, COCO's JSON, and any table of files and sentences.
+
+A picture may have several sentences. They come one after the other with the same Item, which the cache then keeps once,
+and which training reads once for all of them. Pictures lie in a folder or in a zip, which is never unpacked: members
+are looked up by their names and read one at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+import weakref
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from itertools import groupby
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from regard.data.examples import Example, Item, shown
+from regard.data.lines import EMPTY, Tally, mended, read_lines
+from regard.data.pictures import LARGEST_FILE, SUFFIXES, decoded
+from regard.data.readers import Column, checked, quantiles, read_pairs, tidy, word_count
+from regard.errors import DataError, InputError
+
+MOST_MEMBERS = 1_000_000  # of a zip
+LARGEST_JSON = 1 << 30  # bytes; COCO's captions have 90 MB
+FOLDERS = ("images", "flicker8k_dataset", "flickr8k_dataset", "flickr8k_images")  # one L, one R: so it was published
+TOKENS = "Flickr8k.token.txt"
+LISTS = {
+    "train": "Flickr_8k.trainImages.txt",
+    "valid": "Flickr_8k.devImages.txt",
+    "test": "Flickr_8k.testImages.txt",
+}
+PATHS = ("path", "file", "image", "picture", "filename", "file_name")  # columns of a table
+SENTENCES = ("text", "caption", "sentence", "description")
+
+Told = Iterable[tuple[str, list[str]]]  # names of pictures, with the sentences of each
+
+
+# -- where pictures lie -----------------------------------------------------------------------------------------------
+
+
+class Album:
+    """Pictures by their names, in a folder or a zip."""
+
+    def __init__(self, path: Path | str, *, anywhere: bool = False):
+        """`anywhere`: names may lead out of the folder, because the user wrote them."""
+        self.path, self.anywhere = Path(path), anywhere
+        self.zip: zipfile.ZipFile | None = None
+        self.members: dict[str, zipfile.ZipInfo] = {}
+        if self.path.is_file():
+            self._open()
+        elif not self.path.is_dir():
+            raise DataError("no such folder or zip of pictures", where=self.path)
+
+    def _open(self) -> None:
+        try:
+            self.zip = zipfile.ZipFile(self.path)
+            weakref.finalize(self, self.zip.close)
+        except (zipfile.BadZipFile, OSError, ValueError) as problem:
+            raise DataError("not a whole zip of pictures", where=self.path, got=str(problem)[:120]) from None
+        members = self.zip.infolist()
+        if len(members) > MOST_MEMBERS:
+            raise DataError("too many members", where=self.path, got=f"{len(members):,}")
+        for member in members:
+            if Path(member.filename).suffix.lower() in SUFFIXES and not member.filename.startswith("__MACOSX"):
+                self.members.setdefault(member.filename, member)
+                self.members.setdefault(member.filename.rpartition("/")[2], member)
+
+    def content(self, name: str) -> bytes:
+        return self._file(name) if self.zip is None else self._member(self.zip, name)
+
+    def _file(self, name: str) -> bytes:
+        inside = Path(name)
+        if not self.anywhere and (inside.is_absolute() or ".." in inside.parts):
+            raise InputError("a picture outside its folder", where=name)
+        path = self.path / inside
+        try:
+            if path.stat().st_size > LARGEST_FILE:
+                raise InputError("the picture's file is too large", where=path, got=f"{path.stat().st_size:,} bytes")
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise InputError("no such picture", where=path) from None
+        except (OSError, ValueError) as problem:  # a name that cannot be one has a NUL, or too many letters
+            raise InputError("cannot be read", where=self.path, got=str(problem)[:80]) from None
+
+    def _member(self, archive: zipfile.ZipFile, name: str) -> bytes:
+        member = self.members.get(name)
+        if member is None:
+            raise InputError("no such picture", where=f"{self.path}/{name}")
+        if member.file_size > LARGEST_FILE:
+            raise InputError("the picture's file is too large", where=name, got=f"{member.file_size:,} bytes")
+        try:
+            with archive.open(member) as opened:  # it ends where the member says it does
+                return opened.read(LARGEST_FILE)
+        except Exception as problem:  # damaged in one of a dozen ways, or encrypted
+            raise InputError("cannot be read from its zip", where=name, got=str(problem)[:80]) from None
+
+
+class Fitted:
+    """Pictures of an album, fitted to one size. A corpus is read two or three times while it is made, so they are kept,
+    in a file without a name; what cannot be read is remembered too."""
+
+    def __init__(self, album: Callable[[], Album], *, size: tuple[int, int], colours: int, crop: bool = False):
+        self.open, self.size, self.colours, self.crop = album, size, colours, crop
+        self.album: Album | None = None
+        self.kept: dict[str, tuple[int, bytes] | InputError] = {}
+        self.file: IO[bytes] | None = None
+
+    def __call__(self, name: str) -> Item:
+        if name not in self.kept:
+            self.kept[name] = self._fit(name)
+        found = self.kept[name]
+        if isinstance(found, InputError):
+            raise found
+        assert self.file is not None
+        shape = (*self.size, self.colours)
+        self.file.seek(found[0])
+        values = np.frombuffer(self.file.read(int(np.prod(shape))), np.uint8).reshape(shape)
+        return Item(name, values, found[1])
+
+    def _fit(self, name: str) -> tuple[int, bytes] | InputError:
+        self.album = self.album or self.open()
+        try:
+            content = self.album.content(name)
+            values = decoded(content, size=self.size, colours=self.colours, where=name, crop=self.crop)
+        except InputError as problem:
+            return problem
+        if self.file is None:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115, it lives as long as this
+            weakref.finalize(self, self.file.close)
+        place = self.file.seek(0, 2)
+        self.file.write(values.tobytes())
+        return place, hashlib.sha256(content).digest()  # what stands for the content, which may be large
+
+
+def _examples(told: Told, fitted: Fitted, tally: Tally) -> Iterator[Example]:
+    for name, sentences in told:
+        try:
+            item = fitted(name)
+        except InputError as problem:
+            tally.skipped[problem.what] += len(sentences)
+            continue
+        for sentence in sentences:
+            if sentence:
+                tally.used += 1
+                yield Example(item, sentence)
+            else:
+                tally.skip(EMPTY)
+
+
+# -- Flickr8k ---------------------------------------------------------------------------------------------------------
+
+
+def flickr8k_tokens(path: Path | str) -> Path:
+    """The file of sentences: the path itself, or in that folder, or one level below."""
+    path = Path(path)
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        raise DataError("no such file or folder", where=path)
+    found = [path / TOKENS, *sorted(path.glob(f"*/{TOKENS}"))]
+    if not (found := [file for file in found if file.is_file()]):
+        raise DataError(f"not Flickr8k: no {TOKENS}", where=path)
+    return found[0]
+
+
+def flickr8k_images(path: Path | str, images: str | None = None) -> Path:
+    """The folder or zip of its pictures: as it is usually called, near the sentences."""
+    if images is not None:
+        return Path(images)
+    home = flickr8k_tokens(path).parent
+    for folder in (home, home.parent):
+        for inner in sorted(folder.iterdir()):
+            name = inner.name.lower()
+            if (inner.is_dir() and name in FOLDERS) or (name.endswith(".zip") and name[:-4] in FOLDERS):
+                return inner
+    raise DataError("no pictures beside the sentences", where=home, hint="name their folder or zip with data.images")
+
+
+def flickr8k_list(path: Path | str, part: str) -> Path | None:
+    """The list of the pictures of a part, if it is there."""
+    home = flickr8k_tokens(path).parent
+    return next((file for folder in (home, home.parent) if (file := folder / LISTS[part]).is_file()), None)
+
+
+def flickr8k_files(path: Path | str, images: str | None = None) -> list[Path]:
+    lists = (flickr8k_list(path, part) for part in LISTS)
+    return [flickr8k_tokens(path), *(file for file in lists if file), flickr8k_images(path, images)]
+
+
+def read_flickr8k(
+    path: Path | str, *, part: str | None, fitted: Fitted, tally: Tally, limit: float = 0.5
+) -> Iterator[Example]:
+    """Lines `picture.jpg#2 TAB sentence`. `part` keeps the pictures of its list; None: all of them."""
+    tokens = flickr8k_tokens(path)
+    names = None if part is None else flickr8k_list(path, part)
+    kept = None if names is None else frozenset(line.strip() for line in read_lines(names, Tally()))
+    return checked(_examples(_flickr8k(tokens, kept, tally), fitted, tally), path, tally, limit=limit)
+
+
+def _flickr8k(tokens: Path, kept: Set[str] | None, tally: Tally) -> Told:
+    def lines() -> Iterator[tuple[str, str]]:
+        for line in read_lines(tokens, tally):
+            found = re.fullmatch(r"([^#\t]+)#\d+\t(.*)", line)
+            if found is None:
+                tally.skip("not a picture, a number and a sentence")
+            elif kept is None or found[1] in kept:
+                yield found[1], tidy(found[2])
+
+    return _grouped(lines())
+
+
+def _grouped(lines: Iterable[tuple[str, str]]) -> Told:
+    return ((name, [sentence for _, sentence in run]) for name, run in groupby(lines, key=lambda line: line[0]))
+
+
+# -- COCO -------------------------------------------------------------------------------------------------------------
+
+
+def coco_images(path: Path | str, images: str | None = None) -> Path:
+    """The folder or zip of the pictures: of captions_train2017.json it is train2017, beside it or one level up."""
+    if images is not None:
+        return Path(images)
+    path = Path(path)
+    name = path.stem.removeprefix("captions_")
+    for folder in (path.parent, path.parent.parent):
+        for inner in (folder / name, folder / f"{name}.zip", folder / "images", folder / "images.zip"):
+            if inner.exists():
+                return inner
+    raise DataError("no pictures beside the sentences", where=path, hint="name their folder or zip with data.images")
+
+
+def read_coco(path: Path | str, *, fitted: Fitted, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
+    """COCO's captions: {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}."""
+    path = Path(path)
+    return checked(_examples(_coco(path, tally), fitted, tally), path, tally, limit=limit)
+
+
+def _coco(path: Path, tally: Tally) -> Told:
+    """Sentences come in any order, so all are held: about 200 MB for the 600,000 of COCO."""
+    whole = coco_json(path)
+    names: dict[Any, str] = {}
+    for image in whole["images"]:
+        match image:
+            case {"id": int() | str() as key, "file_name": str() as name}:
+                names[key] = name
+            case _:
+                tally.skip("missing field")
+    told: dict[str, list[str]] = {name: [] for name in names.values()}
+    for row in whole["annotations"]:
+        match row:
+            case {"image_id": int() | str() as key, "caption": str() as sentence}:
+                if key in names:
+                    told[names[key]].append(tidy(mended(sentence, tally)))
+                else:
+                    tally.skip("dangling id")
+            case _:
+                tally.skip("missing field")
+    return told.items()
+
+
+def coco_json(path: Path) -> Mapping[str, list[Any]]:
+    try:
+        if path.stat().st_size > LARGEST_JSON:
+            raise DataError("too large for COCO's captions", where=path, got=f"{path.stat().st_size:,} bytes")
+        whole = json.loads(path.read_bytes())
+    except OSError as problem:
+        raise DataError("cannot be read", where=path, got=problem.strerror) from None
+    except (ValueError, RecursionError) as problem:
+        raise DataError("not JSON", where=path, got=str(problem)[:80]) from None
+    match whole:
+        case {"images": list(), "annotations": list()}:
+            return whole
+    raise DataError('not COCO\'s captions: "images" and "annotations" must be lists', where=path)
+
+
+# -- a table ----------------------------------------------------------------------------------------------------------
+
+
+def read_captioned(
+    path: Path | str,
+    *,
+    fitted: Fitted,
+    path_column: Column = None,
+    text_column: Column = None,
+    tally: Tally,
+    limit: float = 0.5,
+) -> Iterator[Example]:
+    """A picture's file and a sentence a line: CSV, TSV or JSON lines. Lines of one picture stand together."""
+    lines = Tally()
+    told = _table(Path(path), path_column, text_column, lines)
+
+    def examples() -> Iterator[Example]:
+        yield from _examples(told, fitted, tally)
+        tally.skipped += lines.skipped
+        tally.replaced += lines.replaced
+
+    return checked(examples(), path, tally, limit=limit)
+
+
+def captioned_files(
+    path: Path | str, images: str | None = None, *, path_column: Column = None, text_column: Column = None
+) -> list[Path]:
+    """The table, and its pictures: a folder or zip of their own, or the files that it names."""
+    path = Path(path)
+    if images is not None:
+        return [path, Path(images)]
+    named = (path.parent / name for name, _ in _table(path, path_column, text_column, Tally()))
+    return [path, *(file for file in dict.fromkeys(named) if file.is_file())]
+
+
+def _table(path: Path, path_column: Column, text_column: Column, tally: Tally) -> Told:
+    if path.is_file():
+        names = re.findall(r"[\w-]+", next(read_lines(path, Tally()), "").lower())
+        path_column = path_column or next((name for name in PATHS if name in names), None)
+        text_column = text_column or next((name for name in SENTENCES if name in names), None)
+    pairs = read_pairs(path, source_column=path_column, target_column=text_column, tally=tally, limit=1.0)
+    return _grouped((str(pair.source), pair.target) for pair in pairs)
+
+
+# -- any path ---------------------------------------------------------------------------------------------------------
+
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".csv.gz", ".tsv.gz", ".jsonl.gz")
+
+
+def detect(path: Path | str) -> str | None:
+    """The kind of data with captions that a path is, as a recipe names it; None: it is none."""
+    path = Path(path)
+    name = path.name.lower()
+    if path.is_dir():
+        return "flickr8k" if (path / TOKENS).is_file() or any(path.glob(f"*/{TOKENS}")) else None
+    if name.endswith("token.txt"):
+        return "flickr8k"
+    if name.endswith(".json"):
+        return "coco"
+    if path.is_file() and (name.endswith(TABLES) or name == "captions.txt"):
+        first = next(iter(_table(path, None, None, Tally())), ("", []))[0]
+        return "captioned" if Path(first).suffix.lower() in SUFFIXES else None
+    return None
+
+
+def inspect(path: Path | str, kind: str) -> dict[str, Any]:
+    """What `regard data inspect` shows: pictures that can be read, sentences, their words, three of them."""
+    tally, form = Tally(), {"size": (32, 32), "colours": 3}
+    if kind == "flickr8k":
+        examples = read_flickr8k(
+            path, part=None, fitted=Fitted(lambda: Album(flickr8k_images(path)), **form), tally=tally, limit=1.0
+        )
+    elif kind == "coco":
+        examples = read_coco(path, fitted=Fitted(lambda: Album(coco_images(path)), **form), tally=tally, limit=1.0)
+    else:
+        album = Fitted(lambda: Album(Path(path).parent, anywhere=True), **form)
+        examples = read_captioned(path, fitted=album, tally=tally, limit=1.0)
+    seen = [(shown(example.source), example.target) for example in examples]
+    parts = {}
+    if kind == "flickr8k":
+        lists = {part: flickr8k_list(path, part) for part in LISTS}
+        parts = {part: sum(1 for _ in read_lines(file, Tally())) for part, file in lists.items() if file}
+    middle = [seen[i] for i in sorted({0, len(seen) // 2, len(seen) - 1})]
+    return {
+        "kind": kind,
+        "usable": tally.used,
+        "pictures": len({name for name, _ in seen}),
+        "parts": parts,
+        "skipped": dict(sorted(tally.skipped.items())),
+        "replaced_characters": tally.replaced,
+        "words": {"target": quantiles(Counter(word_count(sentence) for _, sentence in seen))},
+        "samples": [{"source": name, "target": sentence} for name, sentence in middle],
+    }

@@ -1,0 +1,28 @@
+"""Residual convolutions over pictures (He et al. 2016, the form with the norm first):
+
+    x <- x + W_2 * relu(norm(W_1 * relu(norm(x))))
+
+The norm is over groups of channels of one picture (Wu and He 2018): a picture gives the same numbers alone and in any
+batch, and there are no running means to save. W_2 begins at zero, so that a deep stack begins as a shallow one.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+
+def norm(channels: int) -> nn.GroupNorm:
+    """Eight channels a group, if that comes out even."""
+    return nn.GroupNorm(channels // 8 if channels % 8 == 0 else 1, channels)
+
+
+class ResidualConvolution(nn.Module):
+    def __init__(self, *, channels: int):
+        super().__init__()
+        self.norms = nn.ModuleList(norm(channels) for _ in range(2))
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2))
+        nn.init.zeros_(self.second.weight)
+
+    def forward(self, x: Float[Tensor, "B C h w"]) -> Float[Tensor, "B C h w"]:
+        return x + self.second(self.norms[1](self.first(self.norms[0](x).relu())).relu())

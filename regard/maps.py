@@ -1,0 +1,41 @@
+"""Where a model looked: its picture, and once more for each word with what the word was read from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from regard.disk import write_file
+
+COLUMNS = 5  # panels side by side
+INCHES = 2.4  # of a panel
+HEAT = "inferno"
+
+
+def draw(
+    path: Path, picture: np.ndarray, words: Sequence[str], weights: np.ndarray, grid: tuple[int, int], *, title: str
+) -> None:
+    """A PNG of the picture (h, w, colours) and, for each word, of its weights (T, h * w of the grid) upon the picture.
+    A map is as bright as its own largest weight, which stands over it."""
+    from matplotlib.figure import Figure  # without pyplot: no global state, no window
+
+    rows = math.ceil((1 + len(words)) / COLUMNS)
+    figure = Figure(figsize=(INCHES * COLUMNS, (INCHES + 0.3) * rows + 0.4), layout="constrained")
+    axes = [figure.add_subplot(rows, COLUMNS, place) for place in range(1, 2 + len(words))]
+    height, width = picture.shape[:2]
+    grey = picture.mean(-1)
+    axes[0].imshow(picture if picture.shape[2] == 3 else grey, cmap="gray", vmin=0, vmax=255)
+    for ax, word, row in zip(axes[1:], words, weights, strict=True):
+        ax.imshow(grey, cmap="gray", vmin=0, vmax=255)
+        heat = row.reshape(grid)
+        ax.imshow(heat, cmap=HEAT, alpha=0.6, vmin=0, extent=(0, width, height, 0), interpolation="bilinear")
+        ax.set_title(f"{word}  {heat.max():.2f}", fontsize=9)
+    for ax in axes:
+        ax.set_axis_off()
+        ax.set_xlim(0, width)
+        ax.set_ylim(height, 0)
+    figure.suptitle(title, fontsize=10, wrap=True)
+    write_file(path, lambda draft: figure.savefig(draft, format="png", dpi=110))
