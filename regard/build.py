@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,31 @@ import torch
 
 from regard import codecs
 from regard import recipe as r
-from regard.data import cache, detect, labelled, parallel, pictures, readers
+from regard.data import cache, detect, labelled, parallel, pictures, readers, sentences
 from regard.data.examples import Example
 from regard.data.lines import Tally
 from regard.decoders import Decoder, OneShot, RecurrentDecoder, TransformerDecoder, Writer
-from regard.encoders import ConvolutionEncoder, Encoder, FlatEncoder, RecurrentEncoder, TransformerEncoder
+from regard.encoders import (
+    ConvolutionEncoder,
+    Encoder,
+    FlatEncoder,
+    RecurrentEncoder,
+    TransformerEncoder,
+    TwoWayEncoder,
+)
 from regard.errors import BundleError, DataError
 from regard.frontends import Convolutions, Frontend, Patches, Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
 from regard.model import Model
 from regard.search import Options
+from regard.tasks.blank import MARK, Blank
 from regard.tasks.chat import Chat
 from regard.tasks.classify import Classify
 from regard.tasks.sources import PictureSource, Source, TextSource
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate
 
-TASKS: dict[str, type[Task]] = {"chat": Chat, "translate": Translate, "classify": Classify}
+TASKS: dict[str, type[Task]] = {"chat": Chat, "translate": Translate, "classify": Classify, "blank": Blank}
 LONGEST_PROMPT = 1000  # tokens
 Read = Callable[[Tally], Iterator[Example]]
 
@@ -41,9 +50,17 @@ def model(recipe: r.Recipe, *, vocabulary: int, source_vocabulary: int | None = 
     torch.manual_seed(recipe.seed)
     sees = frontend(recipe, vocabulary=vocabulary if source_vocabulary is None else source_vocabulary)
     reads = encoder(recipe, inputs=sees.width, grid=sees.grid)
-    writes = decoder(recipe, vocabulary=vocabulary, memory_width=reads.width, summary_width=reads.summary_width)
+    writes = decoder(
+        recipe,
+        vocabulary=vocabulary,
+        memory_width=reads.width,
+        summary_width=reads.summary_width,
+        vectors=sees.width if recipe.task == "blank" else None,
+    )
     if isinstance(sees, Tokens) and isinstance(writes, Writer) and getattr(recipe.decoder, "shared", False):
         sees.embedding = writes.embedding
+    if isinstance(sees, Tokens) and isinstance(writes, OneShot) and getattr(recipe.decoder, "tied", False):
+        writes.output.share(sees.embedding)
     return Model(frontend=sees, encoder=reads, decoder=writes)
 
 
@@ -51,7 +68,9 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
     width = r.WIDTH if isinstance(recipe.encoder, r.EncoderFlat) else recipe.encoder.width
     match recipe.source:
         case r.SourceTokens() as s:
-            return Tokens(vocabulary=vocabulary, width=width, dropout=s.dropout)
+            width = recipe.encoder.vectors if isinstance(recipe.encoder, r.EncoderTwoWay) else width
+            mark = MARK if recipe.task == "blank" else None
+            return Tokens(vocabulary=vocabulary, width=width, dropout=s.dropout, mark=mark)
         case r.SourceConvolutions() as s:
             return Convolutions(
                 size=s.size, colours=s.colours, channels=s.channels, padding=s.padding, reach=s.reach, halve=s.halve
@@ -70,6 +89,15 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 cell=e.cell,
                 directions=e.directions,
                 merge=e.merge,
+                dropout=e.dropout,
+            )
+        case r.EncoderTwoWay() as e:
+            return TwoWayEncoder(
+                inputs=inputs,
+                width=e.width,
+                layers=e.layers,
+                cell=e.cell,
+                directions=e.directions,
                 dropout=e.dropout,
             )
         case r.EncoderTransformer() as e:
@@ -106,7 +134,10 @@ def _longest_source(recipe: r.Recipe) -> int:
     return 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_source
 
 
-def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_width: int) -> Decoder:
+def decoder(
+    recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_width: int, vectors: int | None = None
+) -> Decoder:
+    """`vectors` is the width of a label's vector, where labels are words."""
     match recipe.decoder:
         case r.DecoderRecurrent() as d:
             return RecurrentDecoder(
@@ -152,6 +183,7 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
                 hidden=d.hidden,
                 dropout=d.dropout,
                 hidden_dropout=d.hidden_dropout,
+                vectors=vectors,
             )
 
 
@@ -184,6 +216,10 @@ def task(recipe: r.Recipe, codec: codecs.Codec) -> Task:
             raise BundleError("the codec of a classifier holds labels", where="codec", got=codec.kind)
         return Classify(codec=codec, source=source)
     assert isinstance(source, TextSource)  # a recipe with other ones is refused
+    if recipe.task == "blank":
+        if not isinstance(codec, codecs.Words):
+            raise BundleError("the codec of blanks holds words", where="codec", got=codec.kind)
+        return Blank(codec=codec, source=source)
     return (Chat if recipe.task == "chat" else Translate)(codec=codec, source=source)
 
 
@@ -209,10 +245,12 @@ def options(search: r.Search) -> Options:
 # -- data -------------------------------------------------------------------------------------------------------------
 
 
-def fit_codec(codec: r.Codec) -> Callable[[Iterator[str]], codecs.Codec] | None:
+def fit_codec(recipe: r.Recipe) -> Callable[[Iterator[str]], codecs.Codec] | None:
     """What makes a codec of texts; None: there are none."""
-    settings = codec.model_dump(exclude={"kind"})
-    match codec:
+    settings = recipe.codec.model_dump(exclude={"kind"})
+    match recipe.codec:
+        case r.CodecWords() if recipe.task == "blank":  # a sentence stands on both sides, and is counted once
+            return lambda texts: codecs.Words.fit(islice(texts, 0, None, 2), **settings)
         case r.CodecWords():
             return partial(codecs.Words.fit, **settings)
         case r.CodecCharacters():
@@ -234,6 +272,13 @@ class Contents:
 
 
 def contents(recipe: r.Recipe) -> Contents:
+    found = _contents(recipe)
+    if recipe.task != "blank" or isinstance(recipe.data, r.DataText):
+        return found
+    return Contents(sentences.sentences_of(found.read, targets=recipe.data.kind == "chatterbot"), found.files)
+
+
+def _contents(recipe: r.Recipe) -> Contents:
     match recipe.data:
         case r.DataChatterbot() as d:
             files = readers.chatterbot_files(d.language, d.topics)
@@ -256,9 +301,12 @@ def contents(recipe: r.Recipe) -> Contents:
             return _from_paths(
                 lambda path: partial(labelled.read_labelled, path, **columns), d, labelled.labelled_files
             )
+        case r.DataText() as d:
+            return _from_paths(
+                lambda path: partial(sentences.read_text, path, layout=d.layout), d, sentences.text_files
+            )
         case r.DataReviews():
-            home = labelled.reviews_folder()
-            return Contents(partial(labelled.read_labelled, home), labelled.labelled_files(home))
+            return Contents(labelled.read_reviews, [labelled.reviews_file()])
     assert not isinstance(recipe.source, r.SourceTokens)  # a recipe with pictures as tokens is refused
     form = {"size": recipe.source.size, "colours": recipe.source.colours}
     match recipe.data:
@@ -280,7 +328,7 @@ def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
 
 def _from_paths(
     reader: Callable[[str], Callable[..., Iterator[Example]]],
-    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataPictures,
+    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataText | r.DataPictures,
     files: Callable[[str], list[Path]],
 ) -> Contents:
     """Of a section with a path, and perhaps others for held-out parts."""
@@ -294,7 +342,7 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
     `codec` that exists already must be the one that this data makes."""
     data = recipe.data
     valid, test = (0.0, 0.0) if isinstance(data, r.DataMedmnist) else (data.valid, data.test)
-    made = _prepared(recipe, fit_codec(recipe.codec), valid=valid, test=test)
+    made = _prepared(recipe, fit_codec(recipe), valid=valid, test=test)
     if codec is not None and codec.to_json() != made.codec.to_json():
         raise DataError(
             "the data is not what the run was trained on: it makes another vocabulary",
@@ -346,6 +394,9 @@ def _prepared(
         "parts": [valid, test, own_parts[0] is not None, own_parts[1] is not None],
         "rules": rules,
     }
+    if recipe.task == "blank":
+        key["task"] = "blank"  # the same data makes other examples
+        rules = rules | {"known": 1}
     return cache.prepare(
         lambda tally: read(tally=tally),
         key=key,

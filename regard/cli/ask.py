@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,12 +29,14 @@ def ask(
     greedy: Greedy = False,
     seed: Seed = None,
 ) -> None:
-    """Ask a trained model. What it was trained on says what it takes: a sentence, or the file of a picture.
+    """Ask a trained model. What it was trained on says what it takes: a sentence, one with ___ for a word, or the file
+    of a picture.
 
     \b
     regard ask runs/demo "What are you?" "Tell me a joke"
     regard ask runs/demo --file prompts.txt > answers.jsonl
     regard ask runs/image-pool seven.png
+    regard ask runs/blank-rnn "the ___ is on the table"
     echo "Do you like music?" | regard ask runs/demo --json
     """
     if inputs and file:
@@ -50,11 +52,16 @@ def ask(
     how = options(bundle, changes, greedy, seed)
     as_json = as_json or file is not None
     for prompts in _chunks(inputs or _lines(file)):
-        for prompt, answer in zip(prompts, bundle.ask(prompts, how), strict=True):
-            record = {"input": prompt, "answer": answer.text, "score": answer.score, "tokens": answer.tokens}
+        for prompt, found in zip(prompts, bundle.candidates(prompts, how), strict=True):
+            answer, shown = found[0], found[0].text
+            record: dict[str, Any] = {"input": prompt, "answer": shown, "score": answer.score, "tokens": answer.tokens}
             if not bundle.task.answers_are_text:
                 record["probability"] = math.exp(answer.score)
-            print(json.dumps(record, ensure_ascii=False) if as_json else f"{prompt}  ->  {answer.text}")
+                if len(found) > 1:
+                    best = [{"answer": one.text, "probability": math.exp(one.score)} for one in found]
+                    record["candidates"] = best
+                    shown = ", ".join(f"{one['answer']} {one['probability']:.1%}" for one in best)
+            print(json.dumps(record, ensure_ascii=False) if as_json else f"{prompt}  ->  {shown}")
         sys.stdout.flush()
 
 

@@ -61,9 +61,12 @@ def inspect(
     regard data inspect pairs.tsv
     regard data inspect cornell/ --json
     """
-    from regard.data.readers import inspect as look
+    from regard.data import readers, sentences
 
-    found = look(path, source_column=source_column, target_column=target_column)
+    if sentences.is_text(path) and source_column is target_column is None:
+        found = sentences.inspect(path)
+    else:
+        found = readers.inspect(path, source_column=source_column, target_column=target_column)
     print(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _shown(path, found))
 
 
@@ -202,6 +205,6 @@ def _shown(path: Path, found: dict[str, Any]) -> str:
         lines.append(f"  {found['replaced_characters']:,} characters replaced")
     for side, words in found["words"].items():
         lines.append(f"  {side}: " + ", ".join(f"{name} {count:,}" for name, count in words.items()) + " words")
-    lines += [f"    {one['source']}  ->  {one['target']}" for one in found["samples"]]
-    lines.append(f"train on it with: regard train chat-attention --data {path}")
+    lines += [f"    {'  ->  '.join(one.values())}" for one in found["samples"]]
+    lines.append(f"train on it with: regard train {found.get('recipe', 'chat-attention')} --data {path}")
     return "\n".join(lines)

@@ -44,6 +44,8 @@ def of_recipe(
 def covers(recipe: r.Recipe) -> bool:
     """Whether there are closed forms for all its parts."""
     d = recipe.decoder
+    if isinstance(recipe.encoder, r.EncoderTwoWay) or recipe.task == "blank":
+        return False
     known = isinstance(d, r.DecoderTransformer) or (isinstance(d, r.DecoderRecurrent) and d.looks == "after")
     return known and isinstance(recipe.source, r.SourceTokens) and not isinstance(recipe.codec, r.CodecLabels)
 

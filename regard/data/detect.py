@@ -15,6 +15,8 @@ def kind(path: Path | str, task: str) -> str:
         return readers.detect(path)
     if not path.exists():
         raise DataError("no such file or folder", where=path)
+    if task == "blank":
+        return "text"
     if task == "translate":
         if path.is_dir():
             raise DataError(

@@ -397,7 +397,7 @@ def inspect(path: Path | str, *, source_column: Column = None, target_column: Co
         "usable": tally.used,
         "skipped": dict(sorted(tally.skipped.items())),
         "replaced_characters": tally.replaced,
-        "words": {"source": _quantiles(lengths[0]), "target": _quantiles(lengths[1])},
+        "words": {"source": quantiles(lengths[0]), "target": quantiles(lengths[1])},
         "samples": [example._asdict() for example in samples],
     }
 
@@ -406,7 +406,7 @@ def word_count(text: str) -> int:
     return len(text.split())
 
 
-def _quantiles(lengths: Counter[int]) -> dict[str, int]:
+def quantiles(lengths: Counter[int]) -> dict[str, int]:
     ordered = sorted(lengths.items())
 
     def at(share: float) -> int:

@@ -6,11 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from regard import recipe
+from regard import build, recipe
 from regard.bundle import load
+from regard.evaluate import questions
 from regard.search import Options
 from regard.train import train
-from tests.tiny import LABELS, PAIRS, Silent, by_heart, labelled_file, pairs_file, pictures_by_heart, pictures_folder
+from tests.tiny import (
+    LABELS,
+    PAIRS,
+    Silent,
+    by_heart,
+    labelled_file,
+    pairs_file,
+    pictures_by_heart,
+    pictures_folder,
+    text_file,
+)
 
 OWN = {
     "reference/chat-classic": ["codec.min_count=1", "data.drop_unknown=false", "data.max_words=", "train.decoder_rate="]
@@ -27,6 +38,11 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
     prompts, replies = [prompt for prompt, _ in PAIRS], [reply for _, reply in PAIRS]
     if chosen.task == "classify":
         return by_heart(labelled_file(folder), "train.steps=60", "codec.min_count=1"), prompts, LABELS
+    if chosen.task == "blank":
+        changes = by_heart(text_file(folder), "train.steps=160", "codec.min_count=1")
+        corpus = build.corpus(recipe.load(name, changes))
+        asked = questions(corpus.train, build.task(chosen, corpus.codec))
+        return changes, [one.given for one in asked], [one.references[0] for one in asked]
     return by_heart(pairs_file(folder), "train.steps=160"), prompts, replies
 
 
