@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 
 from regard import codecs
 from regard import recipe as r
-from regard.data import cache, captions, detect, drawn, labelled, parallel, pictures, readers, sound, spoken
+from regard.data import cache, captions, detect, drawn, labelled, parallel, pictures, readers, sentences, sound, spoken
 from regard.data.examples import Example
 from regard.data.lines import Tally
 from regard.decoders import (
@@ -26,12 +27,20 @@ from regard.decoders import (
     TransformerDecoder,
     Writer,
 )
-from regard.encoders import ConvolutionEncoder, Encoder, FlatEncoder, RecurrentEncoder, TransformerEncoder
+from regard.encoders import (
+    ConvolutionEncoder,
+    Encoder,
+    FlatEncoder,
+    RecurrentEncoder,
+    TransformerEncoder,
+    TwoWayEncoder,
+)
 from regard.errors import BundleError, DataError
 from regard.frontends import Convolutions, Frontend, Patches, ResidualConvolutions, Sound, Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
 from regard.model import Model
 from regard.search import Options
+from regard.tasks.blank import MARK, Blank
 from regard.tasks.caption import Caption
 from regard.tasks.chat import Chat
 from regard.tasks.classify import Classify
@@ -46,6 +55,7 @@ TASKS: dict[str, type[Task]] = {
     "classify": Classify,
     "speech": Speech,
     "caption": Caption,
+    "blank": Blank,
 }
 LONGEST_PROMPT = 1000  # tokens
 LONGEST_SOUND = 60.0  # seconds
@@ -59,9 +69,17 @@ def model(recipe: r.Recipe, *, vocabulary: int, source_vocabulary: int | None = 
     torch.manual_seed(recipe.seed)
     sees = frontend(recipe, vocabulary=vocabulary if source_vocabulary is None else source_vocabulary)
     reads = encoder(recipe, inputs=sees.width, grid=sees.grid)
-    writes = decoder(recipe, vocabulary=vocabulary, memory_width=reads.width, summary_width=reads.summary_width)
+    writes = decoder(
+        recipe,
+        vocabulary=vocabulary,
+        memory_width=reads.width,
+        summary_width=reads.summary_width,
+        vectors=sees.width if recipe.task == "blank" else None,
+    )
     if isinstance(sees, Tokens) and isinstance(writes, Writer) and getattr(recipe.decoder, "shared", False):
         sees.embedding = writes.embedding
+    if isinstance(sees, Tokens) and isinstance(writes, OneShot) and getattr(recipe.decoder, "tied", False):
+        writes.output.share(sees.embedding)
     return Model(frontend=sees, encoder=reads, decoder=writes)
 
 
@@ -69,7 +87,9 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
     width = r.WIDTH if isinstance(recipe.encoder, r.EncoderFlat) else recipe.encoder.width
     match recipe.source:
         case r.SourceTokens() as s:
-            return Tokens(vocabulary=vocabulary, width=width, dropout=s.dropout)
+            width = recipe.encoder.vectors if isinstance(recipe.encoder, r.EncoderTwoWay) else width
+            mark = MARK if recipe.task == "blank" else None
+            return Tokens(vocabulary=vocabulary, width=width, dropout=s.dropout, mark=mark)
         case r.SourceConvolutions() as s:
             return Convolutions(
                 size=s.size, colours=s.colours, channels=s.channels, padding=s.padding, reach=s.reach, halve=s.halve
@@ -107,6 +127,15 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 cell=e.cell,
                 directions=e.directions,
                 merge=e.merge,
+                dropout=e.dropout,
+            )
+        case r.EncoderTwoWay() as e:
+            return TwoWayEncoder(
+                inputs=inputs,
+                width=e.width,
+                layers=e.layers,
+                cell=e.cell,
+                directions=e.directions,
                 dropout=e.dropout,
             )
         case r.EncoderTransformer() as e:
@@ -151,7 +180,10 @@ def seconds_a_place(source: r.Source) -> float:
     return source.hop * math.prod(source.strides) / source.rate
 
 
-def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_width: int) -> Decoder:
+def decoder(
+    recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_width: int, vectors: int | None = None
+) -> Decoder:
+    """`vectors` is the width of a label's vector, where labels are words."""
     match recipe.decoder:
         case r.DecoderRecurrent() as d:
             return RecurrentDecoder(
@@ -211,6 +243,7 @@ def decoder(recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_wid
                 hidden=d.hidden,
                 dropout=d.dropout,
                 hidden_dropout=d.hidden_dropout,
+                vectors=vectors,
             )
 
 
@@ -248,6 +281,10 @@ def task(recipe: r.Recipe, codec: codecs.Codec) -> Task:
     if isinstance(source, PictureSource):
         return Caption(codec=codec, source=source)
     assert isinstance(source, TextSource)  # a recipe with other ones is refused
+    if recipe.task == "blank":
+        if not isinstance(codec, codecs.Words):
+            raise BundleError("the codec of blanks holds words", where="codec", got=codec.kind)
+        return Blank(codec=codec, source=source)
     return (Chat if recipe.task == "chat" else Translate)(codec=codec, source=source)
 
 
@@ -291,10 +328,12 @@ def options(search: r.Search) -> Options:
 # -- data -------------------------------------------------------------------------------------------------------------
 
 
-def fit_codec(codec: r.Codec) -> Callable[[Iterator[str]], codecs.Codec] | None:
+def fit_codec(recipe: r.Recipe) -> Callable[[Iterator[str]], codecs.Codec] | None:
     """What makes a codec of texts; None: there are none."""
-    settings = codec.model_dump(exclude={"kind"})
-    match codec:
+    settings = recipe.codec.model_dump(exclude={"kind"})
+    match recipe.codec:
+        case r.CodecWords() if recipe.task == "blank":  # a sentence stands on both sides, and is counted once
+            return lambda texts: codecs.Words.fit(islice(texts, 0, None, 2), **settings)
         case r.CodecWords():
             return partial(codecs.Words.fit, **settings)
         case r.CodecCharacters():
@@ -316,6 +355,13 @@ class Contents:
 
 
 def contents(recipe: r.Recipe) -> Contents:
+    found = _contents(recipe)
+    if recipe.task != "blank" or isinstance(recipe.data, r.DataText):
+        return found
+    return Contents(sentences.sentences_of(found.read, targets=recipe.data.kind == "chatterbot"), found.files)
+
+
+def _contents(recipe: r.Recipe) -> Contents:
     match recipe.data:
         case r.DataChatterbot() as d:
             files = readers.chatterbot_files(d.language, d.topics)
@@ -338,9 +384,12 @@ def contents(recipe: r.Recipe) -> Contents:
             return _from_paths(
                 lambda path: partial(labelled.read_labelled, path, **columns), d, labelled.labelled_files
             )
+        case r.DataText() as d:
+            return _from_paths(
+                lambda path: partial(sentences.read_text, path, layout=d.layout), d, sentences.text_files
+            )
         case r.DataReviews():
-            home = labelled.reviews_folder()
-            return Contents(partial(labelled.read_labelled, home), labelled.labelled_files(home))
+            return Contents(labelled.read_reviews, [labelled.reviews_file()])
     if isinstance(recipe.source, r.SourceSound):
         return _sounds(recipe, recipe.source)
     assert not isinstance(recipe.source, r.SourceTokens)  # a recipe with pictures as tokens is refused
@@ -425,7 +474,7 @@ def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
 
 def _from_paths(
     reader: Callable[[str], Callable[..., Iterator[Example]]],
-    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataPictures | r.DataSounds | r.DataCaptioned,
+    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataText | r.DataPictures | r.DataSounds | r.DataCaptioned,
     files: Callable[[str], list[Path]],
 ) -> Contents:
     """Of a section with a path, and perhaps others for held-out parts."""
@@ -439,7 +488,7 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
     `codec` that exists already must be the one that this data makes."""
     data = recipe.data
     valid, test = (0.0, 0.0) if isinstance(data, r.DataMedmnist) else (data.valid, data.test)
-    made = _prepared(recipe, fit_codec(recipe.codec), valid=valid, test=test)
+    made = _prepared(recipe, fit_codec(recipe), valid=valid, test=test)
     if codec is not None and codec.to_json() != made.codec.to_json():
         raise DataError(
             "the data is not what the run was trained on: it makes another vocabulary",
@@ -504,6 +553,9 @@ def _prepared(
         key["rate"] = recipe.source.rate
     elif not isinstance(recipe.source, r.SourceTokens) and recipe.source.fit != "stretch":
         key["fit"] = recipe.source.fit
+    if recipe.task == "blank":
+        key["task"] = "blank"  # the same data makes other examples
+        rules = rules | {"known": 1}
     return cache.prepare(
         lambda tally: read(tally=tally),
         key=key,

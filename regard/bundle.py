@@ -60,7 +60,8 @@ class Bundle:
             rarity=self.model.rarity,
         )
         return [
-            [Answer(one.tokens, self.codec.decode(one.tokens), one.score, one.weights) for one in row] for row in found
+            [Answer(one.tokens, self.task.codec.decode(one.tokens), one.score, one.weights) for one in row]
+            for row in found
         ]
 
     @torch.inference_mode()
@@ -74,7 +75,7 @@ class Bundle:
             self.model.decoder, memory, self.task.marks, options, prior=self._prior(options), rarity=self.model.rarity
         ):
             tokens.append(token)
-            text = self.codec.decode(tokens)
+            text = self.task.codec.decode(tokens)
             yield text[len(shown) :]
             shown = text
 

@@ -132,6 +132,14 @@ class Words(Codec):
         token = self._token
         return [token.get(word.lower() if self.lower else word, UNKNOWN) for word in _split(text)]
 
+    def split(self, text: str) -> list[str]:
+        """The words and marks that `encode` makes numbers of."""
+        return list(_split(text))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each of them stands in the text."""
+        return [match.span() for match in _TOKEN.finditer(text)]
+
     def decode(self, tokens: Iterable[int]) -> str:
         parts: list[str] = []
         glued = starting = True  # no space before the next word; the next word begins a sentence

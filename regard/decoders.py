@@ -389,18 +389,33 @@ class RecurrentBlockDecoder(Writer):
 
 class LabelOutput(nn.Module):
     """Labels are scored once, then comes the end mark. The last number of `hidden` is 0 at the first place and 1 after
-    it; marks have no weights, so a label's row is its token less the marks."""
+    it; marks have no weights, so a label's row is its token less the marks. Where labels are words, their rows may be
+    those of an embedding, whose marks are passed over."""
 
     scores: nn.Linear
     marks: int
 
     def __init__(self, *, inputs: int, labels: int, marks: int, end: int):
         super().__init__()
-        self.scores, self.marks, self.end = nn.Linear(inputs, labels), marks, end
+        self.scores, self.marks, self.end, self.first = nn.Linear(inputs, labels), marks, end, 0
+
+    def share(self, embedding: Embedding) -> None:
+        """From now on labels have the vectors of this embedding."""
+        self.scores, self.first = nn.Linear(embedding.weight.shape[1], embedding.weight.shape[0]), self.marks
+        self.scores.weight = embedding.table.weight
+        nn.init.zeros_(self.scores.bias)
+
+    @property
+    def weight(self) -> Float[Tensor, "V D"]:
+        return self.scores.weight[self.first :]
+
+    @property
+    def bias(self) -> Float[Tensor, "V"]:
+        return self.scores.bias[self.first :]
 
     def forward(self, hidden: Float[Tensor, "*rows D1"]) -> Float[Tensor, "*rows V"]:
         over = hidden[..., -1:] > 0
-        labels = self.scores(hidden[..., :-1]).masked_fill(over, -torch.inf)
+        labels = nn.functional.linear(hidden[..., :-1], self.weight, self.bias).masked_fill(over, -torch.inf)
         marks = torch.full((*labels.shape[:-1], self.marks), -torch.inf, dtype=labels.dtype, device=labels.device)
         marks[..., self.end] = torch.where(over[..., 0], 0.0, -torch.inf)
         return torch.cat([marks, labels], dim=-1)
@@ -412,7 +427,8 @@ class OneShot(Decoder):
 
         z = summary  (or z = a M with a = softmax(q K M), q learned);  h = act(W_n … act(W_1 z));  scores = W h + b
 
-    `vocabulary` counts the `marks` before the labels, among them `end`.
+    With `vectors` each label w has a vector e of that width, and scores[w] = e[w] . W h + b[w]. `vocabulary` counts the
+    `marks` before the labels, among them `end`.
     """
 
     output: LabelOutput
@@ -429,6 +445,7 @@ class OneShot(Decoder):
         hidden: Sequence[int] = (),
         dropout: float = 0.0,
         hidden_dropout: float = 0.0,
+        vectors: int | None = None,
     ):
         super().__init__()
         self.vocabulary, self.attends = vocabulary, reads == "attention"
@@ -439,7 +456,8 @@ class OneShot(Decoder):
         sizes = [inputs, *hidden]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.dropout, self.between = Dropout(dropout), Dropout(hidden_dropout)
-        self.output = LabelOutput(inputs=sizes[-1], labels=vocabulary - marks, marks=marks, end=end)
+        self.turn = None if vectors is None else nn.Linear(sizes[-1], vectors, bias=False)
+        self.output = LabelOutput(inputs=vectors or sizes[-1], labels=vocabulary - marks, marks=marks, end=end)
 
     def read(self, memory: Memory) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"] | None]:
         """h, and where the query looked."""
@@ -451,7 +469,7 @@ class OneShot(Decoder):
         h = self.dropout(z)
         for n, layer in enumerate(self.layers):
             h = layer(h if n == 0 else self.between(h)).relu()
-        return h, weights
+        return h if self.turn is None else self.turn(h), weights
 
     def start(self, memory: Memory) -> State:
         h, weights = self.read(memory)
@@ -478,7 +496,5 @@ class OneShot(Decoder):
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Of the labels: what comes after them is certain."""
         first = (hidden[:, -1] == 0).nonzero()[:, 0]
-        scores = self.output.scores
-        return cross_entropy(
-            hidden[first, :-1], scores.weight, scores.bias, targets[first] - self.output.marks, smoothing=smoothing
-        )
+        labels = targets[first] - self.output.marks
+        return cross_entropy(hidden[first, :-1], self.output.weight, self.output.bias, labels, smoothing=smoothing)

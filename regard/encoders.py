@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import InputError
@@ -62,8 +63,50 @@ class RecurrentEncoder(Encoder):
         return Memory(states, source.mask, last, source.grid)
 
 
+class TwoWayEncoder(Encoder):
+    """What stands around each place, and never the place itself:
+
+        M[t] = [h_fwd[t-1]; h_bwd[t+1]]
+
+    Two stacks of LSTM or GRU layers, left to right and right to left, which never read each other; with one direction
+    M[t] = h_fwd[t-1]. The summary is M at the place that is asked about, or else the last state in each direction.
+    """
+
+    def __init__(
+        self, *, inputs: int, width: int, layers: int, cell: str = "lstm", directions: int = 2, dropout: float = 0.0
+    ):
+        super().__init__()
+        if width % directions:
+            raise InputError("two directions side by side need an even width", got=width)
+        self.width = self.summary_width = width
+        self.ways = nn.ModuleList(
+            Recurrent(cell=cell, inputs=inputs, width=width // directions, layers=layers, dropout=dropout)
+            for _ in range(directions)
+        )
+
+    def forward(self, source: Source) -> Memory:
+        x, mask = source.features, source.mask
+        last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)  # (B, 1)
+        backwards = (last - torch.arange(mask.shape[1], device=mask.device)) % mask.shape[1]  # real places, last first
+        around, ends = [], []
+        for way, rnn in enumerate(self.ways):
+            states = rnn(x if way == 0 else _at(x, backwards))
+            ends.append(_at(states, last)[:, 0])
+            before = nn.functional.pad(states, (0, 0, 1, -1))  # h[t-1], nothing before the first
+            around.append(before if way == 0 else _at(before, backwards))
+        states = torch.cat(around, dim=-1).masked_fill(~mask[..., None], 0)
+        summary = torch.cat(ends, dim=-1) if source.asked is None else _at(states, source.asked[:, None])[:, 0]
+        return Memory(states, mask, summary, source.grid)
+
+
+def _at(x: Float[Tensor, "B S D"], places: Int[Tensor, "B P"]) -> Float[Tensor, "B P D"]:
+    """What stands at the places of each row."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
+
+
 class TransformerEncoder(Encoder):
-    """Positions, then blocks of self-attention and feed-forward. The summary is the mean of the real places."""
+    """Positions, then blocks of self-attention and feed-forward. The summary is the mean of the real places, or the
+    state of the place that is asked about."""
 
     def __init__(
         self,
@@ -116,6 +159,8 @@ class TransformerEncoder(Encoder):
         for block in self.blocks:
             x = block(x, looked_at, turning=turning, bias=bias)
         x = self.leave(x)
+        if source.asked is not None:
+            return Memory(x, mask, _at(x, source.asked[:, None])[:, 0], source.grid)
         real = mask[..., None].to(x.dtype)
         return Memory(x, mask, (x * real).sum(1) / real.sum(1).clamp(min=1), source.grid)
 

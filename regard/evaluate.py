@@ -79,7 +79,7 @@ class Question:
     references: list[str]
 
 
-def questions(part: Part, *, at_most: int | None = None) -> list[Question]:
+def questions(part: Part, task: Task, *, at_most: int | None = None) -> list[Question]:
     """In the order of the corpus; one text, or one picture, with all its answers is one question."""
     if not part.form.is_text:
         starts = np.arange(len(part)) if part.groups is None else part.groups
@@ -87,7 +87,7 @@ def questions(part: Part, *, at_most: int | None = None) -> list[Question]:
         return [Question(part.shown(r[0]), part.source[r[0]], [part.texts(i).target for i in r]) for r in runs]
     grouped: defaultdict[str, list[str]] = defaultdict(list)
     for i in range(len(part)):
-        source, target = part.shown(i), part.texts(i).target
+        source, target = task.question(part.shown(i), part.texts(i).target)
         if source in grouped or at_most is None or len(grouped) < at_most:
             grouped[source].append(target)
     return [Question(text, text, right) for text, right in grouped.items()]
@@ -102,12 +102,25 @@ def answers(
     between: Callable[[], None] = lambda: None,
 ) -> list[str]:
     """The texts of the answers, asked in batches of like length; `between` is called before each batch."""
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
-    found: dict[int, str] = {}
+    return [best for best, *_ in ranked(bundle, prompts, options, rows=rows, between=between)]
+
+
+def ranked(
+    bundle: Bundle,
+    prompts: Sequence[Given],
+    options: Options | None = None,
+    *,
+    rows: int = 64,
+    between: Callable[[], None] = lambda: None,
+) -> list[list[str]]:
+    """The texts of all answers that the search finds to each prompt, best first."""
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]) if isinstance(prompts[i], str) else 0)
+    found: dict[int, list[str]] = {}
     for start in range(0, len(order), rows):
         between()
         index = order[start : start + rows]
-        found |= zip(index, (a.text for a in bundle.ask([prompts[i] for i in index], options)), strict=True)
+        asked = bundle.candidates([prompts[i] for i in index], options)
+        found |= zip(index, ([answer.text for answer in row] for row in asked), strict=True)
     return [found[i] for i in range(len(prompts))]
 
 
@@ -116,9 +129,10 @@ def evaluate(bundle: Bundle, part: Part, *, options: Options | None = None, at_m
     if not len(part):
         raise DataError("no examples to evaluate on", hint="hold some out with data.valid, or give a file with --data")
     seen = likelihood(bundle.model, bundle.task, part)
-    asked = questions(part, at_most=at_most)
-    own = answers(bundle, [one.given for one in asked], options)
-    scores = bundle.task.scores(own, [one.references for one in asked])
+    asked = questions(part, bundle.task, at_most=at_most)
+    best = ranked(bundle, [one.given for one in asked], options)
+    own = [first for first, *_ in best]
+    scores = bundle.task.judge(best, [one.references for one in asked])
     return {
         "examples": len(part),
         "prompts": len(asked),

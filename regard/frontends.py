@@ -57,16 +57,17 @@ class Frontend(nn.Module, ABC):
 
 
 class Tokens(Frontend):
-    """A place is a token of text."""
+    """A place is a token of text. Where there is a `mark`, the place where it stands is asked about."""
 
-    def __init__(self, *, vocabulary: int, width: int, dropout: float = 0.0):
+    def __init__(self, *, vocabulary: int, width: int, dropout: float = 0.0, mark: int | None = None):
         super().__init__()
         self.embedding = Embedding(vocabulary=vocabulary, width=width)
         self.dropout = Dropout(dropout)
-        self.width = width
+        self.width, self.mark = width, mark
 
     def forward(self, raw: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"]) -> Source:
-        return Source(self.dropout(self.embedding(raw)), mask)
+        asked = None if self.mark is None else (raw == self.mark).int().argmax(1)
+        return Source(self.dropout(self.embedding(raw)), mask, asked=asked)
 
     def example(self, rows: int, length: int) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
         return torch.zeros(rows, length, dtype=torch.long), torch.ones(rows, length, dtype=torch.bool)

@@ -155,6 +155,17 @@ class DataReviews(_Data):
     kind: Literal["reviews"]
 
 
+class DataText(_Files):
+    """Plain text of any size, also gzipped: a file, or a folder of .txt files."""
+
+    kind: Literal["text"]
+    path: Text
+    """The file or folder, relative to the folder the command runs in."""
+    layout: Literal["auto", "lines", "wrapped"] = "auto"
+    """Whether every line is a sentence or a paragraph, or paragraphs are wrapped at a margin, with empty lines between
+    them; auto looks at the first lines."""
+
+
 class DataDigits(_Parts):
     """The 1,797 handwritten digits of 8 x 8 pixels that scikit-learn brings: nothing to download."""
 
@@ -562,6 +573,23 @@ class EncoderRecurrent(_Recurrent):
         return self
 
 
+class EncoderTwoWay(_Recurrent):
+    """An RNN left to right and one right to left that never read each other; each place knows what stands before and
+    after it, and not itself."""
+
+    kind: Literal["two-way"]
+    directions: Annotated[int, Field(ge=1, le=2)] = 2
+    """2: what stands before and after, each half as wide; 1: only what stands before."""
+    vectors: Size = Field(default_factory=lambda data: data["width"])
+    """Width of the words' vectors; derived: that of the states."""
+
+    @model_validator(mode="after")
+    def _halves(self) -> Self:
+        if self.width % self.directions:
+            raise ValueError(f"two directions side by side need an even width; got width = {self.width}")
+        return self
+
+
 class EncoderTransformer(_Transformer):
     """Self-attention and feed-forward blocks over the source."""
 
@@ -657,6 +685,8 @@ class DecoderOneShot(Section):
     """Share of what it sees set to zero in training."""
     hidden_dropout: Share = 0.0
     """Share of the numbers between two hidden layers set to zero in training."""
+    tied: bool = False
+    """Where labels are words: they have the vectors of the source's words, behind a matrix of their own."""
 
 
 # ---------------------------------------------------------------------------------------------------- train and search
@@ -784,7 +814,16 @@ class Search(Section):
 
 # -------------------------------------------------------------------------------------------------------------- recipe
 
-Texts = DataChatterbot | DataPairs | DataCornell | DataMadeTranslation | DataParallel | DataLabelled | DataReviews
+Texts = (
+    DataChatterbot
+    | DataPairs
+    | DataCornell
+    | DataMadeTranslation
+    | DataParallel
+    | DataLabelled
+    | DataReviews
+    | DataText
+)
 Pictures = DataDigits | DataPictures | DataMedmnist
 Sounds = DataSpoken | DataLjspeech | DataFsdd | DataSounds
 Captions = DataDrawn | DataFlickr8k | DataCoco | DataCaptioned
@@ -795,7 +834,8 @@ Source = Annotated[
     SourceTokens | SourceConvolutions | SourceResidual | SourcePatches | SourceSound, Field(discriminator="kind")
 ]
 Encoder = Annotated[
-    EncoderRecurrent | EncoderTransformer | EncoderConvolution | EncoderFlat, Field(discriminator="kind")
+    EncoderRecurrent | EncoderTwoWay | EncoderTransformer | EncoderConvolution | EncoderFlat,
+    Field(discriminator="kind"),
 ]
 Decoder = Annotated[
     DecoderRecurrent | DecoderRecurrentBlock | DecoderTransformer | DecoderOneShot, Field(discriminator="kind")
@@ -807,6 +847,7 @@ READS = {  # the kinds of data each task can learn from
     "classify": ("digits", "pictures", "medmnist", "reviews", "labelled"),
     "speech": ("spoken", "ljspeech", "fsdd", "sounds"),
     "caption": ("drawn", "flickr8k", "coco", "captioned"),
+    "blank": ("chatterbot", "reviews", "text"),
 }
 SCORED = {  # the scores that can choose its best weights
     "chat": ("perplexity", "chrf"),
@@ -814,7 +855,9 @@ SCORED = {  # the scores that can choose its best weights
     "classify": ("perplexity", "accuracy", "f1"),
     "speech": ("perplexity", "cer", "wer", "exact"),
     "caption": ("perplexity", "bleu_4", "chrf", "exact"),
+    "blank": ("perplexity", "accuracy"),
 }
+ONE_SHOT = ("classify", "blank")  # the tasks whose answer is a label
 
 
 class Recipe(Section):
@@ -825,7 +868,7 @@ class Recipe(Section):
     extends: Text | None = None
     """A shipped recipe, or a .toml file beside this one, whose fields hold where this one has none. One level only. A
     section of another `kind` replaces the whole section."""
-    task: Literal["chat", "translate", "classify", "speech", "caption"]
+    task: Literal["chat", "translate", "classify", "speech", "caption", "blank"]
     """What the model is for."""
     seed: Seed = 1
     """Decides every random draw: the first weights, the order of the batches, dropout."""
@@ -893,7 +936,7 @@ class Recipe(Section):
         if self.data.kind not in READS[self.task]:
             yield f'data.kind: not for task "{self.task}"; got "{self.data.kind}"; known: {", ".join(READS[self.task])}'
             return  # what the others need follows from it
-        labels, pictures = self.task == "classify", isinstance(self.data, Pictures | Captions)
+        labels, pictures = self.task in ONE_SHOT, isinstance(self.data, Pictures | Captions)
         if labels != isinstance(self.decoder, DecoderOneShot):
             wanted = '"one-shot"' if labels else '"recurrent", "recurrent-block" or "transformer"'
             yield f'decoder.kind: task "{self.task}" needs {wanted}; got "{self.decoder.kind}"'
@@ -907,6 +950,19 @@ class Recipe(Section):
             yield f'codec.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.codec.kind}"'
         if isinstance(self.encoder, EncoderFlat) and not pictures:
             yield 'encoder.kind: "flat" is for pictures, which have a fixed number of places; got others'
+        if self.task == "blank":
+            yield from self._wrong_for_blanks()
+
+    def _wrong_for_blanks(self) -> Iterator[str]:
+        if not isinstance(self.encoder, EncoderTwoWay | EncoderTransformer):
+            yield f'encoder.kind: task "blank" needs "two-way" or "transformer"; got "{self.encoder.kind}"'
+        if not isinstance(self.codec, CodecWords):
+            yield f'codec.kind: a blank is a word, so task "blank" needs "words"; got "{self.codec.kind}"'
+        if isinstance(self.source, SourceTokens) and (self.source.plain or self.source.empty):
+            yield (
+                'source: task "blank" reads sentences as they are written, with plain = false and empty = 0; '
+                f"got plain = {str(self.source.plain).lower()}, empty = {self.source.empty}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Every value, as a run keeps it."""

@@ -30,7 +30,7 @@ from regard.checkpoint import Progress
 from regard.data.batches import batches
 from regard.data.cache import Corpus, document_frequency
 from regard.errors import DataError, RegardError, TrainingError
-from regard.evaluate import answers, likelihood, questions
+from regard.evaluate import answers, likelihood, questions, ranked
 from regard.optimise import factor, optimiser, used_up
 from regard.recipe import Recipe, differences
 from regard.tasks.task import Batch
@@ -184,7 +184,7 @@ class _Loop:
         self.progress, self.saved = Progress(data=corpus.fingerprint), None
         self.log = _Log(run, tensorboard=tensorboard)
         self.held_out = corpus.valid if len(corpus.valid) else corpus.train
-        self.samples = questions(self.held_out, at_most=SAMPLES)
+        self.samples = questions(self.held_out, self.task, at_most=SAMPLES)
         self.score = self.how.score or self.task.best
 
     # -- going on with a run that was stopped --------------------------------------------------------------------------
@@ -370,9 +370,9 @@ class _Loop:
             raise TrainingError("the weights are not numbers any more", where=self.run, hint="lower train.rate")
         record = dict(seen.scores)
         if self.score != "perplexity":
-            asked = questions(self.held_out, at_most=self.task.judged)
-            found = answers(bot, [one.given for one in asked], rows=ROWS, between=self._heed)
-            record |= self.task.scores(found, [one.references for one in asked]).numbers
+            asked = questions(self.held_out, self.task, at_most=self.task.judged)
+            found = ranked(bot, [one.given for one in asked], rows=ROWS, between=self._heed)
+            record |= self.task.judge(found, [one.references for one in asked]).numbers
         said = answers(bot, [one.given for one in self.samples], between=self._heed)
         samples = [(one.shown, answer) for one, answer in zip(self.samples, said, strict=True)]
         self.model.train()

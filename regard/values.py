@@ -23,6 +23,7 @@ class Source:
     features: Float[Tensor, "B S D"]
     mask: Bool[Tensor, "B S"]
     grid: tuple[int, int] | None = None
+    asked: Int[Tensor, "B"] | None = None  # the place of each row that is asked about, where one is
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,12 @@ def pairs_file(folder: Path) -> Path:
     return path
 
 
+def text_file(folder: Path) -> Path:
+    path = folder / "sentences.txt"
+    path.write_text("".join(f"{reply}\n" for _, reply in PAIRS if len(reply.split()) > 2), "utf-8")
+    return path
+
+
 LABELS = ["joke", "fact", "fact", "taste", "fact", "joke", "fact", "fact", "fact", "taste"]
 
 
@@ -115,7 +121,7 @@ def captions_by_heart(path: Path, *more: str) -> list[str]:
 def by_heart(path: Path, *more: str) -> list[str]:
     """Overrides that make any recipe for text small, and free of whatever keeps it from learning by heart."""
     return [
-        f"data.kind={'labelled' if path.name == 'labelled.tsv' else 'pairs'}",
+        f"data.kind={ {'labelled.tsv': 'labelled', 'sentences.txt': 'text'}.get(path.name, 'pairs') }",
         f'data.path="{path}"',
         "data.valid=0.0",
         "encoder.width=48",

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,7 +30,9 @@ def ask(
     ] = None,
     file: Annotated[Path | None, typer.Option(help="A file of inputs, one a line; answers come as JSON lines.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, with scores and tokens.")] = False,
-    best: Annotated[int, typer.Option(min=1, max=100, help="So many answers, the best first, by beam search.")] = 1,
+    best: Annotated[
+        int | None, typer.Option(min=1, max=100, help="So many answers, the best first, by beam search.")
+    ] = None,
     maps: Annotated[
         Path | None, typer.Option(help="A PNG of the picture and, for each word, of where it was read from.")
     ] = None,
@@ -38,7 +40,8 @@ def ask(
     greedy: Greedy = False,
     seed: Seed = None,
 ) -> None:
-    """Ask a trained model. What it was trained on says what it takes: a sentence, or the file of a picture or sound.
+    """Ask a trained model. What it was trained on says what it takes: a sentence, one with ___ for a word, or the file
+    of a picture or sound.
 
     \b
     regard ask runs/demo "What are you?" "Tell me a joke"
@@ -46,6 +49,7 @@ def ask(
     regard ask runs/image-pool seven.png
     regard ask runs/speech-attention hello.wav
     regard ask runs/caption-attention dog.jpg --best 3 --maps maps.png
+    regard ask runs/blank-rnn "the ___ is on the table"
     echo "Do you like music?" | regard ask runs/demo --json
     """
     if inputs and file:
@@ -60,24 +64,33 @@ def ask(
     from regard.bundle import load
 
     bundle = load(run)
-    if best > 1:
+    if best is not None and best > 1:
         changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
     how = options(bundle, changes, greedy, seed)
-    as_json = as_json or file is not None
+    as_json, labels = as_json or file is not None, not bundle.task.answers_are_text
     for prompts in _chunks(inputs or _lines(file)):
         for prompt, found in zip(prompts, bundle.candidates(prompts, how), strict=True):
-            answer = found[0]
-            record = {"input": prompt, "answer": answer.text, "score": answer.score, "tokens": answer.tokens}
-            if not bundle.task.answers_are_text:
-                record["probability"] = math.exp(answer.score)
-            if best > 1:
-                record["best"] = [{"answer": one.text, "score": one.score} for one in found[:best]]
-            print(json.dumps(record, ensure_ascii=False) if as_json else f"{prompt}  ->  {answer.text}")
-            if best > 1 and not as_json:
-                print("\n".join(f"    {one.score:8.3f}  {one.text}" for one in found[:best]))
+            answer, some = found[0], found[: best or (len(found) if labels else 1)]
+            record: dict[str, Any] = {"input": prompt} | _told(answer, labels) | {"tokens": answer.tokens}
+            if len(some) > 1:
+                record["best"] = [_told(one, labels) for one in some]
+            print(json.dumps(record, ensure_ascii=False) if as_json else _shown(prompt, some, labels))
             if maps is not None:
                 _draw(bundle, prompt, answer, maps)
         sys.stdout.flush()
+
+
+def _told(answer: Answer, label: bool) -> dict[str, Any]:
+    told = {"answer": answer.text, "score": answer.score}
+    return told | {"probability": math.exp(answer.score)} if label else told
+
+
+def _shown(prompt: str, answers: list[Answer], labels: bool) -> str:
+    if len(answers) == 1:
+        return f"{prompt}  ->  {answers[0].text}"
+    if labels:
+        return f"{prompt}  ->  " + ", ".join(f"{one.text} {math.exp(one.score):.1%}" for one in answers)
+    return "\n".join([f"{prompt}  ->  {answers[0].text}", *(f"    {one.score:8.3f}  {one.text}" for one in answers)])
 
 
 def _draw(bundle: Bundle, prompt: str, answer: Answer, path: Path) -> None:

@@ -62,15 +62,17 @@ def inspect(
     regard data inspect cornell/ --json
     regard data inspect LJSpeech-1.1/
     """
-    from regard.data import captions, sound
-    from regard.data.readers import inspect as look
+    from regard.data import captions, readers, sentences, sound
 
-    if source_column is target_column is None and sound.holds_sounds(path):
+    plain = source_column is target_column is None
+    if plain and sound.holds_sounds(path):
         found = sound.inspect(path)
     elif captioned := captions.detect(path):
         found = captions.inspect(path, captioned)
+    elif plain and sentences.is_text(path):
+        found = sentences.inspect(path)
     else:
-        found = look(path, source_column=source_column, target_column=target_column)
+        found = readers.inspect(path, source_column=source_column, target_column=target_column)
     print(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _shown(path, found))
 
 
@@ -214,7 +216,7 @@ def _shown(path: Path, found: dict[str, Any]) -> str:
         lines.append("  seconds: " + ", ".join(f"{name} {count:,}" for name, count in found["seconds"].items()))
     for side, words in found.get("words", {}).items():
         lines.append(f"  {side}: " + ", ".join(f"{name} {count:,}" for name, count in words.items()) + " words")
-    lines += [f"    {one['source']}  ->  {one['target']}" for one in found["samples"]]
+    lines += [f"    {'  ->  '.join(one.values())}" for one in found["samples"]]
     recipe = {"flickr8k": "caption-flickr8k", "coco": "caption-flickr8k", "captioned": "caption-attention"}
     fits = found.get("recipe") or recipe.get(found["kind"], "chat-attention")
     lines.append(f"train on it with: regard train {fits} --data {path}")

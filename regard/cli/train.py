@@ -28,7 +28,7 @@ def train(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Your own pairs (.tsv, .csv, .jsonl, also .gz), a Cornell folder, labelled texts or pictures, sounds."
+            help="Your own data: pairs (.tsv, .csv, .jsonl, .gz), labelled texts or pictures, sounds, plain text, …"
         ),
     ] = None,
     changes: Annotated[
@@ -115,6 +115,7 @@ def _next(recipe: Recipe, run: Path) -> str:
     if recipe.task == "chat":
         return f"talk to it with: regard chat {run}"
     given = {"tokens": '"..."', "sound": "SOUND.wav"}.get(recipe.source.kind, "PICTURE.png")
+    given = '"the ___ of a sentence"' if recipe.task == "blank" else given
     return f"ask it with: regard ask {run} {given}"
 
 

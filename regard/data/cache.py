@@ -217,6 +217,10 @@ class _Rules:
     max_words: int | None
     drop_unknown: bool
     plain_source: bool
+    known: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value or name != "known"}
 
     def short(self, example: Example) -> bool:
         limit = self.max_words
@@ -237,7 +241,7 @@ class _Rules:
             return "too many tokens"
         if self.drop_unknown and (UNKNOWN in source or UNKNOWN in target):
             return "unknown word"
-        return None
+        return "no known word" if sum(token != UNKNOWN for token in source) < self.known else None
 
 
 def prepare(
@@ -255,6 +259,7 @@ def prepare(
     max_words: int | None = None,
     drop_unknown: bool = False,
     plain_source: bool = False,
+    known: int = 0,
     form: Form = TOKENS,
     labels: bool = False,
 ) -> Corpus:
@@ -281,8 +286,9 @@ def prepare(
         max_words=max_words,
         drop_unknown=drop_unknown,
         plain_source=plain_source,
+        known=known,
     )
-    made_of = {"format": FORMAT, "key": key, "rules": asdict(rules), "own": [part for part in own if own[part]]}
+    made_of = {"format": FORMAT, "key": key, "rules": rules.to_json(), "own": [part for part in own if own[part]]}
     if made_of["own"]:
         made_of["apart"] = True  # their prompts are left out of training, which they were not always
     if form != TOKENS or labels:

@@ -17,6 +17,8 @@ def kind(path: Path | str, task: str) -> str:
         return sound.detect(path)
     if not path.exists():
         raise DataError("no such file or folder", where=path)
+    if task == "blank":
+        return "text"
     if task == "translate":
         if path.is_dir():
             raise DataError(

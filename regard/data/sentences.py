@@ -1,0 +1,180 @@
+"""Plain text as sentences: a file of any size, or the texts of another corpus.
+
+An example is a sentence on both sides: what is hidden of it, and when, is for the task to say.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from regard.data.examples import Example
+from regard.data.lines import Tally, read_lines
+from regard.data.readers import checked, quantiles, tidy, word_count
+from regard.errors import DataError
+
+LONGEST = 2000  # characters; a longer sentence is none
+FEWEST = 3  # words, so that something stands around a blank
+SAMPLE = 400  # lines that tell how a file is laid out
+TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".npz", ".toml", ".yml", ".yaml", ".html", ".xml")
+
+Layout = Literal["auto", "lines", "wrapped"]
+
+
+def read_text(path: Path | str, *, layout: Layout = "auto", tally: Tally) -> Iterator[Example]:
+    """The sentences of a file, or of every .txt file of a folder, also gzipped; nothing but the paragraph under way is
+    held. In "lines" every line is a sentence or a paragraph; "wrapped" text has paragraphs with empty lines between
+    them; "auto" looks at the first lines of each file."""
+    return checked(
+        (example for file in text_files(path) for example in _sentences(_paragraphs(file, layout, tally), tally)),
+        path,
+        tally,
+        limit=1.0,  # headings and the like: most lines of a file may be no sentences
+    )
+
+
+def text_files(path: Path | str) -> list[Path]:
+    """The files that `read_text` reads."""
+    path = Path(path)
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise DataError("no such file or folder", where=path)
+    found = sorted(
+        file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith((".txt", ".txt.gz"))
+    )
+    if not found:
+        raise DataError(f"no usable examples in {path}", got="no .txt or .txt.gz files")
+    return found
+
+
+def sentences_of(read: Callable[..., Iterator[Example]], *, targets: bool) -> Callable[..., Iterator[Example]]:
+    """A reader of the sentences in the sources of another reader, and in its `targets`."""
+
+    def own(*, tally: Tally) -> Iterator[Example]:
+        found = Tally()
+        texts = (text for example in read(tally=found) for text in (example[: 1 + targets]) if isinstance(text, str))
+        yield from _sentences(texts, tally)
+        tally.replaced += found.replaced
+
+    return own
+
+
+def is_text(path: Path | str) -> bool:
+    """A file that is text rather than a table: few of its first lines have tabs or braces."""
+    path = Path(path)
+    name = path.name.lower().removesuffix(".gz")
+    if not path.is_file() or name.endswith(TABLES):
+        return False
+    lines = [line for line in islice(read_lines(path, Tally()), SAMPLE) if line.strip()]
+    odd = sum("\t" in line or line.lstrip().startswith(("{", "[")) for line in lines)
+    return bool(lines) and odd < 0.1 * len(lines)
+
+
+def inspect(path: Path | str) -> dict[str, Any]:
+    """What `regard data inspect` shows of plain text."""
+    tally, draw, lengths, samples = Tally(), random.Random(0), Counter[int](), list[str]()
+    for i, example in enumerate(read_text(path, tally=tally)):
+        lengths[word_count(example.target)] += 1
+        place = i if i < 3 else draw.randrange(i + 1)  # reservoir: each has the same chance
+        if place < 3:
+            samples[place : place + 1] = [example.target]
+    return {
+        "kind": "text",
+        "usable": tally.used,
+        "skipped": dict(sorted(tally.skipped.items())),
+        "replaced_characters": tally.replaced,
+        "words": {"sentence": quantiles(lengths)},
+        "samples": [{"sentence": one} for one in samples],
+        "recipe": "blank-rnn",
+    }
+
+
+# -- paragraphs -------------------------------------------------------------------------------------------------------
+
+
+def _paragraphs(file: Path, layout: Layout, tally: Tally) -> Iterator[str]:
+    lines = read_lines(file, tally)
+    first = list(islice(lines, SAMPLE))
+    lines = chain(first, lines)
+    if layout == "wrapped" or (layout == "auto" and is_wrapped(first)):
+        return _joined(lines)
+    return lines
+
+
+def is_wrapped(lines: list[str]) -> bool:
+    """Lines broken at a margin: there are empty ones between paragraphs, none is very long, and those that another line
+    follows are nearly full.
+
+    >>> is_wrapped(["It was the best of times, it was the", "worst of times, it was the age of", "wisdom.", "", "No."])
+    True
+    >>> is_wrapped(["A man sleeps.", "Two women talk in front of a large red house.", "", "A dog."])
+    False
+    """
+    lines = [line.rstrip() for line in lines]
+    inside = sorted(len(line) for line, after in pairwise(lines) if line and after)
+    longest = max(map(len, lines), default=0)
+    return bool(inside) and "" in lines and longest <= 120 and inside[len(inside) // 2] >= 0.75 * longest
+
+
+def _joined(lines: Iterator[str]) -> Iterator[str]:
+    """The paragraphs of wrapped text. One that does not end is given out in pieces, each up to its last full stop."""
+    held = ""
+    for line in lines:
+        if not line.strip():
+            yield held
+            held = ""
+            continue
+        # A word broken at the margin is put together again.
+        broken = held.endswith("-") and held[-2:-1].isalpha()
+        held = held[:-1] + line.strip() if broken else f"{held} {line.strip()}"
+        if len(held) > 8 * LONGEST:
+            *whole, held = list(split(held)) or [""]
+            yield from whole
+    yield held
+
+
+# -- sentences --------------------------------------------------------------------------------------------------------
+
+_END = re.compile(
+    r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[¿¡]*[^\W_a-zà-öø-ÿ])"  # a stop, and no small letter after it
+    r"|(?<=[。！？।؟])\s*"
+)
+_GOES_ON = re.compile(
+    r"(?:\b(?:mr|mrs|ms|dr|st|prof|rev|hon|gen|col|capt|lt|sgt|jr|sr|vs|etc|no|vol|fig|e\.g|i\.e|cf)\.|\b[^\W\d_]\.)$",
+    re.IGNORECASE,
+)  # titles, abbreviations and initials, after which a sentence goes on
+
+
+def split(paragraph: str) -> Iterator[str]:
+    """
+    >>> list(split('Mr. Smith met J. R. Hill. "Why?" he asked. "No. 5 is mine!" Then 3 left.'))
+    ['Mr. Smith met J. R. Hill.', '"Why?" he asked.', '"No. 5 is mine!"', 'Then 3 left.']
+    """
+    start = 0
+    for match in _END.finditer(paragraph):
+        end = match.start() + len(match[0].rstrip())
+        if _GOES_ON.search(paragraph, max(start, match.start() - 8), match.start()) is None:
+            yield paragraph[start:end]
+            start = match.end()
+    yield paragraph[start:]
+
+
+def _sentences(paragraphs: Iterator[str], tally: Tally) -> Iterator[Example]:
+    for sentence in (tidy(one) for paragraph in paragraphs for one in split(paragraph)):
+        if not sentence:
+            continue
+        if len(sentence) > LONGEST:
+            tally.skip("sentence too long")
+        elif word_count(sentence) < FEWEST:
+            tally.skip("fewer than three words")
+        elif "__" in sentence:
+            tally.skip("has a blank already")
+        else:
+            tally.used += 1
+            yield Example(sentence, sentence)
