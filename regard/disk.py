@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from regard.errors import BundleError, TrainingError
+from regard.errors import BundleError, BusyError, TrainingError
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -137,7 +137,7 @@ def locked(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
-            raise TrainingError(
+            raise BusyError(
                 "another process is training in this folder",
                 where=folder,
                 got=f"pid {file.read().strip() or 'unknown'}",

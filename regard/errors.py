@@ -42,6 +42,10 @@ class TrainingError(RegardError):
     """Training that cannot go on: not a number, no space, a second trainer in the same folder."""
 
 
+class BusyError(TrainingError):
+    """Somebody else is at work in the same folder."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """A hint naming the nearest known word, or all of them when nothing is near.
 

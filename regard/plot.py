@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,30 @@ def curves(run: Path) -> Path:
         if len(ax.get_legend_handles_labels()[0]) > 1:
             ax.legend(frameon=False)
     path = run / "curves.png"
+    write_file(path, lambda draft: figure.savefig(draft, format="png", dpi=120))
+    return path
+
+
+def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
+    """Training loss and one validation score of several runs, each under its name."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12.8, 4.8), layout="constrained")
+    trained, judged = (figure.add_subplot(1, 2, place) for place in (1, 2))
+    for number, (name, run) in enumerate(runs.items()):
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+        look = {"label": name, "color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
+        _line(trained, [(line["step"], line["loss"]) for line in lines if "loss" in line], **look)
+        _line(judged, [(line["step"], line[score]) for line in lines if score in line], **look, marker="o")
+    if score == "perplexity":
+        judged.set_yscale("log")
+    for ax, title in ((trained, "training loss (nats a token)"), (judged, f"validation {score}")):
+        ax.set_title(title)
+        ax.set_xlabel("step")
+        ax.grid(alpha=0.25, linewidth=0.6)
+        ax.spines[["top", "right"]].set_visible(False)
+    if 1 < len(runs) <= 20:
+        judged.legend(frameon=False, fontsize="small")
     write_file(path, lambda draft: figure.savefig(draft, format="png", dpi=120))
     return path
 

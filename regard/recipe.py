@@ -1045,6 +1045,19 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
     ]
 
 
+def is_whole(recipe: Recipe, key: str) -> bool:
+    """Whether the field `section.name` takes whole numbers only.
+
+    >>> is_whole(load("chat-attention"), "encoder.width"), is_whole(load("chat-attention"), "train.rate")
+    (True, False)
+    """
+    section, _, name = key.rpartition(".")
+    kind = getattr(getattr(recipe, section), "kind", "") if section else ""
+    schema = _schema((section, name) if section else (name,), kind)
+    kinds = {option.get("type") for option in schema.get("anyOf", [schema])}
+    return "integer" in kinds and "number" not in kinds
+
+
 def _toml(name_or_path: str | Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text(name_or_path))

@@ -48,6 +48,20 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="End after this many passes over the data.")] = None,
     tokens: Annotated[int | None, typer.Option(help="End after this many target tokens.")] = None,
     minutes: Annotated[float | None, typer.Option(help="End after this many minutes.")] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUES",
+            help="Train once for each value, as in train.rate=0.1,0.01, or search a range, train.rate=1e-4..1e-1; "
+            "several make a grid. The same command goes on with a sweep that was stopped.",
+        ),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Of a sweep over a range: runs in all; 20.")] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="Of a sweep: a database many machines share, postgresql://…; a file in its folder."),
+    ] = None,
+    prune: Annotated[bool, typer.Option("--prune", help="Of a sweep: end runs early that do worse than most.")] = False,
     tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout; progress on stderr.")] = False,
 ) -> None:
@@ -56,6 +70,7 @@ def train(
     \b
     regard train chat-attention --minutes 2
     regard train chat-transformer --data pairs.tsv --set encoder.width=128
+    regard train chat-attention --minutes 1 --sweep train.rate=0.01,0.003,0.001
     regard train --resume runs/chat-attention
     regard train --resume runs/chat-attention --minutes 5 --anyway --set train.rate=1e-4
     """
@@ -65,7 +80,11 @@ def train(
     given = {"steps": steps, "epochs": epochs, "tokens": tokens, "minutes": minutes}
     budget = [f"train.{name}={'' if value is None else value}" for name, value in given.items()]
     budget = budget if any(value is not None for value in given.values()) else []
+    if not sweep and (trials or storage or prune):
+        raise InputError("--trials, --storage and --prune are for a sweep", hint="add --sweep train.rate=1e-4..1e-1")
     if resume is not None:
+        if sweep:
+            raise InputError("a sweep goes on when its command is given again", hint="leave --resume out")
         if recipe or out:
             raise InputError(
                 "--resume goes on in the run's own folder with its own recipe",
@@ -82,6 +101,13 @@ def train(
             raise InputError("no recipe given", hint="regard recipes list shows them; try: regard train chat-attention")
         own = _own_data(data, load(recipe).task) if data else []
         chosen = load(recipe, [*own, *(changes or []), *budget])
+        if sweep:
+            from regard.cli.sweeping import swept
+
+            changes = [*own, *(changes or []), *budget]
+            folder = out or Path("runs") / f"{Path(recipe).stem}-sweep"
+            swept(lambda more: load(recipe, [*changes, *more]), sweep, folder, trials, storage, prune, as_json)
+            return
         run = out or _free_folder(Path("runs") / Path(recipe).stem)
     _run(chosen, run, as_json, resume=resume is not None, anyway=anyway, tensorboard=tensorboard)
 
@@ -94,7 +120,7 @@ def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool
     from regard.train import train as go
 
     console = Console(stderr=as_json, highlight=False)
-    with _Bar(console) if console.is_terminal else _Lines(console) as reporter:
+    with Bar(console) if console.is_terminal else Lines(console) as reporter:
         progress = go(recipe, run, reporter=reporter, resume=resume, anyway=anyway, tensorboard=tensorboard)
     plot = curves(run)
     if as_json:
@@ -207,10 +233,10 @@ class _Shown:
         self.console.print(message, soft_wrap=True, markup=False)
 
 
-class _Lines(_Shown):
+class Lines(_Shown):
     """Plain lines, now and then."""
 
-    def __enter__(self) -> _Lines:
+    def __enter__(self) -> Lines:
         self.last = time.monotonic()
         return self
 
@@ -227,10 +253,10 @@ class _Lines(_Shown):
             sys.stdout.flush()
 
 
-class _Bar(_Shown):
+class Bar(_Shown):
     """A progress bar with loss, perplexity, speed and the time left."""
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Bar:
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as Live
 

@@ -1,0 +1,406 @@
+"""Sweeps: the same recipe with several values of some fields; the validation score says which was best.
+
+    train.rate=0.1,0.01,0.001     values: a grid, every combination of them is tried
+    train.rate=1e-4..1e-1         a range: optuna proposes values, on a logarithmic scale where it spans a decade
+
+Every trial is a run of its own in the sweep's folder, named by its values, so whoever comes to the same values again,
+after a kill or from another process, goes on with that run or reads off what it reached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import math
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from regard import disk
+from regard.build import TASKS
+from regard.errors import BusyError, InputError, RecipeError, TrainingError
+from regard.recipe import Recipe, differences, is_whole
+from regard.train import Reporter, Stopped, train
+
+RECORD, RESULT, STORAGE = "sweep.json", "result.json", "sweep.db"
+DECADE = 10
+HEARTBEAT, GRACE = 15, 60  # seconds: a worker on another machine that was silent for so long is dead
+RETRIES = 3
+
+Make = Callable[[Sequence[str]], Recipe]  # the recipe with some fields changed, each written section.field=value
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A field and what it may be: some values as they were written, or a range."""
+
+    key: str
+    values: tuple[str, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def is_range(self) -> bool:
+        return not self.values
+
+    @property
+    def is_logarithmic(self) -> bool:
+        return self.low > 0 and self.high / self.low >= DECADE
+
+    def __str__(self) -> str:
+        return f"{self.key}={','.join(self.values) if self.values else f'{self.low:g}..{self.high:g}'}"
+
+
+def axis(written: str) -> Axis:
+    """
+    >>> axis("train.rate=0.1,0.01").values, axis("decoder.hidden=[4,8],[16]").values
+    (('0.1', '0.01'), ('[4,8]', '[16]'))
+    >>> axis("train.rate=1e-4..1e-1").is_logarithmic, axis("encoder.layers=1..4").is_logarithmic
+    (True, False)
+    """
+    key, _, value = (part.strip() for part in written.partition("="))
+    if not key or not value:
+        hint = "train.rate=0.1,0.01 tries values, train.rate=1e-4..1e-1 a range"
+        raise InputError("a sweep has the form section.field=values", where="--sweep", got=f'"{written}"', hint=hint)
+    if found := re.fullmatch(r"(.+?)\.\.(.+)", value):
+        try:
+            low, high = (float(end) for end in found.groups())
+        except ValueError:
+            raise InputError("the ends of a range are numbers", where=f"--sweep {key}", got=value) from None
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise InputError("a range goes from a number to a larger one", where=f"--sweep {key}", got=value)
+        return Axis(key, low=low, high=high)
+    values = [one.strip() for one in re.split(r",(?![^\[]*\])", value)]
+    return Axis(key, tuple(dict.fromkeys(one for one in values if one)))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of a sweep and what it reached; `score` is None while there is none, or it failed."""
+
+    values: dict[str, str]
+    run: str
+    state: str = "waiting"  # done, failed, pruned, stopped, elsewhere
+    score: float | None = None
+    step: int = 0
+    seconds: float = 0.0
+    why: str = ""
+
+    @property
+    def name(self) -> str:
+        return ",".join(f"{key}={value}" for key, value in self.values.items())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a sweep knows so far; `best` is the first of those with the best score."""
+
+    score: str
+    trials: list[Trial] = field(default_factory=list)
+
+    @property
+    def best(self) -> Trial | None:
+        scored = [trial for trial in self.trials if trial.state == "done" and trial.score is not None]
+        sign = 1 if self.score == "perplexity" else -1
+        return min(scored, key=lambda trial: sign * (trial.score or 0.0), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        best = self.best
+        trials = [asdict(trial) for trial in self.trials]
+        return {"score": self.score, "best": None if best is None else asdict(best), "trials": trials}
+
+
+Told = Callable[[Trial], AbstractContextManager[Reporter]]
+
+
+def sweep(
+    make: Make,
+    axes: Sequence[Axis],
+    folder: Path,
+    *,
+    told: Told,
+    learned: Callable[[Outcome], None] = lambda _: None,
+    trials: int | None = None,
+    storage: str | None = None,
+    prune: bool = False,
+) -> Outcome:
+    """Try them all, or with a range among them `trials` of them. `told` gives the reporter of each run, `learned` hears
+    after each trial what is known. Ctrl-C ends it with `Stopped`; the same call goes on with it."""
+    base = make([])
+    _check(make, axes)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        _same_sweep(base, axes, folder)
+    runs = _Runs(make, folder, base.train.score or TASKS[base.task].best, told)
+    if trials or storage or prune or any(one.is_range for one in axes):
+        return _searched(runs, axes, base, trials or 20, storage or f"sqlite:///{folder / STORAGE}", prune, learned)
+    return _grid(runs, axes, learned)
+
+
+def _check(make: Make, axes: Sequence[Axis]) -> None:
+    """Everything that may be tried is a recipe."""
+    if twice := [key for key in {one.key for one in axes} if sum(one.key == key for one in axes) > 1]:
+        raise InputError("a field is swept twice", where="--sweep", got=twice[0], hint="name all its values at once")
+    for one in axes:
+        if one.key in ("train.score", "task"):
+            raise InputError(f"runs that differ in {one.key} cannot be compared", where="--sweep")
+        ends = [_written(end, whole=float(end).is_integer()) for end in (one.low, one.high)]
+        for value in one.values or ends:
+            try:
+                made = make([f"{one.key}={value}"])
+            except RecipeError as problem:
+                raise RecipeError(str(problem).replace("--set", "--sweep")) from None
+            if one.is_range and is_whole(made, one.key) and not (one.low.is_integer() and one.high.is_integer()):
+                raise InputError("a whole number", where=f"--sweep {one.key}", got=f"{one.low:g}..{one.high:g}")
+
+
+def _written(value: float, *, whole: bool) -> str:
+    """A number as a folder's name and an override have it; six digits tell any two trials apart."""
+    return str(int(value)) if whole else f"{value:.6g}"
+
+
+def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
+    """The folder is this sweep's own; other values of the same fields may join it."""
+    record = folder / RECORD
+    keys = sorted(one.key for one in axes)
+    if record.exists():
+        before = disk.read_json(record)
+        changed = differences(Recipe.from_json(before["recipe"], record), base)
+        if changed or before["keys"] != keys:
+            got = ", ".join(changed) or f"{', '.join(before['keys'])} there, {', '.join(keys)} here"
+            raise InputError("this folder holds another sweep", where=folder, got=got, hint="choose another --out")
+    elif any(folder.glob("*/recipe.json")) or (folder / "recipe.json").exists():
+        raise InputError("this folder holds runs that are of no sweep", where=folder, hint="choose another --out")
+    else:
+        disk.write_json(record, {"recipe": base.to_json(), "keys": keys})
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Waits for its turn; what it guards takes moments."""
+    with (folder / ".sweep.lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+# -- one trial --------------------------------------------------------------------------------------------------------
+
+
+class _Runs:
+    def __init__(self, make: Make, folder: Path, score: str, told: Told):
+        self.make, self.folder, self.score, self.told = make, folder, score, told
+
+    def trial(self, values: Mapping[str, str]) -> Trial:
+        """What is known of these values."""
+        trial = Trial(dict(values), "")
+        run = self.folder / re.sub(r"[^\w.,=+-]", "_", trial.name)[:200]
+        trial = Trial(dict(values), str(run))
+        try:
+            return Trial(**disk.read_json(run / RESULT) | {"values": dict(values), "run": str(run)})
+        except Exception:  # none yet, or cut short: then it is made again
+            return trial
+
+    def go(self, trial: Trial, watch: Callable[[dict[str, Any]], None] | None = None) -> Trial:
+        """Train to the end, from where it stands; what it reached is written into its folder."""
+        if trial.state in ("done", "failed", "pruned"):
+            return trial
+        run = Path(trial.run)
+        try:
+            recipe = self.make([f"{key}={value}" for key, value in trial.values.items()])
+        except RecipeError as problem:  # between the ends of a range, a width that is odd for example
+            return Trial(trial.values, trial.run, "failed", why=str(problem))
+        try:
+            with self.told(trial) as reporter:
+                watched = reporter if watch is None else _Watched(reporter, watch)
+                progress = train(recipe, run, reporter=watched, resume=(run / disk.MANIFEST).exists())
+        except BusyError:
+            return Trial(trial.values, trial.run, "elsewhere")
+        except _Pruned:
+            found = Trial(trial.values, trial.run, "pruned")
+        except TrainingError as problem:
+            found = Trial(trial.values, trial.run, "failed", why=str(problem))
+        else:
+            best = None if progress.best is None else abs(progress.best)
+            found = Trial(trial.values, trial.run, "done", best, progress.best_step, progress.seconds)
+        disk.write_json(run / RESULT, {k: v for k, v in asdict(found).items() if k not in ("values", "run")})
+        return found
+
+
+class _Pruned(Exception):
+    """Its scores so far are worse than those of most others."""
+
+
+class _Watched:
+    """A reporter, and somebody else who hears of every validation."""
+
+    def __init__(self, reporter: Reporter, watch: Callable[[dict[str, Any]], None]):
+        self.began, self.stepped, self.noted = reporter.began, reporter.stepped, reporter.noted
+        self._told, self._watch = reporter.validated, watch
+
+    def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
+        self._told(record, samples)
+        self._watch(record)
+
+
+# -- a grid -----------------------------------------------------------------------------------------------------------
+
+
+def _grid(runs: _Runs, axes: Sequence[Axis], learned: Callable[[Outcome], None]) -> Outcome:
+    names = [one.key for one in axes]
+    points = [dict(zip(names, values, strict=True)) for values in itertools.product(*(one.values for one in axes))]
+    known = [runs.trial(point) for point in points]
+    for i, trial in enumerate(known):
+        try:
+            known[i] = runs.go(trial)
+        except Stopped:
+            known[i] = Trial(trial.values, trial.run, "stopped")
+            learned(Outcome(runs.score, known))
+            raise
+        learned(Outcome(runs.score, known))
+    known = [
+        runs.trial(point) if trial.state == "elsewhere" else trial for point, trial in zip(points, known, strict=True)
+    ]
+    return Outcome(runs.score, known)
+
+
+# -- a search ---------------------------------------------------------------------------------------------------------
+
+
+def _searched(
+    runs: _Runs,
+    axes: Sequence[Axis],
+    base: Recipe,
+    trials: int,
+    storage: str,
+    prune: bool,
+    learned: Callable[[Outcome], None],
+) -> Outcome:
+    """Trials that optuna proposes, until there are so many in the storage, whoever made them."""
+    optuna = _optuna()
+    with _alone(runs.folder):  # two who make the tables at once are in each other's way
+        study = _study(optuna, runs.folder.resolve().name, storage, base, prune)
+    whole = {one.key: one.is_range and is_whole(base, one.key) for one in axes}
+    minimise = runs.score == "perplexity"
+
+    def objective(proposed: Any) -> float:
+        values = {one.key: _proposed(proposed, one, whole[one.key]) for one in axes}
+
+        def watch(record: dict[str, Any]) -> None:
+            if runs.score in record:
+                proposed.report(record[runs.score] if minimise else -record[runs.score], record["step"])
+                if prune and proposed.should_prune():
+                    raise _Pruned
+
+        try:
+            trial = runs.go(runs.trial(values), watch)
+        except Stopped:
+            study.enqueue_trial(proposed.params)  # so that whoever comes next goes on with it
+            raise
+        for name, value in asdict(trial).items():
+            proposed.set_user_attr(name, value)
+        if trial.state == "pruned":
+            raise optuna.TrialPruned
+        if trial.score is None:
+            raise TrainingError(trial.why or trial.state)
+        return trial.score if minimise else -trial.score
+
+    waited_until = math.inf
+    while (left := _left(optuna, study, trials)) or time.monotonic() < waited_until:
+        if left > 0 or _in_state(optuna, study, "WAITING"):
+            waited_until = math.inf
+            try:
+                study.optimize(objective, n_trials=1, catch=(TrainingError,))
+            finally:
+                learned(_known(runs, study))
+            continue
+        if not _in_state(optuna, study, "RUNNING"):
+            break
+        waited_until = min(waited_until, time.monotonic() + GRACE + HEARTBEAT)
+        time.sleep(min(1.0, HEARTBEAT))  # somebody is at work, or dead: then its trial comes back to us
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # heartbeats are called experimental
+            optuna.storages.fail_stale_trials(study)
+    return _known(runs, study)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise InputError(
+            "a range, --trials, --prune and --storage need optuna",
+            where="--sweep",
+            hint="pip install 'regard[sweep]', or list the values: train.rate=0.1,0.01",
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
+    options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite:") else {"pool_pre_ping": True}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            storage = optuna.storages.RDBStorage(
+                url,
+                engine_kwargs=options,
+                heartbeat_interval=HEARTBEAT,
+                grace_period=GRACE,
+                failed_trial_callback=optuna.storages.RetryFailedTrialCallback(max_retry=RETRIES),
+            )
+            study = optuna.create_study(
+                storage=storage,
+                study_name=name,
+                load_if_exists=True,
+                sampler=optuna.samplers.TPESampler(constant_liar=True, n_startup_trials=5),
+                pruner=optuna.pruners.MedianPruner(n_startup_trials=3) if prune else optuna.pruners.NopPruner(),
+            )
+    except Exception as problem:
+        said = str(problem).strip().splitlines() or [type(problem).__name__]
+        hint = "sqlite:///PATH, or postgresql://USER@HOST/NAME with its driver installed"
+        raise InputError("the storage cannot be used", where="--storage", got=f"{url}: {said[0]}", hint=hint) from None
+    made = study.user_attrs.get("recipe")
+    if made is not None and (changed := differences(Recipe.from_json(made, url), base)):
+        raise InputError("the storage holds another sweep of this name", where=url, got=", ".join(changed))
+    study.set_user_attr("recipe", base.to_json())
+    return study
+
+
+def _proposed(trial: Any, one: Axis, whole: bool) -> str:
+    if not one.is_range:
+        return trial.suggest_categorical(one.key, list(one.values))
+    if whole:
+        return str(trial.suggest_int(one.key, int(one.low), int(one.high), log=one.is_logarithmic))
+    return _written(trial.suggest_float(one.key, one.low, one.high, log=one.is_logarithmic), whole=False)
+
+
+def _in_state(optuna: Any, study: Any, *names: str) -> int:
+    states = tuple(getattr(optuna.trial.TrialState, name) for name in names)
+    return len(study.get_trials(deepcopy=False, states=states))
+
+
+def _left(optuna: Any, study: Any, trials: int) -> int:
+    """Trials that nobody has begun. One that a dead worker left does not count: it comes again."""
+    counted = _in_state(optuna, study, "COMPLETE", "PRUNED", "RUNNING", "WAITING")
+    failed = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.FAIL,))
+    counted += sum(trial.user_attrs.get("state") == "failed" for trial in failed)
+    return max(0, trials - counted)
+
+
+def _known(runs: _Runs, study: Any) -> Outcome:
+    """All trials of the storage, also those of other machines; the same values once."""
+    found: dict[str, Trial] = {}
+    for one in study.get_trials(deepcopy=False):
+        if "values" in one.user_attrs:
+            trial = Trial(**{name: one.user_attrs[name] for name in Trial.__dataclass_fields__})
+            found[trial.name] = trial
+        elif one.params and one.state.name == "RUNNING":
+            values = {key: value if isinstance(value, str) else f"{value:.6g}" for key, value in one.params.items()}
+            found.setdefault(runs.trial(values).name, Trial(values, "", "elsewhere"))
+    return Outcome(runs.score, list(found.values()))

@@ -1,0 +1,222 @@
+"""Sweeps: every value once, whatever happens in between, and the best of them by validation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from regard import cli, disk, recipe
+from regard import sweep as sweeps
+from regard.bundle import load, tensors
+from regard.sweep import Axis, axis, sweep
+from regard.train import Stopped, train
+from tests.tiny import Silent, by_heart, pairs_file
+
+MORE = [
+    "encoder.width=8",
+    "train.steps=6",
+    "train.warmup=1",
+    "train.valid_every=3",
+    "train.save_every=2",
+    "train.threads=1",
+]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Overrides of a recipe that trains in a moment."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    return by_heart(pairs_file(tmp_path), *MORE)
+
+
+class Teller:
+    """Remembers which trials were trained, and from which step on; may do something at a step of one of them."""
+
+    def __init__(self, at: tuple[int, int] | None = None, does=None):
+        self.trained: list[tuple[str, int]] = []
+        self.at, self.does = at, does
+
+    def __call__(self, trial):
+        teller = self
+
+        class Reporter(Silent):
+            def began(self, facts) -> None:
+                teller.trained.append((trial.name, facts.resumed_at))
+
+            def stepped(self, progress, loss, speed, done) -> None:
+                if teller.at == (len(teller.trained), progress.step):
+                    teller.does()
+
+        return contextlib.nullcontext(Reporter())
+
+
+def maker(tiny):
+    return lambda more: recipe.load("chat-gru", [*tiny, *more])
+
+
+# -- what is written --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("train.rate", "a sweep has the form section.field=values"),
+        ("train.rate=", "a sweep has the form section.field=values"),
+        ("train.rate=a..b", "the ends of a range are numbers"),
+        ("train.rate=1e-1..1e-4", "a range goes from a number to a larger one"),
+        ("train.rat=0.1,0.2", 'no such field; got 0.1; did you mean "rate"?'),
+        ("train.rate=0.1,fast", 'must be a number > 0; got "fast"'),
+        ("encoder.layers=0..4", "a whole number >= 1"),
+        ("encoder.width=8.5..16", "encoder.width"),
+        ("train.score=chrf,perplexity", "runs that differ in train.score cannot be compared"),
+    ],
+)
+def test_a_mistake_is_one_line(written, said, tmp_path, capsys):
+    assert cli.main(["train", "chat-gru", "--sweep", written, "--out", str(tmp_path / "s")]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1 and not (tmp_path / "s").exists()
+
+
+def test_options_of_a_sweep_need_one(capsys):
+    assert cli.main(["train", "chat-gru", "--trials", "3"]) == 2
+    assert "add --sweep" in capsys.readouterr().err
+    assert cli.main(["train", "--resume", "x", "--sweep", "train.rate=1,2"]) == 2
+    assert "leave --resume out" in capsys.readouterr().err
+
+
+def test_without_optuna_its_extra_is_named(tiny, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(sweeps.InputError, match=r"need optuna; pip install 'regard\[sweep\]'"):
+        sweep(maker(tiny), [axis("train.rate=1e-3..1e-2")], tmp_path / "s", told=Teller())
+
+
+# -- a grid -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_grid_through_the_door(tiny, tmp_path, capsys):
+    changes = [word for change in tiny for word in ("--set", change)]
+    command = ["train", "chat-gru", *changes, "--out", str(tmp_path / "s"), "--sweep", "train.rate=0.0001,0.01"]
+    command += ["--sweep", "encoder.width=8,12"]
+    assert cli.main(command) == 0
+    out = capsys.readouterr().out
+    best = tmp_path / "s" / "train.rate=0.01,encoder.width=12"
+    assert out.count("in " + str(tmp_path / "s")) == 5  # four trials, and the curves
+    assert f"the best run is {tmp_path}/s/train.rate=0.01" in out and load(best).recipe.encoder.width == 12
+    assert load(best).recipe.decoder.width == 12  # what is derived follows
+    assert (tmp_path / "s" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert cli.main([*command, "--json"]) == 0  # nothing is trained again
+    told = capsys.readouterr()
+    found = json.loads(told.out)
+    assert told.err == "" and [trial["state"] for trial in found["trials"]] == ["done"] * 4
+    assert found["best"]["score"] == min(trial["score"] for trial in found["trials"])
+    assert found["best"]["values"]["train.rate"] == "0.01" and found["score"] == "perplexity"
+    assert cli.main(["ask", found["best"]["run"], "Hello!"]) == 0
+    assert cli.main([*command, "--set", "seed=2"]) == 2  # another sweep in its folder
+    assert "this folder holds another sweep; got seed: 1 -> 2; choose another --out" in capsys.readouterr().err
+
+
+def test_ctrl_c_and_on_with_the_same_bits(tiny, tmp_path):
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    axes, folder, known = [axis("train.rate=0.001,0.01,0.02")], tmp_path / "s", []
+    with pytest.raises(Stopped) as stopped:
+        sweep(maker(tiny), axes, folder, told=Teller((2, 3), interrupt), learned=known.append)
+    assert stopped.value.exit_code == 130
+    assert [trial.state for trial in known[-1].trials] == ["done", "stopped", "waiting"]
+    assert known[-1].best == known[-1].trials[0]
+    teller = Teller()
+    outcome = sweep(maker(tiny), axes, folder, told=teller)
+    assert teller.trained == [("train.rate=0.01", 3), ("train.rate=0.02", 0)]
+    train(maker(tiny)(["train.rate=0.01"]), tmp_path / "alone", reporter=Silent())
+    ours, alone = (tensors(load(run).model) for run in (outcome.trials[1].run, tmp_path / "alone"))
+    assert all(bool((ours[name] == alone[name]).all()) for name in alone)
+
+
+def test_a_trial_that_fails_is_told_and_not_repeated(tiny, tmp_path):
+    axes, teller = [axis("train.rate=1e60,0.01")], Teller()
+    make = maker([*tiny, "train.clip=0.0", "train.steps=12", "train.valid_every=12"])
+    outcome = sweep(make, axes, tmp_path / "s", told=teller)
+    assert [trial.state for trial in outcome.trials] == ["failed", "done"] and "number" in outcome.trials[0].why
+    assert outcome.best == outcome.trials[1] and len(teller.trained) == 2
+    sweep(make, axes, tmp_path / "s", told=teller)
+    assert len(teller.trained) == 2
+
+
+def test_what_another_process_trains_is_left_to_it(tiny, tmp_path):
+    run = tmp_path / "s" / "train.rate=0.01"
+    run.mkdir(parents=True)
+    with disk.locked(run):
+        outcome = sweep(maker(tiny), [axis("train.rate=0.01,0.001")], tmp_path / "s", told=Teller())
+    assert [trial.state for trial in outcome.trials] == ["waiting", "done"]
+
+
+# -- a search ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_search_over_ranges_and_choices(tiny, tmp_path):
+    pytest.importorskip("optuna")
+    axes = [axis("train.rate=1e-4..1e-1"), axis("encoder.width=6..10"), axis("decoder.attention=dot,none")]
+    teller = Teller()
+    outcome = sweep(maker(tiny), axes, tmp_path / "s", told=teller, trials=3)
+    assert len(outcome.trials) == 3 and len(teller.trained) == sum(trial.state == "done" for trial in outcome.trials)
+    for trial in outcome.trials:
+        width = int(trial.values["encoder.width"])
+        assert trial.state == ("failed" if width % 2 else "done") and 6 <= width <= 10
+        if trial.state == "done":
+            found = load(trial.run).recipe
+            assert 1e-4 <= found.train.rate <= 1e-1 and found.encoder.width == width
+            assert found.decoder.attention in ("dot", "none")
+    again = sweep(maker(tiny), axes, tmp_path / "s", told=teller, trials=4)
+    assert len(again.trials) == 4 and again.trials[:3] == outcome.trials
+
+
+def test_a_dead_workers_trial_comes_back(tiny, tmp_path, monkeypatch):
+    """One is killed in its first trial: its heartbeat stops, and the next worker takes the same values over."""
+    pytest.importorskip("optuna")
+    monkeypatch.setattr(sweeps, "HEARTBEAT", 1)
+    monkeypatch.setattr(sweeps, "GRACE", 2)
+    longer, folder = [*tiny, "train.steps=120", "train.save_every=5", "train.valid_every=120"], tmp_path / "s"
+    with subprocess.Popen(command(longer, folder, "--trials", "1"), stderr=subprocess.DEVNULL) as worker:
+        while not list(folder.glob("*/checkpoints/step-*")):
+            time.sleep(0.05)
+        worker.kill()
+    (run,) = folder.glob("*/checkpoints")
+    teller = Teller()
+    outcome = sweep(maker(longer), [axis("train.rate=1e-4..1e-1")], folder, told=teller, trials=1)
+    ((name, step),) = teller.trained
+    assert name == run.parent.name and step >= 5  # from its last checkpoint on
+    assert [trial.state for trial in outcome.trials] == ["done"]
+
+
+def command(changes: list[str], folder: Path, *more: str) -> list[str]:
+    sets = [word for change in changes for word in ("--set", change)]
+    begin = [sys.executable, "-m", "regard", "train", "chat-gru", *sets, "--out", str(folder)]
+    return [*begin, "--sweep", "train.rate=1e-4..1e-1", *more]
+
+
+def test_two_processes_share_one_storage(tiny, tmp_path):
+    pytest.importorskip("optuna")
+    shared = command(tiny, tmp_path / "s", "--json", "--trials", "4")
+    both = [subprocess.Popen(shared, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [one.communicate(timeout=110) for one in both]
+    assert [one.returncode for one in both] == [0, 0], told
+    trained = [line for _, err in told for line in err.splitlines() if line.startswith("train.rate=")]
+    assert len(trained) == len(set(trained)) and 4 <= len(trained) <= 5  # both may begin the last one
+    found = json.loads(told[0][0])["trials"] + json.loads(told[1][0])["trials"]
+    assert {f"{trial['run'].split('/')[-1]}" for trial in found} == {line.split(",")[0] for line in trained}
+
+
+def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
+    pytest.importorskip("optuna")
+    for url in ("nonsense://x", f"sqlite:///{tmp_path}/no/such/folder/s.db"):
+        with pytest.raises(sweeps.InputError, match="--storage: the storage cannot be used"):
+            sweep(maker(tiny), [Axis("train.rate", ("0.1",))], tmp_path / "s", told=Teller(), storage=url)
