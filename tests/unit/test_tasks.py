@@ -272,7 +272,11 @@ def test_own_data_of_each_kind_is_recognised(tmp_path, monkeypatch, capsys):
 
 def test_kinds_that_do_not_go_together_are_named():
     for name, change, said in (
-        ("image-pool", "source.kind=tokens", 'source.kind: data of kind "digits" needs "convolutions" or "patches"'),
+        (
+            "image-pool",
+            "source.kind=tokens",
+            'source.kind: data of kind "digits" needs "convolutions" or "residual" or "patches"',
+        ),
         ("image-pool", "codec.kind=words", 'codec.kind: data of kind "digits" needs "labels"; got "words"'),
         ("sentiment-lstm", "decoder.kind=transformer", 'decoder.kind: task "classify" needs "one-shot"'),
         ("sentiment-lstm", "encoder.kind=flat", 'encoder.kind: "flat" is for pictures'),
