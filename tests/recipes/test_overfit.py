@@ -10,7 +10,19 @@ from regard import recipe
 from regard.bundle import load
 from regard.search import Options
 from regard.train import train
-from tests.tiny import LABELS, PAIRS, Silent, by_heart, labelled_file, pairs_file, pictures_by_heart, pictures_folder
+from tests.tiny import (
+    LABELS,
+    PAIRS,
+    WORDS,
+    Silent,
+    by_heart,
+    labelled_file,
+    pairs_file,
+    pictures_by_heart,
+    pictures_folder,
+    sounds_by_heart,
+    sounds_table,
+)
 
 OWN = {
     "reference/chat-classic": ["codec.min_count=1", "data.drop_unknown=false", "data.max_words=", "train.decoder_rate="]
@@ -20,6 +32,14 @@ OWN = {
 def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
     """Overrides that make a recipe learn ten examples, their inputs, and their answers."""
     chosen = recipe.load(name)
+    if chosen.task == "speech":
+        path = sounds_table(folder)
+        frames = "source.frames=40" if chosen.source.frames else "source.frames="
+        return (
+            sounds_by_heart(path, "train.steps=120", frames),
+            [str(path.parent / f"{i}.wav") for i in range(10)],
+            WORDS,
+        )
     if chosen.source.kind != "tokens":
         path = pictures_folder(folder)
         inputs = [str(path / label / f"{i}.png") for i, label in enumerate(LABELS)]
