@@ -273,7 +273,7 @@ def _table(path: Path | str, tally: Tally) -> Iterator[Row]:
     if not path.is_file():
         raise DataError("no such file", where=path)
     first = next(read_lines(path, Tally()), "").lower()
-    names = re.findall(r"[\w ]+", first)
+    names = [cell.strip() for cell in re.split(r'[,;\t|{}":]', first)]
     columns = {
         "source_column": next((name for name in PATHS if name in names), None),
         "target_column": next((name for name in TEXTS if name in names), None),

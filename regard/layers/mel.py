@@ -34,7 +34,7 @@ def mel_to_hertz(mel: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 def mel_filters(*, mels: int, window: int, rate: int) -> Float[Tensor, "F M"]:
     """Triangles on Slaney's scale from 0 Hz to rate / 2, each of area 1, as weights of the energies of a window."""
-    hertz = torch.linspace(0, rate / 2, window // 2 + 1, dtype=torch.float64)
+    hertz = torch.arange(window // 2 + 1, dtype=torch.float64) * rate / window
     corners = mel_to_hertz(torch.linspace(0, hertz_to_mel(rate / 2), mels + 2, dtype=torch.float64))
     left, centre, right = corners[:-2], corners[1:-1], corners[2:]
     rising, falling = (hertz[:, None] - left) / (centre - left), (right - hertz[:, None]) / (right - centre)

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from regard.decoders import Decoder, OneShot, RecurrentDecoder, TransformerDecoder
+from regard.decoders import Decoder, OneShot, RecurrentBlockDecoder, RecurrentDecoder, TransformerDecoder
 from regard.encoders import ConvolutionEncoder, Encoder, RecurrentEncoder, TransformerEncoder, TwoWayEncoder
 from regard.frontends import Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Relative, Rotary, Sinusoidal
@@ -63,6 +63,11 @@ ENCODERS |= {
 ENCODERS |= {
     "transformer-pre-maclaurin": lambda: TransformerEncoder(
         inputs=INPUTS, kernel="maclaurin", **transformer_sizes("pre", "sinusoidal")
+    )
+}
+ENCODERS |= {
+    "transformer-pre-no-key-bias": lambda: TransformerEncoder(
+        inputs=INPUTS, key_bias=False, **transformer_sizes("pre", "sinusoidal")
     )
 }
 ENCODERS |= {  # memories shorter than their sources: three layers make one place of most sentences
@@ -128,6 +133,28 @@ DECODERS |= {
         dropout=0.3,
     )
     for cell, attention in [("lstm", "general"), ("gru", "additive")]
+}
+
+DECODERS |= {
+    f"recurrent-block-{cell}": partial(
+        RecurrentBlockDecoder,
+        vocabulary=VOCABULARY,
+        width=WIDTH,
+        layers=layers,
+        memory_width=WIDTH,
+        heads=HEADS,
+        inner=17,
+        cell=cell,
+        key_bias=key_bias,
+        dropout=0.3,
+        tied=False,
+    )
+    for cell, layers, key_bias in [("lstm", 1, False), ("gru", 2, True)]
+}
+DECODERS |= {
+    "transformer-pre-no-key-bias": lambda: TransformerDecoder(
+        vocabulary=VOCABULARY, memory_width=WIDTH, key_bias=False, **transformer_sizes("pre", "learned")
+    )
 }
 
 LABELS = "one-shot"  # what the names of decoders begin with whose answers are labels

@@ -14,6 +14,7 @@ from regard.train import train
 from tests.tiny import (
     LABELS,
     PAIRS,
+    WORDS,
     Silent,
     by_heart,
     captions_by_heart,
@@ -22,6 +23,8 @@ from tests.tiny import (
     pairs_file,
     pictures_by_heart,
     pictures_folder,
+    sounds_by_heart,
+    sounds_table,
     text_file,
 )
 
@@ -37,6 +40,14 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
         path = captions_table(folder, several=False)
         inputs = [str(folder / f"{i}.png") for i in range(10)]
         return captions_by_heart(path, "train.steps=120"), inputs, [said for _, said in PAIRS]
+    if chosen.task == "speech":
+        path = sounds_table(folder)
+        frames = "source.frames=40" if chosen.source.frames else "source.frames="
+        return (
+            sounds_by_heart(path, "train.steps=120", frames),
+            [str(path.parent / f"{i}.wav") for i in range(10)],
+            WORDS,
+        )
     if chosen.source.kind != "tokens":
         path = pictures_folder(folder)
         inputs = [str(path / label / f"{i}.png") for i, label in enumerate(LABELS)]

@@ -17,6 +17,7 @@ from regard.errors import RecipeError
 from regard.recipe import Recipe, load
 
 BASE = "chat-attention"
+SCORES = '"perplexity" or "chrf" or "bleu" or "bleu_4" or "exact" or "accuracy" or "f1" or "cer" or "wer"'
 
 
 def message(*overrides: str, name: str | Path = BASE) -> str:
@@ -193,11 +194,7 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
         ("train.rate=nan", "train.rate: must be a number > 0; got NaN"),
         ("train.rate=inf", "train.rate: must be a number > 0; got Infinity"),
         ("train.betas=[0.9]", "train.betas: must be a list of 2, each a number >= 0 and < 1; got [0.9]"),
-        (
-            "train.score=blue",
-            'train.score: must be "perplexity" or "chrf" or "bleu" or "bleu_4" or "exact" or "accuracy" or "f1" or '
-            + '"cer" or "wer"; got "blue"',
-        ),
+        ("train.score=blue", f'train.score: must be {SCORES}; got "blue"'),
         ("train.score=bleu", 'train.score: no score of task "chat"; got "bleu"; known: perplexity, chrf'),
         ("data.kind=digits", 'data.kind: not for task "chat"; got "digits"; known: chatterbot, pairs, cornell'),
         ("train.minutes=0", "train.minutes: must be a number > 0; got 0"),
