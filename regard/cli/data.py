@@ -62,17 +62,9 @@ def inspect(
     regard data inspect cornell/ --json
     regard data inspect LJSpeech-1.1/
     """
-    from regard.data import captions, readers, sentences, sound
+    from regard.data.inspect import inspect as look
 
-    plain = source_column is target_column is None
-    if plain and sound.holds_sounds(path):
-        found = sound.inspect(path)
-    elif captioned := captions.detect(path):
-        found = captions.inspect(path, captioned)
-    elif plain and sentences.is_text(path):
-        found = sentences.inspect(path)
-    else:
-        found = readers.inspect(path, source_column=source_column, target_column=target_column)
+    found = look(path, source_column=source_column, target_column=target_column)
     print(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _shown(path, found))
 
 
@@ -208,16 +200,12 @@ def _shown(path: Path, found: dict[str, Any]) -> str:
     lines = [f"{path}: {found['kind']}, {found['usable']:,} usable examples"]
     if "pictures" in found:
         lines[0] += f" of {found['pictures']:,} pictures"
-        lines += [f"  {part}: {count:,} pictures" for part, count in found["parts"].items()]
     lines += [f"  skipped {count:,}: {reason}" for reason, count in found["skipped"].items()]
     if found["replaced_characters"]:
         lines.append(f"  {found['replaced_characters']:,} characters replaced")
-    if "seconds" in found:
-        lines.append("  seconds: " + ", ".join(f"{name} {count:,}" for name, count in found["seconds"].items()))
-    for side, words in found.get("words", {}).items():
-        lines.append(f"  {side}: " + ", ".join(f"{name} {count:,}" for name, count in words.items()) + " words")
+    counts = {f"{side} words": words for side, words in found["words"].items()}
+    counts |= {name: found[name] for name in ("seconds", "labels") if name in found}
+    for what, told in counts.items():
+        lines.append(f"  {what}: " + ", ".join(f"{name} {count:,}" for name, count in told.items()))
     lines += [f"    {'  ->  '.join(one.values())}" for one in found["samples"]]
-    recipe = {"flickr8k": "caption-flickr8k", "coco": "caption-flickr8k", "captioned": "caption-attention"}
-    fits = found.get("recipe") or recipe.get(found["kind"], "chat-attention")
-    lines.append(f"train on it with: regard train {fits} --data {path}")
-    return "\n".join(lines)
+    return "\n".join([*lines, f"train on it with: {found['train']}"])

@@ -13,7 +13,6 @@ import re
 import tempfile
 import weakref
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from itertools import groupby
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from regard.data.examples import Example, Item, shown
+from regard.data.examples import Example, Item
 from regard.data.lines import EMPTY, Tally, mended, read_lines
 from regard.data.pictures import LARGEST_FILE, SUFFIXES, decoded
-from regard.data.readers import Column, checked, quantiles, read_pairs, tidy, word_count
+from regard.data.readers import Column, checked, read_pairs, tidy
 from regard.errors import DataError, InputError
 
 MOST_MEMBERS = 1_000_000  # of a zip
@@ -343,33 +342,3 @@ def detect(path: Path | str) -> str | None:
         first = next(iter(_table(path, None, None, Tally())), ("", []))[0]
         return "captioned" if Path(first).suffix.lower() in SUFFIXES else None
     return None
-
-
-def inspect(path: Path | str, kind: str) -> dict[str, Any]:
-    """What `regard data inspect` shows: pictures that can be read, sentences, their words, three of them."""
-    tally, form = Tally(), {"size": (32, 32), "colours": 3}
-    if kind == "flickr8k":
-        examples = read_flickr8k(
-            path, part=None, fitted=Fitted(lambda: Album(flickr8k_images(path)), **form), tally=tally, limit=1.0
-        )
-    elif kind == "coco":
-        examples = read_coco(path, fitted=Fitted(lambda: Album(coco_images(path)), **form), tally=tally, limit=1.0)
-    else:
-        album = Fitted(lambda: Album(Path(path).parent, anywhere=True), **form)
-        examples = read_captioned(path, fitted=album, tally=tally, limit=1.0)
-    seen = [(shown(example.source), example.target) for example in examples]
-    parts = {}
-    if kind == "flickr8k":
-        lists = {part: flickr8k_list(path, part) for part in LISTS}
-        parts = {part: sum(1 for _ in read_lines(file, Tally())) for part, file in lists.items() if file}
-    middle = [seen[i] for i in sorted({0, len(seen) // 2, len(seen) - 1})]
-    return {
-        "kind": kind,
-        "usable": tally.used,
-        "pictures": len({name for name, _ in seen}),
-        "parts": parts,
-        "skipped": dict(sorted(tally.skipped.items())),
-        "replaced_characters": tally.replaced,
-        "words": {"target": quantiles(Counter(word_count(sentence) for _, sentence in seen))},
-        "samples": [{"source": name, "target": sentence} for name, sentence in middle],
-    }

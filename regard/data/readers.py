@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import importlib.resources
 import json
-import random
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from regard.data.examples import Example, shown
+from regard.data.examples import Example
 from regard.data.lines import EMPTY, Tally, mended, read_lines
 from regard.errors import DataError, did_you_mean
 
@@ -375,31 +374,6 @@ def detect(path: Path | str) -> Literal["pairs", "cornell"]:
 def files(path: Path | str) -> list[Path]:
     """The files a corpus consists of, for a fingerprint."""
     return cornell_files(path) if detect(path) == "cornell" else [Path(path)]
-
-
-def inspect(path: Path | str, *, source_column: Column = None, target_column: Column = None) -> dict[str, Any]:
-    """What `regard data inspect` shows: counts, lengths in words, three examples."""
-    kind, tally, draw = detect(path), Tally(), random.Random(0)
-    if kind == "cornell":
-        examples = read_cornell(path, tally=tally, limit=1.0)
-    else:
-        examples = read_pairs(path, source_column=source_column, target_column=target_column, tally=tally, limit=1.0)
-    lengths: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
-    samples: list[Example] = []
-    for i, example in enumerate(examples):
-        for side, text in zip(lengths, example, strict=True):
-            side[word_count(shown(text))] += 1
-        place = i if i < 3 else draw.randrange(i + 1)  # reservoir: each example has the same chance
-        if place < 3:
-            samples[place : place + 1] = [example]
-    return {
-        "kind": kind,
-        "usable": tally.used,
-        "skipped": dict(sorted(tally.skipped.items())),
-        "replaced_characters": tally.replaced,
-        "words": {"source": quantiles(lengths[0]), "target": quantiles(lengths[1])},
-        "samples": [example._asdict() for example in samples],
-    }
 
 
 def word_count(text: str) -> int:

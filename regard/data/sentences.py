@@ -5,17 +5,15 @@ An example is a sentence on both sides: what is hidden of it, and when, is for t
 
 from __future__ import annotations
 
-import random
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from regard.data.examples import Example
 from regard.data.lines import Tally, read_lines
-from regard.data.readers import checked, quantiles, tidy, word_count
+from regard.data.readers import checked, tidy, word_count
 from regard.errors import DataError
 
 LONGEST = 2000  # characters; a longer sentence is none
@@ -74,25 +72,6 @@ def is_text(path: Path | str) -> bool:
     lines = [line for line in islice(read_lines(path, Tally()), SAMPLE) if line.strip()]
     odd = sum("\t" in line or line.lstrip().startswith(("{", "[")) for line in lines)
     return bool(lines) and odd < 0.1 * len(lines)
-
-
-def inspect(path: Path | str) -> dict[str, Any]:
-    """What `regard data inspect` shows of plain text."""
-    tally, draw, lengths, samples = Tally(), random.Random(0), Counter[int](), list[str]()
-    for i, example in enumerate(read_text(path, tally=tally)):
-        lengths[word_count(example.target)] += 1
-        place = i if i < 3 else draw.randrange(i + 1)  # reservoir: each has the same chance
-        if place < 3:
-            samples[place : place + 1] = [example.target]
-    return {
-        "kind": "text",
-        "usable": tally.used,
-        "skipped": dict(sorted(tally.skipped.items())),
-        "replaced_characters": tally.replaced,
-        "words": {"sentence": quantiles(lengths)},
-        "samples": [{"sentence": one} for one in samples],
-        "recipe": "blank-rnn",
-    }
 
 
 # -- paragraphs -------------------------------------------------------------------------------------------------------

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-import random
 import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -306,7 +305,7 @@ READERS = {"ljspeech": read_ljspeech, "fsdd": read_fsdd, "sounds": read_sounds}
 
 
 def holds_sounds(path: Path | str) -> bool:
-    """Whether `inspect` is for this path: a folder that `detect` knows, or a table whose first file is a sound."""
+    """Whether this is a folder that `detect` knows, or a table whose first file is a sound."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -315,29 +314,3 @@ def holds_sounds(path: Path | str) -> bool:
     except DataError:
         return False
     return first is not None and first.path.suffix.lower() in SUFFIXES
-
-
-def inspect(path: Path | str) -> dict[str, Any]:
-    """What `regard data inspect` shows: counts, seconds, three examples, and which recipe it is for."""
-    kind, tally, draw, rate = detect(path), Tally(), random.Random(0), 8000
-    seconds: list[float] = []
-    samples: list[dict[str, str]] = []
-    for i, example in enumerate(READERS[kind](path, how=Hearing(rate, 60.0), tally=tally, limit=1.0)):
-        assert isinstance(example.source, Item)
-        seconds.append(len(example.source.values) / rate)
-        place = i if i < 3 else draw.randrange(i + 1)  # reservoir: each example has the same chance
-        if place < 3:
-            samples[place : place + 1] = [{"source": example.source.name, "target": example.target}]
-    return {
-        "kind": kind,
-        "usable": tally.used,
-        "skipped": dict(sorted(tally.skipped.items())),
-        "replaced_characters": tally.replaced,
-        "seconds": {
-            "total": round(sum(seconds), 1),
-            "median": round(float(np.median(seconds)), 2),
-            "longest": round(max(seconds), 2),
-        },
-        "samples": samples,
-        "recipe": "speech-attention",
-    }

@@ -123,7 +123,7 @@ class Blank(Task):
         )
 
 
-def _hidden(row: np.ndarray, at: int) -> np.ndarray:
+def _hidden(row: np.ndarray, at: int | np.integer) -> np.ndarray:
     row = np.array(row)
     row[at] = MARK
     return row

@@ -73,7 +73,7 @@ def test_inspect_knows_sounds(trained: Path, capsys):
     table = trained / "sounds" / "sounds.csv"
     assert cli.main(["data", "inspect", str(table)]) == 0
     told = capsys.readouterr().out
-    assert f"{table}: sounds, 10 usable examples" in told and "seconds: total" in told
+    assert f"{table}: sounds, 10 usable examples" in told and "seconds: median" in told
     assert f"regard train speech-attention --data {table}" in told
     assert cli.main(["data", "inspect", str(table), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kind"] == "sounds"

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import lines
+from regard.data.inspect import inspect
 from regard.data.lines import LINE, Tally
-from regard.data.readers import detect, inspect, read_cornell, read_pairs
+from regard.data.readers import detect, read_cornell, read_pairs
 from regard.errors import DataError
 
 

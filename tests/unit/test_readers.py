@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from regard.codecs import plain
 from regard.data.examples import Example, part_of
+from regard.data.inspect import inspect
 from regard.data.readers import (
     Tally,
     chatterbot_files,
     detect,
     files,
-    inspect,
     read_chatterbot,
     read_cornell,
     read_pairs,

@@ -125,7 +125,7 @@ def test_through_the_doors(tmp_path, monkeypatch, capsys):
     assert cli.main(["ask", run, "Only with a ___.", "A ___ walks into a bar.", "--json"]) == 0
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["answer"], second["answer"]) == ("biscuit", "horse")
-    chances = [one["probability"] for one in first["candidates"]]
+    chances = [one["probability"] for one in first["best"]]
     assert len(chances) == 5 and chances == sorted(chances, reverse=True) and chances[0] == first["probability"] > 0.5
     assert cli.main(["ask", run, "In a ___ machine."]) == 0
     assert capsys.readouterr().out.startswith("In a ___ machine.  ->  small ")

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import soundfile
 
+from regard.data.inspect import inspect
 from regard.data.lines import Tally
-from regard.data.sound import Hearing, Row, _in_order, inspect, read_fsdd, read_ljspeech, read_sound, read_sounds
+from regard.data.sound import Hearing, Row, _in_order, read_fsdd, read_ljspeech, read_sound, read_sounds
 from regard.errors import DataError, InputError
 
 TONE = (np.sin(np.arange(4000) * 0.3) * 0.5).astype(np.float32)
@@ -223,10 +224,10 @@ def test_fsdd_parts(tmp_path: Path):
 
 def test_inspect_says_what_a_folder_is(tmp_path: Path):
     found = inspect(fsdd(tmp_path / "f"))
-    assert (found["kind"], found["usable"], found["recipe"]) == ("fsdd", 28, "speech-attention")
+    assert (found["kind"], found["usable"]) == ("fsdd", 28) and "speech-attention" in found["train"]
     assert found["skipped"] == {"not named {digit}_{speaker}_{index}": 1}
     found = inspect(ljspeech(tmp_path / "l"))
-    assert (found["kind"], found["usable"]) == ("ljspeech", 8) and found["seconds"]["longest"] == 0.5
+    assert (found["kind"], found["usable"]) == ("ljspeech", 8) and found["seconds"]["max"] == 0.5
     assert json.loads(json.dumps(found)) == found
 
 

@@ -1,0 +1,183 @@
+"""What a file or folder is: its kind, how many examples can be used, what is wrong with the others, and for whom."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from regard.data import captions, labelled, parallel, pictures, readers, sentences, sound
+from regard.data.examples import Example, Item, shown
+from regard.data.lines import Tally
+from regard.data.readers import Column, quantiles, word_count
+from regard.errors import DataError
+
+LABELS = 30  # at most so many different short answers, each given often, are labels and not replies
+SAMPLE = 2000  # lines of a table that tell which
+RATE, SECONDS = 8000, 60.0  # sounds are looked at, not learned from
+FORM: dict[str, Any] = {"size": (32, 32), "colours": 3}
+LANGUAGE = re.compile(r"(?P<part>.+)\.(?P<language>[a-z]{2})")
+
+
+class Seen(NamedTuple):
+    kind: str  # as a recipe names it
+    fits: str  # how to train on it
+    read: Callable[..., Iterator[Example]]
+
+
+def inspect(path: Path | str, *, source_column: Column = None, target_column: Column = None) -> dict[str, Any]:
+    """What `regard data inspect` shows: counts, lengths, three examples, and a command that trains on it."""
+    seen, tally, draw = recognise(Path(path), source_column, target_column), Tally(), random.Random(0)
+    words: defaultdict[str, Counter[int]] = defaultdict(Counter)
+    labels, names, seconds, samples = Counter[str](), set[str](), Counter[int](), list[dict[str, str]]()
+    for i, example in enumerate(seen.read(tally=tally)):
+        match example.source:
+            case Item(values=values) if values.ndim == 1:
+                seconds[len(values)] += 1
+            case Item(name=name):
+                names.add(name)
+            case text if seen.kind != "text":
+                words["source"][word_count(text)] += 1
+        if seen.kind in ("labelled", "pictures", "medmnist"):
+            labels[example.target] += 1
+        else:
+            words["target"][word_count(example.target)] += 1
+        place = i if i < 3 else draw.randrange(i + 1)  # reservoir: each example has the same chance
+        if place < 3:
+            told = {} if seen.kind == "text" else {"source": shown(example.source)}
+            samples[place : place + 1] = [told | {"target": example.target}]
+    found: dict[str, Any] = {
+        "kind": seen.kind,
+        "usable": tally.used,
+        "skipped": dict(sorted(tally.skipped.items())),
+        "replaced_characters": tally.replaced,
+        "words": {side: quantiles(lengths) for side, lengths in words.items()},
+        "samples": samples,
+        "train": f"regard train {seen.fits}",
+    }
+    if seconds:
+        total = sum(length * count for length, count in seconds.items())
+        found["seconds"] = {name: round(length / RATE, 2) for name, length in quantiles(seconds).items()}
+        found["seconds"] |= {"total": round(total / RATE, 1)}
+    if names:
+        found["pictures"] = len(names)
+    if labels:
+        found["labels"] = dict(labels.most_common(LABELS))
+    return found
+
+
+def recognise(path: Path, source_column: Column = None, target_column: Column = None) -> Seen:
+    if not path.exists():
+        raise DataError("no such file or folder", where=path)
+    columns = {"source_column": source_column, "target_column": target_column}
+    if source_column is not None or target_column is not None:
+        return _table(path, columns)
+    if path.name.lower().removesuffix(".gz").endswith(".npz"):
+        return _medmnist(path)
+    if kind := captions.detect(path):
+        fits = "caption-attention" if kind == "captioned" else "caption-flickr8k"
+        return Seen(kind, f"{fits} --data {path}", _captions(path, kind))
+    if sound.holds_sounds(path):
+        kind = sound.detect(path)
+        read = partial(sound.READERS[kind], path, how=sound.Hearing(RATE, SECONDS), limit=1.0)
+        return Seen(kind, f"speech-attention --data {path}", read)
+    if path.is_file():
+        if sentences.is_text(path):
+            return Seen("text", f"blank-rnn --data {path}", partial(sentences.read_text, path))
+        return _table(path, columns)
+    return _folder(path)
+
+
+def _table(path: Path, columns: dict[str, Column]) -> Seen:
+    if readers.detect(path) == "cornell":
+        return Seen("cornell", f"chat-attention --data {path}", partial(readers.read_cornell, path, limit=1.0))
+    read = partial(readers.read_pairs, path, limit=1.0, **columns)
+    if _are_labels([example.target for example in islice(read(tally=Tally()), SAMPLE)]):
+        return Seen("labelled", f"sentiment-cnn --data {path}", read)
+    return Seen("pairs", f"chat-attention --data {path}", read)
+
+
+def _are_labels(answers: list[str]) -> bool:
+    """Few different ones, none of them long, each given again and again.
+
+    >>> _are_labels(["good", "bad"] * 5), _are_labels(["Yes.", "No.", "Where have you been all the time?", "Yes."])
+    (True, False)
+    """
+    different = set(answers)
+    short = all(word_count(answer) <= 3 for answer in different)
+    return short and 2 <= len(different) <= min(LABELS, len(answers) / 5)
+
+
+def _medmnist(path: Path) -> Seen:
+    def read(*, tally: Tally) -> Iterator[Example]:
+        return chain.from_iterable(
+            pictures.read_medmnist(path, part=part, size=(28, 28), colours=1, tally=tally)
+            for part in ("train", "val", "test")
+        )
+
+    return Seen("medmnist", f"image-pool --data {path}", read)
+
+
+def _captions(path: Path, kind: str) -> Callable[..., Iterator[Example]]:
+    if kind == "flickr8k":
+        album = captions.Fitted(lambda: captions.Album(captions.flickr8k_images(path)), **FORM)
+        return partial(captions.read_flickr8k, path, part=None, fitted=album, limit=1.0)
+    if kind == "coco":
+        album = captions.Fitted(lambda: captions.Album(captions.coco_images(path)), **FORM)
+        return partial(captions.read_coco, path, fitted=album, limit=1.0)
+    album = captions.Fitted(lambda: captions.Album(path.parent, anywhere=True), **FORM)
+    return partial(captions.read_captioned, path, fitted=album, limit=1.0)
+
+
+def _folder(path: Path) -> Seen:
+    if pair := _parallel(path):
+        files = f"--set data.path={pair[0]} --set data.target_path={pair[1]}"
+        return Seen(
+            "parallel",
+            f"translate-transformer --set data.kind=parallel {files} --set codec.kind=pieces",
+            partial(parallel.read_parallel, *pair, limit=1.0),
+        )
+    try:
+        readers.cornell_files(path)
+    except DataError:
+        pass
+    else:
+        return Seen("cornell", f"chat-attention --data {path}", partial(readers.read_cornell, path, limit=1.0))
+    if any(file.suffix.lower() in pictures.SUFFIXES for file in path.glob("*/**/*")):
+        return Seen("pictures", f"image-pool --data {path}", partial(pictures.read_folders, path, **FORM, limit=1.0))
+    try:
+        labelled.labelled_files(path)
+    except DataError:
+        pass
+    else:
+        return Seen("labelled", f"sentiment-cnn --data {path}", partial(labelled.read_labelled, path, limit=1.0))
+    try:
+        sentences.text_files(path)
+    except DataError:
+        raise DataError(
+            "nothing here that regard can read",
+            where=path,
+            hint="regard data list names what it can; is it the folder above or below?",
+        ) from None
+    return Seen("text", f"blank-rnn --data {path}", partial(sentences.read_text, path))
+
+
+def _parallel(path: Path) -> tuple[Path, Path] | None:
+    """train.en and train.de for example, also .gz: the first part (train, if there is one) in two languages, English
+    first."""
+    parts: defaultdict[str, dict[str, Path]] = defaultdict(dict)
+    for file in sorted(path.iterdir()):
+        name = file.name.removesuffix(".gz").removesuffix(".txt")
+        if file.is_file() and (named := LANGUAGE.fullmatch(name)):
+            parts[named["part"]][named["language"]] = file
+    several = {part: files for part, files in parts.items() if len(files) >= 2}
+    if not several:
+        return None
+    files = several.get("train") or several[min(several)]
+    one, other, *_ = sorted(files, key=lambda language: (language != "en", language))
+    return files[one], files[other]
