@@ -91,6 +91,8 @@ def sounds_by_heart(path: Path, *more: str) -> list[str]:
         "train.minutes=",
         "train.epochs=",
         "train.schedule=cosine",
+        "search.num_beams=1",
+        "search.max_new_tokens=8",
         "train.warmup=20",
         "train.rate=5e-3",
         "train.clip=1.0",
