@@ -16,7 +16,8 @@ from regard.data.cache import Part
 from regard.data.sound import LOUDEST, read_sound
 from regard.errors import InputError
 from regard.masks import from_lengths
-from regard.tasks.task import Batch, Given, Scores, Task, written
+from regard.tasks.chat import Writing
+from regard.tasks.task import Batch, Given, Scores
 
 
 class SoundSource:
@@ -73,28 +74,23 @@ class SoundSource:
         return [f"{i * self.seconds_a_place:.2f} s" for i in range(count)]
 
 
-class Speech(Task):
-    """Judged by what is wrong (CER, WER), by the three similarities of SPEC 9's coursework, which count the start and
+class Speech(Writing):
+    """Judged by what is wrong (CER, WER), by the three similarities of the coursework, which count the start and
     the end mark as tokens, and by how much of that an answer reaches that has not heard the sound.
 
     With `filled`, every text is filled up to as many tokens, and what it is filled with is learned too.
     """
 
     best = "cer"
+    source: SoundSource
 
     def __init__(self, *, codec: Codec, source: SoundSource, filled: int | None = None):
         self.codec, self.source, self.filled = codec, source, filled
 
-    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
-        return self.source.read(inputs)
-
-    def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-        return self.source.rows(rows)
-
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
-        raw, mask = self.source.rows(sources)
         if self.filled is None:
-            return written(raw, mask, targets)
+            return super().batch(sources, targets)
+        raw, mask = self.source.rows(sources)
         full = np.full((len(targets), self.filled + 2), PAD, np.int64)
         for line, row in zip(full, targets, strict=True):
             line[: len(row) + 2] = [START, *row, END]
@@ -103,15 +99,6 @@ class Speech(Task):
 
     def nothing(self) -> tuple[Tensor, Tensor]:
         raise InputError("a sound has no prior to subtract", where="search.anti_prior", hint="set it to 0")
-
-    def vary(self, sources: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
-        return self.source.vary(sources, draw)
-
-    def lengths(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
-        return self.source.lengths(part), part.target.lengths + 1
-
-    def places(self, given: Given) -> list[str]:
-        return self.source.places(given)
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         lower = getattr(self.codec, "lower", False)
