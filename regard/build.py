@@ -109,6 +109,9 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
                 width=width,
                 strides=s.strides,
                 frames=s.frames,
+                span=s.span,
+                relative=s.levels == "relative",
+                tempo=s.tempo,
                 time_masks=s.time_masks,
                 widest_time=s.widest_time,
                 mel_masks=s.mel_masks,
@@ -297,7 +300,7 @@ def _sound(recipe: r.Recipe) -> SoundSource:
         max_seconds=recipe.data.max_seconds if fixed else max(recipe.data.max_seconds, LONGEST_SOUND),
         seconds_a_place=seconds_a_place(recipe.source),
         speed=recipe.source.speed,
-        gain=recipe.source.gain,
+        noise=recipe.source.noise,
     )
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.layers.attention import part
 from regard.layers.blocks import Dropout
-from regard.layers.mel import hide_bands, log_mel, mel_filters
+from regard.layers.mel import hide_bands, log_mel, mel_filters, stretched
 from regard.layers.residual import ResidualConvolution, norm
 from regard.values import Source
 
@@ -219,6 +219,9 @@ class Sound(Frontend):
         width: int,
         strides: Sequence[int],
         frames: int | None = None,
+        span: float = 8.0,
+        relative: bool = False,
+        tempo: float = 0.0,
         time_masks: int = 0,
         widest_time: float = 0.0,
         mel_masks: int = 0,
@@ -227,6 +230,7 @@ class Sound(Frontend):
     ):
         super().__init__()
         self.hop, self.frames, self.width = hop, frames, width
+        self.span, self.relative, self.tempo = span, relative, tempo
         self.masks = ((1, time_masks, widest_time), (2, mel_masks, widest_mels))
         self.filters: Tensor
         self.shape: Tensor
@@ -241,7 +245,18 @@ class Sound(Frontend):
             more = self.frames * self.hop - raw.shape[1]
             raw, mask = F.pad(raw.masked_fill(~mask, 0), (0, more)), torch.ones_like(F.pad(mask, (0, more)))
         samples = raw.to(self.filters.dtype) / 32768
-        x, mask = log_mel(samples, mask, filters=self.filters, shape=self.shape, hop=self.hop)
+        x, mask = log_mel(
+            samples,
+            mask,
+            filters=self.filters,
+            shape=self.shape,
+            hop=self.hop,
+            span=self.span,
+            relative=self.relative,
+        )
+        if self.training and self.tempo:
+            draws = torch.rand(len(x), device=x.device, dtype=x.dtype) * 2 - 1
+            x, mask = stretched(x, mask, (1 + self.tempo) ** draws)
         for axis, count, widest in self.masks if self.training else ():
             x = hide_bands(x, mask, axis=axis, count=count, widest=widest) if count else x
         for layer in self.layers:

@@ -458,6 +458,10 @@ class SourceSound(Section):
     """Samples from one frame to the next; derived: 10 milliseconds."""
     mel_rate: Annotated[int, Field(ge=1000, le=192_000)] = Field(default_factory=lambda data: data["rate"])
     """The rate that the mel bands are made for; derived: the true one."""
+    levels: Literal["relative", "absolute"] = "relative"
+    """Energies count from the loudest place of a sound, so that it does not matter how loud it is; or as they are."""
+    span: Annotated[float, Field(gt=0, le=20)] = 5.0
+    """Powers of ten below the loudest place of a sound within which energies are told apart."""
     frames: Size | None = None
     """Cuts or fills up every sound to so many frames and does not mask what was filled, as the reference did."""
     strides: Annotated[tuple[Size, ...], Strict(False), Field(min_length=1, max_length=8)] = (2, 2)
@@ -472,8 +476,10 @@ class SourceSound(Section):
     """Widest such stretch, as a share of the bands."""
     speed: Annotated[float, Field(ge=0, le=0.5)] = 0.0
     """Training plays each sound faster or slower by up to this share, and so higher or lower."""
-    gain: Annotated[float, Field(ge=0, le=60)] = 0.0
-    """Training makes each sound louder or softer by up to so many decibels."""
+    tempo: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Training makes each sound longer or shorter by up to this share, at the same pitch."""
+    noise: Share = 0.0
+    """Training adds noise to each sound, of up to this share of its peak."""
     dropout: Share = 0.0
     """Share of the numbers set to zero in training."""
 

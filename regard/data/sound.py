@@ -38,6 +38,8 @@ def read_sound(path: Path | str, *, rate: int, max_seconds: float) -> Item:
     """A file as 16-bit samples of one channel, `rate` a second."""
     path = Path(path)
     try:
+        if path.exists() and not path.is_file():  # a device may never end
+            raise InputError("not a file", where=path)
         if path.stat().st_size > LARGEST_FILE:
             raise InputError("the sound's file is too large", where=path, got=f"{path.stat().st_size:,} bytes")
         content = path.read_bytes()

@@ -2,7 +2,9 @@
 and in any batch.
 
     E[t, f] = | sum_n w[n] x[h t + n - W/2] exp(-2 pi i f n / W) |^2       W the window, h the hop
-    L[t, m] = log10 max(1e-10, sum_f E[t, f] F[f, m]);   y = (max(L, max L - 8) + 4) / 4     (Radford et al. 2022)
+    L[t, m] = log10 max(1e-10, sum_f E[t, f] F[f, m]);   y = (max(L, max L - R) + 4) / 4     (Radford et al. 2022)
+
+with R = 8; or, so that it does not matter how loud a sound is and silence is 0, y = 2 max(0, L - max L + R) / R.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from torch import Tensor
 from regard.masks import from_lengths
 
 QUIETEST = 1e-10  # energy below which nothing is told apart
-RANGE = 8.0  # powers of ten below the loudest place of a clip
 
 
 def hertz_to_mel(hertz: float) -> float:
@@ -53,9 +54,11 @@ def log_mel(
     filters: Float[Tensor, "F M"],
     shape: Float[Tensor, "W"],
     hop: int,
+    span: float = 8.0,
+    relative: bool = False,
 ) -> tuple[Float[Tensor, "B S M"], Bool[Tensor, "B S"]]:
-    """y of the formula and which frames are real. Before its first sample a clip goes on as its mirror image, after
-    its last in silence; `shape` is what a window is multiplied by."""
+    """y of the formula, the second one if `relative`, and which frames are real. Before its first sample a clip goes
+    on as its mirror image, after its last in silence; `shape` is what a window is multiplied by, `span` is R."""
     half, size = len(shape) // 2, len(shape)
     samples = samples.masked_fill(~mask, 0)
     real = frame_mask(mask, hop)
@@ -66,7 +69,26 @@ def log_mel(
     energy = waves.abs().square()  # (B, F, S)
     levels = (energy.transpose(1, 2) @ filters).clamp(min=QUIETEST).log10()
     loudest = levels.amax(2).masked_fill(~real, -math.inf).amax(1)[:, None, None]
-    return ((levels.maximum(loudest - RANGE) + 4) / 4).masked_fill(~real[..., None], 0), real
+    levels = levels.maximum(loudest - span)
+    levels = (levels - loudest + span) * 2 / span if relative else (levels + 4) / 4
+    return levels.masked_fill(~real[..., None], 0), real
+
+
+def stretched(
+    features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"], factor: Float[Tensor, "B"]
+) -> tuple[Float[Tensor, "B S2 M"], Bool[Tensor, "B S2"]]:
+    """Clips that last `factor` times as long, at the same pitch: frames in straight lines between those there are."""
+    last = (mask.sum(1) - 1)[:, None]
+    lengths = (mask.sum(1) * factor).round().long().clamp(min=1)
+    real = from_lengths(lengths)
+    place = (torch.arange(real.shape[1], device=mask.device) / factor[:, None]).minimum(last.to(factor.dtype))
+    low = place.long()
+    near, far = (
+        features.gather(1, index[..., None].expand(-1, -1, features.shape[2]))
+        for index in (low, (low + 1).minimum(last))
+    )
+    between = (place - low)[..., None].to(features.dtype)
+    return torch.lerp(near, far, between).masked_fill(~real[..., None], 0), real
 
 
 def hide_bands(

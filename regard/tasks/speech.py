@@ -16,18 +16,21 @@ from regard.data.cache import Part
 from regard.data.sound import LOUDEST, read_sound
 from regard.errors import InputError
 from regard.masks import from_lengths
-from regard.tasks.task import Batch, Given, Scores, Task, written
+from regard.tasks.chat import Writing
+from regard.tasks.task import Batch, Given, Scores
 
 
 class SoundSource:
     """Sounds of 16-bit samples, of any length up to `max_seconds`: a file is brought to `rate`, an array must have it.
 
-    `speed` and `gain` are how far training bends them: a share of their length, and decibels.
+    `speed` and `noise` are how far training bends them: shares of their length, and of their peak.
     """
 
-    def __init__(self, *, rate: int, max_seconds: float, seconds_a_place: float, speed: float = 0.0, gain: float = 0.0):
+    def __init__(
+        self, *, rate: int, max_seconds: float, seconds_a_place: float, speed: float = 0.0, noise: float = 0.0
+    ):
         self.rate, self.max_seconds, self.seconds_a_place = rate, max_seconds, seconds_a_place
-        self.speed, self.gain = speed, gain
+        self.speed, self.noise = speed, noise
 
     def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
         return self.rows([self._one(given) for given in inputs])
@@ -48,15 +51,18 @@ class SoundSource:
             line[: len(row)] = row
         return torch.from_numpy(samples), from_lengths(lengths)
 
-    def vary(self, rows: Sequence[np.ndarray], draw: np.random.Generator) -> list[np.ndarray]:
-        return [self._bent(row, *draw.uniform(-1, 1, 2)) for row in rows]
+    def vary(self, rows: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
+        return [self._bent(row, draw) for row in rows] if self.speed or self.noise else rows
 
-    def _bent(self, row: np.ndarray, faster: float, louder: float) -> np.ndarray:
-        """Read at other places, in straight lines between the samples: a better filter costs more than it brings."""
-        if not self.speed and not self.gain:
-            return row
+    def _bent(self, row: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+        """Read at other places, in straight lines between the samples (a better filter costs more than it brings), and
+        with noise whose decibels are drawn evenly."""
+        faster, softer = draw.uniform(-1, 1), draw.uniform(0, 1)
         places = np.arange(0, len(row) - 1e-9, 1 + self.speed * faster)
-        samples = np.interp(places, np.arange(len(row)), row) * 10 ** (self.gain * louder / 20)
+        samples = np.interp(places, np.arange(len(row)), row).astype(np.float32)
+        if self.noise:
+            level = self.noise * 50**-softer * float(np.abs(samples).max())
+            samples += np.float32(level) * draw.standard_normal(len(samples), np.float32)
         return np.rint(samples).clip(-LOUDEST - 1, LOUDEST).astype(np.int16)
 
     def lengths(self, part: Part) -> np.ndarray:
@@ -68,28 +74,23 @@ class SoundSource:
         return [f"{i * self.seconds_a_place:.2f} s" for i in range(count)]
 
 
-class Speech(Task):
-    """Judged by what is wrong (CER, WER), by the three similarities of SPEC 9's coursework, which count the start and
+class Speech(Writing):
+    """Judged by what is wrong (CER, WER), by the three similarities of the coursework, which count the start and
     the end mark as tokens, and by how much of that an answer reaches that has not heard the sound.
 
     With `filled`, every text is filled up to as many tokens, and what it is filled with is learned too.
     """
 
     best = "cer"
+    source: SoundSource
 
     def __init__(self, *, codec: Codec, source: SoundSource, filled: int | None = None):
         self.codec, self.source, self.filled = codec, source, filled
 
-    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
-        return self.source.read(inputs)
-
-    def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-        return self.source.rows(rows)
-
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
-        raw, mask = self.source.rows(sources)
         if self.filled is None:
-            return written(raw, mask, targets)
+            return super().batch(sources, targets)
+        raw, mask = self.source.rows(sources)
         full = np.full((len(targets), self.filled + 2), PAD, np.int64)
         for line, row in zip(full, targets, strict=True):
             line[: len(row) + 2] = [START, *row, END]
@@ -98,15 +99,6 @@ class Speech(Task):
 
     def nothing(self) -> tuple[Tensor, Tensor]:
         raise InputError("a sound has no prior to subtract", where="search.anti_prior", hint="set it to 0")
-
-    def vary(self, sources: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
-        return self.source.vary(sources, draw)
-
-    def lengths(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
-        return self.source.lengths(part), part.target.lengths + 1
-
-    def places(self, given: Given) -> list[str]:
-        return self.source.places(given)
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         lower = getattr(self.codec, "lower", False)

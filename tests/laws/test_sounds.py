@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.frontends import Sound
-from regard.layers.mel import hide_bands, log_mel, mel_filters
+from regard.layers.mel import hide_bands, log_mel, mel_filters, stretched
 from regard.model import Model
 from tests.laws.test_grammar import close
 from tests.laws.variants import DECODERS, ENCODERS, INPUTS
@@ -51,6 +51,13 @@ def test_log_mels_are_those_of_whisper():
     )
     assert real.shape == (1, 125) and bool(real.all())
     torch.testing.assert_close(ours[0], theirs.T[:125], rtol=0, atol=1e-5)
+
+
+def test_relative_levels_do_not_depend_on_how_loud_a_sound_is():
+    raw, mask = sounds()
+    raw, hearing = raw // 4, frontend(relative=True, span=5.0)
+    close(hearing(raw, mask).features, hearing(raw * 4, mask).features)
+    assert not torch.allclose(frontend()(raw, mask).features, frontend()(raw * 4, mask).features)
 
 
 # -- padding ----------------------------------------------------------------------------------------------------------
@@ -110,13 +117,26 @@ def test_bands_are_as_wide_as_allowed_and_only_where_there_is_sound(axis: int):
     assert torch.equal(hidden, hide_bands(features, mask, axis=axis, count=2, widest=0.3))
 
 
+def test_a_sound_that_is_stretched_goes_through_the_same_frames():
+    features = torch.rand(3, 9, 4).double()
+    mask = torch.arange(9) < torch.tensor([[9], [5], [1]])
+    same, _ = stretched(features, mask, torch.ones(3, dtype=torch.float64))
+    close(same, features.masked_fill(~mask[..., None], 0))
+    twice, real = stretched(features, mask, torch.full((3,), 2.0, dtype=torch.float64))
+    assert real.sum(1).tolist() == [18, 10, 2]
+    close(twice[:2, :9:2], features[:2, :5])
+    close(twice[:2, 1:8:2], (features[:2, :4] + features[:2, 1:5]) / 2)
+    close(twice[2, :2], features[2, :1].expand(2, -1))
+    assert stretched(features, mask, torch.full((3,), 0.5, dtype=torch.float64))[1].sum(1).tolist() == [4, 2, 1]
+
+
 def test_nothing_is_hidden_but_in_training():
     raw, mask = sounds()
-    model = frontend(time_masks=2, widest_time=0.4, mel_masks=2, widest_mels=0.4)
+    model = frontend(time_masks=2, widest_time=0.4, mel_masks=2, widest_mels=0.4, tempo=0.3)
     close(model(raw, mask).features, frontend()(raw, mask).features)
     model.train()
     torch.manual_seed(1)
     first = model(raw, mask).features
-    assert not torch.equal(first, frontend()(raw, mask).features)
+    assert not torch.equal(first[:, :1], frontend()(raw, mask).features[:, :1])
     torch.manual_seed(1)
     assert torch.equal(first, model(raw, mask).features)

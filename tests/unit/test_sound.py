@@ -75,6 +75,7 @@ def test_each_bad_sound_is_named(tmp_path: Path):
     bad["lies"].write_bytes(whole[:40] + struct.pack("<I", 0xFFFFFF00) + whole[44:])
     assert "no such sound" in said(tmp_path / "nothing.wav")
     assert "an empty file" in said(bad["empty"])
+    assert "not a file" in said(Path("/dev/zero")) and "not a file" in said(tmp_path)
     assert "not a sound that can be read" in said(bad["html"])
     assert "the sound is cut short; got 1,956 of 8,000 bytes" in said(bad["cut"])
     assert "the sound is cut short" in said(bad["lies"])

@@ -113,7 +113,7 @@ def test_blind_answers_score_as_the_specification_says(shared_data: Path):
 
 def test_what_training_bends_is_a_function_of_the_draw():
     rows = [np.arange(-500, 500, dtype=np.int16), np.full(300, 30_000, np.int16)]
-    bent = task(speed=0.2, gain=6.0)
+    bent = task(speed=0.2, noise=0.05)
     first, again = (bent.vary(rows, np.random.default_rng(4)) for _ in range(2))
     assert all(np.array_equal(a, b) and a.dtype == np.int16 for a, b in zip(first, again, strict=True))
     assert not np.array_equal(first[0], bent.vary(rows, np.random.default_rng(5))[0])
@@ -143,7 +143,7 @@ class Killed(Silent):
 def test_a_run_that_was_killed_ends_with_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With everything on that draws: bent samples, hidden bands, dropout."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    draws = ("time_masks=2", "mel_masks=2", "speed=0.2", "gain=6.0", "dropout=0.2")
+    draws = ("time_masks=2", "mel_masks=2", "speed=0.2", "tempo=0.3", "noise=0.05", "dropout=0.2")
     more = [*(f"source.{one}" for one in draws), "encoder.dropout=0.2", "train.steps=14", "train.save_every=4"]
     chosen = recipe.load(name, sounds_by_heart(sounds_table(tmp_path), *more, "train.average=0.9"))
     train(chosen, tmp_path / "whole", reporter=Silent())
