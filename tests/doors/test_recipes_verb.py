@@ -77,7 +77,7 @@ def test_a_command_that_cannot_be_understood(words: list[str], said: str, capsys
 def test_a_mistake_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixture[str]):
     assert main(["recipes", "show", "nothing"]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("regard: nothing: no such recipe; known: chat-additive, ")
+    assert said.startswith("regard: nothing: no such recipe; known: caption-attention, ")
     assert said.count("\n") == 1
     for words in (["--debug", "recipes", "show", "nothing"], ["recipes", "show", "nothing", "--debug"]):
         assert main(words) == 2
@@ -124,7 +124,7 @@ def test_list(capsys: pytest.CaptureFixture[str]):
     assert main(["recipes", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == recipe.names()
-    assert all(row["summary"] and row["task"] in ("chat", "translate", "classify") for row in rows)
+    assert all(row["summary"] and row["task"] in ("chat", "translate", "classify", "caption") for row in rows)
 
 
 def test_show(capsys: pytest.CaptureFixture[str]):

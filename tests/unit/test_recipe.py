@@ -176,7 +176,7 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
         ("sed=3", 'sed: no such field; got 3; did you mean "seed"?'),
         ("encodr.width=3", 'encodr: no such section; got {"width": 3}; did you mean "encoder"?'),
         ("encoder.kind=transformr", 'encoder.kind: no such kind; got "transformr"; did you mean "transformer"?'),
-        ("source.kind=sound", 'source.kind: no such kind; got "sound"; known: convolutions, patches, tokens'),
+        ("source.kind=sound", 'source.kind: no such kind; got "sound"; known: convolutions, patches, residual, tokens'),
         ("encoder.cell=rnn", 'encoder.cell: must be "lstm" or "gru"; got "rnn"'),
         ("encoder.width=wide", 'encoder.width: must be a whole number >= 1 and <= 1,048,576; got "wide"'),
         ("encoder.width=0", "encoder.width: must be a whole number >= 1 and <= 1,048,576; got 0"),
@@ -192,7 +192,8 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
         ("train.betas=[0.9]", "train.betas: must be a list of 2, each a number >= 0 and < 1; got [0.9]"),
         (
             "train.score=blue",
-            'train.score: must be "perplexity" or "chrf" or "bleu" or "exact" or "accuracy" or "f1"; got "blue"',
+            ('train.score: must be "perplexity" or "chrf" or "bleu" or "bleu_4" or "exact" or "accuracy" or "f1"; '
+            'got "blue"'),
         ),
         ("train.score=bleu", 'train.score: no score of task "chat"; got "bleu"; known: perplexity, chrf'),
         ("data.kind=digits", 'data.kind: not for task "chat"; got "digits"; known: chatterbot, pairs, cornell'),
