@@ -167,7 +167,7 @@ def captions_by_heart(path: Path, *more: str) -> list[str]:
         "train.epochs=",
         "train.minutes=",
         "train.warmup=5",
-        "train.rate=5e-3",
+        "train.rate=2e-3",
         "train.valid_every=1000",
         "train.save_every=1000",
         *more,

@@ -39,7 +39,8 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
     if chosen.task == "caption":
         path = captions_table(folder, several=False)
         inputs = [str(folder / f"{i}.png") for i in range(10)]
-        return captions_by_heart(path, "train.steps=120"), inputs, [said for _, said in PAIRS]
+        rate = "train.rate=2e-3" if chosen.decoder.kind == "transformer" else "train.rate=5e-3"
+        return captions_by_heart(path, "train.steps=120", rate), inputs, [said for _, said in PAIRS]
     if chosen.task == "speech":
         path = sounds_table(folder)
         frames = "source.frames=40" if chosen.source.frames else "source.frames="

@@ -275,7 +275,19 @@ def test_kinds_that_do_not_go_together_are_named():
         (
             "image-pool",
             "source.kind=tokens",
-            'source.kind: data of kind "digits" needs "convolutions" or "residual" or "patches"',
+            'source.kind: data of kind "digits" needs "convolutions" or "residual" or ',
+        ),
+        ("caption-attention", "source.kind=tokens", 'source.kind: data of kind "drawn" needs "convolutions" or "resid'),
+        ("caption-attention", "codec.kind=labels", 'codec.kind: data of kind "drawn" needs "words", "characters" or'),
+        (
+            "caption-attention",
+            "decoder.kind=one-shot",
+            'decoder.kind: task "caption" needs "recurrent", "recurrent-block" or "transformer"',
+        ),
+        (
+            "caption-attention",
+            "data.kind=digits",
+            'data.kind: not for task "caption"; got "digits"; known: drawn, flickr8k',
         ),
         ("image-pool", "codec.kind=words", 'codec.kind: data of kind "digits" needs "labels"; got "words"'),
         ("sentiment-lstm", "decoder.kind=transformer", 'decoder.kind: task "classify" needs "one-shot"'),
