@@ -112,14 +112,12 @@ class Blank(Task):
         return self.judge([[answer] for answer in answers], references)
 
     def judge(self, answers: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Scores:
+        """The share of blanks whose word is the first answer, and whose word is among the first few."""
         pairs = list(zip(answers, references, strict=True))
-        first = [answer[0] if answer[0] in right else "" for answer, right in pairs]
-        near = [any(one in right for one in answer[:NEAR]) for answer, right in pairs]
+        near = {n: [any(one in right for one in best[:n]) for best, right in pairs] for n in (1, NEAR)}
+        every = [True] * len(pairs)
         return Scores(
-            {
-                "accuracy": metrics.accuracy([bool(one) for one in first], [True] * len(first)),
-                f"accuracy_at_{NEAR}": metrics.accuracy(near, [True] * len(near)),
-            }
+            {"accuracy": metrics.accuracy(near[1], every), f"accuracy_at_{NEAR}": metrics.accuracy(near[NEAR], every)}
         )
 
 
