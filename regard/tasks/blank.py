@@ -90,12 +90,13 @@ class Blank(Task):
                 got=f"{given[:60]!r}, which has {marks or 'none'}",
                 hint=f'write {BLANK} for one word: "the {BLANK} is on the table"',
             )
-        if isinstance(given, str):
-            given = _WRITTEN.sub(_STAND_IN, given)
-            if _STAND_IN not in self.words.split(given):  # it hangs on a word: "___-year-old"
-                given = given.replace(_STAND_IN, f" {_STAND_IN} ")
-        tokens = self.source.tokens(given)
-        tokens[self.words.split(given).index(_STAND_IN)] = MARK
+        given = _WRITTEN.sub(_STAND_IN, given) if isinstance(given, str) else given
+        tokens = self.source.tokens(given)  # refuses what is too long, or no text
+        words = self.words.split(given)
+        if _STAND_IN not in words:  # it hangs on a word: "___-year-old"
+            given = given.replace(_STAND_IN, f" {_STAND_IN} ")
+            tokens, words = self.source.tokens(given), self.words.split(given)
+        tokens[words.index(_STAND_IN)] = MARK
         return tokens
 
     def question(self, source: str, target: str) -> tuple[str, str]:
