@@ -10,7 +10,6 @@ chosen on a validation part; nothing is chosen on the test part. bench/results/b
 from __future__ import annotations
 
 import argparse
-import math
 import shutil
 import time
 from pathlib import Path
@@ -34,7 +33,7 @@ SHOWN = ("perplexity", "accuracy", "accuracy_at_5")
 
 
 class Quiet:
-    """A reporter that prints validations."""
+    """A reporter that prints validations only."""
 
     def began(self, facts) -> None:
         self.facts = facts
@@ -99,6 +98,7 @@ def main() -> None:
     parser = measure.options(__doc__)
     parser.add_argument("--text", type=Path, help="plain text; not given: what regard brings")
     parser.add_argument("--test", type=Path, help="other text to judge by; not given: a share of the first")
+    parser.add_argument("--model", action="append", choices=MODELS, help="train only this one; the others stay")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a change for all models")
     parser.add_argument("--out", type=Path, default=measure.ROOT / "runs" / "bench-blank")
@@ -107,21 +107,18 @@ def main() -> None:
     corpus = build.corpus(recipe.load("blank-rnn", changes))
     task = build.task(recipe.load("blank-rnn", changes), corpus.codec)
     assert isinstance(task, Blank)
-    found: dict[str, Any] = {"unigram": unigram(corpus, task)}
-    for name, (base, more) in MODELS.items():
-        print(name, flush=True)
-        found[name] = judged(base, [*changes, *more], given.out / name.replace(" ", "-"))
     text = "chatterbot" if given.text is None else f"{given.text.parent.name}/{given.text.name}"
     sizes = {"train": len(corpus.train), "valid": len(corpus.valid), "test": len(corpus.test)}
-    try:
-        record = measure.read("blank")
-    except FileNotFoundError:
-        record = {}
-    record[text] = {**measure.facts(given), "examples": sizes, "vocabulary": corpus.codec.size, "models": found}
-    measure.write("blank", record)
-    for name, scores in found.items():
+    record: dict[str, Any] = measure.read("blank") if (measure.RESULTS / "blank.json").exists() else {}
+    models = record.get(text, {}).get("models", {}) | {"unigram": unigram(corpus, task)}
+    for name in given.model or MODELS:
+        print(name, flush=True)
+        base, more = MODELS[name]
+        models[name] = judged(base, [*changes, *more], given.out / name.replace(" ", "-"))
+        record[text] = {**measure.facts(given), "examples": sizes, "vocabulary": corpus.codec.size, "models": models}
+        measure.write("blank", record)
+    for name, scores in models.items():
         print(f"{name:18}" + "".join(f"{key} {scores[key]:8.4g}   " for key in SHOWN))
-    assert all(math.isfinite(scores["perplexity"]) for scores in found.values())
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import math
 import re
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -24,7 +25,7 @@ from typing import Any
 
 from regard import disk
 from regard.build import TASKS
-from regard.errors import BusyError, InputError, RecipeError, TrainingError
+from regard.errors import BundleError, BusyError, InputError, RecipeError, TrainingError
 from regard.recipe import Recipe, differences, is_whole
 from regard.train import Reporter, Stopped, train
 
@@ -198,13 +199,11 @@ class _Runs:
 
     def trial(self, values: Mapping[str, str]) -> Trial:
         """What is known of these values."""
-        trial = Trial(dict(values), "")
-        run = self.folder / re.sub(r"[^\w.,=+-]", "_", trial.name)[:200]
-        trial = Trial(dict(values), str(run))
+        new = Trial(dict(values), str(self.folder / _folder(Trial(dict(values), "").name)))
         try:
-            return Trial(**disk.read_json(run / RESULT) | {"values": dict(values), "run": str(run)})
-        except Exception:  # none yet, or cut short: then it is made again
-            return trial
+            return Trial(**disk.read_json(Path(new.run) / RESULT) | {"values": new.values, "run": new.run})
+        except (BundleError, TypeError):  # none yet, or not one of ours: it is made
+            return new
 
     def go(self, trial: Trial, watch: Callable[[dict[str, Any]], None] | None = None) -> Trial:
         """Train to the end, from where it stands; what it reached is written into its folder."""
@@ -230,6 +229,16 @@ class _Runs:
             found = Trial(trial.values, trial.run, "done", best, progress.best_step, progress.seconds)
         disk.write_json(run / RESULT, {k: v for k, v in asdict(found).items() if k not in ("values", "run")})
         return found
+
+
+def _folder(name: str) -> str:
+    """A name that every disk takes, and still another for other values.
+
+    >>> _folder("train.rate=0.1"), _folder("data.path=a/b")
+    ('train.rate=0.1', 'data.path=a_b-0ab0ddcb')
+    """
+    plain = re.sub(r"[^\w.,=+-]", "_", name)[:180]
+    return plain if plain == name else f"{plain}-{zlib.crc32(name.encode()):08x}"
 
 
 class _Pruned(Exception):

@@ -55,9 +55,14 @@ def sentences_of(read: Callable[..., Iterator[Example]], *, targets: bool) -> Ca
     """A reader of the sentences in the sources of another reader, and in its `targets`."""
 
     def own(*, tally: Tally) -> Iterator[Example]:
-        found = Tally()
-        texts = (text for example in read(tally=found) for text in (example[: 1 + targets]) if isinstance(text, str))
-        yield from _sentences(texts, tally)
+        found, seen = Tally(), set[str]()
+        texts = (text for example in read(tally=found) for text in example[: 1 + targets] if isinstance(text, str))
+        for example in _sentences(texts, tally):
+            if example.target in seen:  # an answer is often the next prompt
+                tally.used, tally.duplicates = tally.used - 1, tally.duplicates + 1
+            else:
+                seen.add(example.target)
+                yield example
         tally.replaced += found.replaced
 
     return own

@@ -90,12 +90,13 @@ class Blank(Task):
                 got=f"{given[:60]!r}, which has {marks or 'none'}",
                 hint=f'write {BLANK} for one word: "the {BLANK} is on the table"',
             )
-        if isinstance(given, str):
-            given = _WRITTEN.sub(_STAND_IN, given)
-            if _STAND_IN not in self.words.split(given):  # it hangs on a word: "___-year-old"
-                given = given.replace(_STAND_IN, f" {_STAND_IN} ")
-        tokens = self.source.tokens(given)
-        tokens[self.words.split(given).index(_STAND_IN)] = MARK
+        given = _WRITTEN.sub(_STAND_IN, given) if isinstance(given, str) else given
+        tokens = self.source.tokens(given)  # refuses what is too long, or no text
+        words = self.words.split(given)
+        if _STAND_IN not in words:  # it hangs on a word: "___-year-old"
+            given = given.replace(_STAND_IN, f" {_STAND_IN} ")
+            tokens, words = self.source.tokens(given), self.words.split(given)
+        tokens[words.index(_STAND_IN)] = MARK
         return tokens
 
     def question(self, source: str, target: str) -> tuple[str, str]:
@@ -112,14 +113,12 @@ class Blank(Task):
         return self.judge([[answer] for answer in answers], references)
 
     def judge(self, answers: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Scores:
+        """The share of blanks whose word is the first answer, and whose word is among the first few."""
         pairs = list(zip(answers, references, strict=True))
-        first = [answer[0] if answer[0] in right else "" for answer, right in pairs]
-        near = [any(one in right for one in answer[:NEAR]) for answer, right in pairs]
+        near = {n: [any(one in right for one in best[:n]) for best, right in pairs] for n in (1, NEAR)}
+        every = [True] * len(pairs)
         return Scores(
-            {
-                "accuracy": metrics.accuracy([bool(one) for one in first], [True] * len(first)),
-                f"accuracy_at_{NEAR}": metrics.accuracy(near, [True] * len(near)),
-            }
+            {"accuracy": metrics.accuracy(near[1], every), f"accuracy_at_{NEAR}": metrics.accuracy(near[NEAR], every)}
         )
 
 

@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from regard import build, cli, recipe
-from regard.bundle import load
+from regard.bundle import load, tensors
 from regard.data.lines import Tally
 from regard.data.sentences import is_text, read_text, split
 from regard.errors import DataError
@@ -108,6 +108,29 @@ def test_rare_words_are_counted_once_a_sentence(tmp_path, monkeypatch):
     chosen = recipe.load("blank-rnn", ["data.kind=text", f'data.path="{path}"', "data.valid=0.0", "codec.min_count=2"])
     corpus = build.corpus(chosen)
     assert set(corpus.codec.words) == {"red", "cats", "."}
+
+
+class Broken(Exception):
+    pass
+
+
+class Breaks(Silent):
+    def stepped(self, progress, loss, speed, done) -> None:
+        if progress.step == 7:
+            raise Broken
+
+
+def test_blanks_drawn_anew_survive_a_break(tmp_path, monkeypatch):
+    """A run that broke off and was resumed hides the same words: it ends with the same bits."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    more = ("train.steps=12", "train.save_every=5", "codec.min_count=1", "train.batch_tokens=24", "encoder.dropout=0.3")
+    chosen = recipe.load("blank-rnn", by_heart(text_file(tmp_path), *more))
+    train(chosen, tmp_path / "whole", reporter=Silent())
+    with pytest.raises(Broken):
+        train(chosen, tmp_path / "broken", reporter=Breaks())
+    train(chosen, tmp_path / "broken", reporter=Silent(), resume=True)
+    whole, broken = (tensors(load(tmp_path / name).model) for name in ("whole", "broken"))
+    assert all(bool((whole[name] == broken[name]).all()) for name in whole)
 
 
 def test_through_the_doors(tmp_path, monkeypatch, capsys):
