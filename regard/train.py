@@ -49,7 +49,17 @@ PLACES = frozenset(
     [f"data.{part}{side}path" for part in ("", "valid_", "test_") for side in ("", "target_")]
     + ["data.images", "data.valid_images"]
 )  # files may move: what is in them counts
-BENDING = ("seed", "data.", "train.", "search.", "source.plain", "source.word_dropout", "source.empty")
+BENDING = (
+    "seed",
+    "data.",
+    "train.",
+    "search.",
+    "source.plain",
+    "source.word_dropout",
+    "source.empty",
+    "source.cut",
+    "source.flip",
+)
 DROPOUT = (".dropout", ".hidden_dropout")
 
 
