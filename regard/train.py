@@ -47,11 +47,12 @@ ROWS = 16  # prompts answered at a time at a validation: a signal waits for no m
 
 BUDGET = frozenset({"train.steps", "train.epochs", "train.tokens", "train.minutes"})  # a run may be given another
 PLACES = frozenset(
-    f"data.{part}{side}path" for part in ("", "valid_", "test_") for side in ("", "target_")
+    [f"data.{part}{side}path" for part in ("", "valid_", "test_") for side in ("", "target_")]
+    + ["data.images", "data.valid_images"]
 )  # files may move: what is in them counts
 BENDING = ("seed", "data.", "train.", "search.", "source.plain", "source.word_dropout", "source.empty")
 BENDING += ("source.time_masks", "source.widest_time", "source.mel_masks", "source.widest_mels", "source.speed")
-BENDING += ("source.tempo", "source.noise")
+BENDING += ("source.tempo", "source.noise", "source.cut", "source.flip")
 DROPOUT = (".dropout", ".hidden_dropout")
 
 

@@ -21,7 +21,7 @@ from regard.data.examples import Example, Item
 from regard.data.lines import Tally
 from regard.errors import DataError
 
-SIDE = 64  # pixels of the picture as it is drawn
+SIDE = 48  # pixels of the picture as it is drawn
 COLOURS = {
     "red": (215, 40, 40),
     "green": (40, 165, 60),
@@ -31,7 +31,7 @@ COLOURS = {
     "black": (25, 25, 25),
 }
 SHAPES = ("circle", "square", "triangle", "cross")
-RADII = {"small": (4.0, 5.0), "large": (8.5, 10.0)}
+RADII = {"small": (4.0, 4.6), "large": (7.0, 7.8)}
 MOST = {"small": 3, "large": 2}  # things in a group
 NUMBERS = ("a", "two", "three")
 ALONE = {  # where the middle of a single group lies, of SIDE (x, y), and how it is said
@@ -106,9 +106,9 @@ def _placed(
     steps = 2 * radius + draw.uniform(2.0, 3.5, group.count)
     steps[0] = 0
     row = np.cumsum(steps)
-    places = np.tile(np.asarray(middle) * SIDE, (group.count, 1)) + draw.uniform(-2.5, 2.5, 2)
+    places = np.tile(np.asarray(middle) * SIDE, (group.count, 1)) + draw.uniform(-2.0, 2.0, 2)
     places[:, along] += row - row.mean()
-    places[:, 1 - along] += draw.uniform(-1.5, 1.5, group.count)
+    places[:, 1 - along] += draw.uniform(-1.0, 1.0, group.count)
     return group, places, radius
 
 

@@ -27,16 +27,19 @@ def seen(picture: np.ndarray) -> list[tuple[str, str, str, float, float]]:
     things = []
     for n, (down, across) in enumerate(ndimage.find_objects(found), 1):
         y, x = ndimage.center_of_mass(found == n)
-        ink = np.median(picture[found == n], axis=0)
+        pixels = picture[found == n].astype(float)
+        far = ((pixels - paper) ** 2).sum(1)
+        ink = np.median(pixels[far >= np.quantile(far, 0.7)], axis=0)  # those that it covers wholly
         colour = list(COLOURS)[int(((INK - ink) ** 2).sum(1).argmin())]
         box = picture[max(0, down.start - 1) : down.stop + 1, max(0, across.start - 1) : across.stop + 1]
         covered = ((paper - box).sum(-1) / (paper - ink).sum()).clip(0, 1)  # how much of each pixel
         covered[covered < 0.1] = 0
         high, wide = covered.sum(0).max(), covered.sum(1).max()
         full = covered.sum() / (high * wide)  # of a square 1, of a circle 0.79, of the others 0.5
-        heavy = ndimage.center_of_mass(covered)[0] > 0.57 * (len(covered) - 1)  # at its foot
-        shape = "square" if full > 0.9 else "circle" if full > 0.67 else "triangle" if heavy else "cross"
-        things.append(("large" if max(high, wide) > 13 else "small", colour, shape, x, y))
+        rows = np.repeat(np.arange(len(covered)), (1000 * covered.sum(1) / covered.sum()).astype(int))
+        skew = ((rows - rows.mean()) ** 3).mean() / rows.std() ** 3  # of a triangle -0.57, of the others 0
+        shape = "triangle" if skew < -0.28 else "square" if full > 0.9 else "circle" if full > 0.65 else "cross"
+        things.append(("large" if max(high, wide) > 10 else "small", colour, shape, x, y))
     return things
 
 
