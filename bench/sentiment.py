@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a change for all models")
     parser.add_argument("--out", type=Path, default=measure.ROOT / "runs" / "bench-sentiment")
     given = parser.parse_args()
-    changes = [f"seed={given.seed}", *(given.set or [])]
+    changes = [f"seed={given.seed}", "data.test=0.1", *(given.set or [])]
     record = measure.read("sentiment") if (measure.RESULTS / "sentiment.json").exists() else {"models": {}}
     models = record["models"]
     for model in given.model or MODELS:
