@@ -83,8 +83,7 @@ def number(n: int) -> str:
 
 
 def sentence(draw: random.Random) -> str:
-    """A word, a few digits, a number up to 999, or a command. What is short or cannot be guessed comes first: a model
-    that can guess the rest of a sentence learns to do so long before it learns to listen."""
+    """A word, a few digits, a number up to 999, or a command; the first two because their rest cannot be guessed."""
     kind = draw.random()
     if kind < 0.3:
         return draw.choice(WORDS)
