@@ -53,6 +53,12 @@ SLOTS = {
     "move": ("open", "close"),
     "change": ("up", "down"),
 }
+ALONE = "yes no stop start next repeat help hundred timer alarm messages minutes volume"
+WORDS = [
+    *ALONE.split(),
+    *(english(n) for n in (*range(20), *range(20, 100, 10))),
+    *sorted({word for words in SLOTS.values() for phrase in words for word in phrase.split()}),
+]
 COMMANDS = (
     "turn {switch} the {thing}",
     "{move} the {opening}",
@@ -77,8 +83,13 @@ def number(n: int) -> str:
 
 
 def sentence(draw: random.Random) -> str:
-    """A number up to 999, or a command."""
-    if draw.random() < 0.4:
+    """A word, a few digits, a number up to 999, or a command; the first two because their rest cannot be guessed."""
+    kind = draw.random()
+    if kind < 0.3:
+        return draw.choice(WORDS)
+    if kind < 0.55:
+        return " ".join(number(draw.randrange(10)) for _ in range(draw.randrange(2, 5)))
+    if kind < 0.7:
         return number(draw.randrange(1000))
     filled = {slot: draw.choice(words) for slot, words in SLOTS.items()}
     return draw.choice(COMMANDS).format(number=number(draw.randrange(1, 100)), **filled)
