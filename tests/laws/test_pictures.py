@@ -12,6 +12,7 @@ from regard.encoders import FlatEncoder, TransformerEncoder
 from regard.errors import InputError
 from regard.frontends import Convolutions, Frontend, Patches, ResidualConvolutions
 from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
+from regard.layers.residual import ResidualConvolution
 from regard.model import Model
 
 SIZE, COLOURS, WIDTH, HEADS = (15, 21), 3, 12, 3
@@ -50,8 +51,8 @@ def build(frontend: str, encoder: str) -> Model:
     torch.manual_seed(3)
     sees: Frontend = FRONTENDS[frontend]()
     assert sees.grid is not None
-    if encoder == "flat":
-        reads = FlatEncoder(inputs=sees.width, places=sees.grid[0] * sees.grid[1])
+    if encoder in ("all", "mean"):
+        reads = FlatEncoder(inputs=sees.width, places=sees.grid[0] * sees.grid[1], summary=encoder)
     else:
         reads = transformer(sees.width, Sinusoidal(width=WIDTH, axes=2))
     decoder = OneShot(
@@ -60,7 +61,7 @@ def build(frontend: str, encoder: str) -> Model:
     return Model(frontend=sees, encoder=reads, decoder=decoder).double().eval()
 
 
-@pytest.mark.parametrize(("frontend", "encoder"), [*itertools.product(FRONTENDS, ["flat", "transformer"])])
+@pytest.mark.parametrize(("frontend", "encoder"), [*itertools.product(FRONTENDS, ["all", "mean", "transformer"])])
 @torch.no_grad()
 def test_a_row_is_read_as_if_alone(frontend: str, encoder: str):
     model, raw, start = build(frontend, encoder), pictures(), torch.ones(5, 1, dtype=torch.long)
@@ -129,3 +130,27 @@ def test_positions_on_a_grid_need_one():
     source = FRONTENDS["patches"]()(pictures(1), nothing_hidden(1))
     with pytest.raises(InputError, match="need places on a grid; got a sequence"):
         reads(type(source)(source.features, source.mask, None))
+
+
+@pytest.mark.parametrize("size", [(28, 28), (11, 9), (8, 33), (1, 5)])
+@pytest.mark.parametrize("stem", [1, 2, 4])
+@torch.no_grad()
+def test_grids_of_residual_convolutions(stem: int, size: tuple[int, int]):
+    sees = ResidualConvolutions(size=size, colours=1, channels=[3, 8, 5], blocks=1, stem=stem)
+    assert sees(torch.zeros(1, *size, 1, dtype=torch.uint8), nothing_hidden(1)).grid == sees.grid
+
+
+def test_a_residual_convolution_begins_as_nothing_and_is_its_formula():
+    torch.manual_seed(3)
+    layer, x = ResidualConvolution(channels=16).double(), torch.randn(2, 16, 5, 7, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), x)
+    torch.nn.init.normal_(layer.second.weight)
+
+    def normal(y: torch.Tensor) -> torch.Tensor:  # groups of eight channels of one picture
+        grouped = y.view(2, 2, -1)
+        return ((grouped - grouped.mean(-1, keepdim=True)) / (grouped.var(-1, False, keepdim=True) + 1e-5) ** 0.5).view(
+            y.shape
+        )
+
+    inner = torch.conv2d(normal(x).relu(), layer.first.weight, padding=1)
+    torch.testing.assert_close(layer(x), x + torch.conv2d(normal(inner).relu(), layer.second.weight, padding=1))
