@@ -21,25 +21,37 @@ from typing import Any
 
 from bench import measure
 
-MAIN = [  # recipe, vocabulary its own data makes, rows, places of source and target
+MAIN = [  # recipe, vocabulary its own data makes (None: it has none), rows, places of source and target
     ("chat-attention", 3000, 32, 64),
     ("chat-lstm", 3000, 32, 64),
     ("chat-gru", 3000, 32, 64),
     ("chat-additive", 3000, 32, 64),
     ("chat-transformer", 3000, 32, 64),
     ("chat-maclaurin", 3000, 32, 64),
+    ("translate-attention", 60, 32, 64),
+    ("translate-transformer", 60, 32, 64),
+    ("sentiment-lstm", 20_000, 64, 32),
+    ("sentiment-gru", 20_000, 64, 32),
+    ("sentiment-cnn", 20_000, 64, 32),
+    ("sentiment-transformer", 20_000, 64, 32),
+    ("image-pool", None, 64, 1),
+    ("image-stride", None, 64, 1),
+    ("image-patches", None, 64, 1),
     ("reference/chat-classic", 7823, 64, 10),
+    ("reference/octmnist-pool", None, 8, 1),
+    ("reference/octmnist-stride", None, 8, 1),
     ("chat-attention", 3000, 64, 16),
     ("chat-transformer", 20_000, 8, 200),
 ]
 WITHIN = 0.05
 
 
-def measured(name: str, vocabulary: int, rows: int, length: int, threads: int) -> dict[str, int]:
+def measured(name: str, vocabulary: int | None, rows: int, length: int, threads: int) -> dict[str, int]:
     """Peak bytes of a training step and of a forward pass."""
     import torch
 
-    from regard import build, recipe
+    from regard import recipe
+    from regard.costs.counted import built
     from regard.optimise import optimiser
     from regard.train import keep_memory
 
@@ -47,13 +59,14 @@ def measured(name: str, vocabulary: int, rows: int, length: int, threads: int) -
     keep_memory()
     of = recipe.load(name)
     before = _resident()
-    model = build.model(of, vocabulary=vocabulary)
+    model = built(of, vocabulary)
     update = optimiser(model, of.train)
-    ids = torch.randint(4, vocabulary, (rows, length), generator=torch.Generator().manual_seed(0))
-    real = torch.ones(rows, length, dtype=torch.bool)
+    raw, mask = model.frontend.example(rows, length)
+    ids = torch.full((rows, 1 if of.decoder.kind == "one-shot" else length), model.decoder.vocabulary - 1)
+    real = torch.ones_like(ids, dtype=torch.bool)
 
     def step() -> None:
-        loss, _ = model.loss(ids, real, ids, ids, real, smoothing=of.train.smoothing)
+        loss, _ = model.loss(raw, mask, ids, ids, real, smoothing=of.train.smoothing)
         (loss / ids.numel()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), of.train.clip or math.inf, foreach=True)
         update.step()
@@ -61,13 +74,14 @@ def measured(name: str, vocabulary: int, rows: int, length: int, threads: int) -
 
     def forward() -> None:
         with torch.inference_mode():
-            model(ids, real, ids)
+            model(raw, mask, ids)
 
     weights = sum(p.nbytes for p in model.parameters())
     for _ in range(2):
         step()
     resident = _resident(peak=True) - before
-    training = 3 * weights + _peak(step)
+    always = 1 + (2 if of.train.optimiser == "adamw" else 0) + (of.train.average > 0)  # the means of both
+    training = always * weights + _peak(step)
     model.eval()
     forward()
     return {"training": training, "inference": weights + _peak(forward), "resident": resident}
