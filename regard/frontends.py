@@ -240,6 +240,10 @@ class Sound(Frontend):
         self.layers = cast(list[nn.Conv1d], nn.ModuleList(layers))
         self.dropout = Dropout(dropout)
 
+    def example(self, rows: int, length: int) -> tuple[Int16[Tensor, "B N"], Bool[Tensor, "B N"]]:
+        samples = torch.zeros(rows, length * self.hop, dtype=torch.int16)
+        return samples, torch.ones_like(samples, dtype=torch.bool)
+
     def forward(self, raw: Int16[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Source:
         if self.frames is not None:
             more = self.frames * self.hop - raw.shape[1]

@@ -26,8 +26,10 @@ multiplications  products of two numbers inside matrix products, convolutions, a
 FLOPs            2 x multiplications: each product is also added
 forward          B rows read S places and are given T, without padding; training: with loss and gradients
 token            one row, the token at position t = T; reading: what one row needs before its first token
+State            what one row carries from token to token, at that position
 depth            operations that wait for each other; a sum of n numbers takes log n = ceil(log2 n)
-memory           numbers of 4 bytes; training: weights, gradients, AdamW and activations at the fullest moment"""
+memory           numbers of 4 bytes; activations: what training keeps for the gradients; training: they, weights,
+                 gradients and the optimiser's means at the fullest moment"""
 
 
 def budget(
@@ -322,11 +324,9 @@ def _rooms(model: _Named | _Numbers, made: Budget, at: Lengths, size: str, told:
     found = fits.in_memory(model.budget, at, room)
     told["fits"] = {use: {one.what: one.largest for one in both} for use, both in found.items()}
     lines = [f"in {size.strip()} fit"]
-    for use, (batch, length) in found.items():
-        said = [
-            "no batch" if batch.largest is None else f"a batch of {_many(batch)} at these lengths",
-            "no length" if length.largest is None else f"a length of {_many(length)} at batch {at.B.value:,}",
-        ]
+    for use, both in found.items():
+        beside = {"batch": "at these lengths", "length": f"at batch {at.B.value:,}"}
+        said = [f"a {one.what} of {_many(one)} {beside[one.what]}" if one.largest else f"no {one.what}" for one in both]
         lines.append(f"  {use:<12}  " + ", or ".join(said))
     return lines
 
@@ -367,12 +367,14 @@ def _tell_count(model: _Named, at: Lengths, why: NoClosedForm, as_json: bool) ->
 
 
 def _plotted(model: _Named | _Numbers, made: Budget, file: Path, told: dict[str, Any]) -> str:
-    from regard.costs import plot
+    from regard.costs import fits, plot
 
     if file.suffix not in (".png", ".svg"):
         raise InputError("must end in .png or .svg", where="--plot", got=file)
     if not file.parent.is_dir():
         raise InputError("no such folder", where="--plot", got=file.parent)
+    if fits.fixed(model.budget):
+        raise InputError("its lengths are fixed: there is nothing to plot against", where="--plot", got=made.title)
     terms = model.terms or 3
     exact = model.line(lambda s: replace(s, kernel="softmax"))
     series = None
@@ -391,23 +393,22 @@ def _table(made: Budget) -> list[str]:
     """Parts, totals, then what is said of the whole."""
     from regard.costs.parts import columns
 
-    work = [("parameters", "parameters"), ("forward", "forward"), ("training", "training")]
-    if made.sum("token").value:
-        work.append(("token", "token"))
-    if made.depth:
-        work.append(("depth", "depth"))
-    rows = [("", *(title for _, title in work))]
+    work = ["parameters", "forward", "training", *(["token"] if made.sum("token").value else [])]
+    work += ["depth"] if made.depth else []
+    held = {"activations": "saved", "State": "state"} if made.memory.get("activations") else {}
+    at = made.size("T") or made.size("L")
+
+    def row(name: str, of: Callable[[str], int]) -> tuple[str, ...]:
+        state = of("state") + at * of("state_growth")
+        sizes = [state if column == "state" else of(column) for column in held.values()]
+        return (name, *(_cell(of(column)) for column in work), *(_size(size) if size else "-" for size in sizes))
+
     shown = [part for part in made.parts if columns(part)]
-    rows += [(part.name, *(_cell(getattr(part, name)) for name, _ in work)) for part in shown]
-    total = [made.sum(name) for name, _ in work]
-    rows.append(("total", *map(_cell, total)))
-    flops = {"forward", "training", "token"}
-    rows.append(
-        (
-            "FLOPs",
-            *(f"{2 * sum_.value:,}" if name in flops else "" for (name, _), sum_ in zip(work, total, strict=True)),
-        )
-    )
+    rows = [("", *work, *held)]
+    rows += [row(part.name, lambda column, part=part: getattr(part, column).value) for part in shown]
+    rows.append(row("total", lambda column: made.sum(column).value))
+    flops = [f"{2 * made.sum(name).value:,}" if name in ("forward", "training", "token") else "" for name in work]
+    rows.append(("FLOPs", *flops, *("" for _ in held)))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rule = "-" * (sum(widths) + 2 * len(widths) - 2)
     body = [
@@ -459,8 +460,8 @@ def _shapes(made: Budget) -> list[str]:
     return lines
 
 
-def _cell(of: Formula) -> str:
-    return f"{of.value:,}" if of.value else "-"
+def _cell(count: int) -> str:
+    return f"{count:,}" if count else "-"
 
 
 def _size(count: int) -> str:
@@ -475,6 +476,7 @@ NAMES = {
     "start": "reading",
     "token_depth": "depth of a token",
     "saved": "bytes kept for gradients",
+    "work": "bytes worked on with gradients",
     "room": "bytes worked on without gradients",
     "state": "bytes of State a row",
     "state_growth": "bytes of State a token",

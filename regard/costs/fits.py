@@ -38,7 +38,8 @@ class Fit:
 
 
 def in_memory(make: Callable[[Lengths], Budget], at: Lengths, room: int) -> dict[str, list[Fit]]:
-    """For training, a forward pass and decoding: the largest batch at these lengths, and length at this batch."""
+    """For training, a forward pass and decoding: the largest batch at these lengths, and length (if that is free) at
+    this batch."""
 
     def batch(n: int) -> Lengths:
         return Lengths.of(n, at.S.value, at.T.value)
@@ -58,13 +59,17 @@ def in_memory(make: Callable[[Lengths], Budget], at: Lengths, room: int) -> dict
             known[to] = make(to)
         return held(known[to], use, to.B.value)
 
-    made: dict[str, list[Fit]] = {}
-    for use in ("training", "inference", "decoding"):
-        made[use] = [
-            _search(what, lambda n, to=to, use=use: cost(to(n), use) <= room)
-            for what, to in (("batch", batch), ("length", length))
-        ]
-    return made
+    searched = [("batch", batch)] + ([] if fixed(make) else [("length", length)])
+    return {
+        use: [_search(what, lambda n, to=to, use=use: cost(to(n), use) <= room) for what, to in searched]
+        for use in ("training", "inference", "decoding")
+    }
+
+
+def fixed(make: Callable[[Lengths], Budget]) -> bool:
+    """Whether the model has lengths of its own: a picture's places, a label."""
+    short, long = (make(Lengths.of(1, n, n)).sizes for n in (1, 2))
+    return short == long
 
 
 def _search(what: str, fits: Callable[[int], bool]) -> Fit:

@@ -34,7 +34,9 @@ class Config:
         if found is None:
             raise InputError("missing", where=f"{self.where}: {name}", hint="must be a whole number >= 1")
         if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= LARGEST:
-            raise InputError("must be a whole number >= 1", where=f"{self.where}: {name}", got=json.dumps(found))
+            raise InputError(
+                f"must be a whole number >= 1 and <= {LARGEST:,}", where=f"{self.where}: {name}", got=json.dumps(found)
+            )
         return found
 
     def flag(self, name: str, default: bool) -> bool:

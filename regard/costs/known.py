@@ -12,6 +12,7 @@ from regard.errors import InputError
 
 _RECURRENT = "width cell layers dropout"
 _TRANSFORMER = "width layers heads head_width ffn norm positions kernel terms activation dropout"
+TASKS = "chat translate classify caption speech"
 FIELDS = {
     "source": {
         "tokens": "plain dropout word_dropout empty",
@@ -53,6 +54,8 @@ def unknown(recipe: r.Recipe) -> str | None:
 
     >>> unknown(r.load("chat-attention"))
     """
+    if recipe.task not in TASKS.split():
+        return f'task = "{recipe.task}"'
     for name, kinds in FIELDS.items():
         section = getattr(recipe, name)
         if section.kind not in kinds:

@@ -233,7 +233,8 @@ def self_attention(name: str, s: Stack, B: Size, T: Size, t: Size | None, *, cau
         depth=N * (around + whole.depth),
         token_depth=token_steps,
         saved=N * _saved_attention(s, B, T, causal=causal),
-        room=FLOAT * B * T * (2 * D + (6 if s.positions == "rotary" else 4) * A),
+        work=FLOAT * B * T * (D + 3 * A),
+        room=FLOAT * B * T * (4 * D + (6 if s.positions == "rotary" else 4) * A),
         state=state,
         state_growth=more,
     )
@@ -287,7 +288,8 @@ def cross_attention(name: str, s: Stack, at: Lengths, S: Formula, E: Size) -> Pa
         depth=N * (attention_steps(s, turned=False) + whole.depth),
         token_depth=N * (attention_steps(s, turned=False) + looked),
         saved=N * kept + FLOAT * B * S * E,
-        room=FLOAT * B * (T * (2 * D + 2 * A) + 2 * S * A),
+        work=FLOAT * B * (T * (D + 2 * A) + 2 * S * A),
+        room=FLOAT * B * (T * (3 * D + 2 * A) + 2 * S * A),
         state=state,
     )
 
@@ -310,7 +312,8 @@ def feed_forward(name: str, s: Stack, B: Size, T: Size, *, decoding: bool) -> Pa
         depth=N * steps,
         token_depth=N * steps if decoding else ZERO,
         saved=N * B * T * saved,
-        room=FLOAT * B * T * (2 * D + 2 * F),
+        work=FLOAT * B * T * (2 * D + 2 * F),
+        room=FLOAT * B * T * ((3 if decoding else 4) * D + 2 * F),
     )
 
 
@@ -390,6 +393,7 @@ def embedding(name: str, V: Size, D: Size, B: Size, T: Size, *, shared: bool, dr
         depth=formula(1),
         token_depth=formula(1 if decoding else 0),
         saved=B * T * (8 + (D if dropout else 0)),
+        work=FLOAT * B * T * D,
     )
 
 
@@ -486,7 +490,8 @@ def cells(
         depth=ZERO if stepwise else depth,
         token_depth=PLACE[c.cell] + log(c.first) + (c.N - 1) * steps if decoding else ZERO,
         saved=_saved_cells(c, B, T, stepwise=stepwise),
-        room=FLOAT * B * T * (2 * c.first + 2 * X * D + (g * D if c.cell == "gru" else 0)),
+        work=FLOAT * B * T * (c.first + (3 * X * D if c.cell == "gru" or stepwise else 2 * D + _padded(4 * D))),
+        room=FLOAT * B * (2 * T * D + c.first + 2 * g * D) if stepwise else _room_cells(c, B, T),
         state=FLOAT * STATES[c.cell] * c.N * D if decoding else ZERO,
     )
 
@@ -504,6 +509,17 @@ def _saved_cells(c: Cells, B: Size, T: Size, *, stepwise: bool) -> Formula:
         of_first, of_others = FLOAT * (c.first + X * D), FLOAT * (c.above + X * D) + between
         return B * T * c.each_layer(of_first, of_others) + workspaces
     return B * T * c.each_layer(of_first, of_others)
+
+
+def _room_cells(c: Cells, B: Size, T: Size) -> Formula:
+    """The input twice, the states, and what a kernel takes for one direction: gates of all places; oneDNN also copies
+    the weights, and the input if it is not as wide as the state."""
+    X, D, first = c.directions, c.D, c.above if c.layers > 1 else c.first
+    inputs = 2 * first + (c.first if c.layers > 1 else 0)
+    if c.cell == "gru":
+        return FLOAT * B * T * (inputs + (2 * X + 3) * D)
+    copied = ZERO if first == D else B * (T + 1) * _padded(_wider(first, D))
+    return FLOAT * (B * T * (inputs + X * D + _padded(4 * D)) + 4 * D * (first + D) + copied)
 
 
 def _workspace(c: Cells, inputs: Formula, B: Size, T: Size) -> Formula:
@@ -540,7 +556,8 @@ def convolutions(I: Formula, D: Size, layers: int, R: Size, B: Size, S: Size, *,
         training=3 * B * (first + rest),
         start=first + rest,
         depth=4 + log(R * I) + (N - 1) * (4 + log(R * D)) + 1,
-        room=FLOAT * B * (2 * S * I + 2 * places[0] * D),
+        work=FLOAT * B * (2 * S * I + given[0] * I),
+        room=FLOAT * (B * (2 * S * I + 3 * given[0] * I + places[0] * D) + 2 * R * I * D),
         saved=FLOAT * B * (inputs + D * above) + (B * D * (above - places[-1]) if dropout else 0),
     )
 
@@ -567,7 +584,7 @@ def picture_convolutions(
         X, Y = Size("X", made[0] * made[1], "places made"), Size("Y", left[0] * left[1], "places left")
         I, O, R = Size("I", inputs, "colours"), Size("O", outputs, "channels"), Size("R", reach, "reach")  # noqa: E741
         P = Size("P", sides[0] * sides[1], "places given")
-        once = X * R**2 * I * O
+        once, last = X * R**2 * I * O, n == len(channels) - 1  # whose gradient comes in another order
         given = FLOAT * I * P if pool or n == 0 else 0  # what ReLU has made is kept with it
         parts.append(
             Part(
@@ -579,6 +596,7 @@ def picture_convolutions(
                 start=once,
                 depth=3 + log(R**2 * I) + (2 if pool else 0) + (0 if n else 1),
                 saved=B * (given + FLOAT * O * X + (8 * O * Y if pool else 0)),
+                work=B * (8 * O * X + (12 * O * Y if last else -8 * O * Y) if pool else 8 * O * X),
                 room=FLOAT * B * (I * P + 2 * O * X),
             )
         )
@@ -616,6 +634,7 @@ def label_attention(E: Size, S: Formula, B: Size) -> Part:
         start=once,
         depth=2 * (1 + log(E)) + 2 + 2 * log(S) + 3 + 1 + log(S),
         saved=FLOAT * B * (2 * S * E + S),
+        work=2 * FLOAT * B * S * E,
         room=2 * FLOAT * B * S * E,
         state=FLOAT * S,
     )
@@ -632,6 +651,7 @@ def label_layer(name: str, inner: Formula, wide: Size, B: Size, *, kept: int) ->
         start=inner * wide,
         depth=3 + log(inner),
         saved=kept * B * inner,
+        work=2 * FLOAT * B * inner,
         room=FLOAT * B * (inner + 2 * wide),
     )
 

@@ -1,10 +1,10 @@
 """Bytes: what training holds at its fullest moment, what a forward pass holds, and what a State holds.
 
-In training the weights, two running means of AdamW and (with `train.average`) a mean of the weights are always there.
-Activations grow until the loss, then gradients take their place. The fullest moment is one of three:
+In training the weights, the optimiser's means and (with `train.average`) a mean of the weights are always there.
+Activations grow until the loss, then gradients take their place. The fullest moment is one of these:
 
     loss      all that is kept for the gradients, and pieces of logits
-    halfway   what the encoder kept, and the gradients of the decoder
+    a part    what it and those before it kept, what it works on, its gradients and those of the parts behind it
     end       all gradients, and one more of an embedding on its way
 
 The gradient of the output matrix is made with the loss and stays until the step is over.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from regard.costs.layers import Lengths
 from regard.costs.parts import FLOAT, Part
-from regard.costs.symbols import ZERO, Formula, Size, largest, total
+from regard.costs.symbols import ZERO, Formula, Size, total
 
 PIECE = 1 << 21  # logits of a piece, as in layers/likelihood.py
 
@@ -49,18 +49,17 @@ def _writing(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 def _fullest(parts: tuple[Part, ...], P: Size, at: Lengths) -> Formula:
     """The most that training holds beside what it always holds."""
-    writing = _writing(parts)
-    saved, read = total(*(part.saved for part in parts)), total(*(part.saved for part in _reading(parts)))
-    if not writing:
-        return largest(saved, FLOAT * P)
-    V, D = (next(size for size in writing[-1].sizes if size.name == name) for name in "VD")
-    own = total(*(part.parameters for part in writing[1:]))  # beside the embedding, whose gradient is made in any case
-    made = FLOAT * (V * D + V + at.B * at.T * D)
-    return largest(
-        saved + made + FLOAT * (at.B * at.T * D + _pieces(V, at)),
-        read + made + FLOAT * (own + V * D),
-        made + FLOAT * (P + V * D),
-    )
+    saved, writing = total(*(part.saved for part in parts)), _writing(parts)
+    made, moments = ZERO, [saved, FLOAT * P]
+    if writing:
+        V, D = (next(size for size in writing[-1].sizes if size.name == name) for name in "VD")
+        made = FLOAT * (V * D + V + at.B * at.T * D)
+        moments = [saved + made + FLOAT * (at.B * at.T * D + _pieces(V, at)), made + FLOAT * (P + V * D)]
+    own = [part for part in parts if not writing or part not in (writing[0], writing[-1])]  # those are in `made`
+    for n, part in enumerate(own):
+        before = total(*(each.saved for each in parts[: parts.index(part) + 1]))
+        moments.append(before + part.work + made + FLOAT * total(*(each.parameters for each in own[n:])))
+    return max(moments, key=lambda moment: moment.value)
 
 
 def _pieces(V: Size, at: Lengths) -> Formula:

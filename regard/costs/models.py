@@ -185,6 +185,10 @@ def recurrent_decoder(d: r.DecoderRecurrent, V: Size, at: Lengths, read: Read, *
         once, wider = c.N * (place + log(c.D)), log(c.first) - log(c.D)
         cells = replace(cells, depth=at.T * once + (at.T if before else at.T - 1) * wider)
         look = replace(look, depth=at.T * look.depth + (1 + log(c.D) if before else 0))
+    seen = layers.FLOAT * at.B * read.places * read.width  # gradients of the memory, of its keys, of both together
+    keys = layers.FLOAT * at.B * read.places * c.D if d.attention in ("general", "additive") else ZERO
+    if d.attention != "none":
+        cells = replace(cells, work=cells.work + 3 * seen, room=cells.room + keys)
     if d.input_feeding:
         cells = replace(cells, state=cells.state + layers.FLOAT * c.D)
     if before:  # the context is deeper than the token
@@ -243,13 +247,14 @@ def transformer_decoder(
         reading = replace(reading, depth=reading.depth - query + keys)
     else:
         read = replace(read, parts=tuple(replace(part, depth=ZERO) for part in read.parts))
+    inside = layers.feed_forward("decoder feed-forward", s, at.B, at.T, decoding=True)
     return (
         *read.parts,
         embedding,
         places,
         looking,
         reading,
-        layers.feed_forward("decoder feed-forward", s, at.B, at.T, decoding=True),
+        replace(inside, room=inside.room + 2 * layers.FLOAT * at.B * read.places * s.A),  # keys and values of the layer
         layers.norms("decoder norms", s, 3, at.B, at.T, decoding=True),
         layers.output(V, s.D, at, tied=tied, bias=bias),
     )

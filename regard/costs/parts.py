@@ -36,6 +36,7 @@ class Part:
     depth: Formula = ZERO  # what it adds to the longest chain of a forward pass
     token_depth: Formula = ZERO  # the same of one token
     saved: Formula = ZERO  # bytes that training keeps until the gradients are made
+    work: Formula = ZERO  # bytes that it works on for a moment in training, beside what is kept
     room: Formula = ZERO  # bytes that it works on in a forward pass without gradients, its input included
     state: Formula = ZERO  # bytes in the State of a row, whatever its position
     state_growth: Formula = ZERO  # bytes more for each token

@@ -31,7 +31,7 @@ class Codes:
 
 def codes(recipe: r.Recipe, vocabulary: int | None, labels: int | None) -> Codes:
     """What is given; else the most tokens that the codec may make, and a guess at the labels."""
-    reads, shots = isinstance(recipe.source, r.SourceTokens), isinstance(recipe.decoder, r.DecoderOneShot)
+    reads, shots = isinstance(recipe.source, r.SourceTokens), recipe.task == "classify"
     codec, notes = recipe.codec, list[str]()
     if labels is not None and not shots:
         raise InputError("labels are for classifiers", got=f"task {recipe.task}")

@@ -17,6 +17,7 @@ from regard import build, recipe
 from regard.bundle import create, put_weights, tensors
 from regard.cli import main
 from regard.codecs import Characters
+from regard.costs import known
 
 SPEC = "vocabulary=30000,encoder=12,decoder=8,width=1024,heads=4,head_width=192,ffn=512,tied=all"
 
@@ -61,7 +62,8 @@ def test_it_is_instant_as_no_weights_are_built(words: list[str]):
 def test_a_recipe_as_a_table_with_what_the_words_mean(capsys):
     said = told(capsys, "chat-transformer", "--vocabulary", "3000")
     assert said.startswith("chat-transformer\nB = 32 rows of a batch, S = 64 places of the source, T = 64")
-    assert "total                             2,656,440   5,709,496,320  17,279,877,120  1,706,496    616\n" in said
+    total = "total                             2,656,440   5,709,496,320  17,279,877,120  1,706,496    616     135.6 MB"
+    assert f"{total}  393.2 kB\n" in said
     assert "FLOPs                                        11,418,992,640  34,559,754,240  3,412,992\n" in said
     assert "a token         1,706,496 multiplications at this position, 768 more for each token before it\n" in said
     assert "State           393.2 kB a row at this position, 3.1 kB more a token\n" in said
@@ -127,9 +129,9 @@ def test_json_for_programs(capsys):
 
 def test_what_fits(capsys):
     said = told(capsys, "chat-transformer", "--memory", "1GB", "--vocabulary", "3000")
-    assert "in 1GB fit\n  training      a batch of 216 at these lengths, or a length of 433 at batch 32\n" in said
+    assert "in 1GB fit\n  training      a batch of 203 at these lengths, or a length of 407 at batch 32\n" in said
     made = json.loads(told(capsys, "chat-transformer", "--memory", "1GB", "--vocabulary", "3000", "--json"))
-    assert made["fits"]["training"] == {"batch": 216, "length": 433}
+    assert made["fits"]["training"] == {"batch": 203, "length": 407}
     assert "  training      no batch, or no length\n" in told(capsys, "chat-transformer", "--memory", "1MB")
     learned = ("--set", "encoder.positions=learned")
     assert "a length of 65 (its positions end there) at batch 1\n" in told(
@@ -166,6 +168,40 @@ def test_a_run_knows_its_vocabulary_and_its_parameters(run: Path, capsys):
     assert f"note            model.safetensors has {count:,} parameters, as the formulas say\n" in said
     (run / "model.safetensors").unlink()
     assert "note            no weights yet; the figures are the recipe's\n" in told(capsys, str(run))
+
+
+def test_pictures_and_labels(tmp_path: Path, capsys):
+    said = told(capsys, "image-pool", "--memory", "1GB")
+    assert "B = 32 rows of a batch, S = 49 places of the grid, T = 1 place of the label, C = 10 labels\n" in said
+    assert "note            C = 10 labels is a guess, the data decides; --labels gives another\n" in said
+    fits = said.partition("in 1GB fit\n")[2].splitlines()[:3]
+    assert all(line.endswith(" at these lengths") for line in fits)  # the lengths are not free
+    assert one_line(capsys, "image-pool", "--plot", str(tmp_path / "x.png")) == (
+        "--plot: its lengths are fixed: there is nothing to plot against; got image-pool"
+    )
+    assert one_line(capsys, "image-pool", "--fit", "parameters=1M") == (
+        "image-pool: no part of it has a width that could be fitted"
+    )
+    assert "regard train sentiment-cnn --set encoder.width=48\n" in told(
+        capsys, "sentiment-cnn", "--fit", "parameters=1M"
+    )
+
+
+def test_what_has_no_closed_form_is_counted(capsys, monkeypatch):
+    fields = {name: kinds for name, kinds in known.FIELDS.items() if name != "encoder"} | {"encoder": {}}
+    monkeypatch.setattr(known, "FIELDS", fields)
+    words = ("chat-gru", "--set", "encoder.width=8", "--length", "3", "--batch", "2")
+    reason = 'chat-gru: no closed form yet for encoder.kind = "recurrent"'
+    assert one_line(capsys, *words) == f"{reason}; with --count it is counted by running it"
+    assert one_line(capsys, *words, "--count", "--memory", "1GB").startswith(reason)
+    said = told(capsys, *words, "--count")
+    made = json.loads(told(capsys, *words, "--count", "--json"))
+    assert said.startswith(reason) and f"{made['parameters']:,}" in said
+    assert {"parameters", "multiplications", "flops", "memory", "depth", "parts"} <= made.keys()
+    monkeypatch.undo()
+    closed = json.loads(told(capsys, *words, "--json"))
+    assert made["parameters"] == closed["parameters"]
+    assert made["multiplications"].items() <= closed["multiplications"].items()
 
 
 def test_counting_proves_the_formulas(run: Path, capsys):

@@ -273,9 +273,9 @@ GPT2 = {"model_type": "gpt2", "vocab_size": 31, "n_embd": 12, "n_layer": 2, "n_h
         ({"model_type": None}, "c.json: model_type: no such family, or not one with a closed form; got null; known: "),
         ({"n_head": 5}, "c.json: n_head must divide n_embd; got 5 and 12"),
         ({"n_embd": None}, "c.json: n_embd: missing; must be a whole number >= 1"),
-        ({"n_layer": -2}, "c.json: n_layer: must be a whole number >= 1; got -2"),
-        ({"n_layer": "2"}, 'c.json: n_layer: must be a whole number >= 1; got "2"'),
-        ({"n_layer": True}, "c.json: n_layer: must be a whole number >= 1; got true"),
+        ({"n_layer": -2}, "c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got -2"),
+        ({"n_layer": "2"}, 'c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got "2"'),
+        ({"n_layer": True}, "c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got true"),
         ({"tie_word_embeddings": 1}, "c.json: tie_word_embeddings: must be true or false; got 1"),
         (
             {"n_positions": 4},
