@@ -54,7 +54,12 @@ class Quiet:
 
 
 def own_data(given: argparse.Namespace) -> list[str]:
-    changes = [f"seed={given.seed}", *(given.set or []), *([f"train.epochs={given.epochs}"] if given.epochs else [])]
+    changes = [
+        f"seed={given.seed}",
+        "train.keep=best",
+        *(given.set or []),
+        *([f"train.epochs={given.epochs}"] if given.epochs else []),
+    ]
     if given.text is None:
         return ["data.valid=0.1", "data.test=0.1", *changes]
     held = [f'data.test_path="{given.test}"'] if given.test else ["data.test=0.05"]
