@@ -110,7 +110,7 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
                 strides=s.strides,
                 frames=s.frames,
                 span=s.span,
-                relative=s.levels == "relative",
+                levels=s.levels,
                 tempo=s.tempo,
                 time_masks=s.time_masks,
                 widest_time=s.widest_time,

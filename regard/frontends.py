@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.layers.attention import part
 from regard.layers.blocks import Dropout
-from regard.layers.mel import hide_bands, log_mel, mel_filters, stretched
+from regard.layers.mel import evened, hide_bands, log_mel, mel_filters, stretched
 from regard.layers.residual import ResidualConvolution, norm
 from regard.values import Source
 
@@ -220,7 +220,7 @@ class Sound(Frontend):
         strides: Sequence[int],
         frames: int | None = None,
         span: float = 8.0,
-        relative: bool = False,
+        levels: str = "absolute",
         tempo: float = 0.0,
         time_masks: int = 0,
         widest_time: float = 0.0,
@@ -230,7 +230,7 @@ class Sound(Frontend):
     ):
         super().__init__()
         self.hop, self.frames, self.width = hop, frames, width
-        self.span, self.relative, self.tempo = span, relative, tempo
+        self.span, self.levels, self.tempo = span, levels, tempo
         self.masks = ((1, time_masks, widest_time), (2, mel_masks, widest_mels))
         self.filters: Tensor
         self.shape: Tensor
@@ -256,8 +256,9 @@ class Sound(Frontend):
             shape=self.shape,
             hop=self.hop,
             span=self.span,
-            relative=self.relative,
+            relative=self.levels != "absolute",
         )
+        x = evened(x, mask) if self.levels == "bands" else x
         if self.training and self.tempo:
             draws = torch.rand(len(x), device=x.device, dtype=x.dtype) * 2 - 1
             x, mask = stretched(x, mask, (1 + self.tempo) ** draws)

@@ -458,8 +458,9 @@ class SourceSound(Section):
     """Samples from one frame to the next; derived: 10 milliseconds."""
     mel_rate: Annotated[int, Field(ge=1000, le=192_000)] = Field(default_factory=lambda data: data["rate"])
     """The rate that the mel bands are made for; derived: the true one."""
-    levels: Literal["relative", "absolute"] = "relative"
-    """Energies count from the loudest place of a sound, so that it does not matter how loud it is; or as they are."""
+    levels: Literal["relative", "bands", "absolute"] = "relative"
+    """Energies count from the loudest place of a sound, so that it does not matter how loud it is; or those of each
+    band from its own mean, in its own spread, so that it does not matter through what they came; or as they are."""
     span: Annotated[float, Field(gt=0, le=20)] = 5.0
     """Powers of ten below the loudest place of a sound within which energies are told apart."""
     frames: Size | None = None

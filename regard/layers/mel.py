@@ -74,6 +74,15 @@ def log_mel(
     return levels.masked_fill(~real[..., None], 0), real
 
 
+def evened(features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"]) -> Float[Tensor, "B S M"]:
+    """Each band of each clip with mean 0 and spread 1/2 (less where it hardly changes): what a microphone or a room
+    does to a band, it does to all of it."""
+    real = mask[..., None].to(features.dtype)
+    count = real.sum(1, keepdim=True)
+    apart = (features - (features * real).sum(1, keepdim=True) / count) * real
+    return apart / (2 * (apart.square().sum(1, keepdim=True) / count + 0.01).sqrt())
+
+
 def stretched(
     features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"], factor: Float[Tensor, "B"]
 ) -> tuple[Float[Tensor, "B S2 M"], Bool[Tensor, "B S2"]]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.frontends import Sound
-from regard.layers.mel import hide_bands, log_mel, mel_filters, stretched
+from regard.layers.mel import evened, hide_bands, log_mel, mel_filters, stretched
 from regard.model import Model
 from tests.laws.test_grammar import close
 from tests.laws.variants import DECODERS, ENCODERS, INPUTS
@@ -55,9 +55,22 @@ def test_log_mels_are_those_of_whisper():
 
 def test_relative_levels_do_not_depend_on_how_loud_a_sound_is():
     raw, mask = sounds()
-    raw, hearing = raw // 4, frontend(relative=True, span=5.0)
-    close(hearing(raw, mask).features, hearing(raw * 4, mask).features)
+    raw = raw // 4
+    for levels in ("relative", "bands"):
+        hearing = frontend(levels=levels, span=5.0)
+        close(hearing(raw, mask).features, hearing(raw * 4, mask).features)
     assert not torch.allclose(frontend()(raw, mask).features, frontend()(raw * 4, mask).features)
+
+
+def test_bands_do_not_tell_through_what_they_came():
+    """Another gain for each band and clip, which is what a microphone does, changes nothing."""
+    draw = torch.Generator().manual_seed(2)
+    features, mask = torch.randn(3, 11, MELS, generator=draw).double(), torch.ones(3, 11, dtype=torch.bool)
+    mask[1, 6:] = False
+    even = evened(features, mask)
+    close(evened(features + torch.randn(3, 1, MELS, generator=draw), mask), even)
+    close(even[1, :6].mean(0), torch.zeros(MELS).double())
+    assert float(even[~mask].abs().max()) == 0 and 0.4 < float(even[0].std()) < 0.55
 
 
 # -- padding ----------------------------------------------------------------------------------------------------------
@@ -69,7 +82,8 @@ def test_relative_levels_do_not_depend_on_how_loud_a_sound_is():
 def test_padding_changes_nothing(encoder: str, decoder: str):
     torch.manual_seed(3)
     reads, writes = ENCODERS[encoder](), DECODERS[decoder]()
-    model = Model(frontend=frontend(), encoder=reads, decoder=writes).double().eval()
+    levels = "bands" if encoder.startswith("recurrent") else "absolute"
+    model = Model(frontend=frontend(levels=levels), encoder=reads, decoder=writes).double().eval()
     raw, mask = sounds()
     tokens = torch.randint(4, 23, (5, 6), generator=torch.Generator().manual_seed(1))
     together = model(raw, mask, tokens)
