@@ -12,18 +12,20 @@ from regard.errors import InputError
 
 _RECURRENT = "width cell layers dropout"
 _TRANSFORMER = "width layers heads head_width ffn norm positions kernel terms activation dropout"
+_PICTURE = "size colours fit cut flip"
 TASKS = "chat translate classify caption speech"
 FIELDS = {
     "source": {
         "tokens": "plain dropout word_dropout empty",
-        "convolutions": "size colours channels padding reach halve",
-        "patches": "size colours patch dropout",
+        "convolutions": f"{_PICTURE} channels padding reach halve",
+        "patches": f"{_PICTURE} patch dropout",
+        "residual": f"{_PICTURE} channels blocks stem dropout",
     },
     "encoder": {
         "recurrent": f"{_RECURRENT} directions merge",
         "transformer": _TRANSFORMER,
         "convolution": "width layers reach activation dropout",
-        "flat": "",
+        "flat": "summary",
     },
     "decoder": {
         "recurrent": f"{_RECURRENT} attention looks input_feeding tied shared",
@@ -42,6 +44,7 @@ VALUES = {
     "norm": "pre post",
     "positions": "none sinusoidal learned rotary alibi relative",
     "reads": "summary attention",
+    "summary": "all mean",
 }
 
 

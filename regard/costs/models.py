@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from regard import recipe as r
-from regard.costs import layers
+from regard.costs import layers, sources
 from regard.costs.layers import Cells, Lengths, Stack
 from regard.costs.parts import Part
 from regard.costs.symbols import ZERO, Formula, Size, ceil, log, total
@@ -99,6 +99,9 @@ def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
                 s.size, s.colours, s.channels, s.padding, s.reach, at.B, pool=pool
             )
             return Seen(parts, _places(grid), s.channels[-1], grid)
+        case r.SourceResidual() as s:
+            parts, grid = sources.residual(s.size, s.colours, s.channels, s.blocks, s.stem, at.B, dropout=s.dropout)
+            return Seen(parts, _places(grid), s.channels[-1], grid)
         case r.SourcePatches() as s:
             grid = (s.size[0] // s.patch, s.size[1] // s.patch)
             S, I = _places(grid), Size("I", s.colours * s.patch**2, "numbers of a patch")  # noqa: E741
@@ -113,7 +116,9 @@ def _places(grid: tuple[int, int]) -> Size:
 
 def encoder(recipe: r.Recipe, seen: Seen, at: Lengths, kernel: Kernel) -> Read:
     if isinstance(recipe.encoder, r.EncoderFlat):
-        return Read(seen.parts, at.S, Size("E", seen.width, "width of the memory"), flat=True)
+        mean = recipe.encoder.summary == "mean"
+        steps = 1 + log(at.S) if mean else ZERO
+        return Read(seen.parts, at.S, Size("E", seen.width, "width of the memory"), steps, flat=not mean)
     E = Size("E", recipe.encoder.width, "width of the memory")
     match recipe.encoder:
         case r.EncoderRecurrent() as e:

@@ -136,18 +136,30 @@ def random_recipes(draw: Any) -> recipe.Recipe:
     if draw(st.booleans()):
         of = of.model_copy(update={"source": draw(pictures())})
         if draw(st.integers(0, 3)) == 0:
-            of = of.model_copy(update={"encoder": recipe.EncoderFlat(kind="flat")})
+            summary = draw(st.sampled_from(["all", "mean"]))
+            of = of.model_copy(update={"encoder": recipe.EncoderFlat(kind="flat", summary=summary)})
     if draw(st.booleans()):
         of = of.model_copy(update={"decoder": draw(one_shots())})
     return of
 
 
 @st.composite
-def pictures(draw: Any) -> recipe.SourceConvolutions | recipe.SourcePatches:
+def pictures(draw: Any) -> recipe.SourceConvolutions | recipe.SourceResidual | recipe.SourcePatches:
     colours, rows, columns = draw(st.sampled_from([1, 3])), draw(st.integers(2, 4)), draw(st.integers(2, 4))
-    if draw(st.booleans()):
-        size, dropout = (3 * rows, 3 * columns), draw(st.sampled_from([0.0, 0.2]))
+    kind, dropout = draw(st.sampled_from(["convolutions", "residual", "patches"])), draw(st.sampled_from([0.0, 0.2]))
+    if kind == "patches":
+        size = (3 * rows, 3 * columns)
         return recipe.SourcePatches(kind="patches", size=size, colours=colours, patch=3, dropout=dropout)
+    if kind == "residual":
+        return recipe.SourceResidual(
+            kind="residual",
+            size=(4 * rows, 4 * columns + 1),
+            colours=colours,
+            channels=tuple(draw(st.lists(st.sampled_from([3, 8, 16]), min_size=1, max_size=3))),
+            blocks=draw(st.integers(1, 2)),
+            stem=draw(st.integers(1, 3)),
+            dropout=dropout,
+        )
     channels = draw(st.lists(st.integers(1, 7), min_size=1, max_size=2))
     return recipe.SourceConvolutions(
         kind="convolutions",
