@@ -957,6 +957,13 @@ class Recipe(Section):
             yield f'codec.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.codec.kind}"'
         if isinstance(self.encoder, EncoderFlat) and not pictures:
             yield 'encoder.kind: "flat" is for pictures, which have a fixed number of places; got others'
+        if pictures and isinstance(self.encoder, EncoderTransformer):
+            e = self.encoder
+            if e.positions == "rotary" and e.head_width % 4:
+                yield (
+                    "encoder.head_width: rotary positions of a picture turn pairs along two axes, so it must be a "
+                    f"multiple of 4; got {e.head_width}"
+                )
         if self.task == "blank":
             yield from self._wrong_for_blanks()
 

@@ -179,6 +179,7 @@ def by_heart(path: Path, *more: str) -> list[str]:
     return [
         f"data.kind={ {'labelled.tsv': 'labelled', 'sentences.txt': 'text'}.get(path.name, 'pairs') }",
         f'data.path="{path}"',
+        "data.valid_path=",
         "data.valid=0.0",
         "encoder.width=48",
         "encoder.dropout=0.0",

@@ -93,7 +93,7 @@ def train(
             )
         run = _existing(resume)
         task = _own_recipe(run, []).task
-        chosen = _own_recipe(run, [*_own_data(data, task), *(changes or []), *budget])
+        chosen = _own_recipe(run, [*_own_data(data, task, resumed=True), *(changes or []), *budget])
     else:
         if anyway:
             raise InputError("--anyway is for a run that is resumed", hint="regard train --resume RUN --anyway")
@@ -163,12 +163,17 @@ def _own_recipe(run: Path, overrides: list[str]) -> Recipe:
     return began.override([*derived, *overrides])
 
 
-def _own_data(path: Path | None, task: str) -> list[str]:
+def _own_data(path: Path | None, task: str, *, resumed: bool = False) -> list[str]:
+    """What says where the data is; that a recipe holds out other files does not hold for it."""
     if path is None:
         return []
     from regard.data.detect import kind
+    from regard.recipe import SECTIONS
 
-    return [f"data.kind={kind(path, task)}", f"data.path={json.dumps(str(path))}"]
+    found = kind(path, task)
+    fields = SECTIONS["data"][found].model_fields
+    others = [f"data.{name}=" for name in ("valid_path", "test_path") if name in fields and not resumed]
+    return [f"data.kind={found}", f"data.path={json.dumps(str(path))}", *others]
 
 
 def _sizes(section: Any, names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from regard.costs.symbols import ZERO, Amount, Call, Formula, Size, ceil, choose
 CHUNK, SCORES = 256, 1 << 18  # of the Maclaurin kernel, as in layers/maclaurin.py
 # What decides between its forms, as there, in picoseconds of one core.
 QUADRATIC, TORCH, NATIVE, SCORE, TORCH_FEATURE, NATIVE_FEATURE = 30, 25, 22, 2000, 60, 9
-QUADRATIC_CALL, TORCH_CALL = 50_000_000, 400_000_000
+QUADRATIC_CALL, TORCH_CALL, HIDING = 75_000_000, 400_000_000, 1.5
 STEP = 8  # axes of a block of its features, as in layers/monomials.py
 REACH = 32  # of relative positions, as in layers/positions.py
 NORM = 9  # steps of a normalisation beside its two sums, as in count.py
@@ -165,7 +165,7 @@ def by_features(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool)
     if s.form != "auto":
         return s.form == "features"
     K, rows, native = s.head_width, formula(rows).value * s.heads, s.terms == 3
-    pair, made = 2 * K * QUADRATIC + SCORE, s.features.value
+    pair, made = (2 * K * QUADRATIC + SCORE) * (HIDING if causal else 1), s.features.value
     scores, features = float(rows * S.value * T.value * pair), float((S.value + T.value) * made)
     features *= (K + 1 + (NATIVE_FEATURE if native else TORCH_FEATURE)) * (NATIVE if native else TORCH)
     if causal:

@@ -1,7 +1,7 @@
 """Closed forms of the frontends that are nets of their own: residual convolutions over pictures, and sounds.
 
-The letters are those of layers.py; beside them I are the numbers of a place that is read, O or D those of one that is made,
-X the places made, G the numbers of a place that are normalised together.
+The letters are those of layers.py; beside them I are the numbers of a place that is read, O or D those of one that is
+made, X the places made, G the numbers of a place that are normalised together.
 """
 
 from __future__ import annotations

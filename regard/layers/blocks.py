@@ -272,4 +272,4 @@ class FewRows:
         blocks = [own[name] for own in self.blocks for name in ("weight", "bias")]
         last = [own.get(name) for own in self.last for name in ("weight", "bias")]
         turning = None if waves is None else torch.view_as_real(waves)
-        return native.decoder_step(blocks, last, x, past, at, memory, mask, turning, **self.how)
+        return native.decoder_step(blocks, last, x, past, at, memory, mask.contiguous(), turning, **self.how)

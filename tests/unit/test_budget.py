@@ -107,7 +107,7 @@ def random_recipes(draw: Any) -> recipe.Recipe:
             series = positions not in ("alibi", "relative") and draw(st.booleans())
             sets += [
                 f"{side}.heads={draw(st.integers(1, 3))}",
-                f"{side}.head_width={2 * draw(st.integers(1, 5))}",
+                f"{side}.head_width={(4 if positions == 'rotary' else 2) * draw(st.integers(1, 3))}",
                 f"{side}.ffn={draw(st.integers(1, 40))}",
                 f"{side}.norm={draw(st.sampled_from(['pre', 'post']))}",
                 f"{side}.positions={positions}",

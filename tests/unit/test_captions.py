@@ -209,9 +209,11 @@ def test_a_picture_is_kept_once(corpus):
     for i in range(10):
         assert np.array_equal(rows[i], part.source[i])
     assert rows[part.groups[1]] is not rows[0] and len({id(row) for row in rows}) == 6
-    asked = questions(part)
+    chosen = recipe.load("caption-attention")
+    task = build.task(chosen, corpus.codec)
+    asked = questions(part, task)
     assert [len(one.references) for one in asked] == np.diff([*part.groups, 10]).tolist()
-    assert [one.shown for one in questions(part, at_most=2)] == [one.shown for one in asked[:2]]
+    assert [one.shown for one in questions(part, task, at_most=2)] == [one.shown for one in asked[:2]]
 
 
 def test_groups_stay_together(corpus):

@@ -44,7 +44,7 @@ def test_the_reference_has_its_parameters(name: str, decoder: int, total: int):
 @pytest.mark.parametrize("name", REFERENCE)
 def test_the_reference_is_what_the_specification_says(name: str):
     chosen = recipe.load(name)
-    fit = build.fit_codec(chosen.codec)
+    fit = build.fit_codec(chosen)
     assert fit is not None
     codec = fit(iter(["whatever"]))
     assert codec.size == 35 and codec.encode("Ab?#1") == [codec.encode("a")[0], *codec.encode("b?"), 3, 3]
@@ -69,7 +69,7 @@ def test_the_reference_hears_1377_places_and_answers_98(name: str):
 
 def test_padding_is_learned_and_the_floor_is_that_of_smoothing():
     """A model that is certain of every token, padding included, has the loss that label smoothing of 0.1 leaves."""
-    codec = build.fit_codec(recipe.load(REFERENCE[0]).codec)(iter(()))  # type: ignore[misc]
+    codec = build.fit_codec(recipe.load(REFERENCE[0]))(iter(()))  # type: ignore[misc]
     reference = Speech(codec=codec, source=task().source, filled=97)
     batch = reference.batch([np.ones(800, np.int16)] * 2, [np.array(codec.encode("one")), np.array(codec.encode("a"))])
     assert batch.tokens.shape == batch.targets.shape == (2, 98) and bool(batch.real.all())
@@ -101,7 +101,7 @@ def test_blind_answers_score_as_the_specification_says(shared_data: Path):
     (there from the training part, here from the part that is judged)."""
     lines = (shared_data / "ljspeech" / "transcripts_all.csv").read_text("utf-8").splitlines()
     texts = [line.split("|")[2].lower()[:97] for line in lines][10_480:]
-    codec = build.fit_codec(recipe.load(REFERENCE[0]).codec)(iter(()))  # type: ignore[misc]
+    codec = build.fit_codec(recipe.load(REFERENCE[0]))(iter(()))  # type: ignore[misc]
     blind = Speech(codec=codec, source=task().source).blind([[text] for text in texts])
     names = ("jaccard", "cosine", "damerau_levenshtein")
     assert [blind["one string"][name] for name in names] == pytest.approx([0.666, 0.8005, 0.123], abs=0.03)

@@ -303,6 +303,11 @@ def test_kinds_that_do_not_go_together_are_named():
         assert (said or 'looks = "before" needs an attention') in str(caught.value)
 
 
+def test_rotary_positions_of_a_picture_have_two_axes():
+    with pytest.raises(recipe.RecipeError, match="a multiple of 4; got 6"):
+        recipe.load("image-patches", ["encoder.positions=rotary", "encoder.head_width=6"])
+
+
 @pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")
 def test_a_medmnist_file_keeps_its_own_parts(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
