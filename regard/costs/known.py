@@ -19,6 +19,8 @@ FIELDS = {
         "tokens": "plain dropout word_dropout empty",
         "convolutions": f"{_PICTURE} channels padding reach halve",
         "patches": f"{_PICTURE} patch dropout",
+        "sound": "rate mels window hop mel_rate levels span frames strides dropout "
+        "time_masks widest_time mel_masks widest_mels speed tempo noise",
         "residual": f"{_PICTURE} channels blocks stem dropout",
     },
     "encoder": {
@@ -39,6 +41,7 @@ VALUES = {
     "cell": "lstm gru",
     "halve": "pool stride",
     "kernel": "softmax maclaurin",
+    "levels": "relative absolute",
     "looks": "after before",
     "merge": "concatenate sum",
     "norm": "pre post",

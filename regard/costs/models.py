@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -80,6 +81,8 @@ def unknown(section: r.Section) -> AssertionError:
 
 def longest_source(recipe: r.Recipe) -> int:
     """Places that learned positions of the encoder reach; those on a grid reach just as far as they must."""
+    if isinstance(recipe.data, r.Sounds) and isinstance(recipe.source, r.SourceSound):
+        return math.ceil(recipe.data.max_seconds / recipe.source.seconds_a_place) + 1
     return getattr(recipe.data, "max_source", 1 << 40) + 1
 
 
@@ -102,12 +105,30 @@ def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
         case r.SourceResidual() as s:
             parts, grid = sources.residual(s.size, s.colours, s.channels, s.blocks, s.stem, at.B, dropout=s.dropout)
             return Seen(parts, _places(grid), s.channels[-1], grid)
+        case r.SourceSound() as s:
+            S = _heard(s, at.S)
+            relative = s.levels == "relative"
+            parts = sources.sound(
+                S, s.strides, s.frames, s.mels, s.window, s.hop, D, at.B, relative=relative, dropout=s.dropout
+            )
+            return Seen(parts, S, D.value)
         case r.SourcePatches() as s:
             grid = (s.size[0] // s.patch, s.size[1] // s.patch)
             S, I = _places(grid), Size("I", s.colours * s.patch**2, "numbers of a patch")  # noqa: E741
             return Seen((layers.patches(I, D, at.B, S, dropout=s.dropout),), S, D.value, grid)
         case _:
             raise unknown(recipe.source)
+
+
+def _heard(s: r.SourceSound, asked: Size) -> Size:
+    """The places that convolutions leave of a sound: those asked for, unless all sounds have as many frames."""
+    each, places = math.prod(s.strides), asked.value
+    if s.frames is not None:
+        places = s.frames
+        for stride in s.strides:
+            places = -(-places // stride)
+    frames = "a frame" if each == 1 else f"{each} frames"
+    return Size("S", places, f"places of the sound, {frames} of {1000 * s.hop / s.rate:g} ms each")
 
 
 def _places(grid: tuple[int, int]) -> Size:

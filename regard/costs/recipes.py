@@ -78,11 +78,12 @@ def _reach(recipe: r.Recipe, at: Lengths) -> None:
     }
     for name, (section, length, longest) in ends.items():
         if getattr(section, "positions", None) == "learned" and length > longest:
+            limit = f"max_{name}" if name == "target" or hasattr(recipe.data, "max_source") else "max_seconds"
             raise InputError(
                 f"longer than the learned positions of the recipe reach: at most {longest:,}",
                 where=f"{name} length",
                 got=f"{length:,}",
-                hint=f"raise data.max_{name}, or use other positions",
+                hint=f"raise data.{limit}, or use other positions",
             )
 
 
