@@ -11,9 +11,9 @@ from regard import recipe as r
 from regard.errors import InputError
 
 _RECURRENT = "width cell layers dropout"
-_TRANSFORMER = "width layers heads head_width ffn norm positions kernel terms activation dropout"
+_TRANSFORMER = "width layers heads head_width ffn norm positions kernel terms activation dropout key_bias"
 _PICTURE = "size colours fit cut flip"
-TASKS = "chat translate classify caption speech"
+TASKS = "chat translate classify caption speech blank"
 FIELDS = {
     "source": {
         "tokens": "plain dropout word_dropout empty",
@@ -25,6 +25,7 @@ FIELDS = {
     },
     "encoder": {
         "recurrent": f"{_RECURRENT} directions merge",
+        "two-way": f"{_RECURRENT} directions vectors",
         "transformer": _TRANSFORMER,
         "convolution": "width layers reach activation dropout",
         "flat": "summary",
@@ -32,7 +33,8 @@ FIELDS = {
     "decoder": {
         "recurrent": f"{_RECURRENT} attention looks input_feeding tied shared",
         "transformer": f"{_TRANSFORMER} tied shared",
-        "one-shot": "reads hidden dropout hidden_dropout",
+        "recurrent-block": f"{_RECURRENT} heads ffn key_bias tied shared",
+        "one-shot": "reads hidden dropout hidden_dropout tied",
     },
 }
 VALUES = {

@@ -101,9 +101,8 @@ def of_run(folder: Path, at: Lengths) -> Budget:
     scores = [shape[0] for name, shape in shapes.items() if name == "decoder.output.scores.weight"]
     if not tables and not scores:
         raise BundleError("neither an embedding nor labels among the weights", where=weights)
-    budget = of_recipe(
-        recipe, at, title=str(folder), vocabulary=next(iter(tables), None), labels=next(iter(scores), None)
-    )
+    labels = next(iter(scores), None) if recipe.task == "classify" else None
+    budget = of_recipe(recipe, at, title=str(folder), vocabulary=next(iter(tables), None), labels=labels)
     there = sum(_numbers(shape) for name, shape in shapes.items() if name != "rarity")
     same = there == budget.parameters
     note = f"{weights.name} has {there:,} parameters, " + ("as the formulas say" if same else "the formulas differ")

@@ -80,7 +80,7 @@ def sound(
     A: Formula = math.prod(strides) * S if frames is None else Size("A", frames, "frames")
     Q, M = Size("Q", window // 2 + 1, "frequencies"), Size("M", mels, "mel bands")
     heard = log(hop * A) + 4  # which frames are real
-    levels = 9 + log(Q) + log(M) + (0 if frames is None else 1)
+    levels = 9 + log(Q) + log(M) + (0 if frames is None else 2)
     energies = Part(
         "mel bands",
         named(A, Q, M),
