@@ -174,13 +174,9 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
 def _longest_source(recipe: r.Recipe) -> int:
     """Most tokens of a text, or places of a sound, in training."""
     if isinstance(recipe.data, r.Sounds):
-        return math.ceil(recipe.data.max_seconds / seconds_a_place(recipe.source))
+        assert isinstance(recipe.source, r.SourceSound)  # a recipe with sounds as something else is refused
+        return math.ceil(recipe.data.max_seconds / recipe.source.seconds_a_place)
     return 0 if isinstance(recipe.data, r.Pictures | r.Captions) else recipe.data.max_source
-
-
-def seconds_a_place(source: r.Source) -> float:
-    assert isinstance(source, r.SourceSound)  # a recipe with sounds as something else is refused
-    return source.hop * math.prod(source.strides) / source.rate
 
 
 def decoder(
@@ -298,7 +294,7 @@ def _sound(recipe: r.Recipe) -> SoundSource:
     return SoundSource(
         rate=recipe.source.rate,
         max_seconds=recipe.data.max_seconds if fixed else max(recipe.data.max_seconds, LONGEST_SOUND),
-        seconds_a_place=seconds_a_place(recipe.source),
+        seconds_a_place=recipe.source.seconds_a_place,
         speed=recipe.source.speed,
         noise=recipe.source.noise,
     )

@@ -241,7 +241,8 @@ class Sound(Frontend):
         self.dropout = Dropout(dropout)
 
     def example(self, rows: int, length: int) -> tuple[Int16[Tensor, "B N"], Bool[Tensor, "B N"]]:
-        samples = torch.zeros(rows, length * self.hop, dtype=torch.int16)
+        strides = (layer.stride[0] for layer in self.layers)
+        samples = torch.zeros(rows, length * self.hop * math.prod(strides), dtype=torch.int16)
         return samples, torch.ones_like(samples, dtype=torch.bool)
 
     def forward(self, raw: Int16[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Source:
@@ -267,4 +268,4 @@ class Sound(Frontend):
         for layer in self.layers:
             x = F.gelu(layer(x.masked_fill(~mask[..., None], 0).transpose(1, 2))).transpose(1, 2)
             mask = mask[:, :: layer.stride[0]]
-        return Source(self.dropout(x), mask)
+        return Source(self.dropout(x), mask.contiguous())  # the kernel of a decoder's step reads it as it lies

@@ -8,6 +8,7 @@ The sentence under a field is its documentation; docs/recipes.md is made of them
 from __future__ import annotations
 
 import json
+import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -489,6 +490,10 @@ class SourceSound(Section):
         if self.hop > self.window:
             raise ValueError(f"hop must not be above window; got hop = {self.hop}, window = {self.window}")
         return self
+
+    @property
+    def seconds_a_place(self) -> float:
+        return self.hop * math.prod(self.strides) / self.rate
 
 
 # ------------------------------------------------------------------------------------------------- encoder and decoder

@@ -373,6 +373,7 @@ def of_model(model: Model, *, batch: int, source: int, target: int) -> dict[str,
                     model.decoder.step(tokens[:1, -1], state)
                 made["token"] = trace.products
             model.train()
+            model.frontend.eval()  # its dropout multiplies no matrices, and tempo would draw other lengths
             with Trace(refuse=False) as trace:
                 loss, _ = model.loss(raw, mask, tokens, targets, real)
                 torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])

@@ -11,18 +11,21 @@ from regard import recipe as r
 from regard.errors import InputError
 
 _RECURRENT = "width cell layers dropout"
-_TRANSFORMER = "width layers heads head_width ffn norm positions kernel terms activation dropout"
+_TRANSFORMER = "width layers heads head_width ffn norm positions kernel terms activation dropout key_bias"
 _PICTURE = "size colours fit cut flip"
-TASKS = "chat translate classify caption speech"
+TASKS = "chat translate classify caption speech blank"
 FIELDS = {
     "source": {
         "tokens": "plain dropout word_dropout empty",
         "convolutions": f"{_PICTURE} channels padding reach halve",
         "patches": f"{_PICTURE} patch dropout",
+        "sound": "rate mels window hop mel_rate levels span frames strides dropout "
+        "time_masks widest_time mel_masks widest_mels speed tempo noise",
         "residual": f"{_PICTURE} channels blocks stem dropout",
     },
     "encoder": {
         "recurrent": f"{_RECURRENT} directions merge",
+        "two-way": f"{_RECURRENT} directions vectors",
         "transformer": _TRANSFORMER,
         "convolution": "width layers reach activation dropout",
         "flat": "summary",
@@ -30,7 +33,8 @@ FIELDS = {
     "decoder": {
         "recurrent": f"{_RECURRENT} attention looks input_feeding tied shared",
         "transformer": f"{_TRANSFORMER} tied shared",
-        "one-shot": "reads hidden dropout hidden_dropout",
+        "recurrent-block": f"{_RECURRENT} heads ffn key_bias tied shared",
+        "one-shot": "reads hidden dropout hidden_dropout tied",
     },
 }
 VALUES = {
@@ -39,6 +43,7 @@ VALUES = {
     "cell": "lstm gru",
     "halve": "pool stride",
     "kernel": "softmax maclaurin",
+    "levels": "relative absolute",
     "looks": "after before",
     "merge": "concatenate sum",
     "norm": "pre post",

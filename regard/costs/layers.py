@@ -74,6 +74,7 @@ class Stack:
     dropout: float = 0.0
     longest: int = 0  # places of learned positions
     grid: tuple[int, int] | None = None  # of the places of a picture, whose positions have two axes
+    key_bias: bool = True
     form: str = "auto"  # of the Maclaurin kernel in a pass over many places: scores, features, or the cheaper of them
 
     @property
@@ -100,6 +101,11 @@ class Stack:
     def A(self) -> Formula:
         """The width of all heads together: D, unless they have a width of their own."""
         return self.D if self.heads * self.head_width == self.width else self.H * self.K
+
+    @property
+    def biases(self) -> int:
+        """Of queries, keys and values."""
+        return 3 if self.key_bias else 2
 
     @property
     def M(self) -> Formula:
@@ -224,7 +230,7 @@ def self_attention(name: str, s: Stack, B: Size, T: Size, t: Size | None, *, cau
     return Part(
         name,
         s.sizes,
-        parameters=N * (4 * D * A + 3 * A + D),
+        parameters=N * (4 * D * A + s.biases * A + D),
         forward=N * (4 * B * T * D * A + whole.forward),
         training=N * (12 * B * T * D * A + whole.training),
         start=ZERO if causal else N * (4 * T * D * A + one.forward),
@@ -280,7 +286,7 @@ def cross_attention(name: str, s: Stack, at: Lengths, S: Formula, E: Size) -> Pa
     return Part(
         name,
         (*s.sizes, E),
-        parameters=N * (2 * D * A + 2 * E * A + 3 * A + D),
+        parameters=N * (2 * D * A + 2 * E * A + s.biases * A + D),
         forward=N * (queries + keys + whole.forward),
         training=N * (3 * queries + 3 * keys + whole.training),
         start=taken_in,
@@ -656,12 +662,28 @@ def label_layer(name: str, inner: Formula, wide: Size, B: Size, *, kept: int) ->
     )
 
 
-def label_scores(inner: Formula, C: Size, at: Lengths, *, kept: int) -> Part:
-    """W h + b. Only what comes first has a loss: what comes after a label is certain."""
+def label_turn(inner: Formula, E: Size, B: Size, *, kept: int) -> Part:
+    """W h, as wide as the vectors of the words that are scored."""
     return Part(
-        "label scores",
+        "label turn",
+        named(inner, E),
+        parameters=inner * E,
+        forward=B * inner * E,
+        training=3 * B * inner * E,
+        start=inner * E,
+        depth=1 + log(inner),
+        saved=kept * B * inner,
+        room=FLOAT * B * (inner + E),
+    )
+
+
+def label_scores(inner: Formula, C: Formula, at: Lengths, *, kept: int, tied: Size | None = None) -> Part:
+    """W h + b. Only what comes first has a loss: what comes after a label is certain. `tied` is the vocabulary whose
+    vectors W has; its marks have a bias and are not scored."""
+    return Part(
+        "label scores" if tied is None else "label scores (the embedding)",
         named(inner, C),
-        parameters=inner * C + C,
+        parameters=inner * C + C if tied is None else tied,
         forward=at.B * at.T * inner * C,
         training=3 * at.B * inner * C + at.B * inner,
         token=inner * C,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from regard import recipe as r
+from regard.codecs import MARKS
 from regard.costs import layers, sources
 from regard.costs.layers import Cells, Lengths, Stack
 from regard.costs.parts import Part
@@ -63,12 +65,19 @@ def whole(recipe: r.Recipe, V: Size, at: Lengths, *, labels: int = 2, kernel: Ke
     match recipe.decoder:
         case r.DecoderRecurrent() as d:
             parts = (*read.parts, *recurrent_decoder(d, V, at, read, shared=shared))
+        case r.DecoderRecurrentBlock() as d:
+            parts = recurrent_block_decoder(d, V, at, read, shared=shared)
         case r.DecoderTransformer() as d:
             s = kernel(stack(d, longest=longest_target(recipe)))
             parts = transformer_decoder(s, V, at, read, shared=shared, tied=d.tied)
         case r.DecoderOneShot() as d:
             at = replace(at, T=Size("T", 1, "place of the label"))
-            parts = (*read.parts, *one_shot(d, Size("C", labels, "labels"), at, read))
+            if recipe.task == "blank":
+                vectors = Size("W", seen.width, "width of a word's vector")
+                scored = one_shot(d, V - MARKS, at, read, vectors=vectors, vocabulary=V)
+            else:
+                scored = one_shot(d, Size("C", labels, "labels"), at, read)
+            parts = (*read.parts, *scored)
         case _:
             raise unknown(recipe.decoder)
     return Whole(parts, at, at.B * read.places * read.width)
@@ -80,6 +89,8 @@ def unknown(section: r.Section) -> AssertionError:
 
 def longest_source(recipe: r.Recipe) -> int:
     """Places that learned positions of the encoder reach; those on a grid reach just as far as they must."""
+    if isinstance(recipe.data, r.Sounds) and isinstance(recipe.source, r.SourceSound):
+        return math.ceil(recipe.data.max_seconds / recipe.source.seconds_a_place) + 1
     return getattr(recipe.data, "max_source", 1 << 40) + 1
 
 
@@ -91,6 +102,8 @@ def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
     D = Size("D", r.WIDTH if isinstance(recipe.encoder, r.EncoderFlat) else recipe.encoder.width, "width")
     match recipe.source:
         case r.SourceTokens(dropout=dropout):
+            if isinstance(recipe.encoder, r.EncoderTwoWay):
+                D = Size("D", recipe.encoder.vectors, "width")
             part = layers.embedding("source embedding", V, D, at.B, at.S, shared=False, dropout=dropout, decoding=False)
             return Seen((part,), at.S, D.value)
         case r.SourceConvolutions() as s:
@@ -102,12 +115,30 @@ def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
         case r.SourceResidual() as s:
             parts, grid = sources.residual(s.size, s.colours, s.channels, s.blocks, s.stem, at.B, dropout=s.dropout)
             return Seen(parts, _places(grid), s.channels[-1], grid)
+        case r.SourceSound() as s:
+            S = _heard(s, at.S)
+            relative = s.levels == "relative"
+            parts = sources.sound(
+                S, s.strides, s.frames, s.mels, s.window, s.hop, D, at.B, relative=relative, dropout=s.dropout
+            )
+            return Seen(parts, S, D.value)
         case r.SourcePatches() as s:
             grid = (s.size[0] // s.patch, s.size[1] // s.patch)
             S, I = _places(grid), Size("I", s.colours * s.patch**2, "numbers of a patch")  # noqa: E741
             return Seen((layers.patches(I, D, at.B, S, dropout=s.dropout),), S, D.value, grid)
         case _:
             raise unknown(recipe.source)
+
+
+def _heard(s: r.SourceSound, asked: Size) -> Size:
+    """The places that convolutions leave of a sound: those asked for, unless all sounds have as many frames."""
+    each, places = math.prod(s.strides), asked.value
+    if s.frames is not None:
+        places = s.frames
+        for stride in s.strides:
+            places = -(-places // stride)
+    frames = "a frame" if each == 1 else f"{each} frames"
+    return Size("S", places, f"places of the sound, {frames} of {1000 * s.hop / s.rate:g} ms each")
 
 
 def _places(grid: tuple[int, int]) -> Size:
@@ -123,10 +154,13 @@ def encoder(recipe: r.Recipe, seen: Seen, at: Lengths, kernel: Kernel) -> Read:
     match recipe.encoder:
         case r.EncoderRecurrent() as e:
             return Read((*seen.parts, recurrent_encoder(e, at, seen)), at.S, E)
+        case r.EncoderTwoWay() as e:
+            return Read((*seen.parts, two_way_encoder(e, at, seen)), at.S, E)
         case r.EncoderTransformer() as e:
             s = replace(kernel(stack(e, longest=longest_source(recipe))), grid=seen.grid)
             own = (*layers.enter(s, seen.width, at), *transformer_encoder(s, at))
-            return Read((*seen.parts, *own), at.S, E, 2 + log(at.S))
+            mean = ZERO if recipe.task == "blank" else 2 + log(at.S)  # there the asked place is the summary
+            return Read((*seen.parts, *own), at.S, E, mean)
         case r.EncoderConvolution() as e:
             D, R = Size("D", e.width, "width"), Size("R", e.reach, "reach")
             reads = D if seen.width == e.width else Size("I", seen.width, "width of the input")
@@ -151,6 +185,7 @@ def stack(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int)
         terms=section.terms,
         dropout=section.dropout,
         longest=longest,
+        key_bias=section.key_bias,
     )
 
 
@@ -162,6 +197,23 @@ def recurrent_encoder(e: r.EncoderRecurrent, at: Lengths, seen: Seen) -> Part:
     packing = 1 + log(at.S) - total(*(part.depth for part in seen.parts))  # places are counted beside the frontend
     packing = packing if packing.value > 0 else ZERO
     return replace(part, depth=part.depth + packing + (1 if e.directions == 2 and not halved else 0))
+
+
+def two_way_encoder(e: r.EncoderTwoWay, at: Lengths, seen: Seen) -> Part:
+    """A stack in each direction, side by side; the second reads real places from the last one on."""
+    X = e.directions
+    c = Cells(e.cell, seen.width, e.width // X, e.layers, 1, e.dropout)
+    part = layers.cells("encoder cells", c, at.B, at.S, packed=True)
+    turned = 3 + log(at.S) if X == 2 else ZERO
+    return replace(
+        part,
+        parameters=X * part.parameters,
+        forward=X * part.forward,
+        training=X * part.training,
+        start=X * part.start,
+        depth=part.depth + turned + 1,
+        saved=X * part.saved,
+    )
 
 
 def transformer_encoder(s: Stack, at: Lengths) -> tuple[Part, ...]:
@@ -207,8 +259,58 @@ def recurrent_decoder(d: r.DecoderRecurrent, V: Size, at: Lengths, read: Read, *
     )
 
 
-def one_shot(d: r.DecoderOneShot, C: Size, at: Lengths, read: Read) -> tuple[Part, ...]:
-    """One look at the memory (its summary, or what a learned query sees), layers with ReLU, scores of the labels."""
+def recurrent_block_decoder(
+    d: r.DecoderRecurrentBlock, V: Size, at: Lengths, read: Read, *, shared: bool
+) -> tuple[Part, ...]:
+    """All parts of the model: cells that start from zero, and a block that reads the memory. Of the depth they have the
+    longer chain: cells and encoder work side by side."""
+    s = Stack(1, d.width, d.heads, d.width // d.heads, d.ffn, norm="pre", dropout=d.dropout, key_bias=d.key_bias)
+    c = Cells(d.cell, d.width, d.width, d.layers, 1, d.dropout)
+    embedding = layers.embedding(
+        "target embedding", V, s.D, at.B, at.T, shared=shared, dropout=d.dropout, decoding=True
+    )
+    steps = layers.norm_steps(s.D)
+    entrance = Part(
+        "decoder entrance norm",
+        (s.D,),
+        parameters=2 * s.D,
+        depth=steps,
+        token_depth=steps,
+        saved=layers.FLOAT * at.B * at.T * (s.D + 2),
+    )
+    cells = replace(layers.cells("decoder cells", c, at.B, at.T, packed=True, decoding=True), start=ZERO)
+    reading = layers.cross_attention("attention to the memory", s, at, read.places, read.width)
+    reading = replace(reading, token_depth=reading.token_depth + 1)  # a step hides places whether there are any or not
+    query, keys = steps + 2 + log(s.D), 2 + log(read.width)
+    own = embedding.depth + entrance.depth + cells.depth + query
+    if (read.depth + keys).value >= own.value:
+        embedding, entrance, cells = (replace(part, depth=ZERO) for part in (embedding, entrance, cells))
+        reading = replace(reading, depth=reading.depth - query + keys)
+    else:
+        read = replace(read, parts=tuple(replace(part, depth=ZERO) for part in read.parts))
+    return (
+        *read.parts,
+        embedding,
+        entrance,
+        cells,
+        reading,
+        layers.feed_forward("decoder feed-forward", s, at.B, at.T, decoding=True),
+        layers.norms("decoder norms", s, 2, at.B, at.T, decoding=True),
+        layers.output(V, s.D, at, tied=d.tied),
+    )
+
+
+def one_shot(
+    d: r.DecoderOneShot,
+    C: Formula,
+    at: Lengths,
+    read: Read,
+    *,
+    vectors: Size | None = None,
+    vocabulary: Size | None = None,
+) -> tuple[Part, ...]:
+    """One look at the memory (its summary, or what a learned query sees), layers with ReLU, scores of the labels. Where
+    those are words they have `vectors`, which may be those of the source's `vocabulary`."""
     attends, kept = d.reads == "attention", 1 if d.dropout else 0
     look = layers.label_attention(read.width, read.places, at.B) if attends else Part("summary", depth=read.summary)
     inner = read.width if attends else read.summarised
@@ -217,7 +319,11 @@ def one_shot(d: r.DecoderOneShot, C: Size, at: Lengths, read: Read) -> tuple[Par
         parts.append(layers.label_layer(f"label layer {n}", inner, wide, at.B, kept=layers.FLOAT + kept))
         inner, kept = wide, (layers.FLOAT + 1 if d.hidden_dropout else 0)
     kept = 0 if widths else kept
-    return (*parts, layers.label_scores(inner, C, at, kept=layers.FLOAT + kept))
+    if vectors is not None:
+        parts.append(layers.label_turn(inner, vectors, at.B, kept=layers.FLOAT + kept))
+        inner, kept = vectors, 0
+    tied = vocabulary if d.tied else None
+    return (*parts, layers.label_scores(inner, C, at, kept=layers.FLOAT + kept, tied=tied))
 
 
 def language_model(s: Stack, V: Size, at: Lengths, *, tied: bool, bias: bool) -> tuple[Part, ...]:

@@ -78,11 +78,12 @@ def _reach(recipe: r.Recipe, at: Lengths) -> None:
     }
     for name, (section, length, longest) in ends.items():
         if getattr(section, "positions", None) == "learned" and length > longest:
+            limit = f"max_{name}" if name == "target" or hasattr(recipe.data, "max_source") else "max_seconds"
             raise InputError(
                 f"longer than the learned positions of the recipe reach: at most {longest:,}",
                 where=f"{name} length",
                 got=f"{length:,}",
-                hint=f"raise data.max_{name}, or use other positions",
+                hint=f"raise data.{limit}, or use other positions",
             )
 
 
@@ -100,9 +101,8 @@ def of_run(folder: Path, at: Lengths) -> Budget:
     scores = [shape[0] for name, shape in shapes.items() if name == "decoder.output.scores.weight"]
     if not tables and not scores:
         raise BundleError("neither an embedding nor labels among the weights", where=weights)
-    budget = of_recipe(
-        recipe, at, title=str(folder), vocabulary=next(iter(tables), None), labels=next(iter(scores), None)
-    )
+    labels = next(iter(scores), None) if recipe.task == "classify" else None
+    budget = of_recipe(recipe, at, title=str(folder), vocabulary=next(iter(tables), None), labels=labels)
     there = sum(_numbers(shape) for name, shape in shapes.items() if name != "rarity")
     same = there == budget.parameters
     note = f"{weights.name} has {there:,} parameters, " + ("as the formulas say" if same else "the formulas differ")

@@ -1,14 +1,16 @@
 """Closed forms of the frontends that are nets of their own: residual convolutions over pictures, and sounds.
 
-The letters are those of layers.py; beside them I are the numbers of a place that is read, O or D those of one that is
-made, X the places made, G the numbers of a place that are normalised together.
+The letters are those of layers.py; beside them I are the numbers of a place that is read, O those of one that is made,
+X the places made, G the numbers of a place that are normalised together.
 """
 
 from __future__ import annotations
 
-from regard.costs.layers import norm_steps, several
+import math
+
+from regard.costs.layers import named, norm_steps, several
 from regard.costs.parts import FLOAT, Part
-from regard.costs.symbols import Size, log
+from regard.costs.symbols import Formula, Size, largest, log
 
 GROUP = 8  # channels that are normalised together if that comes out even, as in layers/residual.py
 
@@ -55,3 +57,63 @@ def residual(
         )
         sides, inputs = left, outputs
     return tuple(parts), sides
+
+
+def sound(
+    S: Size,
+    strides: tuple[int, ...],
+    frames: int | None,
+    mels: int,
+    window: int,
+    hop: int,
+    D: Size,
+    B: Size,
+    *,
+    relative: bool,
+    dropout: float,
+) -> tuple[Part, ...]:
+    """Energies of a frame's frequencies through the mel filters, which are no weights, and convolutions of reach 3,
+    each of which makes every stride-th place only. The Fourier transform before them is one step and no multiplication.
+
+    Sounds are as long as S places need, unless all of them are `frames` long.
+    """
+    A: Formula = math.prod(strides) * S if frames is None else Size("A", frames, "frames")
+    Q, M = Size("Q", window // 2 + 1, "frequencies"), Size("M", mels, "mel bands")
+    heard = log(hop * A) + 4  # which frames are real
+    levels = 9 + log(Q) + log(M) + (0 if frames is None else 2)
+    energies = Part(
+        "mel bands",
+        named(A, Q, M),
+        forward=B * A * Q * M,
+        training=B * A * Q * M,
+        start=A * Q * M,
+        depth=largest(levels, heard) + log(A) + (8 if relative else 6),
+        room=FLOAT * B * A * (5 * Q + window),
+    )
+    parts, given, inner = [energies], A, M
+    for n, stride in enumerate(strides):
+        last = n == len(strides) - 1
+        made = S if last else _made(given, stride, S, strides[n + 1 :], free=frames is None)
+        once = 3 * made * inner * D
+        parts.append(
+            Part(
+                f"sound convolution {n + 1}",
+                named(given, made, inner, D),
+                parameters=3 * inner * D + D,
+                forward=B * once,
+                training=(3 if n else 2) * B * once,  # energies have no gradient
+                start=once,
+                depth=4 + log(3 * inner),
+                saved=FLOAT * B * (given * inner + made * D)
+                + (B * given if n else 0)
+                + (B * S * D if last and dropout else 0),
+                work=FLOAT * B * (given * inner + made * D),
+                room=FLOAT * B * (2 * given * inner + 2 * made * D),
+            )
+        )
+        given, inner = made, D
+    return tuple(parts)
+
+
+def _made(given: Formula, stride: int, S: Size, later: tuple[int, ...], *, free: bool) -> Formula:
+    return math.prod(later) * S if free else Size("X", -(-given.value // stride), "places made")

@@ -63,7 +63,7 @@ def shoots(of: recipe.Recipe) -> bool:
 
 def make(of: recipe.Recipe, vocabulary: int = VOCABULARY) -> Model:
     """The model of a recipe, with LABELS if it has labels."""
-    answers = LABELS + MARKS if shoots(of) else vocabulary
+    answers = LABELS + MARKS if shoots(of) and of.task != "blank" else vocabulary
     return build.model(of, vocabulary=answers, source_vocabulary=vocabulary)
 
 
