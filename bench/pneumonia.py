@@ -47,7 +47,7 @@ def trained(name: str, data: Path, rate: float, seed: int, threads: int, folder:
 
 def right(bundle: Bundle, part: Part) -> np.ndarray:
     """Which of the pictures of a part are answered as they should be."""
-    asked = questions(part)
+    asked = questions(part, bundle.task)
     given = answers(bundle, [one.given for one in asked])
     return np.array([answer in one.references for answer, one in zip(given, asked, strict=True)])
 
