@@ -47,6 +47,10 @@ def codes(recipe: r.Recipe, vocabulary: int | None, labels: int | None) -> Codes
     if labels is None and shots:
         labels = LABELS.get(recipe.data.kind, 2)
         notes.append(f"C = {labels} labels is a guess, the data decides; --labels gives another")
+    if isinstance(recipe.source, r.SourceSound) and recipe.source.tempo:
+        notes.append(
+            f"training makes sounds up to {recipe.source.tempo:.0%} longer or shorter; the figures are for S as it is"
+        )
     return Codes(vocabulary or 0, labels or 0, tuple(notes))
 
 
