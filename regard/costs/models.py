@@ -138,7 +138,7 @@ def _heard(s: r.SourceSound, asked: Size) -> Size:
         for stride in s.strides:
             places = -(-places // stride)
     frames = "a frame" if each == 1 else f"{each} frames"
-    return Size("S", places, f"places of the sound, {frames} of {1000 * s.hop / s.rate:g} ms each")
+    return Size("S", places, f"places of the sound, {frames} of {1000 * s.hop / s.rate:.3g} ms each")
 
 
 def _places(grid: tuple[int, int]) -> Size:

@@ -632,6 +632,11 @@ def test_every_shipped_recipe_has_closed_forms():
     assert recipe.names() == SHIPPED
 
 
+def test_the_models_of_the_speech_coursework_have_as_many_parameters_as_their_recipes_say():
+    assert budget("reference/speech-lstm").parameters == 1_471_235
+    assert budget("reference/speech-transformer").parameters == 1_329_835
+
+
 class Sound(recipe.Section):
     """A kind of source that no closed form knows."""
 
