@@ -138,7 +138,7 @@ def _heard(s: r.SourceSound, asked: Size) -> Size:
         for stride in s.strides:
             places = -(-places // stride)
     frames = "a frame" if each == 1 else f"{each} frames"
-    return Size("S", places, f"places of the sound, {frames} of {1000 * s.hop / s.rate:g} ms each")
+    return Size("S", places, f"places of the sound, {frames} of {1000 * s.hop / s.rate:.3g} ms each")
 
 
 def _places(grid: tuple[int, int]) -> Size:
@@ -205,6 +205,7 @@ def two_way_encoder(e: r.EncoderTwoWay, at: Lengths, seen: Seen) -> Part:
     c = Cells(e.cell, seen.width, e.width // X, e.layers, 1, e.dropout)
     part = layers.cells("encoder cells", c, at.B, at.S, packed=True)
     turned = 3 + log(at.S) if X == 2 else ZERO
+    moved = e.width + (c.D + c.first if X == 2 else 0)  # what is looked up by its place is kept whole
     return replace(
         part,
         parameters=X * part.parameters,
@@ -212,7 +213,7 @@ def two_way_encoder(e: r.EncoderTwoWay, at: Lengths, seen: Seen) -> Part:
         training=X * part.training,
         start=X * part.start,
         depth=part.depth + turned + 1,
-        saved=X * part.saved,
+        saved=X * part.saved + layers.FLOAT * at.B * at.S * moved,
     )
 
 

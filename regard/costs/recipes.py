@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import recipe as r
+from regard.codecs import MARKS
 from regard.costs import known, memory, models
 from regard.costs.layers import FLOAT, Lengths
 from regard.costs.parts import Budget
@@ -41,12 +42,18 @@ def codes(recipe: r.Recipe, vocabulary: int | None, labels: int | None) -> Codes
         if isinstance(codec, r.CodecWords | r.CodecPieces):
             vocabulary = codec.size
             notes.append(f"V = {vocabulary:,} is the most the codec may make; --vocabulary gives another")
+        elif isinstance(codec, r.CodecCharacters) and codec.alphabet:
+            vocabulary = len(set(codec.alphabet)) + MARKS
         else:
             vocabulary = CHARACTERS
             notes.append(f"V = {vocabulary} is a guess: characters have no limit; --vocabulary gives another")
     if labels is None and shots:
         labels = LABELS.get(recipe.data.kind, 2)
         notes.append(f"C = {labels} labels is a guess, the data decides; --labels gives another")
+    if isinstance(recipe.source, r.SourceSound) and recipe.source.tempo:
+        notes.append(
+            f"training makes sounds up to {recipe.source.tempo:.0%} longer or shorter; the figures are for S as it is"
+        )
     return Codes(vocabulary or 0, labels or 0, tuple(notes))
 
 
