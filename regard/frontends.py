@@ -17,7 +17,7 @@ from regard.errors import InputError
 from regard.layers.attention import part
 from regard.layers.blocks import Dropout
 from regard.layers.mel import evened, hide_bands, log_mel, mel_filters, stretched
-from regard.layers.residual import ResidualConvolution, norm
+from regard.layers.residual import ResidualConvolution, convolution, norm
 from regard.values import Source
 
 
@@ -141,10 +141,10 @@ class ResidualConvolutions(Pictures):
     ):
         super().__init__()
         self.size, self.colours, self.width = size, colours, channels[-1]
-        layers: list[nn.Module] = [nn.Conv2d(colours, channels[0], 2 * stem - 1, stride=stem, padding=stem - 1)]
+        layers: list[nn.Module] = [convolution(colours, channels[0], 2 * stem - 1, stride=stem)]
         for n, wide in enumerate(channels):
             if n:
-                layers.append(nn.Conv2d(channels[n - 1], wide, 3, stride=2, padding=1))
+                layers += [norm(channels[n - 1]), nn.ReLU(), convolution(channels[n - 1], wide, stride=2)]
             layers += [ResidualConvolution(channels=wide) for _ in range(blocks)]
         self.layers = nn.Sequential(*layers, norm(channels[-1]), nn.ReLU())
         self.dropout = Dropout(dropout)

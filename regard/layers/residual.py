@@ -3,7 +3,7 @@
     x <- x + W_2 * relu(norm(W_1 * relu(norm(x))))
 
 The norm is over groups of channels of one picture (Wu and He 2018): a picture gives the same numbers alone and in any
-batch, and there are no running means to save. W_2 begins at zero, so that a deep stack begins as a shallow one.
+batch, and there are no running means to save. Weights begin as He et al. 2015 say, W_2 at half of that.
 """
 
 from __future__ import annotations
@@ -17,12 +17,19 @@ def norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(channels // 8 if channels % 8 == 0 else 1, channels)
 
 
+def convolution(inputs: int, channels: int, reach: int = 3, *, stride: int = 1, bias: bool = True) -> nn.Conv2d:
+    """Every `stride`-th place; what it makes of numbers that went through ReLU is as large as they are."""
+    layer = nn.Conv2d(inputs, channels, reach, stride=stride, padding=reach // 2, bias=bias)
+    nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    return layer
+
+
 class ResidualConvolution(nn.Module):
     def __init__(self, *, channels: int):
         super().__init__()
         self.norms = nn.ModuleList(norm(channels) for _ in range(2))
-        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1, bias=False) for _ in range(2))
-        nn.init.zeros_(self.second.weight)
+        self.first, self.second = (convolution(channels, channels, bias=False) for _ in range(2))
+        self.second.weight.data /= 2
 
     def forward(self, x: Float[Tensor, "B C h w"]) -> Float[Tensor, "B C h w"]:
         return x + self.second(self.norms[1](self.first(self.norms[0](x).relu())).relu())
