@@ -21,6 +21,7 @@ QUADRATIC_CALL, TORCH_CALL, HIDING = 75_000_000, 400_000_000, 1.5
 STEP = 8  # axes of a block of its features, as in layers/monomials.py
 REACH = 32  # of relative positions, as in layers/positions.py
 NORM = 9  # steps of a normalisation beside its two sums, as in count.py
+MARKS = 4  # among the tokens, as in codecs.py, which takes long to import
 GATES = {"lstm": 4, "gru": 3}
 STATES = {"lstm": 2, "gru": 1}
 PLACE = {"lstm": 8, "gru": 10}  # steps of a cell beside log D, as in count.py

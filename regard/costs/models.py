@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from regard import recipe as r
-from regard.codecs import MARKS
 from regard.costs import layers, sources
-from regard.costs.layers import Cells, Lengths, Stack
+from regard.costs.layers import MARKS, Cells, Lengths, Stack
 from regard.costs.parts import Part
 from regard.costs.symbols import ZERO, Formula, Size, ceil, log, total
 

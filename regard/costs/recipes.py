@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from regard import recipe as r
-from regard.codecs import MARKS
 from regard.costs import known, memory, models
-from regard.costs.layers import FLOAT, Lengths
+from regard.costs.layers import FLOAT, MARKS, Lengths
 from regard.costs.parts import Budget
 from regard.costs.symbols import Size
 from regard.errors import BundleError, InputError
