@@ -144,7 +144,7 @@ class ResidualConvolutions(Pictures):
         layers: list[nn.Module] = [convolution(colours, channels[0], 2 * stem - 1, stride=stem)]
         for n, wide in enumerate(channels):
             if n:
-                layers += [norm(channels[n - 1]), nn.ReLU(), convolution(channels[n - 1], wide, stride=2)]
+                layers.append(convolution(channels[n - 1], wide, stride=2))
             layers += [ResidualConvolution(channels=wide) for _ in range(blocks)]
         self.layers = nn.Sequential(*layers, norm(channels[-1]), nn.ReLU())
         self.dropout = Dropout(dropout)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 from jaxtyping import install_import_hook
 
@@ -16,6 +17,11 @@ CHECKED = ["values", "layers", "frontends", "encoders", "decoders", "search", "m
 # With PEP 484's tower, as pyright has it: an int will do where a float is asked for.
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 install_import_hook([f"regard.{module}" for module in CHECKED], CHECKER)
+
+
+# The same examples in every run; HYPOTHESIS_PROFILE=default looks for new ones.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 @pytest.fixture(scope="session")

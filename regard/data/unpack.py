@@ -9,6 +9,7 @@ counted as it comes, not as the archive declares it. A caller unpacks into a dra
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import os
 import re
@@ -57,7 +58,7 @@ def unpack(archive: Path, into: Path, *, keep: Sequence[str], inside: str = "", 
     except FileExistsError as problem:
         _refuse(archive, f"two files of one name: {_shown(Path(problem.filename).name)}")
     except Exception as problem:  # zipfile and tarfile fail in a dozen ways on bytes that are no archive
-        if isinstance(problem, OSError) and problem.errno is not None:
+        if isinstance(problem, OSError) and problem.errno not in (None, errno.EINVAL):  # a place before the start
             raise  # the disk's fault
         raise DataError(
             "damaged, or not an archive of its kind",

@@ -150,6 +150,8 @@ def random_recipes(draw: Any) -> recipe.Recipe:
         if draw(st.integers(0, 3)) == 0:
             summary = draw(st.sampled_from(["all", "mean"]))
             of = of.model_copy(update={"encoder": recipe.EncoderFlat(kind="flat", summary=summary)})
+            if getattr(of.decoder, "attention", None) == "dot":  # which needs a memory as wide as the decoder
+                of = of.model_copy(update={"decoder": of.decoder.model_copy(update={"attention": "general"})})
     if draw(st.booleans()):
         of = of.model_copy(update={"decoder": draw(one_shots())})
     return of

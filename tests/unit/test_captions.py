@@ -313,7 +313,7 @@ def run(tmp_path_factory):
     table = captions_table(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(home / "cache"))
-        changes = captions_by_heart(table, "train.steps=5")
+        changes = captions_by_heart(table, "train.steps=40")
         train(recipe.load("caption-attention", changes), home / "run", reporter=Silent())
     return home / "run"
 
