@@ -127,7 +127,8 @@ class Convolutions(Pictures):
 
 class ResidualConvolutions(Pictures):
     """A place is a point of the grid that a deeper net leaves: a first convolution that makes every `stem`-th point
-    only, then stages of `blocks` residual convolutions, each on a grid half as fine as the one before it."""
+    only, then stages of `blocks` residual convolutions, each ending in a norm and on a grid half as fine as the one
+    before it."""
 
     def __init__(
         self,
@@ -145,8 +146,8 @@ class ResidualConvolutions(Pictures):
         for n, wide in enumerate(channels):
             if n:
                 layers.append(convolution(channels[n - 1], wide, stride=2))
-            layers += [ResidualConvolution(channels=wide) for _ in range(blocks)]
-        self.layers = nn.Sequential(*layers, norm(channels[-1]), nn.ReLU())
+            layers += [*(ResidualConvolution(channels=wide) for _ in range(blocks)), norm(wide), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
         self.dropout = Dropout(dropout)
         steps = (stem, *(2 for _ in channels[1:]))
         self.grid = (_strode(size[0], steps), _strode(size[1], steps))

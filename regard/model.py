@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from regard.decoders import Decoder
 from regard.encoders import Encoder
 from regard.frontends import Frontend
+from regard.layers.likelihood import in_order
 from regard.values import Memory
 
 
@@ -42,13 +43,20 @@ class Model(nn.Module):
         rows: Int[Tensor, "B"] | None = None,
         *,
         smoothing: float = 0.0,
+        align: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Summed over the real targets: the loss with label smoothing, and plain nats. `rows` says which row of raw
-        each target answers, if several answer the same, which is then read once."""
+        each target answers, if several answer the same, which is then read once.
+
+        A share `align` of the loss asks the memory itself: its places, seen through the decoder's own output, must say
+        the targets in order (Kim et al. 2017), so that attention soon has something to find there."""
         places = real.flatten().nonzero()[:, 0]
         memory = self.read(raw, mask) if rows is None else self.read(raw, mask).rows(rows)
         hidden = self.decoder.states(tokens, memory).flatten(0, 1).index_select(0, places)
-        return self.decoder.loss(hidden, targets.flatten()[places], smoothing=smoothing)
+        loss, nats = self.decoder.loss(hidden, targets.flatten()[places], smoothing=smoothing)
+        if align:
+            loss = (1 - align) * loss + align * in_order(self.decoder.output(memory.states), memory.mask, targets, real)
+        return loss, nats
 
     @property
     def parameter_count(self) -> int:

@@ -739,6 +739,9 @@ class Train(Section):
     """Longest gradient allowed, longer ones are shortened to it; 0: any."""
     smoothing: Share = 0.1
     """Share of the probability that label smoothing gives to all other tokens."""
+    align: Share = 0.0
+    """Share of the loss that asks the memory itself to spell the answer in order (CTC), so that attention soon has
+    something to find; for speech, with a decoder as wide as the encoder."""
     weight_decay: Weight = 0.01
     """Pull of the weights towards 0, decoupled from the gradient."""
     betas: Annotated[tuple[Share, Share], Strict(False)] = (0.9, 0.98)
@@ -928,6 +931,12 @@ class Recipe(Section):
             )
         if not isinstance(d, DecoderOneShot) and d.shared and not isinstance(self.source, SourceTokens):
             problems.append(f'decoder.shared: a source of kind "{self.source.kind}" has no embedding to share')
+        if self.train.align and (self.task != "speech" or getattr(e, "width", None) != getattr(d, "width", None)):
+            problems.append(
+                "train.align: for speech, with a decoder as wide as the encoder; "
+                f"got task = {self.task}, encoder.width = {getattr(e, 'width', 'none')}, "
+                f"decoder.width = {getattr(d, 'width', 'none')}"
+            )
         empty = self.source.empty if isinstance(self.source, SourceTokens) else 0
         if self.search.anti_prior > 0 and empty == 0:
             problems.append(

@@ -211,7 +211,7 @@ class _Named:
         else:
             raise InputError("--count needs a recipe or a run", got=self.name)
         target = 1 if recipe.decoder.kind == "one-shot" else at.T.value
-        counted = of_model(model, batch=at.B.value, source=at.S.value, target=target)
+        counted = of_model(model, batch=at.B.value, source=at.S.value, target=target, align=recipe.train.align)
         return {"parameters": model.parameter_count} | counted
 
     @property

@@ -351,7 +351,7 @@ def built(recipe: Recipe, vocabulary: int | None = None, labels: int | None = No
     return build.model(recipe, vocabulary=sizes.labels + MARKS, source_vocabulary=sizes.vocabulary)
 
 
-def of_model(model: Model, *, batch: int, source: int, target: int) -> dict[str, int]:
+def of_model(model: Model, *, batch: int, source: int, target: int, align: float = 0.0) -> dict[str, int]:
     """What `regard.model.Model` multiplies, by the names of a budget: the other side of the closed forms."""
     raw, mask = model.frontend.example(batch, source)
     tokens = torch.zeros(batch, target, dtype=torch.long)
@@ -375,7 +375,7 @@ def of_model(model: Model, *, batch: int, source: int, target: int) -> dict[str,
             model.train()
             model.frontend.eval()  # its dropout multiplies no matrices, and tempo would draw other lengths
             with Trace(refuse=False) as trace:
-                loss, _ = model.loss(raw, mask, tokens, targets, real)
+                loss, _ = model.loss(raw, mask, tokens, targets, real, align=align)
                 torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])
             made["training"] = trace.products
     finally:

@@ -43,7 +43,7 @@ VALUES = {
     "cell": "lstm gru",
     "halve": "pool stride",
     "kernel": "softmax maclaurin",
-    "levels": "relative absolute",
+    "levels": "relative bands absolute",
     "looks": "after before",
     "merge": "concatenate sum",
     "norm": "pre post",

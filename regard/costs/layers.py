@@ -420,6 +420,17 @@ def output(V: Size, D: Size, at: Lengths, *, tied: bool, bias: bool = True) -> P
     )
 
 
+def alignment(V: Size, E: Size, B: Size, S: Formula) -> Part:
+    """What training asks of the memory itself: logits of its places, and the chances of all ways to say the answer."""
+    return Part(
+        "spelling of the memory",
+        (V, E),
+        training=3 * B * S * V * E,
+        saved=FLOAT * B * S * V,
+        work=2 * FLOAT * B * S * V,
+    )
+
+
 # ---------------------------------------------------------------------------------------------- recurrent, convolution
 
 

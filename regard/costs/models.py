@@ -60,6 +60,8 @@ def whole(recipe: r.Recipe, V: Size, at: Lengths, *, labels: int = 2, kernel: Ke
     seen = source(recipe, V, at)
     at = replace(at, S=seen.places)
     read = encoder(recipe, seen, at, kernel)
+    if recipe.train.align:
+        read = replace(read, parts=(*read.parts, layers.alignment(V, read.width, at.B, read.places)))
     shared = isinstance(recipe.source, r.SourceTokens) and getattr(recipe.decoder, "shared", False)
     match recipe.decoder:
         case r.DecoderRecurrent() as d:
@@ -116,9 +118,8 @@ def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
             return Seen(parts, _places(grid), s.channels[-1], grid)
         case r.SourceSound() as s:
             S = _heard(s, at.S)
-            relative = s.levels == "relative"
             parts = sources.sound(
-                S, s.strides, s.frames, s.mels, s.window, s.hop, D, at.B, relative=relative, dropout=s.dropout
+                S, s.strides, s.frames, s.mels, s.window, s.hop, D, at.B, levels=s.levels, dropout=s.dropout
             )
             return Seen(parts, S, D.value)
         case r.SourcePatches() as s:

@@ -10,7 +10,7 @@ import math
 
 from regard.costs.layers import named, norm_steps, several
 from regard.costs.parts import FLOAT, Part
-from regard.costs.symbols import Formula, Size, largest, log
+from regard.costs.symbols import ZERO, Formula, Size, largest, log
 
 GROUP = 8  # channels that are normalised together if that comes out even, as in layers/residual.py
 
@@ -22,7 +22,7 @@ def residual(
 
         x + W_2 relu(norm(W_1 relu(norm(x))))
 
-    with 3 x 3 places each and no bias; and the grid that all of them leave.
+    with 3 x 3 places each and no bias, then relu(norm(x)); and the grid that all of them leave.
     """
     parts, sides, inputs = list[Part](), size, colours
     for n, outputs in enumerate(channels):
@@ -33,23 +33,23 @@ def residual(
         R, N = Size("R", reach, "reach"), several(blocks)
         G = Size("G", GROUP if outputs % GROUP == 0 else outputs, "channels of a group")
         enters, each = X * R**2 * I * O, 18 * X * O**2
-        norm, last = norm_steps(X * G) + 1, n == len(channels) - 1  # with ReLU; the last stage ends in one more
-        kept = FLOAT * (I * P + 4 * N * O * X)
-        if last:  # what the last ReLU made is the memory, unless dropout makes another of it
-            kept = kept + (2 * FLOAT + 1 if dropout else FLOAT) * O * X
+        norm, last = norm_steps(X * G) + 1, n == len(channels) - 1  # with ReLU
+        kept = FLOAT * (I * P + (4 * N + 1) * O * X)
+        if last and dropout:  # the memory is not what the last ReLU made, but what dropout made of it
+            kept = kept + (FLOAT + 1) * O * X
         sizes = [P, X, R, I, O, G, *([N] if isinstance(N, Size) else [])]
         parts.append(
             Part(
                 f"stage {n + 1}",
                 tuple(sizes),
-                parameters=R**2 * I * O + O + N * (18 * O**2 + 4 * O) + (2 * O if last else 0),
+                parameters=R**2 * I * O + O + N * (18 * O**2 + 4 * O) + 2 * O,
                 forward=B * (enters + N * each),
                 training=B * ((3 if n else 2) * enters + 3 * N * each),  # pixels have no gradient
                 start=enters + N * each,
                 depth=(0 if n else 3)
                 + (2 + log(R**2 * I))
                 + N * (2 * norm + 2 * (1 + log(9 * O)) + 1)
-                + (norm if last else 0),
+                + norm,
                 saved=B * kept,
                 work=3 * FLOAT * B * O * X,
                 room=FLOAT * B * (I * P + 3 * O * X if n == 0 else 4 * O * X),
@@ -69,7 +69,7 @@ def sound(
     D: Size,
     B: Size,
     *,
-    relative: bool,
+    levels: str,
     dropout: float,
 ) -> tuple[Part, ...]:
     """Energies of a frame's frequencies through the mel filters, which are no weights, and convolutions of reach 3,
@@ -80,14 +80,15 @@ def sound(
     A: Formula = math.prod(strides) * S if frames is None else Size("A", frames, "frames")
     Q, M = Size("Q", window // 2 + 1, "frequencies"), Size("M", mels, "mel bands")
     heard = log(hop * A) + 4  # which frames are real
-    levels = 9 + log(Q) + log(M) + (0 if frames is None else 2)
+    heights = 9 + log(Q) + log(M) + (0 if frames is None else 2)
+    evening = 10 + 2 * log(A) if levels == "bands" else ZERO
     energies = Part(
         "mel bands",
         named(A, Q, M),
         forward=B * A * Q * M,
         training=B * A * Q * M,
         start=A * Q * M,
-        depth=largest(levels, heard) + log(A) + (8 if relative else 6),
+        depth=largest(heights, heard) + log(A) + (6 if levels == "absolute" else 8) + evening,
         room=FLOAT * B * A * (5 * Q + window),
     )
     parts, given, inner = [energies], A, M

@@ -9,7 +9,7 @@ in pieces small enough for the processor's cache, and the (N, V) matrix of logit
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 PIECE = 1 << 21  # numbers of a piece of logits
@@ -57,3 +57,21 @@ def cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The summed loss with label smoothing (differentiable) and the plain negative log-likelihood in nats (not)."""
     return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, torch.is_grad_enabled())
+
+
+def in_order(
+    logits: Float[Tensor, "B S V"],
+    mask: Bool[Tensor, "B S"],
+    targets: Int[Tensor, "B T"],
+    real: Bool[Tensor, "B T"],
+    *,
+    silent: int = 0,
+) -> Float[Tensor, ""]:
+    """-log of the probability that the real places, each saying one token or `silent`, say the real targets in order,
+    a token that stays counted once; summed over rows that have places enough (CTC, Graves et al. 2006)."""
+    first = mask.int().argmax(1, keepdim=True)  # there may be padding before it
+    places = (first + torch.arange(mask.shape[1], device=mask.device)).clamp_max(mask.shape[1] - 1)
+    said = logits.log_softmax(-1).take_along_dim(places[..., None], 1)
+    return torch.nn.functional.ctc_loss(
+        said.transpose(0, 1), targets, mask.sum(1), real.sum(1), blank=silent, reduction="sum", zero_infinity=True
+    )

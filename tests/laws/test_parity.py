@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from itertools import groupby, product
+
 import pytest
 import torch
 from torch import nn
 
 from regard.layers.attention import CrossAttention, SelfAttention, attend, attention_weights
 from regard.layers.blocks import DecoderBlock, EncoderBlock, drop
-from regard.layers.likelihood import cross_entropy
+from regard.layers.likelihood import cross_entropy, in_order
 from regard.layers.positions import sinusoidal
 from regard.layers.recurrent import Recurrent
 from tests.laws.variants import sentences
@@ -194,3 +197,25 @@ def test_dropout_keeps_the_mean_and_passes_gradients(share: float):
     assert y.mean().item() == pytest.approx(1, abs=0.01)
     assert x.grad is not None and torch.equal(x.grad, y)
     assert torch.equal(drop(x, 0.0), x)
+
+
+@pytest.mark.parametrize("before", [0, 2])
+def test_what_places_say_in_order_is_the_sum_of_all_ways_to_say_it(before: int):
+    """Every way is tried: what stays is said once, and what is silent is not said."""
+    logits, lengths = rand(3, 6, 4), [4, 4, 1]
+    answers = [[1, 1], [3, 2, 1], [2, 3]]  # the last has too few places, and is left out
+    targets = nn.utils.rnn.pad_sequence([torch.tensor(a) for a in answers], batch_first=True)
+    mask = torch.zeros(3, 6, dtype=torch.bool)
+    nats = 0.0
+    for row, (length, answer) in enumerate(zip(lengths, answers, strict=True)):
+        mask[row, before : before + length] = True
+        chances = logits[row, before : before + length].softmax(-1)
+        ways = (
+            math.prod(float(chances[place, token]) for place, token in enumerate(way))
+            for way in product(range(4), repeat=length)
+            if [token for token, _ in groupby(way) if token] == answer
+        )
+        likely = sum(ways)
+        nats -= math.log(likely) if likely else 0
+    assert nats > 0
+    assert float(in_order(logits, mask, targets, targets > 0)) == pytest.approx(nats, abs=1e-9)

@@ -76,7 +76,7 @@ def small(name: str, *sets: str) -> recipe.Recipe:
 
 
 def counted(of: recipe.Recipe, model: Model) -> dict[str, int]:
-    return of_model(model, batch=B, source=S, target=1 if shoots(of) else T)
+    return of_model(model, batch=B, source=S, target=1 if shoots(of) else T, align=of.train.align)
 
 
 def depths(model: Model, target: int, rows: int = B, *, refuse: bool = True) -> tuple[int, int]:
@@ -316,6 +316,7 @@ HEARD = ["speech-attention", "speech-transformer", "reference/speech-lstm", "ref
 MORE = [
     ("speech-transformer", "source.levels=absolute", "source.strides=[3,1,2]", "encoder.positions=learned"),
     ("speech-attention", "source.frames=29", "source.hop=70", "source.window=90", "source.mels=7"),
+    ("speech-attention", "source.levels=bands", "train.align=0.3"),
     ("reference/speech-lstm", "decoder.cell=gru", "decoder.key_bias=true", "encoder.layers=1", "decoder.tied=true"),
     ("blank-rnn", "encoder.layers=2", "encoder.vectors=40", "decoder.tied=false"),
     ("blank-rnn", "encoder.cell=gru", "encoder.directions=1", "encoder.layers=2", "decoder.hidden=[11]"),

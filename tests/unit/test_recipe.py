@@ -245,6 +245,10 @@ def test_sums_and_parts_must_fit():
         "got anti_prior = 0.5 with source.empty = 0; set source.empty, 0.1 for example"
     )
     load(BASE, ["search.anti_prior=0.5", "source.empty=0.1"])
+    assert message("train.align=0.3", "decoder.width=64", name="speech-attention") == (
+        "--set: train.align: for speech, with a decoder as wide as the encoder; "
+        "got task = speech, encoder.width = 192, decoder.width = 64"
+    )
 
 
 def test_everything_wrong_is_said_at_once_and_who_said_it(tmp_path: Path):
