@@ -10,19 +10,17 @@ chosen on a validation part; nothing is chosen on the test part. bench/results/b
 from __future__ import annotations
 
 import argparse
-import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bench import measure
-from regard import build, bundle, recipe
+from bench.judging import judged
+from regard import build, recipe
 from regard.data.cache import Corpus
-from regard.evaluate import evaluate, questions
+from regard.evaluate import questions
 from regard.tasks.blank import Blank
-from regard.train import train
 
 MODELS = {
     "two-way RNN": ("blank-rnn", []),
@@ -30,27 +28,6 @@ MODELS = {
     "Transformer": ("blank-transformer", []),
 }
 SHOWN = ("perplexity", "accuracy", "accuracy_at_5")
-
-
-class Quiet:
-    """A reporter that prints validations only."""
-
-    def began(self, facts) -> None:
-        self.facts = facts
-
-    def stepped(self, progress, loss, speed, done) -> None: ...
-
-    def validated(self, record, samples) -> None:
-        print(
-            "  ",
-            {k: round(v, 4) for k, v in record.items() if isinstance(v, float)},
-            "step",
-            record["step"],
-            flush=True,
-        )
-
-    def noted(self, message) -> None:
-        print(message)
 
 
 def own_data(given: argparse.Namespace) -> list[str]:
@@ -80,25 +57,6 @@ def unigram(corpus: Corpus, task: Blank) -> dict[str, float]:
     return {"perplexity": float(np.exp(-np.log(shares[words[:, 0].numpy() - 4]).mean()))} | scores
 
 
-def judged(name: str, changes: list[str], folder: Path) -> dict[str, Any]:
-    chosen = recipe.load(name, changes)
-    shutil.rmtree(folder, ignore_errors=True)
-    began, reporter = time.process_time(), Quiet()
-    train(chosen, folder, reporter=reporter)
-    seconds = time.process_time() - began
-    bot = bundle.load(folder)
-    found = evaluate(bot, build.corpus(chosen, bot.codec).test)
-    kept = {key: found[key] for key in SHOWN}
-    samples = [f"{one['prompt']} -> {one['answer']} ({', '.join(one['references'])})" for one in found["samples"][:8]]
-    return kept | {
-        "parameters": sum(reporter.facts.parameters.values()),
-        "cpu_seconds": round(seconds, 1),
-        "recipe": name,
-        "changes": changes,
-        "samples": samples,
-    }
-
-
 def main() -> None:
     parser = measure.options(__doc__)
     parser.add_argument("--text", type=Path, help="plain text; not given: what regard brings")
@@ -119,7 +77,8 @@ def main() -> None:
     for name in given.model or MODELS:
         print(name, flush=True)
         base, more = MODELS[name]
-        models[name] = judged(base, [*changes, *more], given.out / name.replace(" ", "-"))
+        chosen, folder = recipe.load(base, [*changes, *more]), given.out / name.replace(" ", "-")
+        models[name] = judged(chosen, folder, SHOWN) | {"recipe": base, "changes": [*changes, *more]}
         record[text] = {**measure.facts(given), "examples": sizes, "vocabulary": corpus.codec.size, "models": models}
         measure.write("blank", record)
     for name, scores in models.items():

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from bench import measure
+from bench.judging import Quiet
 from regard import build, recipe
 from regard.bundle import Bundle, load
 from regard.data.cache import Part
@@ -29,19 +30,10 @@ RATES = (0.1, 0.01, 0.001)
 SEEDS = (42, 43, 44)
 
 
-class Silent:
-    """Who is told nothing."""
-
-    def began(self, facts) -> None: ...
-    def stepped(self, progress, loss, speed, done) -> None: ...
-    def validated(self, record, samples) -> None: ...
-    def noted(self, message) -> None: ...
-
-
 def trained(name: str, data: Path, rate: float, seed: int, threads: int, folder: Path) -> Bundle:
     changes = [f'data.path="{data}"', "data.test_first=[]", f"train.rate={rate}", f"seed={seed}"]
     run = folder / f"{name}-{rate}-{seed}"
-    train(recipe.load(NETS[name], [*changes, f"train.threads={threads}"]), run, reporter=Silent())
+    train(recipe.load(NETS[name], [*changes, f"train.threads={threads}"]), run, reporter=Quiet())
     return load(run)
 
 

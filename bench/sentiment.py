@@ -9,41 +9,14 @@ same seed. bench/results/sentiment.json has the scores of the test part and, bes
 
 from __future__ import annotations
 
-import shutil
-import time
 from pathlib import Path
-from typing import Any
 
 from bench import measure
-from bench.blank import Quiet
-from regard import build, bundle, recipe
-from regard.evaluate import evaluate
-from regard.train import train
+from bench.judging import judged
+from regard import recipe
 
 MODELS = ("lstm", "gru", "cnn", "transformer")
 SHOWN = ("accuracy", "precision", "recall", "f1")
-
-
-def judged(model: str, changes: list[str], folder: Path) -> dict[str, Any]:
-    chosen = recipe.load(f"sentiment-{model}", changes)
-    shutil.rmtree(folder, ignore_errors=True)
-    clock, cpu, reporter = time.perf_counter(), time.process_time(), Quiet()
-    progress = train(chosen, folder, reporter=reporter)
-    clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
-    bot = bundle.load(folder)
-    corpus = build.corpus(chosen, bot.codec)
-    found, chosen_by = evaluate(bot, corpus.test), evaluate(bot, corpus.valid)
-    return {key: round(found[key], 4) for key in SHOWN} | {
-        "valid_accuracy": round(chosen_by["accuracy"], 4),
-        "confusion": found["confusion"],
-        "parameters": sum(reporter.facts.parameters.values()),
-        "seconds": round(clock, 1),
-        "cpu_seconds": round(cpu, 1),
-        "steps": progress.step,
-        "kept_step": progress.kept_step,
-        "examples": reporter.facts.examples,
-        "measured": measure.revision(),
-    }
 
 
 def main() -> None:
@@ -57,12 +30,13 @@ def main() -> None:
     models = record["models"]
     for model in given.model or MODELS:
         print(model, flush=True)
-        models[model] = judged(model, changes, given.out / model)
+        models[model] = judged(recipe.load(f"sentiment-{model}", changes), given.out / model, SHOWN)
         measure.write("sentiment", {**measure.facts(given), "models": models})
     print(f"{'':14}" + "".join(f"{name:>12}" for name in (*SHOWN, "valid", "parameters", "seconds")))
     for name, one in models.items():
         numbers = [
-            *(f"{one[key]:.4f}" for key in (*SHOWN, "valid_accuracy")),
+            *(f"{one[key]:.4f}" for key in SHOWN),
+            f"{one['valid']['accuracy']:.4f}",
             f"{one['parameters']:,}",
             one["cpu_seconds"],
         ]

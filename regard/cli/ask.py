@@ -17,6 +17,7 @@ from regard.errors import InputError
 
 if TYPE_CHECKING:
     from regard.bundle import Bundle
+    from regard.search import Options
     from regard.values import Answer
 
 ROWS = 64  # inputs answered together
@@ -68,8 +69,17 @@ def ask(
         changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
     how = options(bundle, changes, greedy, seed)
     as_json, labels = as_json or file is not None, not bundle.task.answers_are_text
+    asked = refused = 0
     for prompts in _chunks(inputs or _lines(file)):
-        for prompt, found in zip(prompts, bundle.candidates(prompts, how), strict=True):
+        for prompt, found in zip(prompts, _answered(bundle, prompts, how), strict=True):
+            asked += 1
+            if isinstance(found, InputError):
+                refused += 1
+                if len(inputs or ()) == 1:
+                    raise found
+                told = json.dumps({"input": prompt, "error": str(found)}, ensure_ascii=False)
+                print(told if as_json else found, file=sys.stdout if as_json else sys.stderr)
+                continue
             answer, some = found[0], found[: best or (len(found) if labels else 1)]
             record: dict[str, Any] = {"input": prompt} | _told(answer, labels) | {"tokens": answer.tokens}
             if len(some) > 1:
@@ -78,6 +88,16 @@ def ask(
             if maps is not None:
                 _draw(bundle, prompt, answer, maps)
         sys.stdout.flush()
+    if refused:
+        raise InputError("not all inputs have an answer", got=f"{refused:,} of {asked:,} that cannot be read")
+
+
+def _answered(bundle: Bundle, prompts: list[str], how: Options) -> list[list[Answer] | InputError]:
+    """The candidates for each, or what is wrong with it, which the others do not pay for."""
+    try:
+        return [*bundle.candidates(prompts, how)]
+    except InputError as problem:
+        return [problem] if len(prompts) == 1 else [one for p in prompts for one in _answered(bundle, [p], how)]
 
 
 def _told(answer: Answer, label: bool) -> dict[str, Any]:

@@ -22,7 +22,7 @@ import numpy as np
 
 from regard.data.examples import Example, Item
 from regard.data.lines import EMPTY, Tally, mended, read_lines
-from regard.data.pictures import LARGEST_FILE, SUFFIXES, decoded
+from regard.data.pictures import LARGEST_FILE, SUFFIXES, content_of, decoded
 from regard.data.readers import Column, checked, read_pairs, tidy
 from regard.errors import DataError, InputError
 
@@ -78,15 +78,7 @@ class Album:
         inside = Path(name)
         if not self.anywhere and (inside.is_absolute() or ".." in inside.parts):
             raise InputError("a picture outside its folder", where=name)
-        path = self.path / inside
-        try:
-            if path.stat().st_size > LARGEST_FILE:
-                raise InputError("the picture's file is too large", where=path, got=f"{path.stat().st_size:,} bytes")
-            return path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise InputError("no such picture", where=path) from None
-        except (OSError, ValueError) as problem:  # a name that cannot be one has a NUL, or too many letters
-            raise InputError("cannot be read", where=self.path, got=str(problem)[:80]) from None
+        return content_of(self.path / inside)
 
     def _member(self, archive: zipfile.ZipFile, name: str) -> bytes:
         member = self.members.get(name)

@@ -36,16 +36,22 @@ Part = Literal["train", "val", "test"]
 def read_picture(path: Path | str, *, size: tuple[int, int], colours: int, crop: bool = False) -> Item:
     """A file as bytes (h, w, colours): turned as its camera says, grey or RGB, on white where it is transparent. Its
     shape becomes that of `size` by stretching it, or by cutting off (`crop`) what is too much on both sides."""
-    path = Path(path)
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise InputError("the picture's file is too large", where=path, got=f"{path.stat().st_size:,} bytes")
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError("no such picture", where=path) from None
-    except OSError as problem:
-        raise InputError("cannot be read", where=path, got=problem.strerror) from None
+    content = content_of(Path(path))
     return Item(str(path), decoded(content, size=size, colours=colours, where=path, crop=crop), content)
+
+
+def content_of(path: Path) -> bytes:
+    """The bytes of a picture's file, which ends somewhere."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise InputError("no such picture", where=path) from None
+    except (OSError, ValueError) as problem:  # a name that cannot be one has a NUL, or too many letters
+        raise InputError("cannot be read", where=path, got=str(problem)[:80]) from None
+    if len(content) > LARGEST_FILE:
+        raise InputError("the picture's file is too large", where=path, got=f"more than {LARGEST_FILE:,} bytes")
+    return content
 
 
 def decoded(

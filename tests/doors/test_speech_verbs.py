@@ -56,6 +56,21 @@ def test_bad_sounds_end_in_one_line(trained: Path, tmp_path: Path, capsys):
     assert "longer than 60 seconds; got 61.0 seconds" in one_line(capsys, "ask", run, str(bad))
 
 
+def test_one_bad_sound_does_not_end_the_list(trained: Path, tmp_path: Path, capsys):
+    files = [str(trained / "sounds" / "0.wav"), str(tmp_path / "nothing.wav"), str(trained / "sounds" / "1.wav")]
+    (tmp_path / "list.txt").write_text("\n".join(files))
+    assert cli.main(["ask", str(trained / "run"), "--file", str(tmp_path / "list.txt")]) == 2
+    told = capsys.readouterr()
+    first, second, third = (json.loads(line) for line in told.out.splitlines())
+    assert (first["answer"], third["answer"]) == (WORDS[0], WORDS[1])
+    assert second == {"input": files[1], "error": f"{files[1]}: no such sound"}
+    assert "not all inputs have an answer; got 1 of 3 that cannot be read" in told.err
+    assert cli.main(["ask", str(trained / "run"), *files]) == 2
+    told = capsys.readouterr()
+    assert told.out == f"{files[0]}  ->  {WORDS[0]}\n{files[2]}  ->  {WORDS[1]}\n"
+    assert "no such sound" in told.err
+
+
 def test_evaluate_shows_what_is_reached_blindly(trained: Path, capsys, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(trained / "cache"))
     assert cli.main(["evaluate", str(trained / "run"), "--split", "train"]) == 0

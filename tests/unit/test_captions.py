@@ -172,6 +172,9 @@ def test_a_zip_is_never_unpacked_and_not_trusted(tmp_path, monkeypatch):
     monkeypatch.setattr(captions, "LARGEST_FILE", 5000)
     with pytest.raises(InputError, match="too large"):
         album.content("b.png")
+    monkeypatch.setattr("regard.data.pictures.LARGEST_FILE", 5000)
+    with pytest.raises(InputError, match="too large"):
+        captions.Album(Path("/dev")).content("zero")  # a file without an end
     whole = bytearray(path.read_bytes())
     whole[whole.index(PICTURES["a.png"]) + 40] ^= 0xFF  # one bit of the first picture
     path.write_bytes(whole)
