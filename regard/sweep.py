@@ -353,11 +353,12 @@ def _optuna() -> Any:
 
 def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
     options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite:") else {"pool_pre_ping": True}
+    shown = re.sub(r"(//[^:/@]*):[^@]*@", r"\1:***@", url)  # a password is nobody's business
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             storage = optuna.storages.RDBStorage(
-                url,
+                re.sub("^postgres(ql)?://", "postgresql+psycopg://", url),
                 engine_kwargs=options,
                 heartbeat_interval=HEARTBEAT,
                 grace_period=GRACE,
@@ -372,11 +373,13 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
             )
     except Exception as problem:
         said = str(problem).strip().splitlines() or [type(problem).__name__]
-        hint = "sqlite:///PATH, or postgresql://USER@HOST/NAME with its driver installed"
-        raise InputError("the storage cannot be used", where="--storage", got=f"{url}: {said[0]}", hint=hint) from None
+        hint = "sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'"
+        raise InputError(
+            "the storage cannot be used", where="--storage", got=f"{shown}: {said[0]}", hint=hint
+        ) from None
     made = study.user_attrs.get("recipe")
-    if made is not None and (changed := differences(Recipe.from_json(made, url), base)):
-        raise InputError("the storage holds another sweep of this name", where=url, got=", ".join(changed))
+    if made is not None and (changed := differences(Recipe.from_json(made, shown), base)):
+        raise InputError("the storage holds another sweep of this name", where=shown, got=", ".join(changed))
     study.set_user_attr("recipe", base.to_json())
     return study
 
