@@ -46,10 +46,7 @@ def residual(
                 forward=B * (enters + N * each),
                 training=B * ((3 if n else 2) * enters + 3 * N * each),  # pixels have no gradient
                 start=enters + N * each,
-                depth=(0 if n else 3)
-                + (2 + log(R**2 * I))
-                + N * (2 * norm + 2 * (1 + log(9 * O)) + 1)
-                + norm,
+                depth=(0 if n else 3) + (2 + log(R**2 * I)) + N * (2 * norm + 2 * (1 + log(9 * O)) + 1) + norm,
                 saved=B * kept,
                 work=3 * FLOAT * B * O * X,
                 room=FLOAT * B * (I * P + 3 * O * X if n == 0 else 4 * O * X),

@@ -1,0 +1,84 @@
+"""A recipe's names -> the task, and how answers are searched."""
+
+from __future__ import annotations
+
+from regard import codecs
+from regard import recipe as r
+from regard.build.models import longest_source
+from regard.errors import BundleError
+from regard.search import Options
+from regard.tasks.blank import Blank
+from regard.tasks.caption import Caption
+from regard.tasks.chat import Chat
+from regard.tasks.classify import Classify
+from regard.tasks.sources import PictureSource, Source, TextSource
+from regard.tasks.speech import SoundSource, Speech
+from regard.tasks.task import Task
+from regard.tasks.translate import Translate
+
+TASKS: dict[str, type[Task]] = {
+    "chat": Chat,
+    "translate": Translate,
+    "classify": Classify,
+    "speech": Speech,
+    "caption": Caption,
+    "blank": Blank,
+}
+LONGEST_PROMPT = 1000  # tokens
+LONGEST_SOUND = 60.0  # seconds
+
+
+def task(recipe: r.Recipe, codec: codecs.Codec) -> Task:
+    if isinstance(recipe.data, r.Sounds):
+        filled = recipe.data.max_target if recipe.data.count_padding else None
+        return Speech(codec=codec, source=_sound(recipe), filled=filled)
+    source = _source(recipe, codec)
+    if recipe.task == "classify":
+        if not isinstance(codec, codecs.Labels):
+            raise BundleError("the codec of a classifier holds labels", where="codec", got=codec.kind)
+        return Classify(codec=codec, source=source)
+    if isinstance(source, PictureSource):
+        return Caption(codec=codec, source=source)
+    assert isinstance(source, TextSource)  # a recipe with other ones is refused
+    if recipe.task == "blank":
+        if not isinstance(codec, codecs.Words):
+            raise BundleError("the codec of blanks holds words", where="codec", got=codec.kind)
+        return Blank(codec=codec, source=source)
+    return (Chat if recipe.task == "chat" else Translate)(codec=codec, source=source)
+
+
+def _sound(recipe: r.Recipe) -> SoundSource:
+    """Sounds may be longer than those of training too, unless places have learned vectors or are a fixed number."""
+    assert isinstance(recipe.source, r.SourceSound) and isinstance(recipe.data, r.Sounds)
+    fixed = _learned(recipe) or recipe.source.frames is not None
+    return SoundSource(
+        rate=recipe.source.rate,
+        max_seconds=recipe.data.max_seconds if fixed else max(recipe.data.max_seconds, LONGEST_SOUND),
+        seconds_a_place=recipe.source.seconds_a_place,
+        speed=recipe.source.speed,
+        noise=recipe.source.noise,
+    )
+
+
+def _learned(recipe: r.Recipe) -> bool:
+    return isinstance(recipe.encoder, r.EncoderTransformer) and recipe.encoder.positions == "learned"
+
+
+def _source(recipe: r.Recipe, codec: codecs.Codec) -> Source:
+    """A prompt may be longer than those of training, unless the encoder has learned a vector for each of its places."""
+    assert not isinstance(recipe.source, r.SourceSound)
+    if not isinstance(recipe.source, r.SourceTokens):
+        s = recipe.source
+        return PictureSource(size=s.size, colours=s.colours, crop=s.fit == "crop", cut=s.cut, flip=s.flip)
+    longest = longest_source(recipe) if _learned(recipe) else max(longest_source(recipe), LONGEST_PROMPT)
+    return TextSource(
+        codec=codec.reads,
+        plain_source=recipe.source.plain,
+        max_source=longest,
+        hide=recipe.source.word_dropout,
+        empty=recipe.source.empty,
+    )
+
+
+def options(search: r.Search) -> Options:
+    return Options(**search.model_dump())
