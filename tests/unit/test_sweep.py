@@ -220,6 +220,6 @@ def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
     for url in ("nonsense://x", f"sqlite:///{tmp_path}/no/such/folder/s.db"):
         with pytest.raises(sweeps.InputError, match="--storage: the storage cannot be used"):
             sweep(maker(tiny), [Axis("train.rate", ("0.1",))], tmp_path / "s", told=Teller(), storage=url)
+    url = "postgresql://me:secret@nowhere.invalid/s"
     with pytest.raises(sweeps.InputError, match=r"got postgresql://me:\*\*\*@nowhere\.invalid/s: .*regard\[postgres\]"):
-        url = "postgresql://me:secret@nowhere.invalid/s"
         sweep(maker(tiny), [Axis("train.rate", ("0.1",))], tmp_path / "s", told=Teller(), storage=url)

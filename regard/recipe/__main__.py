@@ -1,0 +1,5 @@
+"""python -m regard.recipe > docs/recipes.md"""
+
+from regard.recipe.page import document
+
+print(document(), end="")
