@@ -1,0 +1,42 @@
+"""Spoken digits: five voices of the Free Spoken Digit Dataset, one of them never heard in training; and the usual test.
+
+    python -m bench.fsdd                        all six runs
+    python -m bench.fsdd --left-out lucas       one of them; the others stay in the table
+
+Recordings of a voice that is left out choose nothing: weights are those of the last step, and settings were chosen with
+the voices that docs/log.md names. The usual test is recordings 0 to 4 of every voice.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench import measure
+from bench.judging import judged
+from regard import recipe
+
+VOICES = ("george", "jackson", "lucas", "nicolas", "yweweler")
+NONE = "nobody"
+SHOWN = ("exact", "cer", "wer")
+
+
+def main() -> None:
+    parser = measure.options(__doc__)
+    parser.add_argument("--left-out", action="append", choices=(*VOICES, NONE), help="only this run; the others stay")
+    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a change for all runs")
+    parser.add_argument("--out", type=Path, default=measure.ROOT / "runs" / "bench-fsdd")
+    given = parser.parse_args()
+    fixed = [f'data.path="{given.data / "fsdd"}"', f"seed={given.seed}", f"train.threads={given.threads}"]
+    for voice in given.left_out or (*VOICES, NONE):
+        print(voice, flush=True)
+        changes = [*fixed, "train.keep=last", *([] if voice == NONE else [f"data.hold_out={voice}"])]
+        found = judged(recipe.load("speech-fsdd", [*changes, *(given.set or [])]), given.out / voice, SHOWN)
+        known = (measure.RESULTS / "fsdd.json").exists()
+        runs = measure.read("fsdd")["left_out"] if known else {}
+        runs[voice] = {**found, "changes": given.set or [], "seed": given.seed}
+        measure.write("fsdd", {**measure.facts(given), "left_out": runs})
+        print(voice, {name: found[name] for name in (*SHOWN, "cpu_seconds")})
+
+
+if __name__ == "__main__":
+    main()
