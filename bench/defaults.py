@@ -1,7 +1,7 @@
 """Every recipe that needs no data of yours (but chat, which bench.cornell judges), as it is shipped: trained, then
 judged on examples that chose nothing.
 
-    python -m bench.defaults                            all of them, about an hour of one core
+    python -m bench.defaults                            all of them
     python -m bench.defaults --recipe image-pool        one of them; the others stay in the table
 
 Sentiment and blanks have tables of their own: bench.sentiment, bench.blank.
@@ -33,10 +33,11 @@ def main() -> None:
     parser.add_argument("--recipe", action="append", choices=tuple(SHOWN), help="train only this one; the others stay")
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a change for all recipes")
     parser.add_argument("--out", type=Path, default=measure.ROOT / "runs" / "bench-defaults")
+    parser.set_defaults(seed=1)  # as the recipes have it
     given = parser.parse_args()
     for name in given.recipe or SHOWN:
         print(name, flush=True)
-        changes = [f"train.threads={given.threads}", *(given.set or [])]
+        changes = [f"seed={given.seed}", f"train.threads={given.threads}", *(given.set or [])]
         found = judged(recipe.load(name, changes), given.out / name, SHOWN[name])
         known = (measure.RESULTS / "defaults.json").exists()
         recipes = measure.read("defaults")["recipes"] if known else {}  # another run may have written meanwhile

@@ -34,7 +34,7 @@ class Quiet:
 
 
 def judged(chosen: Recipe, folder: Path, shown: Sequence[str]) -> dict[str, Any]:
-    """The scores `shown`, of the test part and of the part that chose the weights."""
+    """The scores `shown`, of the test part and of the validation part."""
     shutil.rmtree(folder, ignore_errors=True)
     clock, cpu, reporter = time.perf_counter(), time.process_time(), Quiet()
     progress = train(chosen, folder, reporter=reporter)

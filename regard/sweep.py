@@ -27,7 +27,7 @@ from regard import disk
 from regard.build import TASKS
 from regard.errors import BundleError, BusyError, InputError, RecipeError, TrainingError
 from regard.recipe import Recipe, differences, is_whole
-from regard.train import Reporter, Stopped, train
+from regard.train import LOWER_IS_BETTER, Reporter, Stopped, train
 
 RECORD, RESULT, STORAGE = "sweep.json", "result.json", "sweep.db"
 DECADE = 10
@@ -108,7 +108,7 @@ class Outcome:
     @property
     def best(self) -> Trial | None:
         scored = [trial for trial in self.trials if trial.state == "done" and trial.score is not None]
-        sign = 1 if self.score == "perplexity" else -1
+        sign = 1 if self.score in LOWER_IS_BETTER else -1
         return min(scored, key=lambda trial: sign * (trial.score or 0.0), default=None)
 
     def to_json(self) -> dict[str, Any]:
@@ -295,7 +295,7 @@ def _searched(
     with _alone(runs.folder):  # two who make the tables at once are in each other's way
         study = _study(optuna, runs.folder.resolve().name, storage, base, prune)
     whole = {one.key: one.is_range and is_whole(base, one.key) for one in axes}
-    minimise = runs.score == "perplexity"
+    minimise = runs.score in LOWER_IS_BETTER
 
     def objective(proposed: Any) -> float:
         values = {one.key: _proposed(proposed, one, whole[one.key]) for one in axes}
@@ -351,9 +351,17 @@ def _optuna() -> Any:
     return optuna
 
 
+def _without_password(text: str) -> str:
+    """
+    >>> _without_password("postgresql://me:p@ss@host/s?password=other&x=1")
+    'postgresql://me:***@host/s?password=***&x=1'
+    """
+    return re.sub(r"(://[^:/@\s]*):[^/\s]*@", r"\1:***@", re.sub(r"(password=)[^&\s]*", r"\1***", text))
+
+
 def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
     options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite:") else {"pool_pre_ping": True}
-    shown = re.sub(r"(//[^:/@]*):[^@]*@", r"\1:***@", url)  # a password is nobody's business
+    shown = _without_password(url)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -375,7 +383,7 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
         said = str(problem).strip().splitlines() or [type(problem).__name__]
         hint = "sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'"
         raise InputError(
-            "the storage cannot be used", where="--storage", got=f"{shown}: {said[0]}", hint=hint
+            "the storage cannot be used", where="--storage", got=f"{shown}: {_without_password(said[0])}", hint=hint
         ) from None
     made = study.user_attrs.get("recipe")
     if made is not None and (changed := differences(Recipe.from_json(made, shown), base)):

@@ -77,8 +77,11 @@ def ask(
                 refused += 1
                 if len(inputs or ()) == 1:
                     raise found
-                told = json.dumps({"input": prompt, "error": str(found)}, ensure_ascii=False)
-                print(told if as_json else found, file=sys.stdout if as_json else sys.stderr)
+                if as_json:
+                    print(json.dumps({"input": prompt, "error": str(found)}, ensure_ascii=False))
+                else:
+                    named = f"{json.dumps(prompt[:40], ensure_ascii=False)}: " if found.where is None else ""
+                    print(f"regard: {named}{found}", file=sys.stderr)
                 continue
             answer, some = found[0], found[: best or (len(found) if labels else 1)]
             record: dict[str, Any] = {"input": prompt} | _told(answer, labels) | {"tokens": answer.tokens}
@@ -93,11 +96,24 @@ def ask(
 
 
 def _answered(bundle: Bundle, prompts: list[str], how: Options) -> list[list[Answer] | InputError]:
-    """The candidates for each, or what is wrong with it, which the others do not pay for."""
+    """The candidates for each, as if those that cannot be read were not there; of those, what is wrong."""
     try:
         return [*bundle.candidates(prompts, how)]
+    except InputError:
+        wrong = {i: problem for i, prompt in enumerate(prompts) if (problem := _refusal(bundle, prompt))}
+        if not wrong:
+            raise
+    good = [prompt for i, prompt in enumerate(prompts) if i not in wrong]
+    found = iter(bundle.candidates(good, how) if good else [])
+    return [wrong[i] if i in wrong else next(found) for i in range(len(prompts))]
+
+
+def _refusal(bundle: Bundle, prompt: str) -> InputError | None:
+    try:
+        bundle.task.read([prompt])
     except InputError as problem:
-        return [problem] if len(prompts) == 1 else [one for p in prompts for one in _answered(bundle, [p], how)]
+        return problem
+    return None
 
 
 def _told(answer: Answer, label: bool) -> dict[str, Any]:

@@ -59,7 +59,9 @@ def train(
     trials: Annotated[int | None, typer.Option(min=1, help="Of a sweep over a range: runs in all; 20.")] = None,
     storage: Annotated[
         str | None,
-        typer.Option(help="Of a sweep: a database many machines share, postgresql://…; a file in its folder."),
+        typer.Option(
+            help="Of a sweep: a database many machines share, postgresql://… (extra postgres); a file in its folder."
+        ),
     ] = None,
     prune: Annotated[bool, typer.Option("--prune", help="Of a sweep: end runs early that do worse than most.")] = False,
     tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,

@@ -420,13 +420,15 @@ def output(V: Size, D: Size, at: Lengths, *, tied: bool, bias: bool = True) -> P
     )
 
 
-def alignment(V: Size, E: Size, B: Size, S: Formula) -> Part:
-    """What training asks of the memory itself: logits of its places, and the chances of all ways to say the answer."""
+def alignment(V: Size, E: Size, at: Lengths, S: Formula) -> Part:
+    """What training asks of the memory itself: logits of its places, twice as logarithms of probabilities, and the
+    chances of all ways to say the answer so far."""
+    B, T = at.B, at.T
     return Part(
         "spelling of the memory",
         (V, E),
         training=3 * B * S * V * E,
-        saved=FLOAT * B * S * V,
+        saved=FLOAT * B * S * (2 * V + 2 * T + 1) + 8 * B * S,
         work=2 * FLOAT * B * S * V,
     )
 

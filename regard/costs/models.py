@@ -61,7 +61,7 @@ def whole(recipe: r.Recipe, V: Size, at: Lengths, *, labels: int = 2, kernel: Ke
     at = replace(at, S=seen.places)
     read = encoder(recipe, seen, at, kernel)
     if recipe.train.align:
-        read = replace(read, parts=(*read.parts, layers.alignment(V, read.width, at.B, read.places)))
+        read = replace(read, parts=(*read.parts, layers.alignment(V, read.width, at, read.places)))
     shared = isinstance(recipe.source, r.SourceTokens) and getattr(recipe.decoder, "shared", False)
     match recipe.decoder:
         case r.DecoderRecurrent() as d:

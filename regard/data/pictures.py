@@ -48,7 +48,8 @@ def content_of(path: Path) -> bytes:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise InputError("no such picture", where=path) from None
     except (OSError, ValueError) as problem:  # a name that cannot be one has a NUL, or too many letters
-        raise InputError("cannot be read", where=path, got=str(problem)[:80]) from None
+        said = getattr(problem, "strerror", None) or str(problem)
+        raise InputError("cannot be read", where=f"{str(path)[:200]!a}", got=said[:80]) from None
     if len(content) > LARGEST_FILE:
         raise InputError("the picture's file is too large", where=path, got=f"more than {LARGEST_FILE:,} bytes")
     return content

@@ -68,10 +68,11 @@ def in_order(
     silent: int = 0,
 ) -> Float[Tensor, ""]:
     """-log of the probability that the real places, each saying one token or `silent`, say the real targets in order,
-    a token that stays counted once; summed over rows that have places enough (CTC, Graves et al. 2006)."""
+    a token that stays counted once; summed over rows that have places enough (CTC, Graves et al. 2006). Real places
+    have no gaps between them, real targets come first."""
     first = mask.int().argmax(1, keepdim=True)  # there may be padding before it
     places = (first + torch.arange(mask.shape[1], device=mask.device)).clamp_max(mask.shape[1] - 1)
-    said = logits.log_softmax(-1).take_along_dim(places[..., None], 1)
+    said = logits.log_softmax(-1).gather(1, places[..., None].expand_as(logits))
     return torch.nn.functional.ctc_loss(
         said.transpose(0, 1), targets, mask.sum(1), real.sum(1), blank=silent, reduction="sum", zero_infinity=True
     )

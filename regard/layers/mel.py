@@ -104,8 +104,9 @@ def warped(features: Float[Tensor, "B S M"], factor: Float[Tensor, "B"]) -> Floa
 def _between(features: Float[Tensor, "B S M"], place: Float[Tensor, "B P"], axis: int) -> Tensor:
     """What lies at places that are no whole numbers, along an axis, in straight lines between those there are."""
     low = place.long()
+    shape = [-1, features.shape[1], -1] if axis == 2 else [-1, -1, features.shape[2]]
     near, far = (
-        features.take_along_dim(index.unsqueeze(3 - axis), axis)
+        features.gather(axis, index.unsqueeze(3 - axis).expand(shape))
         for index in (low, (low + 1).clamp(max=features.shape[axis] - 1))
     )
     return torch.lerp(near, far, (place - low).unsqueeze(3 - axis).to(features.dtype))

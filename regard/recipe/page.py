@@ -22,7 +22,7 @@ def _table(model: type[Section], fields: Sequence[str]) -> str:
 
 
 def document() -> str:
-    """docs/recipes.md, from the sentences above."""
+    """docs/recipes.md, from the sentences under the fields."""
     top = [name for name in Recipe.model_fields if name not in SECTIONS]
     parts = [HEADER, _table(Recipe, top)]
     for section, kinds in SECTIONS.items():

@@ -111,6 +111,10 @@ class Recipe(Section):
                 f"got task = {self.task}, encoder.width = {getattr(e, 'width', 'none')}, "
                 f"decoder.width = {getattr(d, 'width', 'none')}"
             )
+        if self.train.align and getattr(self.data, "count_padding", False):
+            problems.append("train.align: padding cannot be spelled; got data.count_padding = true")
+        if self.train.hide and self.task in ONE_SHOT:
+            problems.append(f"train.hide: a label has no tokens before it; got task = {self.task}")
         empty = self.source.empty if isinstance(self.source, SourceTokens) else 0
         if self.search.anti_prior > 0 and empty == 0:
             problems.append(

@@ -215,6 +215,11 @@ def test_two_processes_share_one_storage(tiny, tmp_path):
     assert {f"{trial['run'].split('/')[-1]}" for trial in found} == {line.split(",")[0] for line in trained}
 
 
+def test_the_lowest_error_rate_is_the_best():
+    trials = [sweeps.Trial({"train.rate": name}, name, "done", score) for name, score in (("a", 0.2), ("b", 0.1))]
+    assert [sweeps.Outcome(score, trials).best.run for score in ("cer", "accuracy")] == ["b", "a"]
+
+
 def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
     pytest.importorskip("optuna")
     for url in ("nonsense://x", f"sqlite:///{tmp_path}/no/such/folder/s.db"):
