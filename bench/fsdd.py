@@ -3,9 +3,9 @@
     python -m bench.fsdd                        all six runs
     python -m bench.fsdd --left-out lucas       one of them; the others stay in the table
 
-Weights are those of the last step, so recordings of the voice that is left out choose none. Settings were chosen by how
-jackson and george fared (docs/log.md): their rows are no test, those of the other three are. The usual test is recordings
-0 to 4 of every voice.
+Weights are those of the last step, so recordings of the voice that is left out choose none. Settings were chosen by
+how jackson and george fared (docs/log.md): their rows are no test, those of the other three are. The usual test is
+recordings 0 to 4 of every voice.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.layers.attention import part
 from regard.layers.blocks import Dropout
-from regard.layers.mel import evened, hide_bands, log_mel, mel_filters, stretched, warped
+from regard.layers.mel import evened, hide_bands, log_mel, mel_filters, stretched
 from regard.layers.residual import ResidualConvolution, convolution, norm
 from regard.values import Source
 
@@ -223,7 +223,6 @@ class Sound(Frontend):
         span: float = 8.0,
         levels: str = "absolute",
         tempo: float = 0.0,
-        throat: float = 0.0,
         time_masks: int = 0,
         widest_time: float = 0.0,
         mel_masks: int = 0,
@@ -232,7 +231,7 @@ class Sound(Frontend):
     ):
         super().__init__()
         self.hop, self.frames, self.width = hop, frames, width
-        self.span, self.levels, self.tempo, self.throat = span, levels, tempo, throat
+        self.span, self.levels, self.tempo = span, levels, tempo
         self.masks = ((1, time_masks, widest_time), (2, mel_masks, widest_mels))
         self.filters: Tensor
         self.shape: Tensor
@@ -265,9 +264,6 @@ class Sound(Frontend):
         if self.training and self.tempo:
             draws = torch.rand(len(x), device=x.device, dtype=x.dtype) * 2 - 1
             x, mask = stretched(x, mask, (1 + self.tempo) ** draws)
-        if self.training and self.throat:
-            draws = torch.rand(len(x), device=x.device, dtype=x.dtype) * 2 - 1
-            x = warped(x, (1 + self.throat) ** draws)
         for axis, count, widest in self.masks if self.training else ():
             x = hide_bands(x, mask, axis=axis, count=count, widest=widest) if count else x
         for layer in self.layers:

@@ -79,7 +79,6 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
                 span=s.span,
                 levels=s.levels,
                 tempo=s.tempo,
-                throat=s.throat,
                 time_masks=s.time_masks,
                 widest_time=s.widest_time,
                 mel_masks=s.mel_masks,

@@ -86,30 +86,18 @@ def evened(features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"]) -> Float
 def stretched(
     features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"], factor: Float[Tensor, "B"]
 ) -> tuple[Float[Tensor, "B S2 M"], Bool[Tensor, "B S2"]]:
-    """Clips that last `factor` times as long, at the same pitch."""
+    """Clips that last `factor` times as long, at the same pitch: frames in straight lines between those there are."""
     last = (mask.sum(1) - 1)[:, None]
-    real = from_lengths((mask.sum(1) * factor).round().long().clamp(min=1))
+    lengths = (mask.sum(1) * factor).round().long().clamp(min=1)
+    real = from_lengths(lengths)
     place = (torch.arange(real.shape[1], device=mask.device) / factor[:, None]).minimum(last.to(factor.dtype))
-    return _between(features, place, 1).masked_fill(~real[..., None], 0), real
-
-
-def warped(features: Float[Tensor, "B S M"], factor: Float[Tensor, "B"]) -> Float[Tensor, "B S M"]:
-    """Clips whose bands lie `factor` times as high: about what a shorter throat does to a voice (Jaitly and Hinton
-    2013)."""
-    bands = features.shape[2]
-    place = (torch.arange(bands, device=factor.device) / factor[:, None]).clamp(max=bands - 1)
-    return _between(features, place, 2)
-
-
-def _between(features: Float[Tensor, "B S M"], place: Float[Tensor, "B P"], axis: int) -> Tensor:
-    """What lies at places that are no whole numbers, along an axis, in straight lines between those there are."""
     low = place.long()
-    shape = [-1, features.shape[1], -1] if axis == 2 else [-1, -1, features.shape[2]]
     near, far = (
-        features.gather(axis, index.unsqueeze(3 - axis).expand(shape))
-        for index in (low, (low + 1).clamp(max=features.shape[axis] - 1))
+        features.gather(1, index[..., None].expand(-1, -1, features.shape[2]))
+        for index in (low, (low + 1).minimum(last))
     )
-    return torch.lerp(near, far, (place - low).unsqueeze(3 - axis).to(features.dtype))
+    between = (place - low)[..., None].to(features.dtype)
+    return torch.lerp(near, far, between).masked_fill(~real[..., None], 0), real
 
 
 def hide_bands(

@@ -177,8 +177,6 @@ class SourceSound(Section):
     """Training plays each sound faster or slower by up to this share, and so higher or lower."""
     tempo: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Training makes each sound longer or shorter by up to this share, at the same pitch."""
-    throat: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Training moves the bands of each sound up or down by up to this share, as if another throat had said it."""
     noise: Share = 0.0
     """Training adds noise to each sound, of up to this share of its peak."""
     dropout: Share = 0.0

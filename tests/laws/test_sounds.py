@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from regard.frontends import Sound
-from regard.layers.mel import evened, hide_bands, log_mel, mel_filters, stretched, warped
+from regard.layers.mel import evened, hide_bands, log_mel, mel_filters, stretched
 from regard.model import Model
 from tests.laws.test_grammar import close
 from tests.laws.variants import DECODERS, ENCODERS, INPUTS
@@ -144,20 +144,9 @@ def test_a_sound_that_is_stretched_goes_through_the_same_frames():
     assert stretched(features, mask, torch.full((3,), 0.5, dtype=torch.float64))[1].sum(1).tolist() == [4, 2, 1]
 
 
-def test_another_throat_moves_the_bands():
-    features = torch.rand(3, 5, 9).double()
-    close(warped(features, torch.ones(3, dtype=torch.float64)), features)
-    higher = warped(features, torch.full((3,), 2.0, dtype=torch.float64))
-    close(higher[..., ::2], features[..., :5])
-    close(higher[..., 1::2], (features[..., :4] + features[..., 1:5]) / 2)
-    lower = warped(features, torch.full((3,), 0.5, dtype=torch.float64))
-    close(lower[..., :5], features[..., ::2])
-    close(lower[..., 5:], features[..., 8:].expand(-1, -1, 4))
-
-
 def test_nothing_is_hidden_but_in_training():
     raw, mask = sounds()
-    model = frontend(time_masks=2, widest_time=0.4, mel_masks=2, widest_mels=0.4, tempo=0.3, throat=0.3)
+    model = frontend(time_masks=2, widest_time=0.4, mel_masks=2, widest_mels=0.4, tempo=0.3)
     close(model(raw, mask).features, frontend()(raw, mask).features)
     model.train()
     torch.manual_seed(1)

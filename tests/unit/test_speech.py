@@ -143,7 +143,7 @@ class Killed(Silent):
 def test_a_run_that_was_killed_ends_with_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With everything on that draws: bent samples, hidden bands, dropout."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    draws = ("time_masks=2", "mel_masks=2", "speed=0.2", "tempo=0.3", "throat=0.2", "noise=0.05", "dropout=0.2")
+    draws = ("time_masks=2", "mel_masks=2", "speed=0.2", "tempo=0.3", "noise=0.05", "dropout=0.2")
     more = [
         *(f"source.{one}" for one in draws),
         "encoder.dropout=0.2",
