@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -138,7 +138,8 @@ def _draw(bundle: Bundle, prompt: str, answer: Answer, path: Path) -> None:
     from regard.maps import draw
 
     raw, _ = bundle.task.read([prompt])
-    words = [bundle.codec.decode([token]).strip() for token in answer.tokens]
+    texts = [bundle.codec.decode(answer.tokens[:end]) for end in range(len(answer.tokens) + 1)]
+    words = [after[len(before) :].strip() for before, after in pairwise(texts)]  # as they stand in the sentence
     draw(path, raw[0].numpy(), words, answer.weights.mean(1).numpy(), grid, title=answer.text)
     print(f"maps in {path}", file=sys.stderr)
 
