@@ -14,7 +14,7 @@ from regard.bundle import load
 from regard.codecs import Labels, Words
 from regard.data.cache import Form, prepare
 from regard.data.examples import Example, Item, part_of
-from regard.errors import BundleError, DataError, InputError
+from regard.errors import BundleError, DataError, InputError, RecipeError
 from regard.evaluate import evaluate
 from regard.search import Options
 from regard.tasks.classify import Classify
@@ -223,8 +223,8 @@ def test_texts_are_classified_and_judged(tmp_path, monkeypatch):
 def test_made_pairs_are_held_out_unseen(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     corpus = build.corpus(recipe.load("translate-attention", ["data.count=600"]))
-    parts = [{part.shown(i) for i in range(len(part))} for part in (corpus.train, corpus.valid)]
-    assert len(parts[0]) + len(parts[1]) == 600 and len(parts[1]) > 10 and not parts[0] & parts[1]
+    parts = [{part.shown(i) for i in range(len(part))} for part in (corpus.train, corpus.valid, corpus.test)]
+    assert sum(len(part) for part in parts) == len(set.union(*parts)) == 600 and len(parts[1]) > 10 < len(parts[2])
 
 
 @pytest.mark.parametrize("looks", ["after", "before"])
@@ -298,13 +298,13 @@ def test_kinds_that_do_not_go_together_are_named():
         ("translate-attention", "decoder.attention=none", ""),
     ):
         changes = [change, *(["decoder.looks=before"] if not said else [])]
-        with pytest.raises(recipe.RecipeError) as caught:
+        with pytest.raises(RecipeError) as caught:
             recipe.load(name, changes)
         assert (said or 'looks = "before" needs an attention') in str(caught.value)
 
 
 def test_rotary_positions_of_a_picture_have_two_axes():
-    with pytest.raises(recipe.RecipeError, match="a multiple of 4; got 6"):
+    with pytest.raises(RecipeError, match="a multiple of 4; got 6"):
         recipe.load("image-patches", ["encoder.positions=rotary", "encoder.head_width=6"])
 
 
