@@ -39,10 +39,7 @@ def main() -> None:
         print(name, flush=True)
         changes = [f"seed={given.seed}", f"train.threads={given.threads}", *(given.set or [])]
         found = judged(recipe.load(name, changes), given.out / name, SHOWN[name])
-        known = (measure.RESULTS / "defaults.json").exists()
-        recipes = measure.read("defaults")["recipes"] if known else {}  # another run may have written meanwhile
-        recipes[name] = {**found, "changes": given.set or [], "threads": given.threads}
-        measure.write("defaults", {**measure.facts(given), "recipes": recipes})
+        measure.enter("defaults", "recipes", name, found, given)
         print(name, {key: found[key] for key in (*SHOWN[name], "seconds", "cpu_seconds")})
 
 

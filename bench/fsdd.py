@@ -35,10 +35,8 @@ def main() -> None:
         print(voice, flush=True)
         changes = [*fixed, "train.keep=last", *([] if voice == NONE else [*STRANGERS, f"data.hold_out={voice}"])]
         found = judged(recipe.load("speech-fsdd", [*changes, *(given.set or [])]), given.out / voice, SHOWN)
-        known = (measure.RESULTS / "fsdd.json").exists()
-        runs = measure.read("fsdd")["left_out"] if known else {}
-        runs[voice] = {**found, "changes": given.set or [], "seed": given.seed, "chose_settings": voice in CHOSE}
-        measure.write("fsdd", {**measure.facts(given), "left_out": runs})
+        found |= {"settings": changes[2:], "chose_settings": voice in CHOSE}
+        measure.enter("fsdd", "left_out", voice, found, given)
         print(voice, {name: found[name] for name in (*SHOWN, "cpu_seconds")})
 
 

@@ -141,6 +141,14 @@ def read(name: str, folder: Path = RESULTS) -> dict[str, Any]:
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
+def enter(name: str, group: str, key: str, entry: Mapping[str, Any], given: argparse.Namespace) -> dict[str, Any]:
+    """One entry of a record that keeps the others, also those that another run wrote meanwhile; all entries."""
+    entries = read(name)[group] if (RESULTS / f"{name}.json").exists() else {}
+    entries[key] = {**entry, "changes": getattr(given, "set", None) or [], "threads": given.threads}
+    write(name, {**facts(given), group: entries})
+    return entries
+
+
 def write(name: str, record: Mapping[str, Any], folder: Path = RESULTS) -> Path:
     """The record as folder/NAME.json, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ same seed. bench/results/sentiment.json has the scores of the test part and, bes
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from bench import measure
 from bench.judging import judged
@@ -26,12 +27,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=measure.ROOT / "runs" / "bench-sentiment")
     given = parser.parse_args()
     changes = [f"seed={given.seed}", "data.test=0.1", *(given.set or [])]
-    record = measure.read("sentiment") if (measure.RESULTS / "sentiment.json").exists() else {"models": {}}
-    models = record["models"]
+    models: dict[str, Any] = {}
     for model in given.model or MODELS:
         print(model, flush=True)
-        models[model] = judged(recipe.load(f"sentiment-{model}", changes), given.out / model, SHOWN)
-        measure.write("sentiment", {**measure.facts(given), "models": models})
+        found = judged(recipe.load(f"sentiment-{model}", changes), given.out / model, SHOWN)
+        models = measure.enter("sentiment", "models", model, found, given)
     print(f"{'':14}" + "".join(f"{name:>12}" for name in (*SHOWN, "valid", "parameters", "seconds")))
     for name, one in models.items():
         numbers = [

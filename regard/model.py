@@ -44,18 +44,13 @@ class Model(nn.Module):
         *,
         smoothing: float = 0.0,
         align: float = 0.0,
-        hide: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Summed over the real targets: the loss with label smoothing, and plain nats. `rows` says which row of raw
         each target answers, if several answer the same, which is then read once.
 
-        A share `hide` of the tokens is not shown to the decoder, which then has to ask the memory (Bowman et al. 2016).
         A share `align` of the loss asks the memory itself: its places, seen through the decoder's own output, must say
         the targets in order (Kim et al. 2017), so that attention soon has something to find there."""
         places = real.flatten().nonzero()[:, 0]
-        if hide:
-            seen = torch.rand(tokens.shape, device=tokens.device) >= hide
-            tokens = torch.cat([tokens[:, :1], (tokens * seen)[:, 1:]], dim=1)  # padding stands in for them
         memory = self.read(raw, mask) if rows is None else self.read(raw, mask).rows(rows)
         hidden = self.decoder.states(tokens, memory).flatten(0, 1).index_select(0, places)
         loss, nats = self.decoder.loss(hidden, targets.flatten()[places], smoothing=smoothing)

@@ -330,9 +330,7 @@ class _Loop:
         made = [self._batch(index, number) for number, index in enumerate(group)]
         total, nats = sum(int(batch.real.sum()) for batch in made), 0.0
         for batch in made:
-            loss, plain = self.model.loss(
-                *batch, smoothing=self.how.smoothing, align=self.how.align, hide=self.how.hide
-            )
+            loss, plain = self.model.loss(*batch, smoothing=self.how.smoothing, align=self.how.align)
             (loss / total).backward()
             nats += float(plain)
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.how.clip or math.inf, foreach=True)

@@ -44,9 +44,6 @@ class Train(Section):
     """Longest gradient allowed, longer ones are shortened to it; 0: any."""
     smoothing: Share = 0.1
     """Share of the probability that label smoothing gives to all other tokens."""
-    hide: Share = 0.0
-    """Share of an answer's tokens that the decoder is not shown while it learns to go on from them, so that it has to
-    look at the source."""
     align: Share = 0.0
     """Share of the loss that asks the memory itself to spell the answer in order (CTC), so that attention soon has
     something to find; for speech, with a decoder as wide as the encoder."""

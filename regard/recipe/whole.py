@@ -105,16 +105,8 @@ class Recipe(Section):
             )
         if not isinstance(d, DecoderOneShot) and d.shared and not isinstance(self.source, SourceTokens):
             problems.append(f'decoder.shared: a source of kind "{self.source.kind}" has no embedding to share')
-        if self.train.align and (self.task != "speech" or getattr(e, "width", None) != getattr(d, "width", None)):
-            problems.append(
-                "train.align: for speech, with a decoder as wide as the encoder; "
-                f"got task = {self.task}, encoder.width = {getattr(e, 'width', 'none')}, "
-                f"decoder.width = {getattr(d, 'width', 'none')}"
-            )
-        if self.train.align and getattr(self.data, "count_padding", False):
-            problems.append("train.align: padding cannot be spelled; got data.count_padding = true")
-        if self.train.hide and self.task in ONE_SHOT:
-            problems.append(f"train.hide: a label has no tokens before it; got task = {self.task}")
+        if self.train.align:
+            problems += self._wrong_to_align()
         empty = self.source.empty if isinstance(self.source, SourceTokens) else 0
         if self.search.anti_prior > 0 and empty == 0:
             problems.append(
@@ -158,6 +150,20 @@ class Recipe(Section):
                 )
         if self.task == "blank":
             yield from self._wrong_for_blanks()
+
+    def _wrong_to_align(self) -> Iterator[str]:
+        """Sounds are spelled by the decoder's own output, letter by letter."""
+        if not isinstance(self.data, Sounds):
+            yield f"train.align: only sounds can be spelled; got task = {self.task}"
+            return
+        e, d = self.encoder, self.decoder
+        if not isinstance(e, EncoderFlat) and not isinstance(d, DecoderOneShot) and e.width != d.width:
+            yield (
+                "train.align: needs a decoder as wide as the encoder; "
+                f"got encoder.width = {e.width}, decoder.width = {d.width}"
+            )
+        if self.data.count_padding:
+            yield "train.align: padding cannot be spelled; got data.count_padding = true"
 
     def _wrong_for_blanks(self) -> Iterator[str]:
         if not isinstance(self.encoder, EncoderTwoWay | EncoderTransformer):

@@ -246,8 +246,11 @@ def test_sums_and_parts_must_fit():
     )
     load(BASE, ["search.anti_prior=0.5", "source.empty=0.1"])
     assert message("train.align=0.3", "decoder.width=64", name="speech-attention") == (
-        "--set: train.align: for speech, with a decoder as wide as the encoder; "
-        "got task = speech, encoder.width = 192, decoder.width = 64"
+        "--set: train.align: needs a decoder as wide as the encoder; got encoder.width = 192, decoder.width = 64"
+    )
+    assert message("train.align=0.3") == "--set: train.align: only sounds can be spelled; got task = chat"
+    assert message("train.align=0.3", "data.count_padding=true", name="speech-attention") == (
+        "--set: train.align: padding cannot be spelled; got data.count_padding = true"
     )
 
 

@@ -147,7 +147,6 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(name: str, tmp_path: Path
     more = [
         *(f"source.{one}" for one in draws),
         "encoder.dropout=0.2",
-        "train.hide=0.2",
         "train.steps=14",
         "train.save_every=4",
     ]
