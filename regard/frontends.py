@@ -205,6 +205,8 @@ def _gridded(x: Float[Tensor, "B D h w"]) -> Source:
 
 class Sound(Frontend):
     """A place is what convolutions of reach 3 leave of frames of log-mel energies; a stride of 2 halves their number.
+    With `channels` they go over time and over the mels, which each of them halves: what another voice says a little
+    higher is then found a little higher, and need not be learned again (Abdel-Hamid et al. 2014).
 
     Energies are made anew in every pass: that takes a tenth of a step, and lets training bend the samples first. With
     `frames` every sound is cut or filled up to as many, and the silence at its end counts as sound.
@@ -219,6 +221,7 @@ class Sound(Frontend):
         hop: int,
         width: int,
         strides: Sequence[int],
+        channels: Sequence[int] = (),
         frames: int | None = None,
         span: float = 8.0,
         levels: str = "absolute",
@@ -237,8 +240,14 @@ class Sound(Frontend):
         self.shape: Tensor
         self.register_buffer("filters", mel_filters(mels=mels, window=window, rate=rate).float(), persistent=False)
         self.register_buffer("shape", torch.hann_window(window), persistent=False)
-        layers = (nn.Conv1d(width if n else mels, width, 3, stride=s, padding=1) for n, s in enumerate(strides))
-        self.layers = cast(list[nn.Conv1d], nn.ModuleList(layers))
+        self.out: nn.Linear | None = None
+        if channels:
+            sizes = zip((1, *channels), channels, strides, strict=False)
+            layers = (convolution(inputs, outputs, stride=(stride, 2)) for inputs, outputs, stride in sizes)
+            self.out = nn.Linear(channels[-1] * -(-mels // 2 ** len(channels)), width)
+        else:
+            layers = (nn.Conv1d(width if n else mels, width, 3, stride=s, padding=1) for n, s in enumerate(strides))
+        self.layers = cast(list[nn.Conv1d | nn.Conv2d], nn.ModuleList(layers))
         self.dropout = Dropout(dropout)
 
     def example(self, rows: int, length: int) -> tuple[Int16[Tensor, "B N"], Bool[Tensor, "B N"]]:
@@ -266,7 +275,10 @@ class Sound(Frontend):
             x, mask = stretched(x, mask, (1 + self.tempo) ** draws)
         for axis, count, widest in self.masks if self.training else ():
             x = hide_bands(x, mask, axis=axis, count=count, widest=widest) if count else x
+        x = x.transpose(1, 2) if self.out is None else x[:, None]  # (B, M, S) or (B, 1, S, M)
         for layer in self.layers:
-            x = F.gelu(layer(x.masked_fill(~mask[..., None], 0).transpose(1, 2))).transpose(1, 2)
-            mask = mask[:, :: layer.stride[0]]
+            real = mask[:, None] if self.out is None else mask[:, None, :, None]
+            x, mask = F.gelu(layer(x.masked_fill(~real, 0))), mask[:, :: layer.stride[0]]
+        x = x.transpose(1, 2)
+        x = x if self.out is None else F.gelu(self.out(x.flatten(2)))
         return Source(self.dropout(x), mask.contiguous())  # the kernel of a decoder's step reads it as it lies

@@ -75,6 +75,7 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
                 hop=s.hop,
                 width=width,
                 strides=s.strides,
+                channels=s.channels,
                 frames=s.frames,
                 span=s.span,
                 levels=s.levels,

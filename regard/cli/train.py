@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.errors import InputError
+from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from regard.checkpoint import Progress
@@ -103,6 +103,13 @@ def train(
             raise InputError("no recipe given", hint="regard recipes list shows them; try: regard train chat-attention")
         own = _own_data(data, load(recipe).task) if data else []
         chosen = load(recipe, [*own, *(changes or []), *budget])
+        path = getattr(chosen.data, "path", None)
+        if path is not None and not Path(path).exists():
+            raise DataError(
+                "no such file or folder",
+                where=path,
+                hint="--data PATH says where yours is; regard data fetch gets some",
+            )
         if sweep:
             from regard.cli.sweeping import swept
 

@@ -118,9 +118,7 @@ def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
             return Seen(parts, _places(grid), s.channels[-1], grid)
         case r.SourceSound() as s:
             S = _heard(s, at.S)
-            parts = sources.sound(
-                S, s.strides, s.frames, s.mels, s.window, s.hop, D, at.B, levels=s.levels, dropout=s.dropout
-            )
+            parts = sources.sound(s, S, D, at.B)
             return Seen(parts, S, D.value)
         case r.SourcePatches() as s:
             grid = (s.size[0] // s.patch, s.size[1] // s.patch)

@@ -7,10 +7,13 @@ X the places made, G the numbers of a place that are normalised together.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import pairwise
 
+from regard import recipe as r
 from regard.costs.layers import named, norm_steps, several
 from regard.costs.parts import FLOAT, Part
-from regard.costs.symbols import ZERO, Formula, Size, largest, log
+from regard.costs.symbols import ZERO, Formula, Size, formula, largest, log
 
 GROUP = 8  # channels that are normalised together if that comes out even, as in layers/residual.py
 
@@ -56,61 +59,84 @@ def residual(
     return tuple(parts), sides
 
 
-def sound(
-    S: Size,
-    strides: tuple[int, ...],
-    frames: int | None,
-    mels: int,
-    window: int,
-    hop: int,
-    D: Size,
-    B: Size,
-    *,
-    levels: str,
-    dropout: float,
-) -> tuple[Part, ...]:
+def sound(s: r.SourceSound, S: Size, D: Size, B: Size) -> tuple[Part, ...]:
     """Energies of a frame's frequencies through the mel filters, which are no weights, and convolutions of reach 3,
     each of which makes every stride-th place only. The Fourier transform before them is one step and no multiplication.
 
     Sounds are as long as S places need, unless all of them are `frames` long.
     """
-    A: Formula = math.prod(strides) * S if frames is None else Size("A", frames, "frames")
-    Q, M = Size("Q", window // 2 + 1, "frequencies"), Size("M", mels, "mel bands")
-    heard = log(hop * A) + 4  # which frames are real
-    heights = 9 + log(Q) + log(M) + (0 if frames is None else 2)
-    evening = 10 + 2 * log(A) if levels == "bands" else ZERO
+    A: Formula = math.prod(s.strides) * S if s.frames is None else Size("A", s.frames, "frames")
+    Q, M = Size("Q", s.window // 2 + 1, "frequencies"), Size("M", s.mels, "mel bands")
+    heard = log(s.hop * A) + 4  # which frames are real
+    heights = 9 + log(Q) + log(M) + (0 if s.frames is None else 2)
+    evening = 10 + 2 * log(A) if s.levels == "bands" else ZERO
     energies = Part(
         "mel bands",
         named(A, Q, M),
         forward=B * A * Q * M,
         training=B * A * Q * M,
         start=A * Q * M,
-        depth=largest(heights, heard) + log(A) + (6 if levels == "absolute" else 8) + evening,
-        room=FLOAT * B * A * (5 * Q + window),
+        depth=largest(heights, heard) + log(A) + (6 if s.levels == "absolute" else 8) + evening,
+        room=FLOAT * B * A * (5 * Q + s.window),
     )
-    parts, given, inner = [energies], A, M
-    for n, stride in enumerate(strides):
-        last = n == len(strides) - 1
-        made = S if last else _made(given, stride, S, strides[n + 1 :], free=frames is None)
+    lengths = [A]
+    for n, stride in enumerate(s.strides):
+        last, later = n == len(s.strides) - 1, s.strides[n + 1 :]
+        lengths.append(S if last else _made(lengths[n], stride, S, later, free=s.frames is None))
+    return (energies, *(_over_mels(s, lengths, M, D, B) if s.channels else _over_time(s, lengths, M, D, B)))
+
+
+def _over_time(s: r.SourceSound, lengths: list[Formula], M: Size, D: Size, B: Size) -> Iterator[Part]:
+    """The mels are the numbers of a place."""
+    for n, (given, made) in enumerate(pairwise(lengths)):
+        inner, dropped = D if n else M, n == len(s.strides) - 1 and s.dropout
         once = 3 * made * inner * D
-        parts.append(
-            Part(
-                f"sound convolution {n + 1}",
-                named(given, made, inner, D),
-                parameters=3 * inner * D + D,
-                forward=B * once,
-                training=(3 if n else 2) * B * once,  # energies have no gradient
-                start=once,
-                depth=4 + log(3 * inner),
-                saved=FLOAT * B * (given * inner + made * D)
-                + (B * given if n else 0)
-                + (B * S * D if last and dropout else 0),
-                work=FLOAT * B * (given * inner + made * D),
-                room=FLOAT * B * (2 * given * inner + 2 * made * D),
-            )
+        yield Part(
+            f"sound convolution {n + 1}",
+            named(given, made, inner, D),
+            parameters=3 * inner * D + D,
+            forward=B * once,
+            training=(3 if n else 2) * B * once,  # energies have no gradient
+            start=once,
+            depth=4 + log(3 * inner),
+            saved=FLOAT * B * (given * inner + made * D) + (B * given if n else 0) + (B * made * D if dropped else 0),
+            work=FLOAT * B * (given * inner + made * D),
+            room=FLOAT * B * (2 * given * inner + 2 * made * D),
         )
-        given, inner = made, D
-    return tuple(parts)
+
+
+def _over_mels(s: r.SourceSound, lengths: list[Formula], M: Size, D: Size, B: Size) -> Iterator[Part]:
+    """The mels are places too, of which each convolution makes every second; a layer makes a place of those left."""
+    bands, inputs = M, formula(1)
+    for n, (given, made, channels) in enumerate(zip(lengths, lengths[1:], s.channels, strict=False)):
+        left, O = Size("F", -(-bands.value // 2), "bands made"), Size("O", channels, "channels")  # noqa: E741
+        once, read, written = 9 * made * left * inputs * O, given * bands * inputs, made * left * O
+        yield Part(
+            f"sound convolution {n + 1}",
+            named(given, made, bands, left, inputs, O),
+            parameters=9 * inputs * O + O,
+            forward=B * once,
+            training=(3 if n else 2) * B * once,  # energies have no gradient
+            start=once,
+            depth=4 + log(9 * inputs),
+            saved=FLOAT * B * (read + written) + (B * given if n else 0),
+            work=FLOAT * B * (read + written),
+            room=FLOAT * B * (2 * read + 2 * written),
+        )
+        bands, inputs = Size("M", left.value, "bands"), Size("I", channels, "channels read")
+    S, inner = lengths[-1], inputs * bands
+    yield Part(
+        "sound places",
+        named(S, bands, inputs, D),
+        parameters=inner * D + D,
+        forward=B * S * inner * D,
+        training=3 * B * S * inner * D,
+        start=S * inner * D,
+        depth=3 + log(inner),
+        saved=FLOAT * B * S * (inner + D) + (B * S * D if s.dropout else 0),
+        work=FLOAT * B * S * (inner + D),
+        room=FLOAT * B * S * (inner + 2 * D),
+    )
 
 
 def _made(given: Formula, stride: int, S: Size, later: tuple[int, ...], *, free: bool) -> Formula:

@@ -4,7 +4,8 @@ and in any batch.
     E[t, f] = | sum_n w[n] x[h t + n - W/2] exp(-2 pi i f n / W) |^2       W the window, h the hop
     L[t, m] = log10 max(1e-10, sum_f E[t, f] F[f, m]);   y = (max(L, max L - R) + 4) / 4     (Radford et al. 2022)
 
-with R = 8; or, so that it does not matter how loud a sound is, y = 2 (max(L, max L - R) - max L) / R + 1, from -1 to 1.
+with R = 8; or, so that it does not matter how loud a sound is, y = 2 (max(L, max L - R) - max L) / R + 2, from 0, which
+is silence and all there is around a sound, to 2.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def log_mel(
     levels = (energy.transpose(1, 2) @ filters).clamp(min=QUIETEST).log10()
     loudest = levels.amax(2).masked_fill(~real, -math.inf).amax(1)[:, None, None]
     levels = levels.maximum(loudest - span)
-    levels = (levels - loudest) * 2 / span + 1 if relative else (levels + 4) / 4
+    levels = (levels - loudest) * 2 / span + 2 if relative else (levels + 4) / 4
     return levels.masked_fill(~real[..., None], 0), real
 
 

@@ -17,7 +17,9 @@ def norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(channels // 8 if channels % 8 == 0 else 1, channels)
 
 
-def convolution(inputs: int, channels: int, reach: int = 3, *, stride: int = 1, bias: bool = True) -> nn.Conv2d:
+def convolution(
+    inputs: int, channels: int, reach: int = 3, *, stride: int | tuple[int, int] = 1, bias: bool = True
+) -> nn.Conv2d:
     """Every `stride`-th place; what it makes of numbers that went through ReLU is as large as they are."""
     layer = nn.Conv2d(inputs, channels, reach, stride=stride, padding=reach // 2, bias=bias)
     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")

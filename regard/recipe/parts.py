@@ -165,6 +165,9 @@ class SourceSound(Section):
     """Cuts or fills up every sound to so many frames and does not mask what was filled, as the reference did."""
     strides: Annotated[tuple[Size, ...], Strict(False), Field(min_length=1, max_length=8)] = (2, 2)
     """The stride of each convolution; [2, 2] leaves a place for four frames."""
+    channels: Annotated[tuple[Size, ...], Strict(False), Field(max_length=8)] = ()
+    """Channels of each convolution if they go over time and mels, of which each then leaves half; none: over time
+    only."""
     time_masks: Annotated[int, Field(ge=0, le=64)] = 0
     """Stretches of time hidden in training (SpecAugment)."""
     widest_time: Share = 0.1
@@ -186,6 +189,11 @@ class SourceSound(Section):
     def _overlaps(self) -> Self:
         if self.hop > self.window:
             raise ValueError(f"hop must not be above window; got hop = {self.hop}, window = {self.window}")
+        if self.channels and len(self.channels) != len(self.strides):
+            raise ValueError(
+                "channels must be as many as strides, or none; "
+                f"got channels = {list(self.channels)}, strides = {list(self.strides)}"
+            )
         return self
 
     @property

@@ -143,6 +143,10 @@ def test_mistakes_end_in_one_line(trained: Path, tmp_path: Path, capsys, monkeyp
     empty.write_text("")
     header.write_text("prompt\treply\n")
     assert "no such" in one_line(capsys, "train", "chat-attention", "--data", tmp_path / "missing.tsv")
+    nowhere = f'data.path="{tmp_path / "nowhere"}"'
+    assert "nowhere: no such file or folder; --data PATH says" in one_line(
+        capsys, "train", "speech-fsdd", "--set", nowhere
+    )
     for file in (empty, header):
         assert f"no usable examples in {file}" in one_line(
             capsys, "train", "chat-attention", "--data", file, "--out", tmp_path / "run"

@@ -62,6 +62,17 @@ def test_relative_levels_do_not_depend_on_how_loud_a_sound_is():
     assert not torch.allclose(frontend()(raw, mask).features, frontend()(raw * 4, mask).features)
 
 
+def test_around_a_sound_there_is_silence():
+    """What convolutions read beyond its edges is what they read where nothing is heard."""
+    raw, mask = sounds(rows=1)
+    raw[:, 100:200] = 0
+    filters = mel_filters(mels=MELS, window=WINDOW, rate=8000)
+    shape = torch.hann_window(WINDOW, dtype=torch.float64)
+    energies, _ = log_mel(raw.double() / 32768, mask, filters=filters, shape=shape, hop=HOP, span=5.0, relative=True)
+    assert float(energies.max()) == 2.0 and float(energies[0, 12:18].abs().max()) == 0.0
+    assert float(energies.min()) == 0.0
+
+
 def test_bands_do_not_tell_through_what_they_came():
     """Another gain for each band and clip, which is what a microphone does, changes nothing."""
     draw = torch.Generator().manual_seed(2)
@@ -83,7 +94,8 @@ def test_padding_changes_nothing(encoder: str, decoder: str):
     torch.manual_seed(3)
     reads, writes = ENCODERS[encoder](), DECODERS[decoder]()
     levels = "bands" if encoder.startswith("recurrent") else "absolute"
-    model = Model(frontend=frontend(levels=levels), encoder=reads, decoder=writes).double().eval()
+    hears = frontend(levels=levels, channels=(2, 3, 2) if encoder.startswith("transformer") else ())
+    model = Model(frontend=hears, encoder=reads, decoder=writes).double().eval()
     raw, mask = sounds()
     tokens = torch.randint(4, 23, (5, 6), generator=torch.Generator().manual_seed(1))
     together = model(raw, mask, tokens)
@@ -98,9 +110,20 @@ def test_padding_changes_nothing(encoder: str, decoder: str):
 @torch.no_grad()
 def test_places_are_as_many_as_the_strides_leave():
     raw, mask = sounds()
-    source = frontend()(raw, mask)
     frames = (mask.sum(1) // HOP).clamp(min=1)
-    assert source.mask.sum(1).tolist() == ((frames + 1) // 2 + 1).div(2, rounding_mode="floor").tolist()
+    for channels in ((), (2, 3, 2)):
+        source = frontend(channels=channels)(raw, mask)
+        assert source.mask.sum(1).tolist() == ((frames + 1) // 2 + 1).div(2, rounding_mode="floor").tolist()
+        assert source.features.shape == (*source.mask.shape, INPUTS)
+
+
+@torch.no_grad()
+def test_what_a_convolution_over_the_mels_finds_moves_with_the_sound():
+    """Two bands higher, and what it makes is one band higher: the edges apart, where there is nothing to see."""
+    hearing = frontend(mels=24, strides=(1,), channels=(3,))
+    energies = torch.randn(1, 1, 9, 24, generator=torch.Generator().manual_seed(2)).double()
+    low, high = (hearing.layers[0](energies.roll(by, 3)) for by in (0, 2))
+    close(high[..., 2:-1], low[..., 1:-2])
 
 
 @torch.no_grad()

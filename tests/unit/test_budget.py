@@ -321,6 +321,8 @@ MORE = [
     ("speech-transformer", "source.levels=absolute", "source.strides=[3,1,2]", "encoder.positions=learned"),
     ("speech-attention", "source.frames=29", "source.hop=70", "source.window=90", "source.mels=7"),
     ("speech-attention", "source.levels=bands", "train.align=0.0"),
+    ("speech-attention", "source.channels=[5,6,3]", "source.strides=[1,3,2]", "source.mels=21"),
+    ("speech-transformer", "source.channels=[5]", "source.strides=[2]", "source.frames=29", "source.mels=1"),
     ("reference/speech-lstm", "decoder.cell=gru", "decoder.key_bias=true", "encoder.layers=1", "decoder.tied=true"),
     ("blank-rnn", "encoder.layers=2", "encoder.vectors=40", "decoder.tied=false"),
     ("blank-rnn", "encoder.cell=gru", "encoder.directions=1", "encoder.layers=2", "decoder.hidden=[11]"),

@@ -248,6 +248,9 @@ def test_sums_and_parts_must_fit():
     assert message("train.align=0.3", "decoder.width=64", name="speech-attention") == (
         "--set: train.align: needs a decoder as wide as the encoder; got encoder.width = 192, decoder.width = 64"
     )
+    assert message("source.channels=[8]", name="speech-attention") == (
+        "--set: source: channels must be as many as strides, or none; got channels = [8], strides = [2, 2]"
+    )
     assert message("train.align=0.3") == "--set: train.align: only sounds can be spelled; got task = chat"
     assert message("train.align=0.3", "data.count_padding=true", name="speech-attention") == (
         "--set: train.align: padding cannot be spelled; got data.count_padding = true"
