@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,15 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
             read = partial(sound.read_fsdd, d.path, how=how, hold_out=d.hold_out)
             if not d.usual_test and d.hold_out is None:
                 return Contents(read, files)
-            return Contents(partial(read, part="train"), files, test=partial(read, part="test"))
+            train, test = (partial(read, part=part) for part in ("train", "test"))
+            if d.voices:
+                train = _both_of(train, partial(spoken.read_digits, count=d.voices, rate=source.rate))
+                files = [*files, spoken.library()]
+            return Contents(train, files, test=test)
+
+
+def _both_of(*readers: Callable[..., Iterator[Example]]) -> Callable[..., Iterator[Example]]:
+    return lambda *, tally: chain.from_iterable(read(tally=tally) for read in readers)
 
 
 def _both(source: str | None, target: str | None) -> tuple[str, str] | None:

@@ -15,7 +15,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -103,13 +103,17 @@ class Job(NamedTuple):
     range: int  # of the pitch, 0 to 99
 
 
-def jobs(part: Part, *, count: int, seed: int) -> list[Job]:
+def digit(draw: random.Random) -> str:
+    return number(draw.randrange(10))
+
+
+def jobs(part: Part, *, count: int, seed: int, say: Callable[[random.Random], str] = sentence) -> list[Job]:
     """What each voice of a part has to say, voice by voice."""
     draw = random.Random(f"{seed} {part}")
     drawn = [
         Job(
             f"{draw.choice(ACCENTS)}+{variant}",
-            sentence(draw),
+            say(draw),
             draw.randrange(120, 221),
             draw.randrange(25, 76),
             draw.randrange(25, 76),
@@ -125,12 +129,29 @@ def jobs(part: Part, *, count: int, seed: int) -> list[Job]:
 
 def read_spoken(part: Part, *, count: int, seed: int, rate: int, tally: Tally) -> Iterator[Example]:
     """`count` sounds that train, and an eighth as many that validate and test, in other voices."""
-    said = jobs(part, count=count // SHARES[part], seed=seed)
+    return _examples(jobs(part, count=count // SHARES[part], seed=seed), rate, tally)
+
+
+def read_digits(*, count: int, rate: int, tally: Tally) -> Iterator[Example]:
+    """Digits in the voices that train, cut where they begin and end, as recordings of digits are."""
+    return _examples(jobs("train", count=count, seed=1, say=digit), rate, tally, cut=_trimmed)
+
+
+def _examples(
+    said: Sequence[Job], rate: int, tally: Tally, *, cut: Callable[[np.ndarray], np.ndarray] = np.asarray
+) -> Iterator[Example]:
     samples, ends = _spoken(tuple(said), rate)
     for i, (job, start, end) in enumerate(zip(said, [0, *ends], ends, strict=False)):
         tally.used += 1
         content = json.dumps(job).encode()
-        yield Example(Item(f"{job.voice} {i}", np.asarray(samples[start:end]), content), job.text)
+        yield Example(Item(f"{job.voice} {i}", cut(samples[start:end]), content), job.text)
+
+
+def _trimmed(samples: np.ndarray) -> np.ndarray:
+    """From the first sample above a fiftieth of the peak to the last."""
+    heights = np.abs(samples.astype(np.int32))
+    loud = np.flatnonzero(50 * heights >= heights.max())
+    return np.asarray(samples[loud[0] : loud[-1] + 1])
 
 
 def library() -> Path:

@@ -203,6 +203,14 @@ class DataFsdd(_Sounds):
     """A speaker who tests, and is not heard in training."""
     usual_test: bool = True
     """Recordings 0 to 4 of everybody test, unless a speaker is held out; else the share `test` does."""
+    voices: Annotated[int, Field(ge=0, le=100_000)] = 0
+    """Digits that voices of eSpeak NG (extra "speech") say beside the recordings that train."""
+
+    @model_validator(mode="after")
+    def _voices_train(self) -> Self:
+        if self.voices and not self.usual_test and self.hold_out is None:
+            raise ValueError(f"voices need recordings that test, usual_test or hold_out; got voices = {self.voices}")
+        return self
 
 
 class DataSounds(_Sounds):

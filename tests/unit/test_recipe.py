@@ -251,6 +251,9 @@ def test_sums_and_parts_must_fit():
     assert message("source.channels=[8]", name="speech-attention") == (
         "--set: source: channels must be as many as strides, or none; got channels = [8], strides = [2, 2]"
     )
+    assert message("data.voices=9", "data.usual_test=false", name="speech-fsdd") == (
+        "--set: data: voices need recordings that test, usual_test or hold_out; got voices = 9"
+    )
     assert message("train.align=0.3") == "--set: train.align: only sounds can be spelled; got task = chat"
     assert message("train.align=0.3", "data.count_padding=true", name="speech-attention") == (
         "--set: train.align: padding cannot be spelled; got data.count_padding = true"

@@ -190,6 +190,21 @@ def test_the_same_jobs_give_the_same_samples():
 
 
 @pytest.mark.skipif(not has_voices, reason="espeakng-loader is not installed")
+def test_voices_beside_recordings_train_and_do_not_test(shared_data: Path, tmp_path: Path, monkeypatch):
+    """Digits in voices that train, without the silence around them."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    said = list(spoken.read_digits(count=30, rate=8000, tally=Tally()))
+    assert {one.target for one in said} <= {spoken.number(n) for n in range(10)}
+    for one in said:
+        heights = np.abs(one.source.values.astype(int))
+        assert min(heights[0], heights[-1]) * 50 >= heights.max() and 0.1 < len(heights) / 8000 < 1.2
+    changes = [f'data.path="{shared_data / "fsdd"}"', "data.hold_out=lucas"]
+    plain, more = (build.corpus(recipe.load("speech-fsdd", [*changes, *voices])) for voices in ([], ["data.voices=30"]))
+    assert len(more.train) + len(more.valid) == len(plain.train) + len(plain.valid) + 30
+    assert len(more.test) == len(plain.test) == 500
+
+
+@pytest.mark.skipif(not has_voices, reason="espeakng-loader is not installed")
 def test_a_voice_that_cannot_speak_is_named():
     with pytest.raises(DataError, match="the voices cannot speak.*no such voice: xx-yy"):
         spoken._say_apart([spoken.Job("xx-yy", "one", 150, 50, 50)])
