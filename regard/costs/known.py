@@ -19,7 +19,7 @@ FIELDS = {
         "tokens": "plain dropout word_dropout empty",
         "convolutions": f"{_PICTURE} channels padding reach halve",
         "patches": f"{_PICTURE} patch dropout",
-        "sound": "rate mels window hop mel_rate levels span frames strides dropout "
+        "sound": "rate mels window hop mel_rate levels span frames strides channels dropout "
         "time_masks widest_time mel_masks widest_mels speed tempo noise",
         "residual": f"{_PICTURE} channels blocks stem dropout",
     },

@@ -318,7 +318,13 @@ def test_the_form_of_the_series_is_the_one_its_layers_choose(rows, heads, head, 
 
 HEARD = ["speech-attention", "speech-transformer", "reference/speech-lstm", "reference/speech-transformer"]
 MORE = [
-    ("speech-transformer", "source.levels=absolute", "source.strides=[3,1,2]", "encoder.positions=learned"),
+    (
+        "speech-transformer",
+        "source.levels=absolute",
+        "source.channels=[]",
+        "source.strides=[3,1,2]",
+        "encoder.positions=learned",
+    ),
     ("speech-attention", "source.frames=29", "source.hop=70", "source.window=90", "source.mels=7"),
     ("speech-attention", "source.levels=bands", "train.align=0.0"),
     ("speech-attention", "source.channels=[5,6,3]", "source.strides=[1,3,2]", "source.mels=21"),
