@@ -144,7 +144,8 @@ def read(name: str, folder: Path = RESULTS) -> dict[str, Any]:
 def enter(name: str, group: str, key: str, entry: Mapping[str, Any], given: argparse.Namespace) -> dict[str, Any]:
     """One entry of a record that keeps the others, also those that another run wrote meanwhile; all entries."""
     entries = read(name)[group] if (RESULTS / f"{name}.json").exists() else {}
-    entries[key] = {**entry, "changes": getattr(given, "set", None) or [], "threads": given.threads}
+    own = {"changes": getattr(given, "set", None) or [], "threads": given.threads, "seed": given.seed}
+    entries[key] = {**entry, **own}
     write(name, {**facts(given), group: entries})
     return entries
 

@@ -242,8 +242,8 @@ class Sound(Frontend):
         self.register_buffer("shape", torch.hann_window(window), persistent=False)
         self.out: nn.Linear | None = None
         if channels:
-            sizes = zip((1, *channels), channels, strides, strict=False)
-            layers = (convolution(inputs, outputs, stride=(stride, 2)) for inputs, outputs, stride in sizes)
+            sizes = zip(pairwise((1, *channels)), strides, strict=True)
+            layers = (convolution(*sides, stride=(stride, 2)) for sides, stride in sizes)
             self.out = nn.Linear(channels[-1] * -(-mels // 2 ** len(channels)), width)
         else:
             layers = (nn.Conv1d(width if n else mels, width, 3, stride=s, padding=1) for n, s in enumerate(strides))

@@ -162,12 +162,13 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
                 return Contents(read, files)
             train, test = (partial(read, part=part) for part in ("train", "test"))
             if d.voices:
-                train = _both_of(train, partial(spoken.read_digits, count=d.voices, rate=source.rate))
+                train = _one_by_one(train, partial(spoken.read_digits, count=d.voices, rate=source.rate))
                 files = [*files, spoken.library()]
             return Contents(train, files, test=test)
 
 
-def _both_of(*readers: Callable[..., Iterator[Example]]) -> Callable[..., Iterator[Example]]:
+def _one_by_one(*readers: Callable[..., Iterator[Example]]) -> Callable[..., Iterator[Example]]:
+    """What each of them reads, one reader after the other."""
     return lambda *, tally: chain.from_iterable(read(tally=tally) for read in readers)
 
 

@@ -108,7 +108,7 @@ def _over_time(s: r.SourceSound, lengths: list[Formula], M: Size, D: Size, B: Si
 def _over_mels(s: r.SourceSound, lengths: list[Formula], M: Size, D: Size, B: Size) -> Iterator[Part]:
     """The mels are places too, of which each convolution makes every second; a layer makes a place of those left."""
     bands, inputs = M, formula(1)
-    for n, (given, made, channels) in enumerate(zip(lengths, lengths[1:], s.channels, strict=False)):
+    for n, ((given, made), channels) in enumerate(zip(pairwise(lengths), s.channels, strict=True)):
         left, O = Size("F", -(-bands.value // 2), "bands made"), Size("O", channels, "channels")  # noqa: E741
         once, read, written = 9 * made * left * inputs * O, given * bands * inputs, made * left * O
         yield Part(

@@ -90,11 +90,12 @@ def test_bands_do_not_tell_through_what_they_came():
 @torch.no_grad()
 @pytest.mark.parametrize("encoder", ["recurrent-lstm-2-concatenate", "transformer-post-rotary", "convolution-relu-2-3"])
 @pytest.mark.parametrize("decoder", ["recurrent-lstm-general", "transformer-pre-sinusoidal", "recurrent-block-lstm"])
-def test_padding_changes_nothing(encoder: str, decoder: str):
+@pytest.mark.parametrize("channels", [(), (2, 3, 2)], ids=["time", "mels"])
+def test_padding_changes_nothing(encoder: str, decoder: str, channels: tuple[int, ...]):
     torch.manual_seed(3)
     reads, writes = ENCODERS[encoder](), DECODERS[decoder]()
     levels = "bands" if encoder.startswith("recurrent") else "absolute"
-    hears = frontend(levels=levels, channels=(2, 3, 2) if encoder.startswith("transformer") else ())
+    hears = frontend(levels=levels, channels=channels)
     model = Model(frontend=hears, encoder=reads, decoder=writes).double().eval()
     raw, mask = sounds()
     tokens = torch.randint(4, 23, (5, 6), generator=torch.Generator().manual_seed(1))
