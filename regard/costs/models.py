@@ -96,7 +96,8 @@ def longest_source(recipe: r.Recipe) -> int:
 
 
 def longest_target(recipe: r.Recipe) -> int:
-    return 1 + max(getattr(recipe.data, "max_target", 0), recipe.search.max_new_tokens)
+    """Places that learned positions of the decoder reach: the start mark stands before the first of its tokens."""
+    return max(1 + getattr(recipe.data, "max_target", 0), recipe.search.max_new_tokens)
 
 
 def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
