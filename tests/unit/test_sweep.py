@@ -21,7 +21,6 @@ from regard.sweep import Axis, Outcome, Trial, axis, sweep
 from regard.train import Stopped, train
 from tests.tiny import Silent, by_heart, pairs_file
 
-
 MORE = [
     "encoder.width=8",
     "train.steps=6",
