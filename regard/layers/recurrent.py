@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.layers.blocks import Dropout
 
@@ -52,17 +52,31 @@ class Recurrent(nn.Module):
         self, x: Float[Tensor, "B S I"], mask: Bool[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B E"]]:
         """The top layer's states of padded rows (zero at padding), and its last state in each direction. A place that
-        is masked is never read: the backward direction starts at each row's last real place."""
-        lengths = mask.sum(1).clamp(min=1).cpu()
-        size, last = x.shape[1], x
+        is masked is never read: the backward direction starts at each row's last real place.
+
+        Rows are turned around rather than packed: torch has a fast LSTM, and packed rows do not go through it."""
+        lengths = mask.sum(1, keepdim=True).clamp(min=1)
+        places = torch.arange(x.shape[1], device=x.device)
+        back = torch.where(places < lengths, lengths - 1 - places, places)[..., None]  # (B, S, 1)
+        ends = (lengths - 1)[..., None].expand(-1, -1, self.width)
+        lasts: list[Tensor] = []
         for n, layer in enumerate(self.layers):
-            packed = pack_padded_sequence(
-                x if n == 0 else self.dropout(x), lengths, batch_first=True, enforce_sorted=False
-            )
-            states, last = layer(packed)
-            x, _ = pad_packed_sequence(states, batch_first=True, total_length=size)
-        last = last[0] if self.cell == "lstm" else last  # (directions, B, D)
-        return x, last.transpose(0, 1).flatten(1)
+            x = x if n == 0 else self.dropout(x)
+            ways = cast(nn.RNNBase, layer).all_weights
+            states = [self._over(x, ways[0])]
+            if self.directions == 2:
+                states.append(self._over(_turned(x, back), ways[1]))
+            lasts = [way.gather(1, ends).squeeze(1) for way in states]
+            x = torch.cat([states[0], *(_turned(way, back) for way in states[1:])], dim=-1)
+            x = x.masked_fill(places[:, None] >= lengths[..., None], 0)
+        return x, torch.cat(lasts, dim=-1)
+
+    def _over(self, x: Float[Tensor, "B S I"], weights: Sequence[Tensor]) -> Float[Tensor, "B S D"]:
+        """The states of one layer in one direction, from a start of zeros."""
+        start = x.new_zeros(1, len(x), self.width)
+        if self.cell == "lstm":
+            return torch.lstm(x, (start, start), list(weights), True, 1, 0.0, self.training, False, True)[0]
+        return torch.gru(x, start, list(weights), True, 1, 0.0, self.training, False, True)[0]
 
     def step(
         self, x: Float[Tensor, "B I"], carried: tuple[Float[Tensor, "N B D"], ...]
@@ -78,3 +92,8 @@ class Recurrent(nn.Module):
                 after.append((torch.gru_cell(x, carried[0][n], *weights),))
             x = after[-1][0]
         return x, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+
+
+def _turned(x: Float[Tensor, "B S I"], back: Int[Tensor, "B S 1"]) -> Float[Tensor, "B S I"]:
+    """Each row's real places in the opposite order."""
+    return x.gather(1, back.expand(-1, -1, x.shape[2]))
