@@ -18,7 +18,6 @@ from regard import recipe
 SHOWN = {
     "translate-attention": ("exact", "bleu", "chrf"),
     "translate-gru": ("exact", "bleu", "chrf"),
-    "translate-convolution": ("exact", "bleu", "chrf"),
     "translate-transformer": ("exact", "bleu", "chrf"),
     "translate-maclaurin": ("exact", "bleu", "chrf"),
     "image-pool": ("accuracy", "f1"),
@@ -26,7 +25,6 @@ SHOWN = {
     "image-patches": ("accuracy", "f1"),
     "caption-attention": ("exact", "bleu_4", "chrf"),
     "caption-transformer": ("exact", "bleu_4", "chrf"),
-    "caption-patches": ("exact", "bleu_4", "chrf"),
     "speech-attention": ("wer", "cer", "exact"),
     "speech-transformer": ("wer", "cer", "exact"),
 }

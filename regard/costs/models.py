@@ -193,9 +193,9 @@ def recurrent_encoder(e: r.EncoderRecurrent, at: Lengths, seen: Seen) -> Part:
     each = e.width // 2 if halved else e.width
     c = Cells(e.cell, seen.width, each, e.layers, e.directions, e.dropout)
     part = layers.cells("encoder cells", c, at.B, at.S, packed=True)
-    packing = 1 + log(at.S) - total(*(part.depth for part in seen.parts))  # places are counted beside the frontend
-    packing = packing if packing.value > 0 else ZERO
-    return replace(part, depth=part.depth + packing + (1 if e.directions == 2 and not halved else 0))
+    turning = 4 + log(at.S) - total(*(part.depth for part in seen.parts))  # places are counted beside the frontend
+    turning = turning if e.directions == 2 and turning.value > 0 else ZERO
+    return replace(part, depth=part.depth + turning + (1 if e.directions == 2 and not halved else 0))
 
 
 def two_way_encoder(e: r.EncoderTwoWay, at: Lengths, seen: Seen) -> Part:

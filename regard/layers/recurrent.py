@@ -51,14 +51,14 @@ class Recurrent(nn.Module):
     def masked(
         self, x: Float[Tensor, "B S I"], mask: Bool[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B E"]]:
-        """The top layer's states of padded rows (zero at padding), and its last state in each direction. A place that
-        is masked is never read: the backward direction starts at each row's last real place.
+        """The top layer's states of padded rows (anything at padding), and its last state in each direction. A place
+        that is masked is never read: the backward direction starts at each row's last real place.
 
         Rows are turned around rather than packed: torch has a fast LSTM, and packed rows do not go through it."""
         lengths = mask.sum(1, keepdim=True).clamp(min=1)
         places = torch.arange(x.shape[1], device=x.device)
         back = torch.where(places < lengths, lengths - 1 - places, places)[..., None]  # (B, S, 1)
-        ends = (lengths - 1)[..., None].expand(-1, -1, self.width)
+        rows, ends = torch.arange(len(x), device=x.device), lengths.squeeze(1) - 1
         lasts: list[Tensor] = []
         for n, layer in enumerate(self.layers):
             x = x if n == 0 else self.dropout(x)
@@ -66,9 +66,8 @@ class Recurrent(nn.Module):
             states = [self._over(x, ways[0])]
             if self.directions == 2:
                 states.append(self._over(_turned(x, back), ways[1]))
-            lasts = [way.gather(1, ends).squeeze(1) for way in states]
+            lasts = [way[rows, ends] for way in states]
             x = torch.cat([states[0], *(_turned(way, back) for way in states[1:])], dim=-1)
-            x = x.masked_fill(places[:, None] >= lengths[..., None], 0)
         return x, torch.cat(lasts, dim=-1)
 
     def _over(self, x: Float[Tensor, "B S I"], weights: Sequence[Tensor]) -> Float[Tensor, "B S D"]:
@@ -94,6 +93,20 @@ class Recurrent(nn.Module):
         return x, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
 
 
+class _Turn(torch.autograd.Function):
+    """x[b, back[b, s]]; `back` undoes itself, so the gradient is turned by it too, and nothing else is kept."""
+
+    @staticmethod
+    def forward(ctx, x, back):
+        ctx.save_for_backward(back)
+        return x.gather(1, back.expand(-1, -1, x.shape[2]))
+
+    @staticmethod
+    def backward(ctx, *grads):
+        (back,) = ctx.saved_tensors
+        return grads[0].gather(1, back.expand(-1, -1, grads[0].shape[2])), None
+
+
 def _turned(x: Float[Tensor, "B S I"], back: Int[Tensor, "B S 1"]) -> Float[Tensor, "B S I"]:
     """Each row's real places in the opposite order."""
-    return x.gather(1, back.expand(-1, -1, x.shape[2]))
+    return cast(Tensor, _Turn.apply(x, back))
