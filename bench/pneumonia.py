@@ -4,8 +4,9 @@
 
 Both are the reference recipes, 224,892 parameters less those of two labels that are not there: plain SGD, 15 epochs,
 batches of 8. The rate is the one of 0.1, 0.01 and 0.001 with the best mean validation accuracy of the three seeds (one
-that cannot be it any more is given up); the test part is asked once, with the weights of the last epoch. The interval of the difference is of the test pictures:
-each counts with its mean over the seeds, A less B, and 1.96 standard errors either side of the mean of that.
+that cannot be it any more is given up); the test part is asked once, with the weights of the last epoch. The interval
+of the difference is of the test pictures: each counts with its mean over the seeds, A less B, and 1.96 standard errors
+either side of the mean of that.
 """
 
 from __future__ import annotations
