@@ -33,6 +33,7 @@ SHOWN = ("perplexity", "accuracy", "accuracy_at_5")
 def own_data(given: argparse.Namespace) -> list[str]:
     changes = [
         f"seed={given.seed}",
+        f"train.threads={given.threads}",
         "train.keep=best",
         *(given.set or []),
         *([f"train.epochs={given.epochs}"] if given.epochs else []),

@@ -17,7 +17,9 @@ from regard import recipe
 
 SHOWN = {
     "translate-attention": ("exact", "bleu", "chrf"),
+    "translate-gru": ("exact", "bleu", "chrf"),
     "translate-transformer": ("exact", "bleu", "chrf"),
+    "translate-maclaurin": ("exact", "bleu", "chrf"),
     "image-pool": ("accuracy", "f1"),
     "image-stride": ("accuracy", "f1"),
     "image-patches": ("accuracy", "f1"),

@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a change for all models")
     parser.add_argument("--out", type=Path, default=measure.ROOT / "runs" / "bench-sentiment")
     given = parser.parse_args()
-    changes = [f"seed={given.seed}", "data.test=0.1", *(given.set or [])]
+    changes = [f"seed={given.seed}", f"train.threads={given.threads}", "data.test=0.1", *(given.set or [])]
     models: dict[str, Any] = {}
     for model in given.model or MODELS:
         print(model, flush=True)

@@ -259,6 +259,9 @@ class Labels(Codec):
             if len(found) > most:
                 hint = "is the column of labels another one?"
                 raise DataError("too many labels", got=f"more than {most:,}", hint=hint)
+        if len(found) == 1:
+            hint = "is the column of labels another one?"
+            raise DataError("one label leaves nothing to tell apart", got=f'only "{found.pop()}"', hint=hint)
         return cls(
             sorted(found, key=lambda label: (not label.isdecimal(), len(label) * label.isdecimal(), label)), text=text
         )

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +19,8 @@ from regard.errors import DataError
 from regard.model import Model
 from regard.search import Options
 from regard.tasks.task import Given, Task
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -80,17 +83,26 @@ class Question:
 
 
 def questions(part: Part, task: Task, *, at_most: int | None = None) -> list[Question]:
-    """In the order of the corpus; one text, or one picture, with all its answers is one question."""
+    """In the order of the corpus; one text, or one picture, with all its answers is one question. `at_most` so many are
+    spread evenly over the part, which may go voice by voice, or label by label."""
     if not part.form.is_text:
         starts = np.arange(len(part)) if part.groups is None else part.groups
-        runs = [range(a, b) for a, b in pairwise([*starts.tolist(), len(part)])][:at_most]
+        runs = _spread([range(a, b) for a, b in pairwise([*starts.tolist(), len(part)])], at_most)
         return [Question(part.shown(r[0]), part.source[r[0]], [part.texts(i).target for i in r]) for r in runs]
     grouped: defaultdict[str, list[str]] = defaultdict(list)
     for i in range(len(part)):
         source, target = task.question(part.shown(i), part.texts(i).target)
-        if source in grouped or at_most is None or len(grouped) < at_most:
-            grouped[source].append(target)
-    return [Question(text, text, right) for text, right in grouped.items()]
+        grouped[source].append(target)
+    return _spread([Question(text, text, right) for text, right in grouped.items()], at_most)
+
+
+def _spread(items: list[T], at_most: int | None) -> list[T]:
+    """
+    >>> _spread(list("abcdefgh"), 3)
+    ['a', 'c', 'f']
+    """
+    count = min(len(items), at_most or len(items))
+    return [items[i * len(items) // count] for i in range(count)]
 
 
 def answers(

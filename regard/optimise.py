@@ -11,13 +11,13 @@ from regard.recipe import Train
 
 
 def optimiser(model: Model, how: Train) -> torch.optim.Optimizer:
-    """Matrices decay, vectors do not; the decoder may have a rate of its own (`peak` is a group's highest rate)."""
+    """Matrices decay, vectors only if asked; the decoder may have a rate of its own (`peak` is a group's highest)."""
     groups = []
     for part, rate in (("frontend", how.rate), ("encoder", how.rate), ("decoder", how.decoder_rate)):
         named = [p for name, p in model.named_parameters() if name.startswith(f"{part}.")]
         for decay, kept in (
             (how.weight_decay, [p for p in named if p.ndim > 1]),
-            (0.0, [p for p in named if p.ndim < 2]),
+            (how.weight_decay if how.decay_vectors else 0.0, [p for p in named if p.ndim < 2]),
         ):
             if kept:
                 groups.append({"params": kept, "lr": rate, "peak": rate, "weight_decay": decay})

@@ -33,6 +33,7 @@ RECORD, RESULT, STORAGE = "sweep.json", "result.json", "sweep.db"
 DECADE = 10
 HEARTBEAT, GRACE = 15, 60  # seconds: a worker on another machine that was silent for so long is dead
 RETRIES = 3
+FOUND = "trial"  # under which name a storage keeps what one reached
 
 Make = Callable[[Sequence[str]], Recipe]  # the recipe with some fields changed, each written section.field=value
 
@@ -100,16 +101,20 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a sweep knows so far; `best` is the first of those with the best score."""
+    """What a sweep knows so far; `best` is the first of those that are done and have the best score."""
 
     score: str
     trials: list[Trial] = field(default_factory=list)
 
     @property
-    def best(self) -> Trial | None:
-        scored = [trial for trial in self.trials if trial.state == "done" and trial.score is not None]
+    def ordered(self) -> list[Trial]:
+        """Best first; those without a score come last."""
         sign = 1 if self.score in LOWER_IS_BETTER else -1
-        return min(scored, key=lambda trial: sign * (trial.score or 0.0), default=None)
+        return sorted(self.trials, key=lambda trial: (trial.score is None, sign * (trial.score or 0.0)))
+
+    @property
+    def best(self) -> Trial | None:
+        return next((trial for trial in self.ordered if trial.state == "done" and trial.score is not None), None)
 
     def to_json(self) -> dict[str, Any]:
         best = self.best
@@ -311,8 +316,7 @@ def _searched(
         except Stopped:
             study.enqueue_trial(proposed.params)  # so that whoever comes next goes on with it
             raise
-        for name, value in asdict(trial).items():
-            proposed.set_user_attr(name, value)
+        proposed.set_user_attr(FOUND, asdict(trial))  # at once: others read it meanwhile
         if trial.state == "pruned":
             raise optuna.TrialPruned
         if trial.score is None:
@@ -359,32 +363,41 @@ def _without_password(text: str) -> str:
     return re.sub(r"(://[^:/@\s]*):[^/\s]*@", r"\1:***@", re.sub(r"(password=)[^&\s]*", r"\1***", text))
 
 
-def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
+def _opened(optuna: Any, name: str, url: str, prune: bool) -> Any:
     options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite:") else {"pool_pre_ping": True}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        storage = optuna.storages.RDBStorage(
+            re.sub("^postgres(ql)?://", "postgresql+psycopg://", url),
+            engine_kwargs=options,
+            heartbeat_interval=HEARTBEAT,
+            grace_period=GRACE,
+            failed_trial_callback=optuna.storages.RetryFailedTrialCallback(max_retry=RETRIES),
+        )
+        return optuna.create_study(
+            storage=storage,
+            study_name=name,
+            load_if_exists=True,
+            sampler=optuna.samplers.TPESampler(constant_liar=True, n_startup_trials=5),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=3) if prune else optuna.pruners.NopPruner(),
+        )
+
+
+def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
     shown = _without_password(url)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            storage = optuna.storages.RDBStorage(
-                re.sub("^postgres(ql)?://", "postgresql+psycopg://", url),
-                engine_kwargs=options,
-                heartbeat_interval=HEARTBEAT,
-                grace_period=GRACE,
-                failed_trial_callback=optuna.storages.RetryFailedTrialCallback(max_retry=RETRIES),
-            )
-            study = optuna.create_study(
-                storage=storage,
-                study_name=name,
-                load_if_exists=True,
-                sampler=optuna.samplers.TPESampler(constant_liar=True, n_startup_trials=5),
-                pruner=optuna.pruners.MedianPruner(n_startup_trials=3) if prune else optuna.pruners.NopPruner(),
-            )
-    except Exception as problem:
-        said = str(problem).strip().splitlines() or [type(problem).__name__]
-        hint = "sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'"
-        raise InputError(
-            "the storage cannot be used", where="--storage", got=f"{shown}: {_without_password(said[0])}", hint=hint
-        ) from None
+    for left in reversed(range(RETRIES)):
+        try:
+            study = _opened(optuna, name, url, prune)
+            break
+        except Exception as problem:
+            said = str(problem).strip().splitlines() or [type(problem).__name__]
+            if left and re.search("already exists|duplicate key", said[0]):
+                time.sleep(1.0)  # another machine was making the same tables
+                continue
+            hint = "sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'"
+            raise InputError(
+                "the storage cannot be used", where="--storage", got=f"{shown}: {_without_password(said[0])}", hint=hint
+            ) from None
     made = study.user_attrs.get("recipe")
     if made is not None and (changed := differences(Recipe.from_json(made, shown), base)):
         raise InputError("the storage holds another sweep of this name", where=shown, got=", ".join(changed))
@@ -409,7 +422,7 @@ def _left(optuna: Any, study: Any, trials: int) -> int:
     """Trials that nobody has begun. One that a dead worker left does not count: it comes again."""
     counted = _in_state(optuna, study, "COMPLETE", "PRUNED", "RUNNING", "WAITING")
     failed = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.FAIL,))
-    counted += sum(trial.user_attrs.get("state") == "failed" for trial in failed)
+    counted += sum(trial.user_attrs.get(FOUND, {}).get("state") == "failed" for trial in failed)
     return max(0, trials - counted)
 
 
@@ -417,8 +430,8 @@ def _known(runs: _Runs, study: Any) -> Outcome:
     """All trials of the storage, also those of other machines; the same values once."""
     found: dict[str, Trial] = {}
     for one in study.get_trials(deepcopy=False):
-        if "values" in one.user_attrs:
-            trial = Trial(**{name: one.user_attrs[name] for name in Trial.__dataclass_fields__})
+        if FOUND in one.user_attrs:
+            trial = Trial(**one.user_attrs[FOUND])
             found[trial.name] = trial
         elif one.params and one.state.name == "RUNNING":
             values = {key: value if isinstance(value, str) else f"{value:.6g}" for key, value in one.params.items()}

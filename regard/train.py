@@ -187,6 +187,8 @@ class _Loop:
         self.held_out = corpus.valid if len(corpus.valid) else corpus.train
         self.samples = questions(self.held_out, self.task, at_most=SAMPLES)
         self.score = self.how.score or self.task.best
+        answering = self.task.watched or self.score != "perplexity"
+        self.questions = questions(self.held_out, self.task, at_most=self.task.judged) if answering else []
 
     # -- going on with a run that was stopped --------------------------------------------------------------------------
 
@@ -268,7 +270,7 @@ class _Loop:
             self._update(self.plan[self.progress.batch : self.progress.batch + self.how.accumulate])
             if self._is_due() and not self.recent.bad:
                 self._validate()
-            if self.progress.step % self.how.save_every == 0 and not self.recent.bad:
+            if self._ends(self.how.save_every) and not self.recent.bad:
                 self._save()
             self._heed()
         if self.progress.validated != self.progress.step:
@@ -278,7 +280,11 @@ class _Loop:
 
     def _is_due(self) -> bool:
         """A validation at this step, and it has not been made."""
-        return self.progress.step % self.how.valid_every == 0 and self.progress.validated != self.progress.step
+        return self._ends(self.how.valid_every) and self.progress.validated != self.progress.step
+
+    def _ends(self, every: int) -> bool:
+        """So many steps end here, or, with 0, an epoch."""
+        return self.progress.step % every == 0 if every else self.progress.batch >= len(self.plan)
 
     def _plan(self) -> list[np.ndarray]:
         """The batches of this epoch."""
@@ -370,10 +376,9 @@ class _Loop:
         if not math.isfinite(seen.nats):
             raise TrainingError("the weights are not numbers any more", where=self.run, hint="lower train.rate")
         record = dict(seen.scores)
-        if self.score != "perplexity":
-            asked = questions(self.held_out, self.task, at_most=self.task.judged)
-            found = ranked(bot, [one.given for one in asked], rows=ROWS, between=self._heed)
-            record |= self.task.judge(found, [one.references for one in asked]).numbers
+        if self.questions:
+            found = ranked(bot, [one.given for one in self.questions], rows=ROWS, between=self._heed)
+            record |= self.task.judge(found, [one.references for one in self.questions]).numbers
         said = answers(bot, [one.given for one in self.samples], between=self._heed)
         samples = [(one.shown, answer) for one, answer in zip(self.samples, said, strict=True)]
         self.model.train()

@@ -41,7 +41,8 @@ def fit_codec(recipe: r.Recipe) -> Callable[[Iterator[str]], codecs.Codec] | Non
 
 @dataclass(frozen=True)
 class Contents:
-    """What a section [data] holds: its reader, readers of its own held-out parts, and every file that decides it."""
+    """What a section [data] holds: its reader, readers of its own held-out parts, and every file that decides it: of
+    what the program makes, those that make it."""
 
     read: Callable[..., Iterator[Example]]
     files: list[Path]
@@ -67,7 +68,7 @@ def _contents(recipe: r.Recipe) -> Contents:
         case r.DataCornell() as d:
             return _from_paths(lambda path: partial(readers.read_cornell, path), d, readers.files)
         case r.DataMadeTranslation() as d:
-            return Contents(partial(parallel.read_made, count=d.count, seed=d.made_with), [])
+            return Contents(partial(parallel.read_made, count=d.count, seed=d.made_with), [Path(parallel.__file__)])
         case r.DataParallel() as d:
             own = [_both(d.path, d.target_path), _both(d.valid_path, d.valid_target_path)]
             own.append(_both(d.test_path, d.test_target_path))
@@ -89,9 +90,8 @@ def _contents(recipe: r.Recipe) -> Contents:
         return _sounds(recipe, recipe.source)
     assert not isinstance(recipe.source, r.SourceTokens)  # a recipe with pictures as tokens is refused
     assert not isinstance(recipe.data, r.Sounds)
-    form: dict[str, Any] = {"size": recipe.source.size, "colours": recipe.source.colours}
-    if recipe.source.fit == "crop":
-        form["crop"] = True
+    crop = recipe.source.fit == "crop"
+    form: dict[str, Any] = {"size": recipe.source.size, "colours": recipe.source.colours, "crop": crop}
     match recipe.data:
         case r.DataDigits():
             return Contents(partial(pictures.read_digits, **form), [pictures.digits_file()])
@@ -104,7 +104,8 @@ def _contents(recipe: r.Recipe) -> Contents:
             )
             return Contents(read, [Path(d.path)], valid, test)
         case r.DataDrawn() as d:
-            return Contents(partial(drawn.read_drawn, count=d.count, seed=d.made_with, **form), [])
+            made = partial(drawn.read_drawn, count=d.count, seed=d.made_with, **form)
+            return Contents(made, [Path(drawn.__file__)])
         case r.DataFlickr8k() as d:
             fitted = captions.Fitted(lambda: captions.Album(captions.flickr8k_images(d.path, d.images)), **form)
             read, valid, test = (
@@ -142,10 +143,10 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
     match recipe.data:
         case r.DataSpoken() as d:
             read, valid, test = (
-                partial(spoken.read_spoken, part, count=d.count, seed=d.made_with, rate=source.rate)
+                partial(spoken.read_spoken, part, count=d.count, seed=d.made_with, how=how)
                 for part in ("train", "valid", "test")
             )
-            return Contents(read, [spoken.library()], valid, test)
+            return Contents(read, spoken.makers(), valid, test)
         case r.DataSounds() as d:
             return _from_paths(lambda path: partial(sound.read_sounds, path, how=how), d, sound.sounds_files)
         case r.DataLjspeech() as d:
@@ -162,8 +163,8 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
                 return Contents(read, files)
             train, test = (partial(read, part=part) for part in ("train", "test"))
             if d.voices:
-                train = _one_by_one(train, partial(spoken.read_digits, count=d.voices, rate=source.rate))
-                files = [*files, spoken.library()]
+                train = _one_by_one(train, partial(spoken.read_digits, count=d.voices, how=how))
+                files = [*files, *spoken.makers()]
             return Contents(train, files, test=test)
 
 
@@ -191,7 +192,8 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
     """The recipe's data as numbers; read from the cache if this content was prepared with these settings before. A
     `codec` that exists already must be the one that this data makes."""
     data = recipe.data
-    valid, test = (0.0, 0.0) if isinstance(data, r.DataMedmnist) else (data.valid, data.test)
+    own = isinstance(data, r.DataMedmnist | r.DataSpoken)  # it has parts of its own
+    valid, test = (0.0, 0.0) if own else (data.valid, data.test)
     made = _prepared(recipe, fit_codec(recipe), valid=valid, test=test)
     if codec is not None and codec.to_json() != made.codec.to_json():
         raise DataError(

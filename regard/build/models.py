@@ -181,7 +181,7 @@ def decoder(
             )
         case r.DecoderTransformer() as d:
             longest = 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_target
-            longest = 1 + max(longest, recipe.search.max_new_tokens)
+            longest = max(1 + longest, recipe.search.max_new_tokens)  # the last token it says is not read again
             return TransformerDecoder(
                 vocabulary=vocabulary,
                 width=d.width,

@@ -25,7 +25,7 @@ def evaluate(
     ] = None,
     split: Annotated[Split, typer.Option(help="Which part of the run's own data.")] = Split.valid,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Answer only the first prompts; likelihood uses all.")
+        int | None, typer.Option(min=1, help="Answer only so many prompts, spread evenly; likelihood uses all.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Every score, and 20 answers, as JSON.")] = False,
     changes: Changes = None,

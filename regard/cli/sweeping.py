@@ -63,11 +63,10 @@ def _plotted(known: Outcome, folder: Path) -> str | None:
 
 
 def table(known: Outcome, plot: str | None) -> str:
-    best, sign = known.best, 1 if known.score == "perplexity" else -1
+    best = known.best
     wide = max([len(trial.name) for trial in known.trials] + [6]) + 2
-    ordered = sorted(known.trials, key=lambda t: (t.score is None, sign * (t.score or 0.0)))
     rows = [f"{'trial':<{wide}}{known.score:>12}{'best step':>12}{'seconds':>10}"]
-    rows += [_row(trial, wide) + ("  best" if trial == best else "") for trial in ordered]
+    rows += [_row(trial, wide) + ("  best" if trial == best else "") for trial in known.ordered]
     rows += [f"curves of all in {plot}"] if plot else []
     rows += (
         [f"the best run is {best.run}; ask it with: regard ask {best.run} …"] if best else ["no run has a score yet"]

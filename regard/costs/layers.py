@@ -517,16 +517,17 @@ def cells(
 
 
 def _saved_cells(c: Cells, B: Size, T: Size, *, stepwise: bool) -> Formula:
-    """The input of each layer, what dropout kept of it, and what a kernel keeps of each place."""
+    """The input of each layer (for the second direction turned around), what dropout kept of it, and what a kernel
+    keeps of each place."""
     X, D = c.directions, c.D
     between = c.above if c.dropout else ZERO
     if stepwise:
         of_first, of_others = FLOAT * (c.first + 8 * D), FLOAT * (c.above + 8 * D) + between
     elif c.cell == "gru":
-        of_first, of_others = FLOAT * (c.first + X * 7 * D), FLOAT * (c.above + X * 7 * D) + between
+        of_first, of_others = FLOAT * X * (c.first + 7 * D), FLOAT * X * (c.above + 7 * D) + between
     else:
         workspaces = c.each_layer(*(X * _workspace(c, each, B, T) for each in (c.first, c.above)))
-        of_first, of_others = FLOAT * (c.first + X * D), FLOAT * (c.above + X * D) + between
+        of_first, of_others = FLOAT * X * (c.first + D), FLOAT * X * (c.above + D) + between
         return B * T * c.each_layer(of_first, of_others) + workspaces
     return B * T * c.each_layer(of_first, of_others)
 

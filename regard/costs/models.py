@@ -96,7 +96,8 @@ def longest_source(recipe: r.Recipe) -> int:
 
 
 def longest_target(recipe: r.Recipe) -> int:
-    return 1 + max(getattr(recipe.data, "max_target", 0), recipe.search.max_new_tokens)
+    """Places that learned positions of the decoder reach: the start mark stands before the first of its tokens."""
+    return max(1 + getattr(recipe.data, "max_target", 0), recipe.search.max_new_tokens)
 
 
 def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
@@ -192,9 +193,9 @@ def recurrent_encoder(e: r.EncoderRecurrent, at: Lengths, seen: Seen) -> Part:
     each = e.width // 2 if halved else e.width
     c = Cells(e.cell, seen.width, each, e.layers, e.directions, e.dropout)
     part = layers.cells("encoder cells", c, at.B, at.S, packed=True)
-    packing = 1 + log(at.S) - total(*(part.depth for part in seen.parts))  # places are counted beside the frontend
-    packing = packing if packing.value > 0 else ZERO
-    return replace(part, depth=part.depth + packing + (1 if e.directions == 2 and not halved else 0))
+    turning = 4 + log(at.S) - total(*(part.depth for part in seen.parts))  # places are counted beside the frontend
+    turning = turning if e.directions == 2 and turning.value > 0 else ZERO
+    return replace(part, depth=part.depth + turning + (1 if e.directions == 2 and not halved else 0))
 
 
 def two_way_encoder(e: r.EncoderTwoWay, at: Lengths, seen: Seen) -> Part:

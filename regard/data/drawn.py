@@ -19,6 +19,7 @@ import numpy as np
 
 from regard.data.examples import Example, Item
 from regard.data.lines import Tally
+from regard.data.pictures import fitted
 from regard.errors import DataError
 
 SIDE = 48  # pixels of the picture as it is drawn
@@ -143,18 +144,16 @@ def _stamp(paper: np.ndarray, shape: str, x: float, y: float, radius: float, ink
     paper[top:bottom, left:right] += covered * (ink - paper[top:bottom, left:right])
 
 
-def read_drawn(*, count: int, seed: int, size: tuple[int, int], colours: int, tally: Tally) -> Iterator[Example]:
+def read_drawn(
+    *, count: int, seed: int, size: tuple[int, int], colours: int, crop: bool = False, tally: Tally
+) -> Iterator[Example]:
     """`count` pictures, the same for the same seed; each is drawn by itself from (seed, number)."""
-    from PIL import Image
-
     if colours != 3:
         raise DataError("the sentences name colours", where="source.colours", got=colours, hint="set it to 3")
     for number in range(count):
         draw = np.random.default_rng([seed, number])
         seen = scene(draw)
-        values = picture(seen, draw)
-        content = values.tobytes()
-        if size != (SIDE, SIDE):
-            values = np.asarray(Image.fromarray(values).resize((size[1], size[0]), Image.Resampling.BILINEAR))
+        drawn = picture(seen, draw)
         tally.used += 1
-        yield Example(Item(f"drawing {number}", values, content), seen.sentence)
+        values = fitted(drawn, size=size, colours=colours, crop=crop)
+        yield Example(Item(f"drawing {number}", values, drawn.tobytes()), seen.sentence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from regard.data import captions, labelled, parallel, pictures, readers, sentences, sound
 from regard.data.examples import Example, Item, shown
-from regard.data.lines import Tally
+from regard.data.lines import Tally, is_binary
 from regard.data.readers import Column, quantiles, word_count
 from regard.errors import DataError
 
@@ -81,25 +82,44 @@ def recognise(path: Path, source_column: Column = None, target_column: Column = 
         return _medmnist(path)
     if kind := captions.detect(path):
         fits = "caption-attention" if kind == "captioned" else "caption-flickr8k"
-        return Seen(kind, f"{fits} --data {path}", _captions(path, kind))
+        return Seen(kind, _on(fits, path), _captions(path, kind))
     if sound.holds_sounds(path):
         kind = sound.detect(path)
         read = partial(sound.READERS[kind], path, how=sound.Hearing(RATE, SECONDS), limit=1.0)
-        return Seen(kind, f"speech-attention --data {path}", read)
+        return Seen(kind, _on("speech-fsdd" if kind == "fsdd" else "speech-attention", path), read)
     if path.is_file():
+        if is_binary(path):
+            raise DataError(
+                "neither text nor a table",
+                where=path,
+                hint="one picture or sound is no corpus: give a folder, or a table of files and texts",
+            )
         if sentences.is_text(path):
-            return Seen("text", f"blank-rnn --data {path}", partial(sentences.read_text, path))
+            return Seen("text", _on("blank-rnn", path), partial(sentences.read_text, path))
         return _table(path, columns)
     return _folder(path)
 
 
+def _on(recipe: str, path: Path, **fields: object) -> str:
+    """
+    >>> _on("chat-attention", Path("my data.tsv"), source_column=2, target_column=None)
+    "chat-attention --data 'my data.tsv' --set data.source_column=2"
+    """
+    return shlex.join([recipe, "--data", str(path), *_sets(**fields)])
+
+
+def _sets(**fields: object) -> list[str]:
+    return [word for name, value in fields.items() if value is not None for word in ("--set", f"data.{name}={value}")]
+
+
 def _table(path: Path, columns: dict[str, Column]) -> Seen:
     if readers.detect(path) == "cornell":
-        return Seen("cornell", f"chat-attention --data {path}", partial(readers.read_cornell, path, limit=1.0))
+        return Seen("cornell", _on("chat-attention", path), partial(readers.read_cornell, path, limit=1.0))
     read = partial(readers.read_pairs, path, limit=1.0, **columns)
     if _are_labels([example.target for example in islice(read(tally=Tally()), SAMPLE)]):
-        return Seen("labelled", f"sentiment-cnn --data {path}", read)
-    return Seen("pairs", f"chat-attention --data {path}", read)
+        named = {"text_column": columns["source_column"], "label_column": columns["target_column"]}
+        return Seen("labelled", _on("sentiment-cnn", path, **named), read)
+    return Seen("pairs", _on("chat-attention", path, **columns), read)
 
 
 def _are_labels(answers: list[str]) -> bool:
@@ -120,7 +140,7 @@ def _medmnist(path: Path) -> Seen:
             for part in ("train", "val", "test")
         )
 
-    return Seen("medmnist", f"image-pool --data {path}", read)
+    return Seen("medmnist", _on("image-pool", path), read)
 
 
 def _captions(path: Path, kind: str) -> Callable[..., Iterator[Example]]:
@@ -135,27 +155,27 @@ def _captions(path: Path, kind: str) -> Callable[..., Iterator[Example]]:
 
 
 def _folder(path: Path) -> Seen:
-    if pair := _parallel(path):
-        files = f"--set data.path={pair[0]} --set data.target_path={pair[1]}"
-        return Seen(
-            "parallel",
-            f"translate-transformer --set data.kind=parallel {files} --set codec.kind=pieces",
-            partial(parallel.read_parallel, *pair, limit=1.0),
-        )
+    if found := _parallel(path):
+        (source, target), held_out = found
+        files = _sets(path=source, target_path=target, valid_path=held_out[0], valid_target_path=held_out[1])
+        fits = shlex.join(["multi30k-transformer", *files])
+        return Seen("parallel", fits, partial(parallel.read_parallel, source, target, limit=1.0))
+    if len(packed := list(path.glob("*.npz"))) == 1:
+        return _medmnist(packed[0])
     try:
         readers.cornell_files(path)
     except DataError:
         pass
     else:
-        return Seen("cornell", f"chat-attention --data {path}", partial(readers.read_cornell, path, limit=1.0))
+        return Seen("cornell", _on("chat-attention", path), partial(readers.read_cornell, path, limit=1.0))
     if any(file.suffix.lower() in pictures.SUFFIXES for file in path.glob("*/**/*")):
-        return Seen("pictures", f"image-pool --data {path}", partial(pictures.read_folders, path, **FORM, limit=1.0))
+        return Seen("pictures", _on("image-pool", path), partial(pictures.read_folders, path, **FORM, limit=1.0))
     try:
         labelled.labelled_files(path)
     except DataError:
         pass
     else:
-        return Seen("labelled", f"sentiment-cnn --data {path}", partial(labelled.read_labelled, path, limit=1.0))
+        return Seen("labelled", _on("sentiment-cnn", path), partial(labelled.read_labelled, path, limit=1.0))
     try:
         sentences.text_files(path)
     except DataError:
@@ -164,12 +184,12 @@ def _folder(path: Path) -> Seen:
             where=path,
             hint="regard data list names what it can; is it the folder above or below?",
         ) from None
-    return Seen("text", f"blank-rnn --data {path}", partial(sentences.read_text, path))
+    return Seen("text", _on("blank-rnn", path), partial(sentences.read_text, path))
 
 
-def _parallel(path: Path) -> tuple[Path, Path] | None:
+def _parallel(path: Path) -> tuple[tuple[Path, Path], tuple[Path | str, Path | str]] | None:
     """train.en and train.de for example, also .gz: the first part (train, if there is one) in two languages, English
-    first."""
+    first; and the same two languages of what is there to validate on ("": nothing is)."""
     parts: defaultdict[str, dict[str, Path]] = defaultdict(dict)
     for file in sorted(path.iterdir()):
         name = file.name.removesuffix(".gz").removesuffix(".txt")
@@ -180,4 +200,5 @@ def _parallel(path: Path) -> tuple[Path, Path] | None:
         return None
     files = several.get("train") or several[min(several)]
     one, other, *_ = sorted(files, key=lambda language: (language != "en", language))
-    return files[one], files[other]
+    held_out = next((parts[part] for part in ("val", "valid", "dev") if {one, other} <= parts[part].keys()), {})
+    return (files[one], files[other]), (held_out.get(one, ""), held_out.get(other, ""))

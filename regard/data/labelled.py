@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from regard.data.examples import Example
-from regard.data.lines import Tally, read_lines
+from regard.data.lines import Tally, is_binary, read_lines
 from regard.data.readers import Column, checked, read_pairs, tidy, usable
 from regard.errors import DataError
 
@@ -44,7 +44,7 @@ def labelled_files(path: Path | str) -> list[Path]:
         raise DataError("no such file or folder", where=path)
     folders = sorted(inner for inner in path.iterdir() if inner.is_dir())
     found = [file for folder in folders for file in sorted(folder.rglob("*.txt")) if file.is_file()]
-    found = found or sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
+    found = found or sorted(file for file in path.iterdir() if file.is_file() and _is_text(file))
     if len({_label(file, found, path) for file in found}) < 2:
         raise DataError(
             f"no usable examples in {path}",
@@ -52,6 +52,10 @@ def labelled_files(path: Path | str) -> list[Path]:
             hint="a folder of .txt files for each label, or a file for each label with a text a line",
         )
     return found
+
+
+def _is_text(file: Path) -> bool:
+    return not file.name.startswith(".") and file.suffix.lower() != ".json" and not is_binary(file)
 
 
 def _label(file: Path, files: list[Path], path: Path) -> str:

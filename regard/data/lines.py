@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -68,6 +68,19 @@ def read_lines(path: Path, tally: Tally, declared: str = "utf-8") -> Iterator[st
         raise DataError("not a whole gzip file", where=path, got=str(problem)) from None
     except OSError as problem:
         raise DataError("cannot be read", where=path, got=problem.strerror or str(problem)) from None
+
+
+def is_binary(path: Path) -> bool:
+    """Whether a file begins as no text does: one in fifty of its first bytes, or more, are control characters."""
+    try:
+        with _open(path) as file:
+            head = b"".join(islice(_as_utf8(file, Tally()), 2))
+    except (OSError, EOFError, zlib.error):
+        return False  # what is wrong with it, its reader says
+    return 50 * len(_CONTROL.findall(head)) > len(head)
+
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def _open(path: Path) -> BinaryIO:

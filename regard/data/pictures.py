@@ -27,6 +27,7 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # others may start prog
 LARGEST_FILE = 64 << 20  # bytes
 MOST_PIXELS = 50_000_000
 LARGEST_ARRAY = 2 << 30  # bytes of one array of an npz file
+WIDER = {"1": "L", "P": "RGBA", "PA": "RGBA", "I;16": "I", "I;16L": "I", "I;16B": "I", "I;16N": "I"}  # can be shrunk
 Part = Literal["train", "val", "test"]
 
 
@@ -81,15 +82,16 @@ def decoded(
 def _fitted(image, size: tuple[int, int], colours: int, crop: bool = False) -> np.ndarray:
     from PIL import Image, ImageOps
 
-    if image.mode in ("L", "LA", "RGB", "RGBA", "CMYK"):  # a large one gets smaller before anything is made of it
-        shrunk = min(image.width // (2 * size[1]), image.height // (2 * size[0]))
-        image = image.reduce(shrunk) if shrunk > 1 else image
-
+    if image.mode in WIDER:
+        image = image.convert(WIDER[image.mode])
+    shrunk = min(image.width // (2 * size[1]), image.height // (2 * size[0]))
+    if shrunk > 1 and image.mode in ("L", "LA", "RGB", "RGBA", "CMYK", "I", "F"):
+        image = image.reduce(shrunk)  # before more is made of it
     if image.mode.startswith(("I", "F")):  # 16 or 32 bits: its own range becomes that of bytes
         values = np.asarray(image, np.float32)
         top = 65535.0 if image.mode.startswith("I") else max(float(values.max()), 1e-9)
         image = Image.fromarray((values / top * 255).clip(0, 255).astype(np.uint8))
-    if image.mode in ("RGBA", "LA", "PA", "P"):
+    if image.mode in ("RGBA", "LA"):
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     image = image.convert("L" if colours == 1 else "RGB")
@@ -100,20 +102,20 @@ def _fitted(image, size: tuple[int, int], colours: int, crop: bool = False) -> n
     return np.asarray(image, np.uint8).reshape(*size, colours)
 
 
-def _array(values: np.ndarray, size: tuple[int, int], colours: int) -> np.ndarray:
-    """A picture (h, w) or (h, w, 3) of bytes, fitted."""
-    if values.shape in (size, (*size, 1)) and colours == 1:
-        return np.ascontiguousarray(values).reshape(*size, 1)
+def fitted(values: np.ndarray, *, size: tuple[int, int], colours: int, crop: bool = False) -> np.ndarray:
+    """The same of a picture (h, w) or (h, w, 3) of bytes."""
+    if values.shape[:2] == size and values[0, 0].size == colours:
+        return np.ascontiguousarray(values).reshape(*size, colours)
     from PIL import Image
 
-    return _fitted(Image.fromarray(np.ascontiguousarray(values)), size, colours)
+    return _fitted(Image.fromarray(np.ascontiguousarray(values)), size, colours, crop)
 
 
 # -- folders ----------------------------------------------------------------------------------------------------------
 
 
 def read_folders(
-    path: Path | str, *, size: tuple[int, int], colours: int, tally: Tally, limit: float = 0.5
+    path: Path | str, *, size: tuple[int, int], colours: int, crop: bool = False, tally: Tally, limit: float = 0.5
 ) -> Iterator[Example]:
     """PATH/label/picture.png, and so on."""
     files = folder_files(path)
@@ -121,7 +123,7 @@ def read_folders(
     def examples() -> Iterator[Example]:
         for file in files:
             try:
-                item = read_picture(file, size=size, colours=colours)
+                item = read_picture(file, size=size, colours=colours, crop=crop)
             except InputError as problem:
                 tally.skip(problem.what)
                 continue
@@ -155,7 +157,14 @@ def folder_files(path: Path | str) -> list[Path]:
 
 
 def read_medmnist(
-    path: Path | str, *, part: Part, size: tuple[int, int], colours: int, first: Sequence[int] = (), tally: Tally
+    path: Path | str,
+    *,
+    part: Part,
+    size: tuple[int, int],
+    colours: int,
+    crop: bool = False,
+    first: Sequence[int] = (),
+    tally: Tally,
 ) -> Iterator[Example]:
     """One part of an npz file with train_images, train_labels, val_…, test_… . `first` keeps only the first so many
     pictures of each class; with [182, 55, 42, 250] the test part of OCTMNIST is the subset of 529."""
@@ -169,7 +178,8 @@ def read_medmnist(
                     continue
                 left[label] -= 1
             tally.used += 1
-            yield Example(Item(f"{part}/{i}", _array(image, size, colours), image.tobytes()), str(label))
+            values = fitted(image, size=size, colours=colours, crop=crop)
+            yield Example(Item(f"{part}/{i}", values, image.tobytes()), str(label))
 
     return checked(examples(), path, tally, limit=0.5)
 
@@ -189,9 +199,12 @@ def medmnist_arrays(path: Path | str, part: Part) -> tuple[np.ndarray, list[int]
             images, labels = arrays[names[0]], arrays[names[1]]
     except FileNotFoundError:
         raise DataError("no such file", where=path) from None
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, zipfile.LargeZipFile) as problem:
-        raise DataError("not a whole npz file", where=path, got=str(problem)[:120]) from None
-    if images.dtype != np.uint8 or images.ndim not in (3, 4) or (images.ndim == 4 and images.shape[3] != 3):
+    except DataError:
+        raise
+    except Exception as problem:  # zip, deflate and numpy's headers have errors of their own, MemoryError among them
+        raise DataError("not a whole npz file", where=path, got=str(problem)[:120] or None) from None
+    grey = images.ndim == 3
+    if images.dtype != np.uint8 or not (grey or images.shape[3:] == (3,)) or 0 in images.shape[1:]:
         raise DataError(
             "pictures must be bytes (N, h, w) or (N, h, w, 3)", where=path, got=f"{images.dtype} {images.shape}"
         )
@@ -203,7 +216,7 @@ def medmnist_arrays(path: Path | str, part: Part) -> tuple[np.ndarray, list[int]
 # -- digits -----------------------------------------------------------------------------------------------------------
 
 
-def read_digits(*, size: tuple[int, int], colours: int, tally: Tally) -> Iterator[Example]:
+def read_digits(*, size: tuple[int, int], colours: int, crop: bool = False, tally: Tally) -> Iterator[Example]:
     """The 1,797 handwritten digits, 8 x 8, that scikit-learn brings."""
     path = digits_file()
 
@@ -213,7 +226,8 @@ def read_digits(*, size: tuple[int, int], colours: int, tally: Tally) -> Iterato
         for i, row in enumerate(rows):
             image = (row[:64].reshape(8, 8) * 255 // 16).astype(np.uint8)
             tally.used += 1
-            yield Example(Item(f"digit {i}", _array(image, size, colours), image.tobytes()), str(row[64]))
+            values = fitted(image, size=size, colours=colours, crop=crop)
+            yield Example(Item(f"digit {i}", values, image.tobytes()), str(row[64]))
 
     return checked(examples(), path, tally, limit=0.0)
 

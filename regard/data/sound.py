@@ -1,7 +1,7 @@
 """Sounds with texts: folders like LJSpeech's and FSDD's, and tables of files and texts.
 
 A sound is never trusted: what its header says is looked at before anything is unpacked, what cannot be used is counted
-and skipped, and no file makes a reader hold more than a few seconds of it.
+and skipped, and no more than `max_seconds` of a file are unpacked.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ SLOWEST, FASTEST = 1_000, 192_000  # samples a second
 MOST_CHANNELS = 8
 BLOCK = 1 << 16  # frames unpacked at a time
 LOUDEST = 32767
+UNSAID = 0xFFFFFFFF  # what an AU file says that does not know its size
 
 
 # -- one sound --------------------------------------------------------------------------------------------------------
@@ -77,9 +78,7 @@ def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarr
             if channels > MOST_CHANNELS:
                 raise InputError(f"more than {MOST_CHANNELS} channels", where=where, got=channels)
             if promised > max_seconds * rate:
-                raise InputError(
-                    f"longer than {max_seconds:g} seconds", where=where, got=f"{promised / rate:,.1f} seconds"
-                )
+                raise InputError(too_long(max_seconds), where=where, got=f"{promised / rate:,.1f} seconds")
             parts, count = [], 0
             while count < promised and len(part := sound.read(BLOCK, dtype="float32", always_2d=True)):
                 parts.append(part.mean(1))
@@ -96,22 +95,35 @@ def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarr
     return samples, rate
 
 
+def too_long(max_seconds: float) -> str:
+    return f"longer than {max_seconds:g} seconds"
+
+
+CHUNKS = {b"WAVE": ("<4sI", b"data"), b"AIFF": (">4sI", b"SSND"), b"AIFC": (">4sI", b"SSND")}
+
+
 def _whole(content: bytes, where: Path) -> None:
-    """Refuses a WAV file whose header promises more than there is, and an Ogg file without its last page: libsndfile
-    reads what is left of either and says nothing."""
-    if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
-        at = 12
+    """Refuses a file whose header promises more samples than there are, and an Ogg file without its last page:
+    libsndfile reads what is left of either and says nothing."""
+    if content[:4] in (b"RIFF", b"FORM") and content[8:12] in CHUNKS:
+        (form, samples), at = CHUNKS[content[8:12]], 12
         while at + 8 <= len(content):
-            name, size = struct.unpack_from("<4sI", content, at)
-            if name == b"data" and at + 8 + size > len(content):
-                raise InputError(
-                    "the sound is cut short", where=where, got=f"{len(content) - at - 8:,} of {size:,} bytes"
-                )
+            name, size = struct.unpack_from(form, content, at)
+            if name == samples:
+                _long_enough(content, at + 8, size, where)
             at += 8 + size + size % 2
+    elif content[:4] == b".snd" and len(content) >= 12:
+        start, size = struct.unpack_from(">II", content, 4)
+        _long_enough(content, start, 0 if size == UNSAID else size, where)
     elif content[:4] == b"OggS":
         last = content.rfind(b"OggS")
         if not (len(content) > last + 5 and content[last + 5] & 4):
             raise InputError("the sound is cut short", where=where, got="no last page")
+
+
+def _long_enough(content: bytes, start: int, size: int, where: Path) -> None:
+    if start + size > len(content):
+        raise InputError("the sound is cut short", where=where, got=f"{len(content) - start:,} of {size:,} bytes")
 
 
 # -- many of them -----------------------------------------------------------------------------------------------------

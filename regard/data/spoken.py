@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -25,6 +26,7 @@ import numpy as np
 from regard.data.examples import Example, Item
 from regard.data.lines import Tally
 from regard.data.parallel import english
+from regard.data.sound import Hearing, resampled, too_long
 from regard.errors import DataError
 
 Part = Literal["train", "valid", "test"]
@@ -127,24 +129,27 @@ def jobs(part: Part, *, count: int, seed: int, say: Callable[[random.Random], st
 # -- the reader -------------------------------------------------------------------------------------------------------
 
 
-def read_spoken(part: Part, *, count: int, seed: int, rate: int, tally: Tally) -> Iterator[Example]:
+def read_spoken(part: Part, *, count: int, seed: int, how: Hearing, tally: Tally) -> Iterator[Example]:
     """`count` sounds that train, and an eighth as many that validate and test, in other voices."""
-    return _examples(jobs(part, count=count // SHARES[part], seed=seed), rate, tally)
+    return _examples(jobs(part, count=count // SHARES[part], seed=seed), how, tally)
 
 
-def read_digits(*, count: int, rate: int, tally: Tally) -> Iterator[Example]:
+def read_digits(*, count: int, how: Hearing, tally: Tally) -> Iterator[Example]:
     """Digits in the voices that train, cut where they begin and end, as recordings of digits are."""
-    return _examples(jobs("train", count=count, seed=1, say=digit), rate, tally, cut=_trimmed)
+    return _examples(jobs("train", count=count, seed=1, say=digit), how, tally, cut=_trimmed)
 
 
 def _examples(
-    said: Sequence[Job], rate: int, tally: Tally, *, cut: Callable[[np.ndarray], np.ndarray] = np.asarray
+    said: Sequence[Job], how: Hearing, tally: Tally, *, cut: Callable[[np.ndarray], np.ndarray] = np.asarray
 ) -> Iterator[Example]:
-    samples, ends = _spoken(tuple(said), rate)
-    for i, (job, start, end) in enumerate(zip(said, [0, *ends], ends, strict=False)):
+    samples, ends = _spoken(tuple(said), how.rate)
+    for i, (job, (start, end)) in enumerate(zip(said, pairwise([0, *ends]), strict=True)):
+        values = cut(samples[start:end])
+        if len(values) > how.max_seconds * how.rate:
+            tally.skip(too_long(how.max_seconds))
+            continue
         tally.used += 1
-        content = json.dumps(job).encode()
-        yield Example(Item(f"{job.voice} {i}", cut(samples[start:end]), content), job.text)
+        yield Example(Item(f"{job.voice} {i}", values, json.dumps(job).encode()), job.text[: how.cut])
 
 
 def _trimmed(samples: np.ndarray) -> np.ndarray:
@@ -152,6 +157,11 @@ def _trimmed(samples: np.ndarray) -> np.ndarray:
     heights = np.abs(samples.astype(np.int32))
     loud = np.flatnonzero(50 * heights >= heights.max())
     return np.asarray(samples[loud[0] : loud[-1] + 1])
+
+
+def makers() -> list[Path]:
+    """The files that decide how it sounds, and what is said."""
+    return [library(), Path(__file__)]
 
 
 def library() -> Path:
@@ -169,8 +179,6 @@ def library() -> Path:
 @functools.lru_cache(maxsize=3)  # a corpus is read more than once while it is prepared
 def _spoken(said: tuple[Job, ...], rate: int) -> tuple[np.ndarray, list[int]]:
     """The samples of all jobs one after the other, in a file that goes when they do, and where each ends."""
-    from regard.data.sound import resampled
-
     library()
     voices = list(dict.fromkeys(job.voice.partition("+")[2] for job in said))
     groups = [[job for job in said if job.voice.partition("+")[2] == voice] for voice in voices]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.layers.blocks import Dropout
 
@@ -51,18 +51,31 @@ class Recurrent(nn.Module):
     def masked(
         self, x: Float[Tensor, "B S I"], mask: Bool[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B E"]]:
-        """The top layer's states of padded rows (zero at padding), and its last state in each direction. A place that
-        is masked is never read: the backward direction starts at each row's last real place."""
-        lengths = mask.sum(1).clamp(min=1).cpu()
-        size, last = x.shape[1], x
+        """The top layer's states of padded rows (anything at padding), and its last state in each direction. A place
+        that is masked is never read: the backward direction starts at each row's last real place.
+
+        Rows are turned around rather than packed: torch has a fast LSTM, and packed rows do not go through it."""
+        lengths = mask.sum(1, keepdim=True).clamp(min=1)
+        places = torch.arange(x.shape[1], device=x.device)
+        back = torch.where(places < lengths, lengths - 1 - places, places)[..., None]  # (B, S, 1)
+        rows, ends = torch.arange(len(x), device=x.device), lengths.squeeze(1) - 1
+        lasts: list[Tensor] = []
         for n, layer in enumerate(self.layers):
-            packed = pack_padded_sequence(
-                x if n == 0 else self.dropout(x), lengths, batch_first=True, enforce_sorted=False
-            )
-            states, last = layer(packed)
-            x, _ = pad_packed_sequence(states, batch_first=True, total_length=size)
-        last = last[0] if self.cell == "lstm" else last  # (directions, B, D)
-        return x, last.transpose(0, 1).flatten(1)
+            x = x if n == 0 else self.dropout(x)
+            ways = cast(nn.RNNBase, layer).all_weights
+            states = [self._over(x, ways[0])]
+            if self.directions == 2:
+                states.append(self._over(_turned(x, back), ways[1]))
+            lasts = [way[rows, ends] for way in states]
+            x = torch.cat([states[0], *(_turned(way, back) for way in states[1:])], dim=-1)
+        return x, torch.cat(lasts, dim=-1)
+
+    def _over(self, x: Float[Tensor, "B S I"], weights: Sequence[Tensor]) -> Float[Tensor, "B S D"]:
+        """The states of one layer in one direction, from a start of zeros."""
+        start = x.new_zeros(1, len(x), self.width)
+        if self.cell == "lstm":
+            return torch.lstm(x, (start, start), list(weights), True, 1, 0.0, self.training, False, True)[0]
+        return torch.gru(x, start, list(weights), True, 1, 0.0, self.training, False, True)[0]
 
     def step(
         self, x: Float[Tensor, "B I"], carried: tuple[Float[Tensor, "N B D"], ...]
@@ -78,3 +91,22 @@ class Recurrent(nn.Module):
                 after.append((torch.gru_cell(x, carried[0][n], *weights),))
             x = after[-1][0]
         return x, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+
+
+class _Turn(torch.autograd.Function):
+    """x[b, back[b, s]]; `back` undoes itself, so the gradient is turned by it too, and nothing else is kept."""
+
+    @staticmethod
+    def forward(ctx, x, back):
+        ctx.save_for_backward(back)
+        return x.gather(1, back.expand(-1, -1, x.shape[2]))
+
+    @staticmethod
+    def backward(ctx, *grads):
+        (back,) = ctx.saved_tensors
+        return grads[0].gather(1, back.expand(-1, -1, grads[0].shape[2])), None
+
+
+def _turned(x: Float[Tensor, "B S I"], back: Int[Tensor, "B S 1"]) -> Float[Tensor, "B S I"]:
+    """Each row's real places in the opposite order."""
+    return cast(Tensor, _Turn.apply(x, back))

@@ -161,7 +161,7 @@ class DataMedmnist(Section):
     for OCTMNIST were reported on."""
 
 
-class _Sounds(_Parts):
+class _Heard(Section):
     max_seconds: Annotated[float, Field(gt=0, le=60)] = 20.0
     """Sounds longer than this are left out."""
     max_target: Size = 200
@@ -172,7 +172,11 @@ class _Sounds(_Parts):
     """Fills up every text to `max_target` and learns the padding too, as the reference did; else it counts nothing."""
 
 
-class DataSpoken(_Sounds):
+class _Sounds(_Parts, _Heard):
+    pass
+
+
+class DataSpoken(_Heard):
     """Numbers and commands spoken by the voices of eSpeak NG (extra "speech"): nothing to download."""
 
     kind: Literal["spoken"]

@@ -49,14 +49,16 @@ class Train(Section):
     something to find; for speech, with a decoder as wide as the encoder."""
     weight_decay: Weight = 0.01
     """Pull of the weights towards 0, decoupled from the gradient."""
+    decay_vectors: bool = False
+    """Whether biases and norms are pulled too, as by torch's own AdamW."""
     betas: Annotated[tuple[Share, Share], Strict(False)] = (0.9, 0.98)
     """Decay of AdamW's two running means."""
     average: Share = 0.0
     """Decay of a running mean of the weights, which is then what is validated and kept; 0: off."""
-    valid_every: Size = 200
-    """Steps between validations."""
-    save_every: Size = 200
-    """Steps between checkpoints."""
+    valid_every: Whole = 200
+    """Steps between validations; 0: one after each epoch."""
+    save_every: Whole = 200
+    """Steps between checkpoints; 0: one after each epoch."""
     patience: Whole = 0
     """Validations without a better score after which training ends; 0: never."""
     score: Literal["perplexity", "chrf", "bleu", "bleu_4", "exact", "accuracy", "f1", "cer", "wer"] | None = None

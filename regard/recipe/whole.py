@@ -105,6 +105,8 @@ class Recipe(Section):
             )
         if not isinstance(d, DecoderOneShot) and d.shared and not isinstance(self.source, SourceTokens):
             problems.append(f'decoder.shared: a source of kind "{self.source.kind}" has no embedding to share')
+        if isinstance(d, DecoderOneShot) and d.tied and self.task != "blank":
+            problems.append("decoder.tied: a label is no word of the source; got true; only blanks can be tied")
         if self.train.align:
             problems += self._wrong_to_align()
         empty = self.source.empty if isinstance(self.source, SourceTokens) else 0

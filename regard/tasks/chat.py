@@ -47,6 +47,8 @@ class Writing(Task):
 class Chat(Writing):
     """How a conversation is judged: by what is said, and by how often the same is said."""
 
+    watched = False  # one reply is chosen from many that are drawn, so that hundreds take longer than their training
+
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         return Scores(
             {

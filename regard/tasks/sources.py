@@ -1,4 +1,4 @@
-"""The two kinds of input there are so far: text and pictures."""
+"""Inputs that are text or pictures, as tasks read them."""
 
 from __future__ import annotations
 

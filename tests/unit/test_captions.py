@@ -216,7 +216,7 @@ def test_a_picture_is_kept_once(corpus):
     task = build.task(chosen, corpus.codec)
     asked = questions(part, task)
     assert [len(one.references) for one in asked] == np.diff([*part.groups, 10]).tolist()
-    assert [one.shown for one in questions(part, task, at_most=2)] == [one.shown for one in asked[:2]]
+    assert [one.shown for one in questions(part, task, at_most=2)] == [asked[0].shown, asked[3].shown]
 
 
 def test_groups_stay_together(corpus):

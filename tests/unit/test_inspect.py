@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ def prose(folder: Path) -> Path:
     [
         (medmnist, "medmnist", 12, "image-pool"),
         (pictures_folder, "pictures", 10, "image-pool"),
-        (parallel, "parallel", 7, "translate-transformer"),
+        (parallel, "parallel", 7, "multi30k-transformer"),
         (polarity, "labelled", 3, "sentiment-cnn"),
         (prose, "text", 2, "blank-rnn"),
     ],
@@ -81,7 +82,38 @@ def test_two_languages_are_named(tmp_path: Path):
     found = inspect(parallel(tmp_path))
     assert f"data.path={tmp_path / 'train.en.gz'}" in found["train"]
     assert f"data.target_path={tmp_path / 'train.de.gz'}" in found["train"]
+    assert f"data.valid_path={tmp_path / 'val.en'} --set data.valid_target_path={tmp_path / 'val.de'}" in found["train"]
+    for file in tmp_path.glob("val.*"):
+        file.unlink()
+    changes = [word for word in inspect(tmp_path)["train"].split() if word.startswith("data.")]
+    assert recipe.load("multi30k-transformer", changes).data.valid_path is None
     assert found["samples"][0] == {"source": "A house.", "target": "Ein Haus."}
+
+
+def test_a_command_can_be_typed_as_it_is_shown(tmp_path: Path):
+    (tmp_path / "my data").mkdir()
+    table = tmp_path / "my data" / "it.tsv"
+    table.write_text("".join(f"{n}\tfilm {n} is fine\tso is {n}\n" for n in range(40)))
+    words = shlex.split(inspect(table, source_column=2, target_column=3)["train"])
+    assert words[2:5] == ["chat-attention", "--data", str(table)]
+    data = recipe.load("chat-attention", ["data.kind=pairs", f'data.path="{table}"', *words[6::2]]).data
+    assert (data.source_column, data.target_column) == (2, 3)
+
+
+def test_a_folder_with_one_packed_file_is_that_file(tmp_path: Path):
+    """As `regard data fetch octmnist` leaves it."""
+    (tmp_path / "fetched.json").write_text("{}")
+    packed = medmnist(tmp_path)
+    assert inspect(tmp_path) == inspect(packed)
+
+
+def test_one_picture_is_no_corpus(tmp_path: Path):
+    (tmp_path / "it.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(range(64)))
+    with pytest.raises(DataError, match="neither text nor a table"):
+        inspect(tmp_path / "it.png")
+    for encoding in ("utf-8", "utf-16"):
+        (tmp_path / "it.txt").write_text("It rains in Spain.\n" * 9, encoding)
+        assert inspect(tmp_path / "it.txt")["kind"] == "text"
 
 
 def test_what_is_nothing(tmp_path: Path):

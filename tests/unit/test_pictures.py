@@ -38,9 +38,15 @@ def test_one_already_of_its_size_is_left_as_it_is(tmp_path):
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "I;16", "I", "F"])
 @pytest.mark.parametrize("colours", [1, 3])
 def test_every_mode_becomes_grey_or_colour(tmp_path, mode, colours):
-    made = Image.new(mode, (40, 60))
-    item = read_picture(saved(tmp_path, made, "a.tif"), size=(7, 5), colours=colours)
-    assert item.values.shape == (7, 5, colours) and item.values.dtype == np.uint8
+    if mode in ("I;16", "I", "F"):
+        made = Image.fromarray(np.full((60, 40), 20_800, {"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]))
+    else:
+        made = Image.new("RGB", (40, 60), (200, 30, 30)).convert(mode)
+    values = read_picture(saved(tmp_path, made, "a.tif"), size=(7, 5), colours=colours).values
+    assert made.mode == mode and values.shape == (7, 5, colours) and values.dtype == np.uint8
+    grey = 255 if mode == "F" else 81  # floats have no range but their own
+    right = (200, 30, 30) if colours == 3 and mode in ("P", "RGB", "RGBA", "CMYK") else (grey,) * colours
+    assert values.reshape(35, colours).mean(0) == pytest.approx(right, abs=12)
 
 
 def test_sixteen_bits_keep_their_light(tmp_path):
@@ -179,6 +185,20 @@ def test_bad_npz_files_are_named(tmp_path):
     assert "not a whole npz file" in said(tmp_path / "cut.npz")
     assert "one label for each picture" in said(npz(tmp_path, train_labels=np.zeros((3, 1), np.uint8)))
     assert "pictures must be bytes" in said(npz(tmp_path, train_images=np.zeros((20, 28, 28))))
+    assert "pictures must be bytes" in said(npz(tmp_path, train_images=np.zeros((20, 0, 28), np.uint8)))
+    with np.load(npz(tmp_path)) as arrays:
+        np.savez_compressed(tmp_path / "packed.npz", **arrays)
+    damaged = bytearray((tmp_path / "packed.npz").read_bytes())
+    damaged[300:340] = bytes(40)
+    (tmp_path / "packed.npz").write_bytes(damaged)
+    assert "not a whole npz file" in said(tmp_path / "packed.npz")
+    header = io.BytesIO()
+    promised = {"descr": "|u1", "fortran_order": False, "shape": (1 << 50, 28, 28)}
+    np.lib.format.write_array_header_1_0(header, promised)
+    with zipfile.ZipFile(tmp_path / "lie.npz", "w") as archive:
+        archive.writestr("train_images.npy", header.getvalue())
+        archive.writestr("train_labels.npy", header.getvalue())
+    assert "not a whole npz file" in said(tmp_path / "lie.npz")
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     assert "no array train_images" in said(tmp_path / "other.npz")
 

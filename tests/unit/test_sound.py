@@ -97,7 +97,7 @@ def test_a_rate_that_cannot_be(tmp_path: Path, rate: int):
     assert "1,000 to 192,000 samples a second" in message or "not a sound that can be read" in message
 
 
-@pytest.mark.parametrize("suffix", ["flac", "ogg"])
+@pytest.mark.parametrize("suffix", ["flac", "ogg", "aiff", "au", "wav"])
 def test_what_is_cut_is_not_half_used(tmp_path: Path, suffix: str):
     noise = np.random.default_rng(1).normal(size=30_000) * 0.1
     path = wav(tmp_path, f"a.{suffix}", noise)
@@ -225,7 +225,7 @@ def test_fsdd_parts(tmp_path: Path):
 
 def test_inspect_says_what_a_folder_is(tmp_path: Path):
     found = inspect(fsdd(tmp_path / "f"))
-    assert (found["kind"], found["usable"]) == ("fsdd", 28) and "speech-attention" in found["train"]
+    assert (found["kind"], found["usable"]) == ("fsdd", 28) and "speech-fsdd" in found["train"]
     assert found["skipped"] == {"not named {digit}_{speaker}_{index}": 1}
     found = inspect(ljspeech(tmp_path / "l"))
     assert (found["kind"], found["usable"]) == ("ljspeech", 8) and found["seconds"]["max"] == 0.5

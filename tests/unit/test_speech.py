@@ -14,12 +14,15 @@ from regard import build, codecs, metrics, recipe
 from regard.codecs import END, PAD, START, Characters
 from regard.data import espeak, spoken
 from regard.data.lines import Tally
+from regard.data.sound import Hearing
 from regard.errors import DataError, InputError, RecipeError
-from regard.optimise import factor
+from regard.layers.likelihood import cross_entropy
+from regard.optimise import factor, optimiser
 from regard.tasks.speech import SoundSource, Speech
 from regard.train import train
 from tests.tiny import Silent, sounds_by_heart, sounds_table
 
+HOW = Hearing(8000, 10.0)
 REFERENCE = ["reference/speech-lstm", "reference/speech-transformer"]
 
 
@@ -51,7 +54,13 @@ def test_the_reference_is_what_the_specification_says(name: str):
     assert (chosen.source.rate, chosen.source.mel_rate) == (22050, 16000)
     assert (chosen.source.window, chosen.source.hop, chosen.source.mels, chosen.source.frames) == (400, 160, 80, 2754)
     assert (chosen.data.split, chosen.data.valid, chosen.data.test) == ("order", 0.05, 0.2)
+    assert (chosen.source.levels, chosen.source.span) == ("absolute", 8.0)
+    assert (chosen.data.max_target, chosen.data.cut, chosen.data.count_padding) == (97, True, True)
     assert (chosen.seed, chosen.train.batch_examples, chosen.train.epochs) == (42, 64, 15)
+    assert (chosen.train.rate, chosen.train.smoothing, chosen.train.clip) == (1e-3, 0.1, 0.0)
+    assert (chosen.train.weight_decay, chosen.train.betas, chosen.search.max_new_tokens) == (0.01, (0.9, 0.999), 98)
+    groups = optimiser(build.model(chosen, vocabulary=35), chosen.train).param_groups
+    assert {group["weight_decay"] for group in groups} == {0.01}
     rates = [factor(chosen.train, 0, 0.0, epoch) for epoch in range(15)]
     assert rates[:3] == [0.01, 0.505, 1.0] and rates[-1] == pytest.approx(0.01)
     assert np.diff(rates[2:]) == pytest.approx(-0.99 / 12)
@@ -76,9 +85,10 @@ def test_padding_is_learned_and_the_floor_is_that_of_smoothing():
     assert batch.tokens[1].tolist() == [START, codec.encode("a")[0], END, *[PAD] * 95]
     assert batch.targets[1].tolist() == [codec.encode("a")[0], END, *[PAD] * 96]
     sure = math.log((0.9 + 0.1 / 35) / (0.1 / 35))
-    logits = torch.nn.functional.one_hot(batch.targets, 35).double() * sure
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), label_smoothing=0.1)
-    assert float(loss) == pytest.approx(0.6613, abs=5e-5)
+    targets, smoothing = batch.targets.flatten(), recipe.load(REFERENCE[0]).train.smoothing
+    hidden = torch.nn.functional.one_hot(targets, 35).double() * sure
+    loss, _ = cross_entropy(hidden, torch.eye(35).double(), torch.zeros(35).double(), targets, smoothing=smoothing)
+    assert float(loss) / len(targets) == pytest.approx(0.6613, abs=5e-5)
 
 
 def test_a_schedule_by_epochs_needs_them():
@@ -106,6 +116,13 @@ def test_blind_answers_score_as_the_specification_says(shared_data: Path):
     names = ("jaccard", "cosine", "damerau_levenshtein")
     assert [blind["one string"][name] for name in names] == pytest.approx([0.666, 0.8005, 0.123], abs=0.03)
     assert [blind["another's text"][name] for name in names] == pytest.approx([0.551, 0.715, 0.240], abs=0.01)
+
+
+def test_another_text_is_never_the_right_one():
+    assert set(task().blind([["one"]])) == {"one string"}
+    for count in (2, 3, 7):
+        blind = task().blind([[chr(97 + i) * 3] for i in range(count)])
+        assert blind["another's text"]["exact"] == 0 and blind["another's text"]["cer"] == 1
 
 
 # -- sources ----------------------------------------------------------------------------------------------------------
@@ -179,10 +196,14 @@ def test_voices_that_test_do_not_train():
 def test_the_same_jobs_give_the_same_samples():
     def heard() -> list:
         spoken._spoken.cache_clear()
-        return list(spoken.read_spoken("test", count=160, seed=3, rate=8000, tally=Tally()))
+        return list(spoken.read_spoken("test", count=160, seed=3, how=HOW, tally=Tally()))
 
     first, again = heard(), heard()
     assert len(first) == 20 and len({example.source.content for example in first}) == 20
+    tally, brief = Tally(), Hearing(8000, 1.0, cut=3)
+    for one in (kept := list(spoken.read_spoken("test", count=160, seed=3, how=brief, tally=tally))):
+        assert len(one.source.values) <= 8000 and len(one.target) <= 3
+    assert 0 < len(kept) < 20 and tally.skipped == {"longer than 1 seconds": 20 - len(kept)}
     for a, b in zip(first, again, strict=True):
         assert a.target == b.target and np.array_equal(a.source.values, b.source.values)
         assert a.source.values.dtype == np.int16 and 0.3 < len(a.source.values) / 8000 < 6
@@ -193,7 +214,7 @@ def test_the_same_jobs_give_the_same_samples():
 def test_voices_beside_recordings_train_and_do_not_test(shared_data: Path, tmp_path: Path, monkeypatch):
     """Digits in voices that train, without the silence around them."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    said = list(spoken.read_digits(count=30, rate=8000, tally=Tally()))
+    said = list(spoken.read_digits(count=30, how=HOW, tally=Tally()))
     assert {one.target for one in said} <= {spoken.number(n) for n in range(10)}
     for one in said:
         heights = np.abs(one.source.values.astype(int))

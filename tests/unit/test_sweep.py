@@ -16,7 +16,8 @@ import pytest
 from regard import cli, disk, recipe
 from regard import sweep as sweeps
 from regard.bundle import load, tensors
-from regard.sweep import Axis, axis, sweep
+from regard.cli.sweeping import table
+from regard.sweep import Axis, Outcome, Trial, axis, sweep
 from regard.train import Stopped, train
 from tests.tiny import Silent, by_heart, pairs_file
 
@@ -28,6 +29,15 @@ MORE = [
     "train.save_every=2",
     "train.threads=1",
 ]
+
+
+def test_the_table_begins_with_the_best():
+    trials = [Trial({"train.rate": f"{n}"}, f"run-{n}", state="done", score=n) for n in (0.2, 0.1, 0.3)]
+    bad = Trial({"train.rate": "9"}, "run-9", state="failed")
+    for score, order in (("cer", [0.1, 0.2, 0.3]), ("accuracy", [0.3, 0.2, 0.1])):
+        rows = table(Outcome(score, [bad, *trials]), None).splitlines()
+        assert [float(row.split()[1]) for row in rows[1:4]] == order and rows[1].endswith("best")
+        assert "failed" in rows[4]
 
 
 @pytest.fixture
@@ -213,6 +223,25 @@ def test_two_processes_share_one_storage(tiny, tmp_path):
     assert len(trained) == len(set(trained)) and 4 <= len(trained) <= 5  # both may begin the last one
     found = json.loads(told[0][0])["trials"] + json.loads(told[1][0])["trials"]
     assert {f"{trial['run'].split('/')[-1]}" for trial in found} == {line.split(",")[0] for line in trained}
+
+
+@pytest.mark.long
+def test_machines_share_a_sweep_in_postgresql(tiny, tmp_path):
+    """Three at once, each with a folder of its own, begin with a database that has no tables yet."""
+    pytest.importorskip("optuna")
+    server = pytest.importorskip("pgserver").get_server(tmp_path / "database")
+    try:
+        storage = ("--json", "--trials", "6", "--storage", server.get_uri())
+        shared = [command(tiny, tmp_path / name / "s", *storage) for name in "abc"]
+        all_ = [subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for one in shared]
+        told = [one.communicate(timeout=110) for one in all_]
+    finally:
+        server.cleanup()
+    assert [one.returncode for one in all_] == [0, 0, 0], told
+    outcomes = [json.loads(out) for out, _ in told]
+    assert 6 <= len(outcomes[0]["trials"]) <= 8 and all(trial["state"] == "done" for trial in outcomes[0]["trials"])
+    assert [one["trials"] for one in outcomes] == [outcomes[0]["trials"]] * 3
+    assert len({trial["run"].split("/")[-3] for trial in outcomes[0]["trials"]}) > 1  # more than one was at work
 
 
 def test_the_lowest_error_rate_is_the_best():

@@ -46,6 +46,8 @@ def test_labels_refuse_nonsense():
         Labels(["a"]).reads  # noqa: B018
     with pytest.raises(DataError, match="too many labels"):
         Labels.fit(map(str, range(20)), most=10)
+    with pytest.raises(DataError, match='one label leaves nothing to tell apart; got only "a"'):
+        Labels.fit(["a", "a"])
     for text in ({"kind": "labels", "labels": ["a"], "text": None}, {"kind": "nothing"}):
         with pytest.raises(BundleError):
             codecs.load({"kind": "labels", "labels": ["a"], "text": text})
@@ -92,7 +94,13 @@ def test_arrays_come_back_in_their_parts(tmp_path, form, shape):
 
 def test_a_picture_of_another_shape_is_a_fault_of_the_reader(tmp_path):
     with pytest.raises(DataError, match="item 0: sources must be"):
-        prepared(tmp_path, items([np.zeros((3, 3, 1), np.uint8)]), Form(np.uint8, (5, 5, 1)), valid=0, test=0)
+        prepared(
+            tmp_path,
+            items([np.full((3, 3, 1), i, np.uint8) for i in range(2)]),
+            Form(np.uint8, (5, 5, 1)),
+            valid=0,
+            test=0,
+        )
 
 
 def test_a_held_out_label_that_training_never_saw_is_left_out(tmp_path):
@@ -301,6 +309,25 @@ def test_kinds_that_do_not_go_together_are_named():
         with pytest.raises(RecipeError) as caught:
             recipe.load(name, changes)
         assert (said or 'looks = "before" needs an attention') in str(caught.value)
+
+
+def test_a_label_is_no_word_of_the_source():
+    assert recipe.load("blank-rnn", ["decoder.tied=true"]).decoder.tied
+    with pytest.raises(RecipeError, match=r"decoder\.tied: a label is no word of the source; got true"):
+        recipe.load("sentiment-lstm", ["decoder.tied=true"])
+
+
+@pytest.mark.parametrize("name", ["image-pool", "caption-attention"])
+@pytest.mark.parametrize("fit", ["crop", "stretch"])
+def test_what_the_program_brings_is_fitted_too(name: str, fit: str, tmp_path, monkeypatch):
+    """A wide picture of what is square: stretched, or cut off above and below."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    few = ["data.count=100"] if name.startswith("caption") else []
+    sides = [build.corpus(recipe.load(name, [f"source.fit={fit}", f"source.size={size}", *few])).train.source[0]
+             for size in ("[24, 24]", "[24, 48]")]  # fmt: skip
+    assert sides[1].shape[:2] == (24, 48)
+    narrow = sides[1].reshape(24, 24, 2, -1).mean(2)
+    assert (abs(narrow - sides[0]).mean() < 6) == (fit == "stretch")
 
 
 def test_rotary_positions_of_a_picture_have_two_axes():

@@ -12,7 +12,7 @@ from regard.bundle import load
 from regard.optimise import factor, used_up
 from regard.plot import curves
 from regard.train import train
-from tests.tiny import Silent, by_heart, pairs_file
+from tests.tiny import Silent, by_heart, pairs_file, text_file
 
 
 @pytest.fixture
@@ -52,6 +52,24 @@ def test_best_by_a_score_of_the_answers(trained):
     assert progress.best is not None and progress.best < 0  # kept as "lower is better"
     assert reporter.record["chrf"] == pytest.approx(-progress.best)
     assert curves(run).read_bytes().startswith(b"\x89PNG")  # with a panel for each scale
+
+
+def test_a_validation_after_each_epoch(trained):
+    progress, _, run = trained(
+        "train.steps=", "train.epochs=3", "train.batch_examples=4", "train.valid_every=0", "train.save_every=0"
+    )
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "valid"] == [3, 6, 9] and progress.step == 9
+
+
+@pytest.mark.parametrize(("name", "score"), [("translate-attention", "bleu"), ("blank-rnn", "accuracy_at_5")])
+def test_answers_are_judged_where_likelihood_chooses_too(name: str, score: str, tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    kind, path = ("text", text_file(tmp_path)) if name == "blank-rnn" else ("pairs", pairs_file(tmp_path))
+    changes = [f"data.kind={kind}", f'data.path="{path}"', "data.valid=0", "train.valid_every=2", "train.steps=4"]
+    train(recipe.load(name, [*changes, "train.epochs=", "encoder.width=8"]), tmp_path / "run", reporter=Silent())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if score in line and "perplexity" in line] == [2, 4]
 
 
 def test_a_short_run_has_a_curve_too(trained):
