@@ -12,7 +12,7 @@ from regard.errors import InputError
 from regard.layers.blocks import Dropout, EncoderBlock
 from regard.layers.convolution import HalvingConvolution
 from regard.layers.positions import Positions, grid, no_bias
-from regard.layers.recurrent import Recurrent
+from regard.layers.recurrent import Recurrent, turned
 from regard.values import Memory, Source
 
 
@@ -87,13 +87,14 @@ class TwoWayEncoder(Encoder):
     def forward(self, source: Source) -> Memory:
         x, mask = source.features, source.mask
         last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)  # (B, 1)
-        backwards = (last - torch.arange(mask.shape[1], device=mask.device)) % mask.shape[1]  # real places, last first
+        places = torch.arange(mask.shape[1], device=mask.device)
+        backwards = ((last - places) % mask.shape[1])[..., None]  # real places, last first
         around, ends = [], []
         for way, rnn in enumerate(self.ways):
-            states = rnn(x if way == 0 else _at(x, backwards))
+            states = rnn(x if way == 0 else turned(x, backwards))
             ends.append(_at(states, last)[:, 0])
             before = nn.functional.pad(states, (0, 0, 1, -1))  # h[t-1], nothing before the first
-            around.append(before if way == 0 else _at(before, backwards))
+            around.append(before if way == 0 else turned(before, backwards))
         states = torch.cat(around, dim=-1).masked_fill(~mask[..., None], 0)
         summary = torch.cat(ends, dim=-1) if source.asked is None else _at(states, source.asked[:, None])[:, 0]
         return Memory(states, mask, summary, source.grid)

@@ -105,7 +105,7 @@ def _contents(recipe: r.Recipe) -> Contents:
             return Contents(read, [Path(d.path)], valid, test)
         case r.DataDrawn() as d:
             made = partial(drawn.read_drawn, count=d.count, seed=d.made_with, **form)
-            return Contents(made, [Path(drawn.__file__)])
+            return Contents(made, [Path(drawn.__file__), Path(pictures.__file__)])
         case r.DataFlickr8k() as d:
             fitted = captions.Fitted(lambda: captions.Album(captions.flickr8k_images(d.path, d.images)), **form)
             read, valid, test = (

@@ -481,7 +481,7 @@ class Cells:
 
 
 def cells(
-    name: str, c: Cells, B: Size, T: Size, *, packed: bool, stepwise: bool = False, decoding: bool = False
+    name: str, c: Cells, B: Size, T: Size, *, from_zeros: bool, stepwise: bool = False, decoding: bool = False
 ) -> Part:
     """Gates of every place: W x + U h + b + b', an LSTM has four of them and a GRU three.
 
@@ -490,12 +490,12 @@ def cells(
     """
     g, D, X = GATES[c.cell], c.D, c.directions
     once = c.each_layer(X * g * D * (c.first + D), X * g * D * (c.above + D))
-    less = X * c.N * B * g * D**2 if packed and c.cell == "gru" else ZERO
+    less = X * c.N * B * g * D**2 if from_zeros and c.cell == "gru" else ZERO
     steps = PLACE[c.cell] + log(D)
     if X == 2:  # a layer needs both directions of the one below, whole
         first = [PLACE[c.cell] + log(_wider(each, D)) for each in (c.first, c.above)]
         depth = c.each_layer(first[0] + (T - 1) * steps, first[1] + (T - 1) * steps)
-    elif packed:
+    elif from_zeros:
         depth = PLACE[c.cell] + log(_wider(c.first, D)) + (T + c.N - 2) * steps
     else:  # the state to start from is deeper than the first input
         depth = (T + c.N - 1) * steps
@@ -505,7 +505,7 @@ def cells(
         parameters=c.each_layer(X * g * D * (c.first + D + 2), X * g * D * (c.above + D + 2)),
         forward=B * T * once,
         training=3 * B * T * once - less,
-        start=T * once if packed else ZERO,
+        start=T * once if from_zeros else ZERO,
         token=once if decoding else ZERO,
         depth=ZERO if stepwise else depth,
         token_depth=PLACE[c.cell] + log(c.first) + (c.N - 1) * steps if decoding else ZERO,

@@ -192,7 +192,7 @@ def recurrent_encoder(e: r.EncoderRecurrent, at: Lengths, seen: Seen) -> Part:
     halved = e.directions == 2 and e.merge == "concatenate"
     each = e.width // 2 if halved else e.width
     c = Cells(e.cell, seen.width, each, e.layers, e.directions, e.dropout)
-    part = layers.cells("encoder cells", c, at.B, at.S, packed=True)
+    part = layers.cells("encoder cells", c, at.B, at.S, from_zeros=True)
     turning = 4 + log(at.S) - total(*(part.depth for part in seen.parts))  # places are counted beside the frontend
     turning = turning if e.directions == 2 and turning.value > 0 else ZERO
     return replace(part, depth=part.depth + turning + (1 if e.directions == 2 and not halved else 0))
@@ -202,9 +202,9 @@ def two_way_encoder(e: r.EncoderTwoWay, at: Lengths, seen: Seen) -> Part:
     """A stack in each direction, side by side; the second reads real places from the last one on."""
     X = e.directions
     c = Cells(e.cell, seen.width, e.width // X, e.layers, 1, e.dropout)
-    part = layers.cells("encoder cells", c, at.B, at.S, packed=True)
+    part = layers.cells("encoder cells", c, at.B, at.S, from_zeros=True)
     turned = 3 + log(at.S) if X == 2 else ZERO
-    moved = e.width + (c.D + c.first if X == 2 else 0)  # what is looked up by its place is kept whole
+    moved = e.width  # what is looked up by its place is kept whole
     return replace(
         part,
         parameters=X * part.parameters,
@@ -236,7 +236,7 @@ def recurrent_decoder(d: r.DecoderRecurrent, V: Size, at: Lengths, read: Read, *
     look = layers.recurrent_attention(
         c, at, read.places, read.width, score=d.attention, stepwise=stepwise, before=before
     )
-    cells = layers.cells("decoder cells", c, at.B, at.T, packed=False, stepwise=stepwise, decoding=True)
+    cells = layers.cells("decoder cells", c, at.B, at.T, from_zeros=False, stepwise=stepwise, decoding=True)
     if stepwise:  # a place waits for where the one before it has looked
         place = layers.PLACE[d.cell]
         once, wider = c.N * (place + log(c.D)), log(c.first) - log(c.D)
@@ -278,7 +278,7 @@ def recurrent_block_decoder(
         token_depth=steps,
         saved=layers.FLOAT * at.B * at.T * (s.D + 2),
     )
-    cells = replace(layers.cells("decoder cells", c, at.B, at.T, packed=True, decoding=True), start=ZERO)
+    cells = replace(layers.cells("decoder cells", c, at.B, at.T, from_zeros=True, decoding=True), start=ZERO)
     reading = layers.cross_attention("attention to the memory", s, at, read.places, read.width)
     reading = replace(reading, token_depth=reading.token_depth + 1)  # a step hides places whether there are any or not
     query, keys = steps + 2 + log(s.D), 2 + log(read.width)

@@ -237,7 +237,7 @@ def attention(n: Attention, at: Lengths, *, form: str = "auto") -> Budget:
 def recurrent(n: Recurrent, cell: str, at: Lengths) -> Budget:
     T = Size("T", at.S.value, "places")
     c = Cells(cell, n.inputs, n.width, n.layers, n.directions)
-    part = layers.cells("cells", c, at.B, T, packed=True, decoding=n.directions == 1)
+    part = layers.cells("cells", c, at.B, T, from_zeros=True, decoding=n.directions == 1)
     return Budget(
         f"{cell.upper()}, {n.layers} {'layer' if n.layers == 1 else 'layers'}",
         (at.B, T),

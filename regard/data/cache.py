@@ -30,7 +30,7 @@ from regard.data.lines import EMPTY, Tally
 from regard.data.readers import word_count
 from regard.errors import DataError
 
-FORMAT = 1
+FORMAT = 2
 PARTS = ("train", "valid", "test")
 CHUNK = 8192  # examples encoded at a time
 FEW = 64  # the same of pictures and sounds, which are larger

@@ -22,6 +22,7 @@ LABELS = 30  # at most so many different short answers, each given often, are la
 SAMPLE = 2000  # lines of a table that tell which
 RATE, SECONDS = 8000, 60.0  # sounds are looked at, not learned from
 FORM: dict[str, Any] = {"size": (32, 32), "colours": 3}
+VALID = ("val", "valid", "dev")
 LANGUAGE = re.compile(r"(?P<part>.+)\.(?P<language>[a-z]{2})")
 
 
@@ -160,8 +161,6 @@ def _folder(path: Path) -> Seen:
         files = _sets(path=source, target_path=target, valid_path=held_out[0], valid_target_path=held_out[1])
         fits = shlex.join(["multi30k-transformer", *files])
         return Seen("parallel", fits, partial(parallel.read_parallel, source, target, limit=1.0))
-    if len(packed := list(path.glob("*.npz"))) == 1:
-        return _medmnist(packed[0])
     try:
         readers.cornell_files(path)
     except DataError:
@@ -176,6 +175,8 @@ def _folder(path: Path) -> Seen:
         pass
     else:
         return Seen("labelled", _on("sentiment-cnn", path), partial(labelled.read_labelled, path, limit=1.0))
+    if len(packed := list(path.glob("*.npz"))) == 1:
+        return _medmnist(packed[0])
     try:
         sentences.text_files(path)
     except DataError:
@@ -188,8 +189,8 @@ def _folder(path: Path) -> Seen:
 
 
 def _parallel(path: Path) -> tuple[tuple[Path, Path], tuple[Path | str, Path | str]] | None:
-    """train.en and train.de for example, also .gz: the first part (train, if there is one) in two languages, English
-    first; and the same two languages of what is there to validate on ("": nothing is)."""
+    """train.en and train.de for example, also .gz: train, or else the first part that is not held out, in two
+    languages, English first; and the same two of what is there to validate on ("": nothing is)."""
     parts: defaultdict[str, dict[str, Path]] = defaultdict(dict)
     for file in sorted(path.iterdir()):
         name = file.name.removesuffix(".gz").removesuffix(".txt")
@@ -198,7 +199,9 @@ def _parallel(path: Path) -> tuple[tuple[Path, Path], tuple[Path | str, Path | s
     several = {part: files for part, files in parts.items() if len(files) >= 2}
     if not several:
         return None
-    files = several.get("train") or several[min(several)]
+    chosen = min(several, key=lambda part: (part != "train", part in (*VALID, "test"), part))
+    files = several[chosen]
     one, other, *_ = sorted(files, key=lambda language: (language != "en", language))
-    held_out = next((parts[part] for part in ("val", "valid", "dev") if {one, other} <= parts[part].keys()), {})
+    left = [part for part in VALID if part != chosen and {one, other} <= parts[part].keys()]
+    held_out = parts[left[0]] if left else {}
     return (files[one], files[other]), (held_out.get(one, ""), held_out.get(other, ""))

@@ -23,9 +23,11 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from regard.data import espeak, parallel, sound
 from regard.data.examples import Example, Item
 from regard.data.lines import Tally
 from regard.data.parallel import english
+from regard.data.readers import checked
 from regard.data.sound import Hearing, resampled, too_long
 from regard.errors import DataError
 
@@ -131,12 +133,14 @@ def jobs(part: Part, *, count: int, seed: int, say: Callable[[random.Random], st
 
 def read_spoken(part: Part, *, count: int, seed: int, how: Hearing, tally: Tally) -> Iterator[Example]:
     """`count` sounds that train, and an eighth as many that validate and test, in other voices."""
-    return _examples(jobs(part, count=count // SHARES[part], seed=seed), how, tally)
+    examples = _examples(jobs(part, count=count // SHARES[part], seed=seed), how, tally)
+    return checked(examples, "what the voices say", tally, limit=0.5)
 
 
 def read_digits(*, count: int, how: Hearing, tally: Tally) -> Iterator[Example]:
     """Digits in the voices that train, cut where they begin and end, as recordings of digits are."""
-    return _examples(jobs("train", count=count, seed=1, say=digit), how, tally, cut=_trimmed)
+    examples = _examples(jobs("train", count=count, seed=1, say=digit), how, tally, cut=_trimmed)
+    return checked(examples, "what the voices say", tally, limit=0.5)
 
 
 def _examples(
@@ -161,7 +165,7 @@ def _trimmed(samples: np.ndarray) -> np.ndarray:
 
 def makers() -> list[Path]:
     """The files that decide how it sounds, and what is said."""
-    return [library(), Path(__file__)]
+    return [library(), Path(espeak.__file__), Path(parallel.__file__), Path(sound.__file__), Path(__file__)]
 
 
 def library() -> Path:

@@ -51,8 +51,8 @@ class Recurrent(nn.Module):
     def masked(
         self, x: Float[Tensor, "B S I"], mask: Bool[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B E"]]:
-        """The top layer's states of padded rows (anything at padding), and its last state in each direction. A place
-        that is masked is never read: the backward direction starts at each row's last real place.
+        """The top layer's states of padded rows (anything at padding), and its last state in each direction. None that
+        is real depends on a masked place: the backward direction starts at each row's last real one.
 
         Rows are turned around rather than packed: torch has a fast LSTM, and packed rows do not go through it."""
         lengths = mask.sum(1, keepdim=True).clamp(min=1)
@@ -65,9 +65,9 @@ class Recurrent(nn.Module):
             ways = cast(nn.RNNBase, layer).all_weights
             states = [self._over(x, ways[0])]
             if self.directions == 2:
-                states.append(self._over(_turned(x, back), ways[1]))
+                states.append(self._over(turned(x, back), ways[1]))
             lasts = [way[rows, ends] for way in states]
-            x = torch.cat([states[0], *(_turned(way, back) for way in states[1:])], dim=-1)
+            x = torch.cat([states[0], *(turned(way, back) for way in states[1:])], dim=-1)
         return x, torch.cat(lasts, dim=-1)
 
     def _over(self, x: Float[Tensor, "B S I"], weights: Sequence[Tensor]) -> Float[Tensor, "B S D"]:
@@ -107,6 +107,6 @@ class _Turn(torch.autograd.Function):
         return grads[0].gather(1, back.expand(-1, -1, grads[0].shape[2])), None
 
 
-def _turned(x: Float[Tensor, "B S I"], back: Int[Tensor, "B S 1"]) -> Float[Tensor, "B S I"]:
-    """Each row's real places in the opposite order."""
+def turned(x: Float[Tensor, "B S I"], back: Int[Tensor, "B S 1"]) -> Float[Tensor, "B S I"]:
+    """Each row's places in the order `back`, which undoes itself: the real ones in the opposite order."""
     return cast(Tensor, _Turn.apply(x, back))

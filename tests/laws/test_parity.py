@@ -144,15 +144,18 @@ def test_recurrent_is_torchs(cell: str, directions: int):
     for name, value in theirs.named_parameters():
         kind, layer = name.split("_l")[0], int(name.split("_l")[1][0])
         getattr(ours.layers[layer], f"{kind}_l0{'_reverse' if 'reverse' in name else ''}").data = value.data
-    x, (_, mask) = rand(B, S, 13), sentences(B, S)
+    x, (_, mask) = rand(B, S, 13).requires_grad_(), sentences(B, S)
     close(ours(x), theirs(x)[0])
     states, last = ours.masked(x, mask)
+    (ours_moves,) = torch.autograd.grad(states[mask].square().sum() + last.sum(), x)
+    assert not ours_moves[~mask].any() and (~mask).any()  # what is padding moves nothing
     for row, length in enumerate(mask.sum(1).tolist()):
         expected, end = theirs(x[row : row + 1, :length])
-        end = end[0] if cell == "lstm" else end
+        end = (end[0] if cell == "lstm" else end)[-directions:, 0].flatten()
         close(states[row, :length], expected[0])
-        close(last[row], end[-directions:, 0].flatten())
-    assert bool(states.isfinite().all())  # at padding too, where attention multiplies them by zero
+        close(last[row], end)
+        (moves,) = torch.autograd.grad(expected.square().sum() + end.sum(), x)
+        close(ours_moves[row], moves[row])
 
 
 def test_forget_gates_begin_open():

@@ -239,13 +239,13 @@ def waits(of: recipe.Recipe) -> int:
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
-@pytest.mark.parametrize("packed", [True, False])
-def test_depth_of_layers_that_run_a_place_apart(cell: str, packed: bool):
+@pytest.mark.parametrize("from_zeros", [True, False])
+def test_depth_of_layers_that_run_a_place_apart(cell: str, from_zeros: bool):
     """Place by place the trace sees what the formula says: T + N - 1 places, not N T. In a decoder the first state is
     deeper than the inputs."""
-    N, D, inputs = 3, 6, 11 if packed else 6
+    N, D, inputs = 3, 6, 11 if from_zeros else 6
     rnn, x = Recurrent(cell=cell, inputs=inputs, width=D, layers=N).eval(), torch.randn(B, T, inputs)
-    deep, below = 0 if packed else 30, torch.empty(0)
+    deep, below = 0 if from_zeros else 30, torch.empty(0)
     with torch.no_grad(), Trace() as trace:
         first = torch.zeros(B, D)
         for _ in range(deep):
@@ -260,7 +260,7 @@ def test_depth_of_layers_that_run_a_place_apart(cell: str, packed: bool):
                 else:
                     states[n] = (torch.gru_cell(below, states[n][0], *weights),) * 2
                 below = states[n][0]
-    part = cells("", Cells(cell, inputs, D, N), Size("B", B), Size("T", T), packed=packed)
+    part = cells("", Cells(cell, inputs, D, N), Size("B", B), Size("T", T), from_zeros=from_zeros)
     assert trace.depth(below) == deep + part.depth.value
 
 
@@ -584,7 +584,7 @@ def test_any_module_is_counted_part_by_part():
 
 
 def test_where_closed_form_and_count_differ_is_said():
-    """A packed batch has fewer places than its padding; and a spectrum is nothing this counter knows."""
+    """A from_zeros batch has fewer places than its padding; and a spectrum is nothing this counter knows."""
 
     class Odd(nn.Linear):
         pass

@@ -105,6 +105,22 @@ def test_a_folder_with_one_packed_file_is_that_file(tmp_path: Path):
     (tmp_path / "fetched.json").write_text("{}")
     packed = medmnist(tmp_path)
     assert inspect(tmp_path) == inspect(packed)
+    pictures_folder(tmp_path)
+    assert inspect(tmp_path / "pictures")["kind"] == "pictures"
+    np.savez(tmp_path / "pictures" / "features.npz", a=np.zeros(3))
+    assert inspect(tmp_path / "pictures")["kind"] == "pictures"
+
+
+def test_nothing_validates_on_what_it_trains_on(tmp_path: Path):
+    for name in ("dev", "news", "test"):
+        for language in ("de", "en"):
+            (tmp_path / f"{name}.{language}").write_text("a line\n")
+    told = inspect(tmp_path)["train"]
+    assert f"data.path={tmp_path / 'news.en'}" in told and f"data.valid_path={tmp_path / 'dev.en'}" in told
+    for file in tmp_path.glob("news.*"):
+        file.unlink()
+    told = inspect(tmp_path)["train"]
+    assert f"data.path={tmp_path / 'dev.en'}" in told and "data.valid_path= " in told
 
 
 def test_one_picture_is_no_corpus(tmp_path: Path):

@@ -200,10 +200,12 @@ def test_the_same_jobs_give_the_same_samples():
 
     first, again = heard(), heard()
     assert len(first) == 20 and len({example.source.content for example in first}) == 20
-    tally, brief = Tally(), Hearing(8000, 1.0, cut=3)
+    tally, brief = Tally(), Hearing(8000, 2.0, cut=3)
     for one in (kept := list(spoken.read_spoken("test", count=160, seed=3, how=brief, tally=tally))):
-        assert len(one.source.values) <= 8000 and len(one.target) <= 3
-    assert 0 < len(kept) < 20 and tally.skipped == {"longer than 1 seconds": 20 - len(kept)}
+        assert len(one.source.values) <= 16000 and len(one.target) <= 3
+    assert 0 < len(kept) < 20 and tally.skipped == {"longer than 2 seconds": 20 - len(kept)}
+    with pytest.raises(DataError, match=r"no usable examples in what the voices say; got .*than 0\.1 seconds 20"):
+        list(spoken.read_spoken("test", count=160, seed=3, how=Hearing(8000, 0.1), tally=Tally()))
     for a, b in zip(first, again, strict=True):
         assert a.target == b.target and np.array_equal(a.source.values, b.source.values)
         assert a.source.values.dtype == np.int16 and 0.3 < len(a.source.values) / 8000 < 6

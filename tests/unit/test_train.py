@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from regard import recipe
 from regard.bundle import load
@@ -60,6 +61,30 @@ def test_a_validation_after_each_epoch(trained):
     )
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "valid"] == [3, 6, 9] and progress.step == 9
+    assert {int(one.name.split("-")[1]) for one in (run / "checkpoints").iterdir()} <= {3, 6, 9}
+
+
+def test_a_stopped_epoch_goes_on(trained, tmp_path):
+    """Stopped after each step in turn, a run that validates and saves after epochs ends with the same bits."""
+
+    class Stops(Silent):
+        def __init__(self, at: int):
+            self.at = at
+
+        def stepped(self, progress, loss, speed, done) -> None:
+            if progress.step == self.at:
+                raise RuntimeError
+
+    changes = ["train.steps=", "train.epochs=3", "train.batch_examples=4", "train.valid_every=0", "train.save_every=0"]
+    chosen = recipe.load("chat-gru", by_heart(pairs_file(tmp_path), *changes))
+    train(chosen, tmp_path / "whole", reporter=Silent())
+    for at in (2, 3, 4, 8):
+        run = tmp_path / f"stopped-{at}"
+        with pytest.raises(RuntimeError):
+            train(chosen, run, reporter=Stops(at))
+        assert train(chosen, run, reporter=Silent(), resume=True).step == 9
+        ours, whole = (load(one).model.state_dict() for one in (run, tmp_path / "whole"))
+        assert all(torch.equal(ours[name], whole[name]) for name in whole)
 
 
 @pytest.mark.parametrize(("name", "score"), [("translate-attention", "bleu"), ("blank-rnn", "accuracy_at_5")])
