@@ -12,6 +12,7 @@ from regard.disk import write_file
 
 HIDDEN = ("step", "epoch", "seconds", "perplexity", "word_perplexity")  # the loss shows perplexity already
 SHARES = "shares"
+WIDER = ("bleu", "chrf", "mean_length")  # begin the names of scores that may stay below 1, and are no shares
 GREY, BLUE, RED = "0.6", "C0", "C3"
 
 
@@ -44,7 +45,7 @@ def curves(run: Path) -> Path:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         ax.grid(alpha=0.25, linewidth=0.6)
         ax.spines[["top", "right"]].set_visible(False)
-        if len(ax.get_legend_handles_labels()[0]) > 1:
+        if len(ax.get_legend_handles_labels()[0]) > 1 or ax.get_title() == SHARES:
             ax.legend(frameon=False)
     path = run / "curves.png"
     write_file(path, lambda draft: figure.savefig(draft, format="png", dpi=120))
@@ -76,9 +77,17 @@ def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
 
 
 def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Which scores share a panel: those between 0 and 1. The others have scales of their own."""
+    """Which scores share a panel: those between 0 and 1. The others have scales of their own.
+
+    >>> _panels([{"bleu_4": 0.0, "exact": 0.0, "wer": 1.2}, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9}])
+    {'bleu_4': ['bleu_4'], 'wer': ['wer'], 'shares': ['exact']}
+    """
     names = sorted({name for line in valid for name, v in line.items() if isinstance(v, float) and name not in HIDDEN})
-    shares = [name for name in names if all(0 <= line[name] <= 1 for line in valid if name in line)]
+    shares = [
+        name
+        for name in names
+        if not name.startswith(WIDER) and all(0 <= line[name] <= 1 for line in valid if name in line)
+    ]
     panels = {name: [name] for name in names if name not in shares}
     return panels | ({SHARES: shares} if shares else {})
 
