@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.disk import write_file
+from regard.metrics import LOWER_IS_BETTER
 
 HIDDEN = ("step", "epoch", "seconds", "perplexity", "word_perplexity")  # the loss shows perplexity already
 SHARES = "shares"
@@ -17,22 +18,33 @@ GREY, BLUE, RED = "0.6", "C0", "C3"
 
 
 def curves(run: Path) -> Path:
-    """Draw training and validation loss, and every other validation score, into `curves.png`."""
+    """Draw into `curves.png` training and validation loss and every other validation score, dashed what is reached
+    without looking at the input, and which labels the best weights took for which."""
     from matplotlib.figure import Figure  # without pyplot: no global state, no window
     from matplotlib.ticker import MaxNLocator
 
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     valid = [line for line in lines if line["kind"] == "valid"]
     panels = _panels(valid)
-    columns = 2 if panels else 1
-    rows = math.ceil((1 + len(panels)) / columns)
+    confused = [line for line in valid if line.get("confusion")]
+    count = 1 + len(panels) + bool(confused)
+    columns = 2 if count > 1 else 1
+    rows = math.ceil(count / columns)
     figure = Figure(figsize=(6.4 * columns, 4.0 * rows), layout="constrained")
-    axes = [figure.add_subplot(rows, columns, place) for place in range(1, 2 + len(panels))]
+    axes = [figure.add_subplot(rows, columns, place) for place in range(1, 1 + count)]
+    if confused:
+        best = [line for line in confused if line.get("best")]
+        _confusion(axes.pop(), (best or confused)[-1])
     _loss(axes[0], lines, valid)
     axes[0].set_title(run.resolve().name)
     for ax, (title, names) in zip(axes[1:], panels.items(), strict=True):
         for name in names:
             _line(ax, [(line["step"], line[name]) for line in valid if name in line], label=name, marker="o")
+            if blind := [guess[name] for guess in valid[-1].get("blind", {}).values() if name in guess]:
+                reached = min(blind) if name in LOWER_IS_BETTER else max(blind)
+                ax.axhline(reached, color=ax.lines[-1].get_color(), linewidth=0.9, linestyle="--")
+        if valid[-1].get("blind"):
+            ax.plot([], [], color=GREY, linewidth=0.9, linestyle="--", label="without the input")
         ax.set_title(title)
         if title == SHARES:
             ax.set_ylim(-0.02, 1.02)
@@ -102,6 +114,22 @@ def _loss(ax: Any, lines: list[dict[str, Any]], valid: list[dict[str, Any]]) -> 
         point = [(best[-1], scored[best[-1]])]
         _line(ax, point, label="best", color=RED, marker="o", markersize=9, fillstyle="none", linestyle="")
     ax.set_ylabel("loss (nats a token)")
+
+
+def _confusion(ax: Any, line: dict[str, Any]) -> None:
+    """Shares of the label of a row that are answered with the label of a column."""
+    labels, counts = line["labels"], line["confusion"]
+    shares = [[n / max(1, sum(row)) for n in row] for row in counts]
+    ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    small = "small" if len(labels) <= 12 else 5
+    ax.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 3 else 0, fontsize=small)
+    ax.set_yticks(range(len(labels)), labels, fontsize=small)
+    if len(labels) <= 12:
+        for y, row in enumerate(counts):
+            for x, n in enumerate(row):
+                shade = "white" if shares[y][x] > 0.5 else "black"
+                ax.text(x, y, n, ha="center", va="center", color=shade, fontsize="small")
+    ax.set(title=f"right (rows) and answered, step {line['step']:,}", xlabel="answered", ylabel="right")
 
 
 def _line(ax: Any, points: list[tuple[float, float]], **look: Any) -> None:

@@ -26,8 +26,9 @@ from typing import Any
 from regard import disk
 from regard.build import TASKS
 from regard.errors import BundleError, BusyError, InputError, RecipeError, TrainingError
+from regard.metrics import LOWER_IS_BETTER
 from regard.recipe import Recipe, differences, is_whole
-from regard.train import LOWER_IS_BETTER, Reporter, Stopped, train
+from regard.train import Reporter, Stopped, train
 
 RECORD, RESULT, STORAGE = "sweep.json", "result.json", "sweep.db"
 DECADE = 10

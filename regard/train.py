@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard import build, bundle, checkpoint, codecs, disk
+from regard import build, bundle, checkpoint, codecs, disk, metrics
 from regard.bundle import Bundle
 from regard.checkpoint import Progress
 from regard.data.batches import batches
@@ -40,9 +40,9 @@ TRAIN, VALID, CHANGED = "train", "valid", "changed"  # kinds of its lines
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
 SAMPLES = 3
-LOWER_IS_BETTER = frozenset({"perplexity", "cer", "wer"})
 ENOUGH = 200  # held-out examples to tell the best weights by
 JUDGED = 200  # training examples to validate on, if none are held out
+MOST_ROWS = 50  # of a table that is logged at every validation
 ROWS = 16  # prompts answered at a time at a validation: a signal waits for no more
 
 BUDGET = frozenset({"train.steps", "train.epochs", "train.tokens", "train.minutes"})  # a run may be given another
@@ -189,6 +189,8 @@ class _Loop:
         self.score = self.how.score or self.task.best
         answering = self.task.watched or self.score != "perplexity"
         self.questions = questions(self.held_out, self.task, at_most=self.task.judged) if answering else []
+        blind = self.task.blind([one.references for one in self.questions]) if self.questions else {}
+        self.blind = {"blind": blind} if blind else {}
 
     # -- going on with a run that was stopped --------------------------------------------------------------------------
 
@@ -375,15 +377,17 @@ class _Loop:
         seen = likelihood(judged, self.task, self.held_out, at_most=most, between=self._heed)
         if not math.isfinite(seen.nats):
             raise TrainingError("the weights are not numbers any more", where=self.run, hint="lower train.rate")
-        record = dict(seen.scores)
+        record, tables = dict(seen.scores), {}
         if self.questions:
             found = ranked(bot, [one.given for one in self.questions], rows=ROWS, between=self._heed)
-            record |= self.task.judge(found, [one.references for one in self.questions]).numbers
+            scores = self.task.judge(found, [one.references for one in self.questions])
+            record |= scores.numbers
+            tables = {name: table for name, table in scores.tables.items() if len(table) <= MOST_ROWS} | self.blind
         said = answers(bot, [one.given for one in self.samples], between=self._heed)
         samples = [(one.shown, answer) for one, answer in zip(self.samples, said, strict=True)]
         self.model.train()
 
-        score = record[self.score] if self.score in LOWER_IS_BETTER else -record[self.score]
+        score = record[self.score] if self.score in metrics.LOWER_IS_BETTER else -record[self.score]
         best = math.isfinite(score) and (self.progress.best is None or score < self.progress.best)
         kept = best or self._keeps_last
         if kept:
@@ -398,7 +402,7 @@ class _Loop:
             seconds=time.perf_counter() - self.clock,
         )
         record = record | {"best": best}
-        self.log.add(self.progress, VALID, record | {"samples": samples})
+        self.log.add(self.progress, VALID, record | tables | {"samples": samples})
         self.reporter.validated({"step": self.progress.step} | record, samples)
 
     @property

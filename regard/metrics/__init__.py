@@ -33,7 +33,10 @@ from regard.metrics.text import (
     words,
 )
 
+LOWER_IS_BETTER = frozenset({"perplexity", "cer", "wer"})
+
 __all__ = [
+    "LOWER_IS_BETTER",
     "accuracy",
     "bland_share",
     "bleu",

@@ -39,6 +39,13 @@ def test_ask_hears_files_of_every_format(trained: Path, tmp_path: Path, capsys):
     assert capsys.readouterr().out == "".join(f"{file}  ->  {WORDS[3]}\n" for file in files)
 
 
+def test_every_validation_says_what_is_reached_without_the_sound(trained: Path):
+    lines = [json.loads(line) for line in (trained / "run" / "metrics.jsonl").read_text().splitlines()]
+    valid = [line for line in lines if line["kind"] == "valid"]
+    assert valid[-1]["cer"] < min(valid[-1]["blind"][name]["cer"] for name in ("one string", "another's text"))
+    assert all(line["blind"] == valid[0]["blind"] for line in valid)
+
+
 def test_a_list_of_sounds_becomes_json_lines(trained: Path, tmp_path: Path, capsys):
     files = [str(trained / "sounds" / f"{i}.wav") for i in range(10)]
     (tmp_path / "list.txt").write_text("\n".join(files))

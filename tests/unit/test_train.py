@@ -97,6 +97,21 @@ def test_answers_are_judged_where_likelihood_chooses_too(name: str, score: str, 
     assert [line["step"] for line in lines if score in line and "perplexity" in line] == [2, 4]
 
 
+def test_which_label_is_taken_for_which_at_every_validation(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    chosen = recipe.load(
+        "image-pool", ["train.epochs=", "train.steps=4", "train.valid_every=2", "source.channels=[2,4]"]
+    )
+    train(chosen, tmp_path / "run", reporter=Silent())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    valid = [line for line in lines if line["kind"] == "valid"]
+    assert len(valid) == 2 and valid[0]["labels"] == list("0123456789")
+    for line in valid:
+        right, every = sum(line["confusion"][i][i] for i in range(10)), sum(map(sum, line["confusion"]))
+        assert line["accuracy"] == pytest.approx(right / every) and every > 100
+    assert curves(tmp_path / "run").read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_short_run_has_a_curve_too(trained):
     _, _, run = trained("train.steps=7")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
