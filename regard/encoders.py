@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.layers.blocks import Dropout, EncoderBlock
 from regard.layers.convolution import HalvingConvolution
-from regard.layers.positions import Positions, grid, no_bias
+from regard.layers.positions import NoPositions, Positions, grid, no_bias
 from regard.layers.recurrent import Recurrent, turned
 from regard.values import Memory, Source
 
@@ -193,14 +193,24 @@ class ConvolutionEncoder(Encoder):
     """The language CNN: each layer halves the length, so the memory has ceil(S / 2^layers) places, and its own mask.
 
     The summary is the mean of the real places. A place of the memory stands for 2^layers places of the source and reads
-    on past them as far as `reach` goes; a source shorter than that becomes one place.
+    on past them as far as `reach` goes; a source shorter than that becomes one place. Without `positions` it does not
+    know where it stands.
     """
 
     def __init__(
-        self, *, inputs: int, width: int, layers: int, reach: int = 3, activation: str = "relu", dropout: float = 0.0
+        self,
+        *,
+        inputs: int,
+        width: int,
+        layers: int,
+        reach: int = 3,
+        positions: Positions | None = None,
+        activation: str = "relu",
+        dropout: float = 0.0,
     ):
         super().__init__()
         self.width = self.summary_width = width
+        self.positions = positions or NoPositions()
         self.layers = nn.ModuleList(
             HalvingConvolution(inputs=inputs if n == 0 else width, width=width, reach=reach, activation=activation)
             for n in range(layers)
@@ -209,6 +219,7 @@ class ConvolutionEncoder(Encoder):
 
     def forward(self, source: Source) -> Memory:
         x, mask = source.features, source.mask
+        x = self.positions.add(x, torch.arange(mask.shape[1], device=mask.device))
         for n, layer in enumerate(self.layers):
             x, mask = layer(x if n == 0 else self.dropout(x), mask)
         x = x.masked_fill(~mask[..., None], 0)

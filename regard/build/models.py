@@ -131,6 +131,7 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 width=e.width,
                 layers=e.layers,
                 reach=e.reach,
+                positions=Sinusoidal(width=inputs) if e.positions == "sinusoidal" else None,
                 activation=e.activation,
                 dropout=e.dropout,
             )

@@ -27,7 +27,7 @@ FIELDS = {
         "recurrent": f"{_RECURRENT} directions merge",
         "two-way": f"{_RECURRENT} directions vectors",
         "transformer": _TRANSFORMER,
-        "convolution": "width layers reach activation dropout",
+        "convolution": "width layers reach positions activation dropout",
         "flat": "summary",
     },
     "decoder": {

@@ -559,7 +559,17 @@ def _padded(of: Formula) -> Formula:
     return Call("pad", (of,), up + 16 if up % 256 == 0 else up)
 
 
-def convolutions(I: Formula, D: Size, layers: int, R: Size, B: Size, S: Size, *, dropout: float) -> Part:  # noqa: E741
+def convolutions(
+    I: Formula,  # noqa: E741
+    D: Size,
+    layers: int,
+    R: Size,
+    B: Size,
+    S: Size,
+    *,
+    positions: str,
+    dropout: float,
+) -> Part:
     """Each layer halves the places: B ceil(S / 2^n) places of it read R D numbers each, the first R I."""
     N, places = several(layers), [ceil(S, 2**n) for n in range(1, layers + 1)]
     above = total(*places)
@@ -576,7 +586,7 @@ def convolutions(I: Formula, D: Size, layers: int, R: Size, B: Size, S: Size, *,
         forward=B * (first + rest),
         training=3 * B * (first + rest),
         start=first + rest,
-        depth=4 + log(R * I) + (N - 1) * (4 + log(R * D)) + 1,
+        depth=(positions != "none") + 4 + log(R * I) + (N - 1) * (4 + log(R * D)) + 1,
         work=FLOAT * B * (2 * S * I + given[0] * I),
         room=FLOAT * (B * (2 * S * I + 3 * given[0] * I + places[0] * D) + 2 * R * I * D),
         saved=FLOAT * B * (inputs + D * above) + (B * D * (above - places[-1]) if dropout else 0),

@@ -163,7 +163,7 @@ def encoder(recipe: r.Recipe, seen: Seen, at: Lengths, kernel: Kernel) -> Read:
         case r.EncoderConvolution() as e:
             D, R = Size("D", e.width, "width"), Size("R", e.reach, "reach")
             reads = D if seen.width == e.width else Size("I", seen.width, "width of the input")
-            own = layers.convolutions(reads, D, e.layers, R, at.B, at.S, dropout=e.dropout)
+            own = layers.convolutions(reads, D, e.layers, R, at.B, at.S, positions=e.positions, dropout=e.dropout)
             places = ceil(at.S, 2**e.layers)
             return Read((*seen.parts, own), places, E, 1 + log(places))
         case _:

@@ -323,6 +323,8 @@ class EncoderConvolution(Section):
     """Layers, one upon the other; the decoder sees one place for each 2^layers of the source."""
     reach: Annotated[int, Field(ge=2, le=1024)] = 3
     """Places that one place of the next layer reads, from its own two on."""
+    positions: Literal["none", "sinusoidal"] = "none"
+    """What tells the first layer where it stands, added to its input."""
     activation: Literal["relu", "gelu", "tanh"] = "relu"
     """The bend after each layer."""
     dropout: Share = 0.1

@@ -9,6 +9,7 @@ from regard import build, recipe
 from regard.encoders import ConvolutionEncoder
 from regard.errors import InputError, RecipeError
 from regard.layers.convolution import HalvingConvolution, halved, halving_convolution
+from regard.layers.positions import Sinusoidal
 from regard.values import Source
 
 B, INPUTS, WIDTH = 3, 5, 7
@@ -148,6 +149,16 @@ def test_a_recipe_builds_it():
     assert [tuple(layer.weight.shape) for layer in made.layers] == [(5, INPUTS, 7), (5, 7, 7), (5, 7, 7)]
     assert (made.width, made.summary_width, made.dropout.share) == (7, 7, chosen.encoder.dropout)
     assert made.layers[0].activation is torch.tanh
+
+
+def test_with_positions_two_equal_stretches_are_told_apart():
+    given = Source(rand(1, 4, 6).repeat(1, 2, 1), torch.ones(1, 8, dtype=torch.bool))
+    alike, apart = (
+        ConvolutionEncoder(inputs=6, width=WIDTH, layers=1, reach=2, positions=positions).double().eval()(given).states
+        for positions in (None, Sinusoidal(width=6))
+    )
+    close(alike[:, :2], alike[:, 2:])
+    assert (apart[:, :2] - apart[:, 2:]).abs().max() > 0.01
 
 
 def test_a_recipe_that_skips_places_is_refused():

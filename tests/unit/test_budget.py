@@ -136,6 +136,7 @@ def random_recipes(draw: Any) -> recipe.Recipe:
     elif kinds["encoder"] == "convolution":
         sets += [f"encoder.reach={draw(st.integers(2, 5))}"]
         sets += [f"encoder.activation={draw(st.sampled_from(['relu', 'gelu', 'tanh']))}"]
+        sets += [f"encoder.positions={draw(st.sampled_from(['none', 'sinusoidal']))}"]
     if kinds["decoder"] == "recurrent":
         before = draw(st.booleans())
         sets.append(f"decoder.looks={'before' if before else 'after'}")
