@@ -34,7 +34,7 @@ MOVES = {
     "index_select", "index_put", "_index_put_impl", "gather", "scatter", "embedding", "repeat", "roll", "flip", "tril",
     "triu", "view_as_complex", "view_as_real", "_conj", "real", "imag", "complex", "nonzero", "sort", "topk",
     "_pack_padded_sequence", "diagonal", "col2im", "im2col", "select_backward", "slice_backward", "unfold_backward",
-    "embedding_dense_backward", "_local_scalar_dense", "equal", "resize",
+    "embedding_dense_backward", "_local_scalar_dense", "equal", "resize", "replication_pad2d",
 }  # fmt: skip
 MADE_OF_NOTHING = {
     "zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones",

@@ -17,7 +17,7 @@ from regard.errors import InputError
 from regard.layers.attention import part
 from regard.layers.blocks import Dropout
 from regard.layers.mel import evened, hide_bands, log_mel, mel_filters, stretched
-from regard.layers.residual import ResidualConvolution, convolution, norm
+from regard.layers.residual import Around, ResidualConvolution, convolution, norm
 from regard.values import Source
 
 
@@ -138,15 +138,17 @@ class ResidualConvolutions(Pictures):
         channels: Sequence[int],
         blocks: int = 2,
         stem: int = 4,
+        around: Around = "zeros",
         dropout: float = 0.0,
     ):
         super().__init__()
         self.size, self.colours, self.width = size, colours, channels[-1]
-        layers: list[nn.Module] = [convolution(colours, channels[0], 2 * stem - 1, stride=stem)]
+        layers: list[nn.Module] = [convolution(colours, channels[0], 2 * stem - 1, stride=stem, around=around)]
         for n, wide in enumerate(channels):
             if n:
-                layers.append(convolution(channels[n - 1], wide, stride=2))
-            layers += [*(ResidualConvolution(channels=wide) for _ in range(blocks)), norm(wide), nn.ReLU()]
+                layers.append(convolution(channels[n - 1], wide, stride=2, around=around))
+            layers += (ResidualConvolution(channels=wide, around=around) for _ in range(blocks))
+            layers += [norm(wide), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.dropout = Dropout(dropout)
         steps = (stem, *(2 for _ in channels[1:]))

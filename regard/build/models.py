@@ -63,7 +63,13 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
             )
         case r.SourceResidual() as s:
             return ResidualConvolutions(
-                size=s.size, colours=s.colours, channels=s.channels, blocks=s.blocks, stem=s.stem, dropout=s.dropout
+                size=s.size,
+                colours=s.colours,
+                channels=s.channels,
+                blocks=s.blocks,
+                stem=s.stem,
+                around=s.around,
+                dropout=s.dropout,
             )
         case r.SourcePatches() as s:
             return Patches(size=s.size, colours=s.colours, patch=s.patch, width=width, dropout=s.dropout)

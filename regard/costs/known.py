@@ -21,7 +21,7 @@ FIELDS = {
         "patches": f"{_PICTURE} patch dropout",
         "sound": "rate mels window hop mel_rate levels span frames strides channels dropout "
         "time_masks widest_time mel_masks widest_mels speed tempo noise",
-        "residual": f"{_PICTURE} channels blocks stem dropout",
+        "residual": f"{_PICTURE} channels blocks stem around dropout",
     },
     "encoder": {
         "recurrent": f"{_RECURRENT} directions merge",
@@ -39,6 +39,7 @@ FIELDS = {
 }
 VALUES = {
     "activation": "relu gelu tanh",
+    "around": "zeros edge",
     "attention": "none dot general additive",
     "cell": "lstm gru",
     "halve": "pool stride",

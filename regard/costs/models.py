@@ -115,7 +115,7 @@ def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
             )
             return Seen(parts, _places(grid), s.channels[-1], grid)
         case r.SourceResidual() as s:
-            parts, grid = sources.residual(s.size, s.colours, s.channels, s.blocks, s.stem, at.B, dropout=s.dropout)
+            parts, grid = sources.residual(s, at.B)
             return Seen(parts, _places(grid), s.channels[-1], grid)
         case r.SourceSound() as s:
             S = _heard(s, at.S)

@@ -18,29 +18,31 @@ from regard.costs.symbols import ZERO, Formula, Size, formula, largest, log
 GROUP = 8  # channels that are normalised together if that comes out even, as in layers/residual.py
 
 
-def residual(
-    size: tuple[int, int], colours: int, channels: tuple[int, ...], blocks: int, stem: int, B: Size, *, dropout: float
-) -> tuple[tuple[Part, ...], tuple[int, int]]:
+def residual(s: r.SourceResidual, B: Size) -> tuple[tuple[Part, ...], tuple[int, int]]:
     """A stage is a convolution that makes every stem-th (later every second) place only, and N times
 
         x + W_2 relu(norm(W_1 relu(norm(x))))
 
-    with 3 x 3 places each and no bias, then relu(norm(x)); and the grid that all of them leave.
+    with 3 x 3 places each and no bias, then relu(norm(x)); and the grid that all of them leave. The edge around a
+    picture is there in memory, beside the picture; zeros are not.
     """
-    parts, sides, inputs = list[Part](), size, colours
-    for n, outputs in enumerate(channels):
-        step, reach = (2, 3) if n else (stem, 2 * stem - 1)
+    parts, sides, inputs, edge = list[Part](), s.size, s.colours, s.around == "edge"
+    for n, outputs in enumerate(s.channels):
+        step, reach = (2, 3) if n else (s.stem, 2 * s.stem - 1)
         left = (-(-sides[0] // step), -(-sides[1] // step))
         P, X = Size("P", sides[0] * sides[1], "places given"), Size("X", left[0] * left[1], "places made")
         I, O = Size("I", inputs, "channels read" if n else "colours"), Size("O", outputs, "channels")  # noqa: E741
-        R, N = Size("R", reach, "reach"), several(blocks)
+        R, N = Size("R", reach, "reach"), several(s.blocks)
         G = Size("G", GROUP if outputs % GROUP == 0 else outputs, "channels of a group")
         enters, each = X * R**2 * I * O, 18 * X * O**2
-        norm, last = norm_steps(X * G) + 1, n == len(channels) - 1  # with ReLU
+        norm, last = norm_steps(X * G) + 1, n == len(s.channels) - 1  # with ReLU
         kept = FLOAT * (I * P + (4 * N + 1) * O * X)
-        if last and dropout:  # the memory is not what the last ReLU made, but what dropout made of it
+        if edge:
+            given, made = _edged("P", sides, reach // 2), _edged("X", left, 1)
+            kept = kept + FLOAT * (I * (given if n else given - P) + 2 * N * O * made)
+        if last and s.dropout:  # the memory is not what the last ReLU made, but what dropout made of it
             kept = kept + (FLOAT + 1) * O * X
-        sizes = [P, X, R, I, O, G, *([N] if isinstance(N, Size) else [])]
+        sizes = [P, X, *([given, made] if edge else []), R, I, O, G, *([N] if isinstance(N, Size) else [])]
         parts.append(
             Part(
                 f"stage {n + 1}",
@@ -57,6 +59,10 @@ def residual(
         )
         sides, inputs = left, outputs
     return tuple(parts), sides
+
+
+def _edged(name: str, sides: tuple[int, int], wide: int) -> Size:
+    return Size(f"{name}e", (sides[0] + 2 * wide) * (sides[1] + 2 * wide), f"{name} and the edge around")
 
 
 def sound(s: r.SourceSound, S: Size, D: Size, B: Size) -> tuple[Part, ...]:

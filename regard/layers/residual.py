@@ -8,6 +8,8 @@ batch, and there are no running means to save. Weights begin as He et al. 2015 s
 
 from __future__ import annotations
 
+from typing import Literal
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -17,20 +19,31 @@ def norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(channels // 8 if channels % 8 == 0 else 1, channels)
 
 
+Around = Literal["zeros", "edge"]
+
+
 def convolution(
-    inputs: int, channels: int, reach: int = 3, *, stride: int | tuple[int, int] = 1, bias: bool = True
+    inputs: int,
+    channels: int,
+    reach: int = 3,
+    *,
+    stride: int | tuple[int, int] = 1,
+    bias: bool = True,
+    around: Around = "zeros",
 ) -> nn.Conv2d:
-    """Every `stride`-th place; what it makes of numbers that went through ReLU is as large as they are."""
-    layer = nn.Conv2d(inputs, channels, reach, stride=stride, padding=reach // 2, bias=bias)
+    """Every `stride`-th place; what it makes of numbers that went through ReLU is as large as they are. `around` them
+    it reads zeros, by which a place knows how far the edge is, or the outermost again, and no place stands out."""
+    mode = "replicate" if around == "edge" else "zeros"
+    layer = nn.Conv2d(inputs, channels, reach, stride=stride, padding=reach // 2, padding_mode=mode, bias=bias)
     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
     return layer
 
 
 class ResidualConvolution(nn.Module):
-    def __init__(self, *, channels: int):
+    def __init__(self, *, channels: int, around: Around = "zeros"):
         super().__init__()
         self.norms = nn.ModuleList(norm(channels) for _ in range(2))
-        self.first, self.second = (convolution(channels, channels, bias=False) for _ in range(2))
+        self.first, self.second = (convolution(channels, channels, bias=False, around=around) for _ in range(2))
         self.second.weight.data /= 2
 
     def forward(self, x: Float[Tensor, "B C h w"]) -> Float[Tensor, "B C h w"]:

@@ -122,6 +122,9 @@ class SourceResidual(_Picture):
     """Residual convolutions in each stage, of two layers each."""
     stem: Annotated[int, Field(ge=1, le=32)] = 4
     """The first convolution makes every so many-th place only."""
+    around: Literal["zeros", "edge"] = "zeros"
+    """What a convolution reads around a picture: zeros, by which it knows how far the edge is; or the outermost points
+    again, so that no place stands out by where it is."""
     dropout: Share = 0.0
     """Share of the numbers of the grid set to zero in training."""
 

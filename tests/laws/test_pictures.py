@@ -23,6 +23,9 @@ FRONTENDS = {
     "residual": lambda: ResidualConvolutions(
         size=SIZE, colours=COLOURS, channels=[8, 11], blocks=1, stem=3, dropout=0.3
     ),
+    "residual, edge": lambda: ResidualConvolutions(
+        size=SIZE, colours=COLOURS, channels=[8, 11], blocks=1, stem=3, around="edge", dropout=0.3
+    ),
     "patches": lambda: Patches(size=SIZE, colours=COLOURS, patch=3, width=WIDTH, dropout=0.3),
 }
 POSITIONS = {
@@ -138,6 +141,14 @@ def test_positions_on_a_grid_need_one():
 def test_grids_of_residual_convolutions(stem: int, size: tuple[int, int]):
     sees = ResidualConvolutions(size=size, colours=1, channels=[3, 8, 5], blocks=1, stem=stem)
     assert sees(torch.zeros(1, *size, 1, dtype=torch.uint8), nothing_hidden(1)).grid == sees.grid
+
+
+@pytest.mark.parametrize("around", ["zeros", "edge"])
+@torch.no_grad()
+def test_with_its_edge_around_no_place_of_an_even_picture_stands_out(around: str):
+    sees = ResidualConvolutions(size=(24, 40), colours=1, channels=[8, 16], blocks=2, stem=2, around=around).eval()
+    found = sees(torch.full((1, 24, 40, 1), 200, dtype=torch.uint8), nothing_hidden(1)).features[0]
+    assert ((found - found[0]).abs().max() < 1e-5) == (around == "edge")
 
 
 def test_a_residual_convolution_is_its_formula():

@@ -174,6 +174,7 @@ def pictures(draw: Any) -> recipe.SourceConvolutions | recipe.SourceResidual | r
             channels=tuple(draw(st.lists(st.sampled_from([3, 8, 16]), min_size=1, max_size=3))),
             blocks=draw(st.integers(1, 2)),
             stem=draw(st.integers(1, 3)),
+            around=draw(st.sampled_from(["zeros", "edge"])),
             dropout=dropout,
         )
     channels = draw(st.lists(st.integers(1, 7), min_size=1, max_size=2))
