@@ -23,14 +23,22 @@ from regard.tasks.task import Batch, Given, Scores
 class SoundSource:
     """Sounds of 16-bit samples, of any length up to `max_seconds`: a file is brought to `rate`, an array must have it.
 
-    `speed` and `noise` are how far training bends them: shares of their length, and of their peak.
+    `speed`, `tilt` and `noise` are how far training bends them: shares of their length, of each sample that goes into
+    the next one, and of their peak.
     """
 
     def __init__(
-        self, *, rate: int, max_seconds: float, seconds_a_place: float, speed: float = 0.0, noise: float = 0.0
+        self,
+        *,
+        rate: int,
+        max_seconds: float,
+        seconds_a_place: float,
+        speed: float = 0.0,
+        tilt: float = 0.0,
+        noise: float = 0.0,
     ):
         self.rate, self.max_seconds, self.seconds_a_place = rate, max_seconds, seconds_a_place
-        self.speed, self.noise = speed, noise
+        self.speed, self.tilt, self.noise = speed, tilt, noise
 
     def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
         return self.rows([self._one(given) for given in inputs])
@@ -52,14 +60,18 @@ class SoundSource:
         return torch.from_numpy(samples), from_lengths(lengths)
 
     def vary(self, rows: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
-        return [self._bent(row, draw) for row in rows] if self.speed or self.noise else rows
+        return [self._bent(row, draw) for row in rows] if self.speed or self.tilt or self.noise else rows
 
     def _bent(self, row: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-        """Read at other places, in straight lines between the samples (a better filter costs more than it brings), and
-        with noise whose decibels are drawn evenly."""
+        """Read at other places, in straight lines between the samples (a better filter costs more than it brings),
+        duller or sharper by the filter x_n + a x_(n-1), and with noise whose decibels are drawn evenly."""
         faster, softer = draw.uniform(-1, 1), draw.uniform(0, 1)
         places = np.arange(0, len(row) - 1e-9, 1 + self.speed * faster)
         samples = np.interp(places, np.arange(len(row)), row).astype(np.float32)
+        if self.tilt:
+            peak = float(np.abs(samples).max())
+            samples[1:] += np.float32(self.tilt * draw.uniform(-1, 1)) * samples[:-1]
+            samples *= peak / max(1.0, float(np.abs(samples).max()))
         if self.noise:
             level = self.noise * 50**-softer * float(np.abs(samples).max())
             samples += np.float32(level) * draw.standard_normal(len(samples), np.float32)

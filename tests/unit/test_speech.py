@@ -139,6 +139,17 @@ def test_what_training_bends_is_a_function_of_the_draw():
     assert all(np.array_equal(a, b) for a, b in zip(task().vary(rows, np.random.default_rng(4)), rows, strict=True))
 
 
+def test_a_tilt_makes_sounds_duller_and_sharper_and_no_louder():
+    times = np.arange(8000) / 8000
+    low, high = (np.sin(2 * np.pi * hertz * times) for hertz in (20, 3980))
+    given, bent = np.rint(8000 * (low + high)).astype(np.int16), task(tilt=0.5)
+    made = [bent.vary([given], np.random.default_rng(i))[0].astype(float) for i in range(100)]
+    sharper = [abs(one @ high) / abs(one @ low) for one in made]
+    assert 0.33 < min(sharper) < 0.4 and 2.5 < max(sharper) < 3.01  # (1 - a) / (1 + a), a from -0.5 to 0.5
+    assert all(abs(np.abs(one).max() - np.abs(given).max()) <= 1 for one in made)
+    assert not bent.vary([np.zeros(9, np.int16)], np.random.default_rng(1))[0].any()
+
+
 def test_arrays_must_be_sounds():
     for wrong in (np.zeros(5), np.zeros((5, 2), np.int16), np.zeros(0, np.int16)):
         with pytest.raises(InputError, match="16-bit samples in one row"):
@@ -160,7 +171,7 @@ class Killed(Silent):
 def test_a_run_that_was_killed_ends_with_the_same_bits(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With everything on that draws: bent samples, hidden bands, dropout."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    draws = ("time_masks=2", "mel_masks=2", "speed=0.2", "tempo=0.3", "noise=0.05", "dropout=0.2")
+    draws = ("time_masks=2", "mel_masks=2", "speed=0.2", "tempo=0.3", "tilt=0.5", "noise=0.05", "dropout=0.2")
     more = [
         *(f"source.{one}" for one in draws),
         "encoder.dropout=0.2",
