@@ -18,6 +18,7 @@ from regard import recipe
 SHOWN = {
     "translate-attention": ("exact", "bleu", "chrf"),
     "translate-gru": ("exact", "bleu", "chrf"),
+    "translate-convolution": ("exact", "bleu", "chrf"),
     "translate-transformer": ("exact", "bleu", "chrf"),
     "translate-maclaurin": ("exact", "bleu", "chrf"),
     "image-pool": ("accuracy", "f1"),
