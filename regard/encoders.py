@@ -193,8 +193,8 @@ class ConvolutionEncoder(Encoder):
     """The language CNN: each layer halves the length, so the memory has ceil(S / 2^layers) places, and its own mask.
 
     The summary is the mean of the real places. A place of the memory stands for 2^layers places of the source and reads
-    on past them as far as `reach` goes; a source shorter than that becomes one place. Without `positions` it does not
-    know where it stands.
+    on past them as far as `reach` goes; a source shorter than that becomes one place. Without `positions` a place knows
+    what it reads, and not where.
     """
 
     def __init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,29 +15,37 @@ from regard.metrics import LOWER_IS_BETTER
 HIDDEN = ("step", "epoch", "seconds", "perplexity", "word_perplexity")  # the loss shows perplexity already
 SHARES = "shares"
 WIDER = ("bleu", "chrf", "mean_length")  # begin the names of scores that may stay below 1, and are no shares
+FEW = 12  # labels beside which the counts can be read
 GREY, BLUE, RED = "0.6", "C0", "C3"
 
 
 def curves(run: Path) -> Path:
-    """Draw into `curves.png` training and validation loss and every other validation score, dashed what is reached
-    without looking at the input, and which labels the best weights took for which."""
+    """Draw how a run went into its `curves.png`."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    path, drawn = run / "curves.png", figure(lines, run.resolve().name)
+    write_file(path, lambda draft: drawn.savefig(draft, format="png", dpi=120))
+    return path
+
+
+def figure(lines: list[dict[str, Any]], name: str) -> Any:
+    """Training and validation loss and every other validation score, dashed what is reached without looking at the
+    input, and which labels the weights that were kept took for which."""
     from matplotlib.figure import Figure  # without pyplot: no global state, no window
     from matplotlib.ticker import MaxNLocator
 
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     valid = [line for line in lines if line["kind"] == "valid"]
     panels = _panels(valid)
     confused = [line for line in valid if line.get("confusion")]
     count = 1 + len(panels) + bool(confused)
     columns = 2 if count > 1 else 1
     rows = math.ceil(count / columns)
-    figure = Figure(figsize=(6.4 * columns, 4.0 * rows), layout="constrained")
-    axes = [figure.add_subplot(rows, columns, place) for place in range(1, 1 + count)]
+    made = Figure(figsize=(6.4 * columns, 4.0 * rows), layout="constrained")
+    axes = [made.add_subplot(rows, columns, place) for place in range(1, 1 + count)]
     if confused:
-        best = [line for line in confused if line.get("best")]
-        _confusion(axes.pop(), (best or confused)[-1])
+        kept = [line for line in confused if line.get("kept", line.get("best"))]
+        _confusion(axes.pop(), (kept or confused)[-1])
     _loss(axes[0], lines, valid)
-    axes[0].set_title(run.resolve().name)
+    axes[0].set_title(name, parse_math=False)
     for ax, (title, names) in zip(axes[1:], panels.items(), strict=True):
         for name in names:
             _line(ax, [(line["step"], line[name]) for line in valid if name in line], label=name, marker="o")
@@ -59,17 +68,15 @@ def curves(run: Path) -> Path:
         ax.spines[["top", "right"]].set_visible(False)
         if len(ax.get_legend_handles_labels()[0]) > 1 or ax.get_title() == SHARES:
             ax.legend(frameon=False)
-    path = run / "curves.png"
-    write_file(path, lambda draft: figure.savefig(draft, format="png", dpi=120))
-    return path
+    return made
 
 
 def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
     """Training loss and one validation score of several runs, each under its name."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12.8, 4.8), layout="constrained")
-    trained, judged = (figure.add_subplot(1, 2, place) for place in (1, 2))
+    made = Figure(figsize=(12.8, 4.8), layout="constrained")
+    trained, judged = (made.add_subplot(1, 2, place) for place in (1, 2))
     for number, (name, run) in enumerate(runs.items()):
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
         look = {"label": name, "color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
@@ -84,7 +91,7 @@ def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
         ax.spines[["top", "right"]].set_visible(False)
     if 1 < len(runs) <= 20:
         judged.legend(frameon=False, fontsize="small")
-    write_file(path, lambda draft: figure.savefig(draft, format="png", dpi=120))
+    write_file(path, lambda draft: made.savefig(draft, format="png", dpi=120))
     return path
 
 
@@ -118,13 +125,14 @@ def _loss(ax: Any, lines: list[dict[str, Any]], valid: list[dict[str, Any]]) -> 
 
 def _confusion(ax: Any, line: dict[str, Any]) -> None:
     """Shares of the label of a row that are answered with the label of a column."""
-    labels, counts = line["labels"], line["confusion"]
+    labels, counts = [textwrap.shorten(label, 20, placeholder="…") for label in line["labels"]], line["confusion"]
     shares = [[n / max(1, sum(row)) for n in row] for row in counts]
     ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    small = "small" if len(labels) <= 12 else 5
-    ax.set_xticks(range(len(labels)), labels, rotation=90 if max(map(len, labels)) > 3 else 0, fontsize=small)
-    ax.set_yticks(range(len(labels)), labels, fontsize=small)
-    if len(labels) <= 12:
+    few, sideways = len(labels) <= FEW, max(map(len, labels)) > 3
+    written = {"fontsize": "small" if few else 5, "parse_math": False}  # a label with two $ is no formula
+    ax.set_xticks(range(len(labels)), labels, rotation=90 if sideways else 0, **written)
+    ax.set_yticks(range(len(labels)), labels, **written)
+    if few:
         for y, row in enumerate(counts):
             for x, n in enumerate(row):
                 shade = "white" if shares[y][x] > 0.5 else "black"

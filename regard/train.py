@@ -401,7 +401,7 @@ class _Loop:
             waited=0 if best else self.progress.waited + 1,
             seconds=time.perf_counter() - self.clock,
         )
-        record = record | {"best": best}
+        record = record | {"best": best, "kept": kept}
         self.log.add(self.progress, VALID, record | tables | {"samples": samples})
         self.reporter.validated({"step": self.progress.step} | record, samples)
 

@@ -137,7 +137,7 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 width=e.width,
                 layers=e.layers,
                 reach=e.reach,
-                positions=Sinusoidal(width=inputs) if e.positions == "sinusoidal" else None,
+                positions={"none": NoPositions(), "sinusoidal": Sinusoidal(width=inputs)}[e.positions],
                 activation=e.activation,
                 dropout=e.dropout,
             )

@@ -578,6 +578,7 @@ def convolutions(
     if I == D:
         first, rest, weights = above * R * D**2, ZERO, N * (R * D**2 + D)
     given = [2 * (each - 1) + R for each in places]  # with the zeros past the end
+    placed = 0 if positions == "none" else 1
     inputs = given[0] * I + total(*given[1:]) * D
     return Part(
         "encoder convolutions",
@@ -586,9 +587,9 @@ def convolutions(
         forward=B * (first + rest),
         training=3 * B * (first + rest),
         start=first + rest,
-        depth=(positions != "none") + 4 + log(R * I) + (N - 1) * (4 + log(R * D)) + 1,
+        depth=placed + 4 + log(R * I) + (N - 1) * (4 + log(R * D)) + 1,
         work=FLOAT * B * (2 * S * I + given[0] * I),
-        room=FLOAT * (B * (2 * S * I + 3 * given[0] * I + places[0] * D) + 2 * R * I * D),
+        room=FLOAT * (B * ((2 + placed) * S * I + 3 * given[0] * I + places[0] * D) + 2 * R * I * D),
         saved=FLOAT * B * (inputs + D * above) + (B * D * (above - places[-1]) if dropout else 0),
     )
 

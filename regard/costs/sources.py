@@ -1,7 +1,8 @@
 """Closed forms of the frontends that are nets of their own: residual convolutions over pictures, and sounds.
 
 The letters are those of layers.py; beside them I are the numbers of a place that is read, O those of one that is made,
-X the places made, G the numbers of a place that are normalised together.
+P the places given, X those made, Q and Y the same with an edge around, G the numbers of a place that are normalised
+together.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ def residual(s: r.SourceResidual, B: Size) -> tuple[tuple[Part, ...], tuple[int,
         G = Size("G", GROUP if outputs % GROUP == 0 else outputs, "channels of a group")
         enters, each = X * R**2 * I * O, 18 * X * O**2
         norm, last = norm_steps(X * G) + 1, n == len(s.channels) - 1  # with ReLU
-        kept = FLOAT * (I * P + (4 * N + 1) * O * X)
+        kept, work, room = I * P + (4 * N + 1) * O * X, 3 * O * X, I * P + 3 * O * X if n == 0 else 4 * O * X
         if edge:
-            given, made = _edged("P", sides, reach // 2), _edged("X", left, 1)
-            kept = kept + FLOAT * (I * (given if n else given - P) + 2 * N * O * made)
+            Q, Y = (_edged(name, at, wide) for name, at, wide in (("Q", sides, reach // 2), ("Y", left, 1)))
+            kept = (I * P if n else 0) + I * Q + (4 * N + 1) * O * X + 2 * N * O * Y
+            work, room = 2 * O * X + O * Y, room + O * Y
+        kept = FLOAT * kept
         if last and s.dropout:  # the memory is not what the last ReLU made, but what dropout made of it
             kept = kept + (FLOAT + 1) * O * X
-        sizes = [P, X, *([given, made] if edge else []), R, I, O, G, *([N] if isinstance(N, Size) else [])]
+        sizes = [P, X, *([Q, Y] if edge else []), R, I, O, G, *([N] if isinstance(N, Size) else [])]
         parts.append(
             Part(
                 f"stage {n + 1}",
@@ -53,16 +56,16 @@ def residual(s: r.SourceResidual, B: Size) -> tuple[tuple[Part, ...], tuple[int,
                 start=enters + N * each,
                 depth=(0 if n else 3) + (2 + log(R**2 * I)) + N * (2 * norm + 2 * (1 + log(9 * O)) + 1) + norm,
                 saved=B * kept,
-                work=3 * FLOAT * B * O * X,
-                room=FLOAT * B * (I * P + 3 * O * X if n == 0 else 4 * O * X),
+                work=FLOAT * B * work,
+                room=FLOAT * B * room,
             )
         )
         sides, inputs = left, outputs
     return tuple(parts), sides
 
 
-def _edged(name: str, sides: tuple[int, int], wide: int) -> Size:
-    return Size(f"{name}e", (sides[0] + 2 * wide) * (sides[1] + 2 * wide), f"{name} and the edge around")
+def _edged(letter: str, sides: tuple[int, int], wide: int) -> Size:
+    return Size(letter, (sides[0] + 2 * wide) * (sides[1] + 2 * wide), "the same with the edge around")
 
 
 def sound(s: r.SourceSound, S: Size, D: Size, B: Size) -> tuple[Part, ...]:

@@ -13,13 +13,12 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
+Around = Literal["zeros", "edge"]
+
 
 def norm(channels: int) -> nn.GroupNorm:
     """Eight channels a group, if that comes out even."""
     return nn.GroupNorm(channels // 8 if channels % 8 == 0 else 1, channels)
-
-
-Around = Literal["zeros", "edge"]
 
 
 def convolution(
@@ -32,7 +31,7 @@ def convolution(
     around: Around = "zeros",
 ) -> nn.Conv2d:
     """Every `stride`-th place; what it makes of numbers that went through ReLU is as large as they are. `around` them
-    it reads zeros, by which a place knows how far the edge is, or the outermost again, and no place stands out."""
+    it reads zeros, by which a place knows how far the edge is, or the outermost ones again, and no place stands out."""
     mode = "replicate" if around == "edge" else "zeros"
     layer = nn.Conv2d(inputs, channels, reach, stride=stride, padding=reach // 2, padding_mode=mode, bias=bias)
     nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")

@@ -33,7 +33,7 @@ from regard.metrics.text import (
     words,
 )
 
-LOWER_IS_BETTER = frozenset({"perplexity", "cer", "wer"})
+LOWER_IS_BETTER = frozenset({"perplexity", "cer", "wer"})  # names of scores, as they are logged
 
 __all__ = [
     "LOWER_IS_BETTER",

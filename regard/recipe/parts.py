@@ -330,7 +330,8 @@ class EncoderConvolution(Section):
     reach: Annotated[int, Field(ge=2, le=1024)] = 3
     """Places that one place of the next layer reads, from its own two on."""
     positions: Literal["none", "sinusoidal"] = "none"
-    """What tells the first layer where it stands, added to its input."""
+    """What tells the places of the first layer where they stand, added to their input; those of a picture are counted
+    one after the other."""
     activation: Literal["relu", "gelu", "tanh"] = "relu"
     """The bend after each layer."""
     dropout: Share = 0.1

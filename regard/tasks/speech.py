@@ -113,8 +113,7 @@ class Speech(Writing):
         raise InputError("a sound has no prior to subtract", where="search.anti_prior", hint="set it to 0")
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
-        lower = getattr(self.codec, "lower", False)
-        right = [[one.lower() if lower else one for one in group] for group in references]
+        right = [[self._cased(one) for one in group] for group in references]
         numbers = {
             "cer": metrics.cer(answers, right),
             "wer": metrics.wer(answers, right),
@@ -125,13 +124,16 @@ class Speech(Writing):
         }
         return Scores(numbers)
 
+    def _cased(self, text: str) -> str:
+        return text.lower() if getattr(self.codec, "lower", False) else text
+
     def _marked(self, text: str) -> list[int]:
         return [START, *self.codec.encode(text), END]
 
     def blind(self, references: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
         """What is reached without a sound: by the text of another one, and by one string for all that has each
         character as often as the texts have it in the mean. Both are told the texts they are judged by."""
-        first = [group[0] for group in references]
+        first = [self._cased(group[0]) for group in references]
         order = random.Random(1).sample(range(len(first)), len(first))
         after = dict(zip(order, [*order[1:], *order[:1]], strict=True))
         others = [first[after[i]] for i in range(len(first))]

@@ -82,6 +82,11 @@ ENCODERS |= {  # memories shorter than their sources: three layers make one plac
     )
     for activation, layers, reach in [("relu", 2, 3), ("gelu", 1, 2), ("tanh", 3, 5)]
 }
+ENCODERS |= {
+    "convolution-sinusoidal": lambda: ConvolutionEncoder(
+        inputs=INPUTS, width=WIDTH, layers=2, reach=3, positions=Sinusoidal(width=INPUTS), dropout=0.3
+    )
+}
 
 DECODERS: dict[str, Callable[[], Decoder]] = {
     f"recurrent-{cell}-{attention}{'-feeding' if feeding else ''}": partial(

@@ -125,6 +125,11 @@ def test_another_text_is_never_the_right_one():
         assert blind["another's text"]["exact"] == 0 and blind["another's text"]["cer"] == 1
 
 
+def test_who_has_not_heard_the_sound_is_judged_in_the_same_case():
+    lower, cased = (task().blind([[one] for one in texts]) for texts in (["ab c", "dd"], ["Ab C", "DD"]))
+    assert lower == cased
+
+
 # -- sources ----------------------------------------------------------------------------------------------------------
 
 

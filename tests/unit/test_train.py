@@ -112,6 +112,16 @@ def test_which_label_is_taken_for_which_at_every_validation(tmp_path, monkeypatc
     assert curves(tmp_path / "run").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_large_confusion_matrix_is_not_logged_at_every_validation(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    table = tmp_path / "many.tsv"
+    table.write_text("text\tlabel\n" + "".join(f"word {i}\tlabel {i % 80}\n" for i in range(320)), "utf-8")
+    changes = ["data.kind=labelled", f'data.path="{table}"', "data.valid=0.5", "train.epochs=", "train.steps=2"]
+    train(recipe.load("sentiment-cnn", [*changes, "encoder.width=8"]), tmp_path / "run", reporter=Silent())
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert "accuracy" in lines[-1] and "confusion" not in lines[-1] and "labels" not in lines[-1]
+
+
 def test_a_short_run_has_a_curve_too(trained):
     _, _, run = trained("train.steps=7")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

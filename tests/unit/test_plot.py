@@ -1,0 +1,48 @@
+"""What the curves of a run show."""
+
+from __future__ import annotations
+
+import pytest
+
+from regard.plot import figure
+
+HEAD = {"kind": "valid", "epoch": 0, "seconds": 1.0}
+
+
+def line(step: int, **scores) -> dict:
+    return HEAD | {"step": step, "perplexity": 2.0} | scores
+
+
+def titles(made) -> list[str]:
+    return [ax.get_title() for ax in made.axes]
+
+
+def test_scores_have_a_panel_for_each_scale():
+    made = figure([line(1, wer=1.2, exact=0.0, bleu_4=0.5), line(2, wer=0.9, exact=0.5, bleu_4=0.7)], "run")
+    assert titles(made) == ["run", "bleu_4", "wer", "shares"]
+
+
+def test_dashed_is_the_best_that_is_reached_without_the_input():
+    blind = {"one string": {"cer": 0.7, "exact": 0.0}, "another's text": {"cer": 0.8, "exact": 0.1}}
+    (shares,) = figure([line(n, cer=0.5, exact=0.4, blind=blind) for n in (1, 2)], "run").axes[1:]
+    dashed = {drawn.get_color(): drawn.get_ydata() for drawn in shares.lines if drawn.get_linestyle() == "--"}
+    solid = {drawn.get_label(): drawn.get_color() for drawn in shares.lines if drawn.get_linestyle() == "-"}
+    assert (set(dashed[solid["cer"]]), set(dashed[solid["exact"]])) == ({0.7}, {0.1})
+    assert "without the input" in [text.get_text() for text in shares.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize("count", [3, 30])
+def test_the_confusion_matrix_is_that_of_the_weights_that_were_kept(count: int):
+    labels = ["$1K_$5K", "a label of many words that has no end", *map(str, range(count - 2))]
+    tables = [[[n if x == y else 0 for x in range(count)] for y in range(count)] for n in (5, 6, 7)]
+    lines = [line(1, accuracy=0.5, kept=True, best=True)]  # as an older run wrote it
+    kept = (True, True, False)
+    lines += [line(2 + i, accuracy=0.6, labels=labels, confusion=tables[i], kept=kept[i], best=True) for i in range(3)]
+    made = figure(lines, "run")
+    made.canvas.draw()  # a label that were read as a formula would fail here
+    panel = made.axes[-1]
+    assert panel.get_title().endswith("step 3")
+    assert [one.get_text() for one in panel.get_xticklabels()][:2] == ["$1K_$5K", "a label of many…"]
+    assert [one.get_text() for one in panel.texts] == (
+        ["6", "0", "0", "0", "6", "0", "0", "0", "6"] if count == 3 else []
+    )
