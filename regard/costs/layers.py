@@ -703,11 +703,14 @@ def label_turn(inner: Formula, E: Size, B: Size, *, kept: int) -> Part:
     )
 
 
+TIED_LABELS = "label scores (the embedding)"
+
+
 def label_scores(inner: Formula, C: Formula, at: Lengths, *, kept: int, tied: Size | None = None) -> Part:
     """W h + b. Only what comes first has a loss: what comes after a label is certain. `tied` is the vocabulary whose
     vectors W has; its marks have a bias and are not scored."""
     return Part(
-        "label scores" if tied is None else "label scores (the embedding)",
+        "label scores" if tied is None else TIED_LABELS,
         named(inner, C),
         parameters=inner * C + C if tied is None else tied,
         forward=at.B * at.T * inner * C,

@@ -213,6 +213,7 @@ def two_way_encoder(e: r.EncoderTwoWay, at: Lengths, seen: Seen) -> Part:
         start=X * part.start,
         depth=part.depth + turned + 1,
         saved=X * part.saved + layers.FLOAT * at.B * at.S * moved,
+        room=part.room + (layers.FLOAT * at.B * at.S * (2 * c.D + c.first) if X == 2 else 0),
     )
 
 

@@ -116,7 +116,7 @@ def _over_time(s: r.SourceSound, lengths: list[Formula], M: Size, D: Size, B: Si
 
 def _over_mels(s: r.SourceSound, lengths: list[Formula], M: Size, D: Size, B: Size) -> Iterator[Part]:
     """The mels are places too, of which each convolution makes every second; a layer makes a place of those left."""
-    bands, inputs = M, formula(1)
+    bands, inputs, samples = M, formula(1), s.hop * lengths[0]
     for n, ((given, made), channels) in enumerate(zip(pairwise(lengths), s.channels, strict=True)):
         left, O = Size("F", -(-bands.value // 2), "bands made"), Size("O", channels, "channels")  # noqa: E741
         once, read, written = 9 * made * left * inputs * O, given * bands * inputs, made * left * O
@@ -130,7 +130,7 @@ def _over_mels(s: r.SourceSound, lengths: list[Formula], M: Size, D: Size, B: Si
             depth=4 + log(9 * inputs),
             saved=FLOAT * B * (read + written) + (B * given if n else 0),
             work=FLOAT * B * (read + written),
-            room=FLOAT * B * (2 * read + 2 * written),
+            room=FLOAT * B * (samples + (3 if n else 2) * read + (1 if n else 2) * written),
         )
         bands, inputs = Size("M", left.value, "bands"), Size("I", channels, "channels read")
     S, inner = lengths[-1], inputs * bands
