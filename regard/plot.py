@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ HIDDEN = ("step", "epoch", "seconds", "perplexity", "word_perplexity")  # the lo
 SHARES = "shares"
 WIDER = ("bleu", "chrf", "mean_length")  # begin the names of scores that may stay below 1, and are no shares
 FEW = 12  # labels beside which the counts can be read
+LONGEST = 20  # characters of a label
 GREY, BLUE, RED = "0.6", "C0", "C3"
 
 
@@ -125,7 +125,8 @@ def _loss(ax: Any, lines: list[dict[str, Any]], valid: list[dict[str, Any]]) -> 
 
 def _confusion(ax: Any, line: dict[str, Any]) -> None:
     """Shares of the label of a row that are answered with the label of a column."""
-    labels, counts = [textwrap.shorten(label, 20, placeholder="…") for label in line["labels"]], line["confusion"]
+    labels = [label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…" for label in line["labels"]]
+    counts = line["confusion"]
     shares = [[n / max(1, sum(row)) for n in row] for row in counts]
     ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     few, sideways = len(labels) <= FEW, max(map(len, labels)) > 3

@@ -42,7 +42,7 @@ def test_the_confusion_matrix_is_that_of_the_weights_that_were_kept(count: int):
     made.canvas.draw()  # a label that were read as a formula would fail here
     panel = made.axes[-1]
     assert panel.get_title().endswith("step 3")
-    assert [one.get_text() for one in panel.get_xticklabels()][:2] == ["$1K_$5K", "a label of many…"]
+    assert [one.get_text() for one in panel.get_xticklabels()][:2] == ["$1K_$5K", "a label of many wor…"]
     assert [one.get_text() for one in panel.texts] == (
         ["6", "0", "0", "0", "6", "0", "0", "0", "6"] if count == 3 else []
     )
