@@ -52,7 +52,7 @@ PLACES = frozenset(
 )  # files may move: what is in them counts
 BENDING = ("seed", "data.", "train.", "search.", "source.plain", "source.word_dropout", "source.empty")
 BENDING += ("source.time_masks", "source.widest_time", "source.mel_masks", "source.widest_mels", "source.speed")
-BENDING += ("source.tempo", "source.tilt", "source.noise", "source.cut", "source.flip")
+BENDING += ("source.tempo", "source.trim", "source.tilt", "source.noise", "source.cut", "source.flip")
 DROPOUT = (".dropout", ".hidden_dropout")
 
 

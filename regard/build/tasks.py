@@ -56,6 +56,7 @@ def _sound(recipe: r.Recipe) -> SoundSource:
         max_seconds=recipe.data.max_seconds if fixed else max(recipe.data.max_seconds, LONGEST_SOUND),
         seconds_a_place=recipe.source.seconds_a_place,
         speed=recipe.source.speed,
+        trim=recipe.source.trim,
         tilt=recipe.source.tilt,
         noise=recipe.source.noise,
     )

@@ -20,7 +20,7 @@ FIELDS = {
         "convolutions": f"{_PICTURE} channels padding reach halve",
         "patches": f"{_PICTURE} patch dropout",
         "sound": "rate mels window hop mel_rate levels span frames strides channels dropout "
-        "time_masks widest_time mel_masks widest_mels speed tempo tilt noise",
+        "time_masks widest_time mel_masks widest_mels trim speed tempo tilt noise",
         "residual": f"{_PICTURE} channels blocks stem around dropout",
     },
     "encoder": {

@@ -61,6 +61,17 @@ def resampled(samples: np.ndarray, found: int, rate: int) -> np.ndarray:
     return np.rint(samples.clip(-1, 1) * LOUDEST).astype(np.int16)
 
 
+def loud(samples: np.ndarray, share: float) -> slice:
+    """From the first sample that has this share of the peak to the last.
+
+    >>> loud(np.array([0, 1, -50, 0, 30, 1], np.int16), 0.02)
+    slice(1, 6, None)
+    """
+    heights = np.abs(samples.astype(np.int32))
+    found = np.flatnonzero(heights >= share * heights.max())
+    return slice(int(found[0]), int(found[-1]) + 1)
+
+
 def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarray, int]:
     """The mean of the channels, and the rate."""
     import soundfile

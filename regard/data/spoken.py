@@ -28,7 +28,7 @@ from regard.data.examples import Example, Item
 from regard.data.lines import Tally
 from regard.data.parallel import english
 from regard.data.readers import checked
-from regard.data.sound import Hearing, resampled, too_long
+from regard.data.sound import Hearing, loud, resampled, too_long
 from regard.errors import DataError
 
 Part = Literal["train", "valid", "test"]
@@ -139,28 +139,20 @@ def read_spoken(part: Part, *, count: int, seed: int, how: Hearing, tally: Tally
 
 def read_digits(*, count: int, how: Hearing, tally: Tally) -> Iterator[Example]:
     """Digits in the voices that train, cut where they begin and end, as recordings of digits are."""
-    examples = _examples(jobs("train", count=count, seed=1, say=digit), how, tally, cut=_trimmed)
+    examples = _examples(jobs("train", count=count, seed=1, say=digit), how, tally, trim=0.02)
     return checked(examples, "what the voices say", tally, limit=0.5)
 
 
-def _examples(
-    said: Sequence[Job], how: Hearing, tally: Tally, *, cut: Callable[[np.ndarray], np.ndarray] = np.asarray
-) -> Iterator[Example]:
+def _examples(said: Sequence[Job], how: Hearing, tally: Tally, *, trim: float = 0.0) -> Iterator[Example]:
     samples, ends = _spoken(tuple(said), how.rate)
     for i, (job, (start, end)) in enumerate(zip(said, pairwise([0, *ends]), strict=True)):
-        values = cut(samples[start:end])
+        values = np.asarray(samples[start:end])
+        values = values[loud(values, trim)] if trim else values
         if len(values) > how.max_seconds * how.rate:
             tally.skip(too_long(how.max_seconds))
             continue
         tally.used += 1
         yield Example(Item(f"{job.voice} {i}", values, json.dumps(job).encode()), job.text[: how.cut])
-
-
-def _trimmed(samples: np.ndarray) -> np.ndarray:
-    """From the first sample above a fiftieth of the peak to the last."""
-    heights = np.abs(samples.astype(np.int32))
-    loud = np.flatnonzero(50 * heights >= heights.max())
-    return np.asarray(samples[loud[0] : loud[-1] + 1])
 
 
 def makers() -> list[Path]:

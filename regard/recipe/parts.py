@@ -183,6 +183,8 @@ class SourceSound(Section):
     """Training plays each sound faster or slower by up to this share, and so higher or lower."""
     tempo: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Training makes each sound longer or shorter by up to this share, at the same pitch."""
+    trim: Share = 0.0
+    """What is softer than this share of a sound's peak is left away at its beginning and its end."""
     tilt: Share = 0.0
     """Training makes each sound duller or sharper, as other microphones would: to each sample it adds the one before it
     times up to this share, or subtracts it. 0.5 is 10 decibels between the lowest and the highest tones."""

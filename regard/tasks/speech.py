@@ -13,7 +13,7 @@ from torch import Tensor
 from regard import metrics
 from regard.codecs import END, PAD, START, Codec
 from regard.data.cache import Part
-from regard.data.sound import LOUDEST, read_sound, too_long
+from regard.data.sound import LOUDEST, loud, read_sound, too_long
 from regard.errors import InputError
 from regard.masks import from_lengths
 from regard.tasks.chat import Writing
@@ -23,8 +23,8 @@ from regard.tasks.task import Batch, Given, Scores
 class SoundSource:
     """Sounds of 16-bit samples, of any length up to `max_seconds`: a file is brought to `rate`, an array must have it.
 
-    `speed`, `tilt` and `noise` are how far training bends them: shares of their length, of each sample that goes into
-    the next one, and of their peak.
+    What is softer than the share `trim` of the peak is left away at both ends. `speed`, `tilt` and `noise` are how far
+    training bends them: shares of their length, of each sample that goes into the next one, and of their peak.
     """
 
     def __init__(
@@ -33,12 +33,13 @@ class SoundSource:
         rate: int,
         max_seconds: float,
         seconds_a_place: float,
+        trim: float = 0.0,
         speed: float = 0.0,
         tilt: float = 0.0,
         noise: float = 0.0,
     ):
         self.rate, self.max_seconds, self.seconds_a_place = rate, max_seconds, seconds_a_place
-        self.speed, self.tilt, self.noise = speed, tilt, noise
+        self.trim, self.speed, self.tilt, self.noise = trim, speed, tilt, noise
 
     def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
         return self.rows([self._one(given) for given in inputs])
@@ -52,7 +53,11 @@ class SoundSource:
             raise InputError(too_long(self.max_seconds), got=f"{len(given) / self.rate:,.1f} seconds")
         return given
 
+    def _cut(self, row: np.ndarray) -> np.ndarray:
+        return row[loud(row, self.trim)] if self.trim else row
+
     def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        rows = [self._cut(row) for row in rows]
         lengths = torch.tensor([len(row) for row in rows])
         samples = np.zeros((len(rows), int(lengths.max())), np.int16)
         for line, row in zip(samples, rows, strict=True):
@@ -60,7 +65,7 @@ class SoundSource:
         return torch.from_numpy(samples), from_lengths(lengths)
 
     def vary(self, rows: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
-        return [self._bent(row, draw) for row in rows] if self.speed or self.tilt or self.noise else rows
+        return [self._bent(self._cut(row), draw) for row in rows] if self.speed or self.tilt or self.noise else rows
 
     def _bent(self, row: np.ndarray, draw: np.random.Generator) -> np.ndarray:
         """Read at other places, in straight lines between the samples (a better filter costs more than it brings),
@@ -82,8 +87,10 @@ class SoundSource:
 
     def places(self, given: Given) -> list[str]:
         """When each place begins."""
-        count = int(np.ceil(len(self._one(given)) / (self.rate * self.seconds_a_place)))
-        return [f"{i * self.seconds_a_place:.2f} s" for i in range(count)]
+        samples = self._one(given)
+        part = loud(samples, self.trim) if self.trim else slice(0, len(samples))
+        first, count = part.start / self.rate, np.ceil((part.stop - part.start) / (self.rate * self.seconds_a_place))
+        return [f"{first + i * self.seconds_a_place:.2f} s" for i in range(int(count))]
 
 
 class Speech(Writing):
