@@ -73,7 +73,7 @@ def sounds_table(folder: Path, rate: int = 8000, seconds: float = 0.24) -> Path:
 
 def sounds_by_heart(path: Path, *more: str) -> list[str]:
     """Overrides that make a recipe for speech small, and free of whatever keeps it from learning by heart."""
-    none = ("time_masks=0", "mel_masks=0", "speed=0.0", "tempo=0.0", "tilt=0.0", "noise=0.0", "dropout=0.0")
+    none = ("time_masks=0", "mel_masks=0", "speed=0.0", "tempo=0.0", "trim=0.0", "tilt=0.0", "noise=0.0", "dropout=0.0")
     return [
         "data.kind=sounds",
         f'data.path="{path}"',

@@ -155,6 +155,18 @@ def test_a_tilt_makes_sounds_duller_and_sharper_and_no_louder():
     assert not bent.vary([np.zeros(9, np.int16)], np.random.default_rng(1))[0].any()
 
 
+def test_soft_ends_are_left_away_when_it_learns_and_when_it_is_asked():
+    parts = (np.full(800, 50), np.full(1000, 10_000), np.full(200, 50), np.full(400, -10_000), np.full(700, -99))
+    sound, cut = np.concatenate(parts).astype(np.int16), task(trim=0.01)
+    raw, mask = cut.read([sound])
+    assert np.array_equal(raw[0], sound[800:2400]) and mask.all()  # what is soft between is left
+    assert np.array_equal(cut.sources([sound])[0], raw)
+    assert cut.places(sound) == ["0.10 s", "0.14 s", "0.18 s", "0.22 s", "0.26 s"]
+    noisy = task(trim=0.01, noise=0.2).vary([sound], np.random.default_rng(1))
+    assert len(noisy[0]) == 1600  # before there is noise
+    assert cut.read([np.zeros(90, np.int16)])[1].sum() == 90
+
+
 def test_arrays_must_be_sounds():
     for wrong in (np.zeros(5), np.zeros((5, 2), np.int16), np.zeros(0, np.int16)):
         with pytest.raises(InputError, match="16-bit samples in one row"):
