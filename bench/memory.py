@@ -4,8 +4,8 @@
     python -m bench.memory --others
 
 The terms of the forms were read off the allocations of the main recipes, so their figures say how well the forms fit
-what they were made from. The others were written down before they were first run and no term was changed after them:
-they say what to expect of a recipe of one's own.
+what they were made from. The others were written down before they were first run, and no term was made from them: they
+say what to expect of a recipe of one's own.
 
 Every recipe in a process of its own: two steps of training to warm up, then one whose allocations are recorded, by
 torch's own profiler, which sees every byte that the allocator of the CPU gives and takes back. The peak is the largest

@@ -320,7 +320,7 @@ def feed_forward(name: str, s: Stack, B: Size, T: Size, *, decoding: bool) -> Pa
         token_depth=N * steps if decoding else ZERO,
         saved=N * B * T * saved,
         work=FLOAT * B * T * (2 * D + 2 * F),
-        room=FLOAT * B * T * ((3 if decoding else 4) * D + 2 * F),
+        room=FLOAT * B * T * (4 * D + 2 * F),
     )
 
 

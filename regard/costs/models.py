@@ -195,7 +195,10 @@ def recurrent_encoder(e: r.EncoderRecurrent, at: Lengths, seen: Seen) -> Part:
     part = layers.cells("encoder cells", c, at.B, at.S, from_zeros=True)
     turning = 4 + log(at.S) - total(*(part.depth for part in seen.parts))  # places are counted beside the frontend
     turning = turning if e.directions == 2 and turning.value > 0 else ZERO
-    return replace(part, depth=part.depth + turning + (1 if e.directions == 2 and not halved else 0))
+    fused = e.directions == 2 and e.cell == "lstm"  # beside its input, what it reads turned around
+    reads = layers.FLOAT * at.B * at.S * (c.above if c.layers > 1 else c.first) if fused else ZERO
+    depth = part.depth + turning + (1 if e.directions == 2 and not halved else 0)
+    return replace(part, depth=depth, room=part.room + reads)
 
 
 def two_way_encoder(e: r.EncoderTwoWay, at: Lengths, seen: Seen) -> Part:
