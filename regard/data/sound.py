@@ -62,11 +62,13 @@ def resampled(samples: np.ndarray, found: int, rate: int) -> np.ndarray:
 
 
 def loud(samples: np.ndarray, share: float) -> slice:
-    """From the first sample that has this share of the peak to the last.
+    """From the first sample that has this share of the peak to the last; with 0, all of them.
 
     >>> loud(np.array([0, 1, -50, 0, 30, 1], np.int16), 0.02)
     slice(1, 6, None)
     """
+    if not share:
+        return slice(0, len(samples))
     heights = np.abs(samples.astype(np.int32))
     found = np.flatnonzero(heights >= share * heights.max())
     return slice(int(found[0]), int(found[-1]) + 1)

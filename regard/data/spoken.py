@@ -147,7 +147,7 @@ def _examples(said: Sequence[Job], how: Hearing, tally: Tally, *, trim: float = 
     samples, ends = _spoken(tuple(said), how.rate)
     for i, (job, (start, end)) in enumerate(zip(said, pairwise([0, *ends]), strict=True)):
         values = np.asarray(samples[start:end])
-        values = values[loud(values, trim)] if trim else values
+        values = values[loud(values, trim)]
         if len(values) > how.max_seconds * how.rate:
             tally.skip(too_long(how.max_seconds))
             continue

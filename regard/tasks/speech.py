@@ -54,7 +54,7 @@ class SoundSource:
         return given
 
     def _cut(self, row: np.ndarray) -> np.ndarray:
-        return row[loud(row, self.trim)] if self.trim else row
+        return row[loud(row, self.trim)]
 
     def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         rows = [self._cut(row) for row in rows]
@@ -88,7 +88,7 @@ class SoundSource:
     def places(self, given: Given) -> list[str]:
         """When each place begins."""
         samples = self._one(given)
-        part = loud(samples, self.trim) if self.trim else slice(0, len(samples))
+        part = loud(samples, self.trim)
         first, count = part.start / self.rate, np.ceil((part.stop - part.start) / (self.rate * self.seconds_a_place))
         return [f"{first + i * self.seconds_a_place:.2f} s" for i in range(int(count))]
 
