@@ -14,8 +14,9 @@ import typer
 from regard.errors import InputError
 
 if TYPE_CHECKING:
+    from regard.costs.attention import Stack
     from regard.costs.known import NoClosedForm
-    from regard.costs.layers import Lengths, Stack
+    from regard.costs.layers import Lengths
     from regard.costs.parts import Budget
     from regard.costs.symbols import Formula
     from regard.recipe import Recipe
@@ -259,7 +260,8 @@ class _Numbers:
 
     def line(self, kernel: Callable[[Stack], Stack]) -> Callable[[int], int]:
         from regard.costs import numbers
-        from regard.costs.layers import Lengths, Stack
+        from regard.costs.attention import Stack
+        from regard.costs.layers import Lengths
 
         if not self.attends:
             return lambda n: self.budget(Lengths.of(1, n, n)).multiplications["forward"]

@@ -12,7 +12,8 @@ The gradient of the output matrix is made with the loss and stays until the step
 
 from __future__ import annotations
 
-from regard.costs.layers import TIED_LABELS, Lengths
+from regard.costs.label import TIED
+from regard.costs.layers import Lengths
 from regard.costs.parts import FLOAT, Part
 from regard.costs.symbols import ZERO, Formula, Size, total
 
@@ -51,7 +52,7 @@ def _fullest(parts: tuple[Part, ...], P: Size, at: Lengths) -> Formula:
     """The most that training holds beside what it always holds."""
     saved, writing = total(*(part.saved for part in parts)), _writing(parts)
     made, moments = ZERO, [saved, FLOAT * P]
-    if parts[-1].name == TIED_LABELS:  # the words' vectors, as scores see them, and as they are
+    if parts[-1].name == TIED:  # the words' vectors, as scores see them, and as they are
         made = 2 * FLOAT * parts[0].parameters
         moments = [saved + made, FLOAT * P + made]
     if writing:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from regard import recipe as r
-from regard.costs import layers, sources
-from regard.costs.layers import MARKS, Cells, Lengths, Stack
-from regard.costs.parts import Part
+from regard.costs import attention, convolution, label, layers, recurrent, sources
+from regard.costs.attention import Stack
+from regard.costs.layers import MARKS, Lengths
+from regard.costs.parts import FLOAT, Part
+from regard.costs.recurrent import Cells
 from regard.costs.symbols import ZERO, Formula, Size, ceil, log, total
 
 Kernel = Callable[[Stack], Stack]
@@ -110,7 +112,7 @@ def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
             return Seen((part,), at.S, D.value)
         case r.SourceConvolutions() as s:
             pool = s.halve == "pool"
-            parts, grid = layers.picture_convolutions(
+            parts, grid = convolution.picture_convolutions(
                 s.size, s.colours, s.channels, s.padding, s.reach, at.B, pool=pool
             )
             return Seen(parts, _places(grid), s.channels[-1], grid)
@@ -124,7 +126,7 @@ def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
         case r.SourcePatches() as s:
             grid = (s.size[0] // s.patch, s.size[1] // s.patch)
             S, I = _places(grid), Size("I", s.colours * s.patch**2, "numbers of a patch")  # noqa: E741
-            return Seen((layers.patches(I, D, at.B, S, dropout=s.dropout),), S, D.value, grid)
+            return Seen((convolution.patches(I, D, at.B, S, dropout=s.dropout),), S, D.value, grid)
         case _:
             raise unknown(recipe.source)
 
@@ -157,13 +159,13 @@ def encoder(recipe: r.Recipe, seen: Seen, at: Lengths, kernel: Kernel) -> Read:
             return Read((*seen.parts, two_way_encoder(e, at, seen)), at.S, E)
         case r.EncoderTransformer() as e:
             s = replace(kernel(stack(e, longest=longest_source(recipe))), grid=seen.grid)
-            own = (*layers.enter(s, seen.width, at), *transformer_encoder(s, at))
+            own = (*attention.enter(s, seen.width, at), *transformer_encoder(s, at))
             mean = ZERO if recipe.task == "blank" else 2 + log(at.S)  # there the asked place is the summary
             return Read((*seen.parts, *own), at.S, E, mean)
         case r.EncoderConvolution() as e:
             D, R = Size("D", e.width, "width"), Size("R", e.reach, "reach")
             reads = D if seen.width == e.width else Size("I", seen.width, "width of the input")
-            own = layers.convolutions(reads, D, e.layers, R, at.B, at.S, positions=e.positions, dropout=e.dropout)
+            own = convolution.convolutions(reads, D, e.layers, R, at.B, at.S, positions=e.positions, dropout=e.dropout)
             places = ceil(at.S, 2**e.layers)
             return Read((*seen.parts, own), places, E, 1 + log(places))
         case _:
@@ -192,11 +194,11 @@ def recurrent_encoder(e: r.EncoderRecurrent, at: Lengths, seen: Seen) -> Part:
     halved = e.directions == 2 and e.merge == "concatenate"
     each = e.width // 2 if halved else e.width
     c = Cells(e.cell, seen.width, each, e.layers, e.directions, e.dropout)
-    part = layers.cells("encoder cells", c, at.B, at.S, from_zeros=True)
+    part = recurrent.cells("encoder cells", c, at.B, at.S, from_zeros=True)
     turning = 4 + log(at.S) - total(*(part.depth for part in seen.parts))  # places are counted beside the frontend
     turning = turning if e.directions == 2 and turning.value > 0 else ZERO
     fused = e.directions == 2 and e.cell == "lstm"  # beside its input, what it reads turned around
-    reads = layers.FLOAT * at.B * at.S * (c.above if c.layers > 1 else c.first) if fused else ZERO
+    reads = FLOAT * at.B * at.S * (c.above if c.layers > 1 else c.first) if fused else ZERO
     depth = part.depth + turning + (1 if e.directions == 2 and not halved else 0)
     return replace(part, depth=depth, room=part.room + reads)
 
@@ -205,7 +207,7 @@ def two_way_encoder(e: r.EncoderTwoWay, at: Lengths, seen: Seen) -> Part:
     """A stack in each direction, side by side; the second reads real places from the last one on."""
     X = e.directions
     c = Cells(e.cell, seen.width, e.width // X, e.layers, 1, e.dropout)
-    part = layers.cells("encoder cells", c, at.B, at.S, from_zeros=True)
+    part = recurrent.cells("encoder cells", c, at.B, at.S, from_zeros=True)
     turned = 3 + log(at.S) if X == 2 else ZERO
     moved = e.width  # what is looked up by its place is kept whole
     return replace(
@@ -215,17 +217,17 @@ def two_way_encoder(e: r.EncoderTwoWay, at: Lengths, seen: Seen) -> Part:
         training=X * part.training,
         start=X * part.start,
         depth=part.depth + turned + 1,
-        saved=X * part.saved + layers.FLOAT * at.B * at.S * moved,
-        room=part.room + (layers.FLOAT * at.B * at.S * (2 * c.D + c.first) if X == 2 else 0),
+        saved=X * part.saved + FLOAT * at.B * at.S * moved,
+        room=part.room + (FLOAT * at.B * at.S * (2 * c.D + c.first) if X == 2 else 0),
     )
 
 
 def transformer_encoder(s: Stack, at: Lengths) -> tuple[Part, ...]:
     return (
-        layers.positions("encoder positions", s, at.S, decoding=False),
-        layers.self_attention("encoder self-attention", s, at.B, at.S, None, causal=False),
-        layers.feed_forward("encoder feed-forward", s, at.B, at.S, decoding=False),
-        layers.norms("encoder norms", s, 2, at.B, at.S, decoding=False),
+        attention.positions("encoder positions", s, at.S, decoding=False),
+        attention.self_attention("encoder self-attention", s, at.B, at.S, None, causal=False),
+        attention.feed_forward("encoder feed-forward", s, at.B, at.S, decoding=False),
+        attention.norms("encoder norms", s, 2, at.B, at.S, decoding=False),
     )
 
 
@@ -236,22 +238,22 @@ def recurrent_decoder(d: r.DecoderRecurrent, V: Size, at: Lengths, read: Read, *
     embedding = layers.embedding(
         "target embedding", V, c.D, at.B, at.T, shared=shared, dropout=d.dropout, decoding=True
     )
-    bridge = layers.bridge(c, at, read.summarised)
-    look = layers.recurrent_attention(
+    bridge = recurrent.bridge(c, at, read.summarised)
+    look = recurrent.recurrent_attention(
         c, at, read.places, read.width, score=d.attention, stepwise=stepwise, before=before
     )
-    cells = layers.cells("decoder cells", c, at.B, at.T, from_zeros=False, stepwise=stepwise, decoding=True)
+    cells = recurrent.cells("decoder cells", c, at.B, at.T, from_zeros=False, stepwise=stepwise, decoding=True)
     if stepwise:  # a place waits for where the one before it has looked
-        place = layers.PLACE[d.cell]
+        place = recurrent.PLACE[d.cell]
         once, wider = c.N * (place + log(c.D)), log(c.first) - log(c.D)
         cells = replace(cells, depth=at.T * once + (at.T if before else at.T - 1) * wider)
         look = replace(look, depth=at.T * look.depth + (1 + log(c.D) if before else 0))
-    seen = layers.FLOAT * at.B * read.places * read.width  # gradients of the memory, of its keys, of both together
-    keys = layers.FLOAT * at.B * read.places * c.D if d.attention in ("general", "additive") else ZERO
+    seen = FLOAT * at.B * read.places * read.width  # gradients of the memory, of its keys, of both together
+    keys = FLOAT * at.B * read.places * c.D if d.attention in ("general", "additive") else ZERO
     if d.attention != "none":
         cells = replace(cells, work=cells.work + 3 * seen, room=cells.room + keys)
     if d.input_feeding:
-        cells = replace(cells, state=cells.state + layers.FLOAT * c.D)
+        cells = replace(cells, state=cells.state + FLOAT * c.D)
     if before:  # the context is deeper than the token
         embedding = replace(embedding, token_depth=ZERO)
     return (
@@ -280,10 +282,10 @@ def recurrent_block_decoder(
         parameters=2 * s.D,
         depth=steps,
         token_depth=steps,
-        saved=layers.FLOAT * at.B * at.T * (s.D + 2),
+        saved=FLOAT * at.B * at.T * (s.D + 2),
     )
-    cells = replace(layers.cells("decoder cells", c, at.B, at.T, from_zeros=True, decoding=True), start=ZERO)
-    reading = layers.cross_attention("attention to the memory", s, at, read.places, read.width)
+    cells = replace(recurrent.cells("decoder cells", c, at.B, at.T, from_zeros=True, decoding=True), start=ZERO)
+    reading = attention.cross_attention("attention to the memory", s, at, read.places, read.width)
     reading = replace(reading, token_depth=reading.token_depth + 1)  # a step hides places whether there are any or not
     query, keys = steps + 2 + log(s.D), 2 + log(read.width)
     own = embedding.depth + entrance.depth + cells.depth + query
@@ -298,8 +300,8 @@ def recurrent_block_decoder(
         entrance,
         cells,
         reading,
-        layers.feed_forward("decoder feed-forward", s, at.B, at.T, decoding=True),
-        layers.norms("decoder norms", s, 2, at.B, at.T, decoding=True),
+        attention.feed_forward("decoder feed-forward", s, at.B, at.T, decoding=True),
+        attention.norms("decoder norms", s, 2, at.B, at.T, decoding=True),
         layers.output(V, s.D, at, tied=d.tied),
     )
 
@@ -316,28 +318,28 @@ def one_shot(
     """One look at the memory (its summary, or what a learned query sees), layers with ReLU, scores of the labels. Where
     those are words they have `vectors`, which may be those of the source's `vocabulary`."""
     attends, kept = d.reads == "attention", 1 if d.dropout else 0
-    look = layers.label_attention(read.width, read.places, at.B) if attends else Part("summary", depth=read.summary)
+    look = label.attention(read.width, read.places, at.B) if attends else Part("summary", depth=read.summary)
     inner = read.width if attends else read.summarised
     parts, widths = [look], [Size(f"W{n}", width, "width of a layer") for n, width in enumerate(d.hidden, 1)]
     for n, wide in enumerate(widths, 1):
-        parts.append(layers.label_layer(f"label layer {n}", inner, wide, at.B, kept=layers.FLOAT + kept))
-        inner, kept = wide, (layers.FLOAT + 1 if d.hidden_dropout else 0)
+        parts.append(label.layer(f"label layer {n}", inner, wide, at.B, kept=FLOAT + kept))
+        inner, kept = wide, (FLOAT + 1 if d.hidden_dropout else 0)
     kept = 0 if widths else kept
     if vectors is not None:
-        parts.append(layers.label_turn(inner, vectors, at.B, kept=layers.FLOAT + kept))
+        parts.append(label.turn(inner, vectors, at.B, kept=FLOAT + kept))
         inner, kept = vectors, 0
     tied = vocabulary if d.tied else None
-    return (*parts, layers.label_scores(inner, C, at, kept=layers.FLOAT + kept, tied=tied))
+    return (*parts, label.scores(inner, C, at, kept=FLOAT + kept, tied=tied))
 
 
 def language_model(s: Stack, V: Size, at: Lengths, *, tied: bool, bias: bool) -> tuple[Part, ...]:
     """A decoder that reads nothing but what it writes."""
     return (
         layers.embedding("target embedding", V, s.D, at.B, at.T, shared=False, dropout=s.dropout, decoding=True),
-        layers.positions("decoder positions", s, at.T, decoding=True),
-        layers.self_attention("decoder self-attention", s, at.B, at.T, at.t, causal=True),
-        layers.feed_forward("decoder feed-forward", s, at.B, at.T, decoding=True),
-        layers.norms("decoder norms", s, 2, at.B, at.T, decoding=True),
+        attention.positions("decoder positions", s, at.T, decoding=True),
+        attention.self_attention("decoder self-attention", s, at.B, at.T, at.t, causal=True),
+        attention.feed_forward("decoder feed-forward", s, at.B, at.T, decoding=True),
+        attention.norms("decoder norms", s, 2, at.B, at.T, decoding=True),
         layers.output(V, s.D, at, tied=tied, bias=bias),
     )
 
@@ -350,10 +352,10 @@ def transformer_decoder(
     embedding = layers.embedding(
         "target embedding", V, s.D, at.B, at.T, shared=shared, dropout=s.dropout, decoding=True
     )
-    places = layers.positions("decoder positions", s, at.T, decoding=True)
-    looking = layers.self_attention("decoder self-attention", s, at.B, at.T, at.t, causal=True)
-    reading = layers.cross_attention("attention to the memory", s, at, read.places, read.width)
-    one_look = layers.attention_steps(s) + layers.mixing(s, at.B, at.T, at.T, causal=True, hidden=True).depth
+    places = attention.positions("decoder positions", s, at.T, decoding=True)
+    looking = attention.self_attention("decoder self-attention", s, at.B, at.T, at.t, causal=True)
+    reading = attention.cross_attention("attention to the memory", s, at, read.places, read.width)
+    one_look = attention.attention_steps(s) + attention.mixing(s, at.B, at.T, at.T, causal=True, hidden=True).depth
     query = (layers.norm_steps(s.D) if s.norm == "pre" else ZERO) + 2 + log(s.D)
     keys = 2 + log(read.width) - (1 if s.kernel == "maclaurin" else 0)  # there the query is scaled, not the scores
     if (read.depth + keys).value >= (embedding.depth + places.depth + one_look + query).value:
@@ -362,14 +364,14 @@ def transformer_decoder(
         reading = replace(reading, depth=reading.depth - query + keys)
     else:
         read = replace(read, parts=tuple(replace(part, depth=ZERO) for part in read.parts))
-    inside = layers.feed_forward("decoder feed-forward", s, at.B, at.T, decoding=True)
+    inside = attention.feed_forward("decoder feed-forward", s, at.B, at.T, decoding=True)
     return (
         *read.parts,
         embedding,
         places,
         looking,
         reading,
-        replace(inside, room=inside.room + 2 * layers.FLOAT * at.B * read.places * s.A),  # keys and values of the layer
-        layers.norms("decoder norms", s, 3, at.B, at.T, decoding=True),
+        replace(inside, room=inside.room + 2 * FLOAT * at.B * read.places * s.A),  # keys and values of the layer
+        attention.norms("decoder norms", s, 3, at.B, at.T, decoding=True),
         layers.output(V, s.D, at, tied=tied, bias=bias),
     )

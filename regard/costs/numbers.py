@@ -8,8 +8,10 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from regard.costs import layers, memory, models
-from regard.costs.layers import Cells, Lengths, Stack
+from regard.costs.attention import Stack, self_attention
+from regard.costs.layers import Lengths
 from regard.costs.parts import FLOAT, Budget, Part
+from regard.costs.recurrent import STATES, Cells, cells
 from regard.costs.symbols import ZERO, Formula, Size
 from regard.errors import InputError, did_you_mean
 from regard.recipe import LARGEST, allowed, read_value, shown
@@ -224,7 +226,7 @@ def attention(n: Attention, at: Lengths, *, form: str = "auto") -> Budget:
     L = Size("L", at.S.value, "places")
     s = Stack(1, n.width, n.heads, n.head_width, 1, kernel=n.kernel, terms=n.terms, form=form)
     t = Size("t", at.S.value, "position of the token")
-    part = layers.self_attention("self-attention", s, at.B, L, t if n.causal else None, causal=n.causal)
+    part = self_attention("self-attention", s, at.B, L, t if n.causal else None, causal=n.causal)
     around = layers.norm_steps(s.D) + 1
     part = replace(
         part, depth=part.depth - around, token_depth=part.token_depth - around if n.causal else ZERO, start=ZERO
@@ -237,7 +239,7 @@ def attention(n: Attention, at: Lengths, *, form: str = "auto") -> Budget:
 def recurrent(n: Recurrent, cell: str, at: Lengths) -> Budget:
     T = Size("T", at.S.value, "places")
     c = Cells(cell, n.inputs, n.width, n.layers, n.directions)
-    part = layers.cells("cells", c, at.B, T, from_zeros=True, decoding=n.directions == 1)
+    part = cells("cells", c, at.B, T, from_zeros=True, decoding=n.directions == 1)
     return Budget(
         f"{cell.upper()}, {n.layers} {'layer' if n.layers == 1 else 'layers'}",
         (at.B, T),
@@ -246,6 +248,6 @@ def recurrent(n: Recurrent, cell: str, at: Lengths) -> Budget:
         shapes=(
             ("input", (at.B, T, c.I)),
             ("states", (at.B, T, n.directions * n.width)),
-            *(((f"last {name}", (n.directions * n.layers, at.B, c.D))) for name in ("h", "c")[: layers.STATES[cell]]),
+            *(((f"last {name}", (n.directions * n.layers, at.B, c.D))) for name in ("h", "c")[: STATES[cell]]),
         ),
     )

@@ -10,8 +10,8 @@ from typing import Any
 
 from regard import recipe as r
 from regard.costs import known, memory, models
-from regard.costs.layers import FLOAT, MARKS, Lengths
-from regard.costs.parts import Budget
+from regard.costs.layers import MARKS, Lengths
+from regard.costs.parts import FLOAT, Budget
 from regard.costs.symbols import Size
 from regard.errors import BundleError, InputError
 

@@ -17,9 +17,11 @@ from regard import build, recipe
 from regard.codecs import MARKS
 from regard.costs import budget, fits, known, memory, models, numbers, plot
 from regard.costs import lengths as checked
+from regard.costs.attention import Stack, by_features
 from regard.costs.counted import built, of_model, of_module
-from regard.costs.layers import Cells, Lengths, Stack, by_features, cells
+from regard.costs.layers import Lengths
 from regard.costs.parts import Budget
+from regard.costs.recurrent import Cells, cells
 from regard.costs.symbols import Size, log
 from regard.count import Trace
 from regard.errors import InputError
@@ -310,7 +312,7 @@ def test_what_is_kept_for_gradients(name: str):
     causal=st.booleans(),
 )
 def test_the_form_of_the_series_is_the_one_its_layers_choose(rows, heads, head, sizes, terms, causal):
-    """If this fails, the choice has been measured anew: its numbers stand at the top of costs/layers.py too."""
+    """If this fails, the choice has been measured anew: its numbers stand at the top of costs/attention.py too."""
     source, target = (sizes[0], sizes[0]) if causal else sizes
     chosen = maclaurin.cheapest(rows * heads, target, source, head, head, terms=terms, causal=causal, kernel=terms == 3)
     s = Stack(1, heads * head, heads, head, 1, kernel="maclaurin", terms=terms)
