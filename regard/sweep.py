@@ -19,7 +19,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -270,18 +270,21 @@ def _grid(runs: _Runs, axes: Sequence[Axis], learned: Callable[[Outcome], None])
     names = [one.key for one in axes]
     points = [dict(zip(names, values, strict=True)) for values in itertools.product(*(one.values for one in axes))]
     known = [runs.trial(point) for point in points]
-    for i, trial in enumerate(known):
+
+    def found() -> Outcome:
+        """With what others have found out meanwhile."""
+        each = zip(map(runs.trial, points), known, strict=True)
+        return Outcome(runs.score, [new if new.state != "waiting" else old for new, old in each])
+
+    for i, point in enumerate(points):
         try:
-            known[i] = runs.go(trial)
+            known[i] = runs.go(runs.trial(point))
         except Stopped:
-            known[i] = Trial(trial.values, trial.run, "stopped")
-            learned(Outcome(runs.score, known))
+            known[i] = replace(known[i], state="stopped")
+            learned(found())
             raise
-        learned(Outcome(runs.score, known))
-    known = [
-        runs.trial(point) if trial.state == "elsewhere" else trial for point, trial in zip(points, known, strict=True)
-    ]
-    return Outcome(runs.score, known)
+        learned(found())
+    return found()
 
 
 # -- a search ---------------------------------------------------------------------------------------------------------

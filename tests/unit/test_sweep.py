@@ -166,7 +166,17 @@ def test_what_another_process_trains_is_left_to_it(tiny, tmp_path):
     run.mkdir(parents=True)
     with disk.locked(run):
         outcome = sweep(maker(tiny), [axis("train.rate=0.01,0.001")], tmp_path / "s", told=Teller())
-    assert [trial.state for trial in outcome.trials] == ["waiting", "done"]
+    assert [trial.state for trial in outcome.trials] == ["elsewhere", "done"]
+
+
+def test_what_another_process_finds_out_meanwhile_is_known(tiny, tmp_path):
+    def meanwhile() -> None:
+        sweep(maker(tiny), [axis("train.rate=0.001")], tmp_path / "s", told=Teller())
+
+    known, teller = [], Teller((1, 2), meanwhile)
+    sweep(maker(tiny), [axis("train.rate=0.01,0.001")], tmp_path / "s", told=teller, learned=known.append)
+    assert [trial.state for trial in known[0].trials] == ["done", "done"]
+    assert [name for name, _ in teller.trained] == ["train.rate=0.01"]
 
 
 # -- a search ---------------------------------------------------------------------------------------------------------
