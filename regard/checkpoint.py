@@ -78,11 +78,11 @@ def load_newest(
     for folder in _steps(run):
         try:
             disk.verify(folder)
-            progress = _progress(folder)
         except BundleError as problem:
             noted(f"{problem}; trying the checkpoint before it")
             shutil.rmtree(folder, ignore_errors=True)  # so that it is never taken for the newest again
             continue
+        progress = _progress(folder)
         load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
         if average is not None:
             file = folder / AVERAGE
@@ -106,8 +106,8 @@ def _steps(run: Path) -> list[Path]:
 
 def _progress(folder: Path) -> Progress:
     content: Any = disk.read_json(folder / PROGRESS)
-    if not isinstance(content, dict) or content.keys() != {field.name for field in fields(Progress)}:
-        raise BundleError("damaged: not a progress file", where=folder / PROGRESS)
+    if not isinstance(content, dict) or not content.keys() <= {field.name for field in fields(Progress)}:
+        raise BundleError("not a progress file of this version of regard", where=folder / PROGRESS)
     return Progress(**content)
 
 

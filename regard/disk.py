@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from regard.errors import BundleError, BusyError, TrainingError
+from regard.errors import BundleError, BusyError, NoRoomError
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -157,7 +157,7 @@ def _room_for(path: Path) -> Iterator[None]:
         if getattr(problem, "errno", None) != errno.ENOSPC and "No space left" not in str(problem):
             raise
         free = shutil.disk_usage(path.parent).free
-        raise TrainingError(
+        raise NoRoomError(
             "no space left on the disk", where=path, got=f"{free:,} bytes free", hint="what was saved before is intact"
         ) from None
 

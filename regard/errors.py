@@ -39,7 +39,11 @@ class InputError(RegardError):
 
 
 class TrainingError(RegardError):
-    """Training that cannot go on: not a number, no space, a second trainer in the same folder."""
+    """Training that cannot go on: not a number, a second trainer in the same folder."""
+
+
+class NoRoomError(RegardError):
+    """The disk is full."""
 
 
 class BusyError(TrainingError):

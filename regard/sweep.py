@@ -25,7 +25,7 @@ from typing import Any
 
 from regard import disk
 from regard.build import TASKS
-from regard.errors import BundleError, BusyError, InputError, RecipeError, TrainingError
+from regard.errors import BundleError, BusyError, InputError, NoRoomError, RecipeError, TrainingError
 from regard.metrics import LOWER_IS_BETTER
 from regard.recipe import Recipe, differences, is_whole
 from regard.train import Reporter, Stopped, train
@@ -34,6 +34,7 @@ RECORD, RESULT, STORAGE = "sweep.json", "result.json", "sweep.db"
 DECADE = 10
 HEARTBEAT, GRACE = 15, 60  # seconds: a worker on another machine that was silent for so long is dead
 RETRIES = 3
+TRIALS = 20  # of a range, if nothing is said
 FOUND = "trial"  # under which name a storage keeps what one reached
 
 Make = Callable[[Sequence[str]], Recipe]  # the recipe with some fields changed, each written section.field=value
@@ -71,7 +72,7 @@ def axis(written: str) -> Axis:
     if not key or not value:
         hint = "train.rate=0.1,0.01 tries values, train.rate=1e-4..1e-1 a range"
         raise InputError("a sweep has the form section.field=values", where="--sweep", got=f'"{written}"', hint=hint)
-    if found := re.fullmatch(r"(.+?)\.\.(.+)", value):
+    if found := re.fullmatch(r"([^/,\"']+?)\.\.([^/,\"']+)", value):
         try:
             low, high = (float(end) for end in found.groups())
         except ValueError:
@@ -80,6 +81,8 @@ def axis(written: str) -> Axis:
             raise InputError("a range goes from a number to a larger one", where=f"--sweep {key}", got=value)
         return Axis(key, low=low, high=high)
     values = [one.strip() for one in re.split(r",(?![^\[]*\])", value)]
+    if not any(values):
+        raise InputError("no value to try", where=f"--sweep {key}", got=f'"{value}"')
     return Axis(key, tuple(dict.fromkeys(one for one in values if one)))
 
 
@@ -145,9 +148,17 @@ def sweep(
     with _alone(folder):
         _same_sweep(base, axes, folder)
     runs = _Runs(make, folder, base.train.score or TASKS[base.task].best, told)
-    if trials or storage or prune or any(one.is_range for one in axes):
-        return _searched(runs, axes, base, trials or 20, storage or f"sqlite:///{folder / STORAGE}", prune, learned)
-    return _grid(runs, axes, learned)
+    every = [] if trials or any(one.is_range for one in axes) else _points(axes)
+    if every and not storage and not prune:
+        return _grid(runs, every, learned)
+    where = storage or f"sqlite:///{folder / STORAGE}"
+    return _searched(runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned)
+
+
+def _points(axes: Sequence[Axis]) -> list[dict[str, str]]:
+    """Every combination of the values."""
+    names = [one.key for one in axes]
+    return [dict(zip(names, values, strict=True)) for values in itertools.product(*(one.values for one in axes))]
 
 
 def _check(make: Make, axes: Sequence[Axis]) -> None:
@@ -177,10 +188,13 @@ def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
     record = folder / RECORD
     keys = sorted(one.key for one in axes)
     if record.exists():
-        before = disk.read_json(record)
-        changed = differences(Recipe.from_json(before["recipe"], record), base)
-        if changed or before["keys"] != keys:
-            got = ", ".join(changed) or f"{', '.join(before['keys'])} there, {', '.join(keys)} here"
+        match disk.read_json(record):
+            case {"recipe": dict(made), "keys": [*swept]}:
+                changed = differences(Recipe.from_json(made, record), base)
+            case _:
+                raise BundleError("damaged: not the record of a sweep", where=record)
+        if changed or swept != keys:
+            got = ", ".join(changed) or f"{', '.join(map(str, swept))} there, {', '.join(keys)} here"
             raise InputError("this folder holds another sweep", where=folder, got=got, hint="choose another --out")
     elif any(folder.glob("*/recipe.json")) or (folder / "recipe.json").exists():
         raise InputError("this folder holds runs that are of no sweep", where=folder, hint="choose another --out")
@@ -228,11 +242,12 @@ class _Runs:
             return Trial(trial.values, trial.run, "elsewhere")
         except _Pruned:
             found = Trial(trial.values, trial.run, "pruned")
-        except TrainingError as problem:
+        except (InputError, TrainingError) as problem:  # InputError: a model that cannot be built
             found = Trial(trial.values, trial.run, "failed", why=str(problem))
         else:
             best = None if progress.best is None else abs(progress.best)
             found = Trial(trial.values, trial.run, "done", best, progress.best_step, progress.seconds)
+        run.mkdir(parents=True, exist_ok=True)
         disk.write_json(run / RESULT, {k: v for k, v in asdict(found).items() if k not in ("values", "run")})
         return found
 
@@ -266,9 +281,7 @@ class _Watched:
 # -- a grid -----------------------------------------------------------------------------------------------------------
 
 
-def _grid(runs: _Runs, axes: Sequence[Axis], learned: Callable[[Outcome], None]) -> Outcome:
-    names = [one.key for one in axes]
-    points = [dict(zip(names, values, strict=True)) for values in itertools.product(*(one.values for one in axes))]
+def _grid(runs: _Runs, points: Sequence[dict[str, str]], learned: Callable[[Outcome], None]) -> Outcome:
     known = [runs.trial(point) for point in points]
 
     def found() -> Outcome:
@@ -295,14 +308,18 @@ def _searched(
     axes: Sequence[Axis],
     base: Recipe,
     trials: int,
+    every: Sequence[dict[str, str]],
     storage: str,
     prune: bool,
     learned: Callable[[Outcome], None],
 ) -> Outcome:
-    """Trials that optuna proposes, until there are so many in the storage, whoever made them."""
+    """Trials that optuna proposes, `every` one of these before others, until there are so many in the storage, whoever
+    made them."""
     optuna = _optuna()
     with _alone(runs.folder):  # two who make the tables at once are in each other's way
         study = _study(optuna, runs.folder.resolve().name, storage, base, prune)
+        for point in every:
+            study.enqueue_trial(point, skip_if_exists=True)
     whole = {one.key: one.is_range and is_whole(base, one.key) for one in axes}
     minimise = runs.score in LOWER_IS_BETTER
 
@@ -317,7 +334,7 @@ def _searched(
 
         try:
             trial = runs.go(runs.trial(values), watch)
-        except Stopped:
+        except (Stopped, NoRoomError):
             study.enqueue_trial(proposed.params)  # so that whoever comes next goes on with it
             raise
         proposed.set_user_attr(FOUND, asdict(trial))  # at once: others read it meanwhile
@@ -436,7 +453,8 @@ def _known(runs: _Runs, study: Any) -> Outcome:
     for one in study.get_trials(deepcopy=False):
         if FOUND in one.user_attrs:
             trial = Trial(**one.user_attrs[FOUND])
-            found[trial.name] = trial
+            if trial.state != "elsewhere" or trial.name not in found:
+                found[trial.name] = trial
         elif one.params and one.state.name == "RUNNING":
             values = {key: value if isinstance(value, str) else f"{value:.6g}" for key, value in one.params.items()}
             found.setdefault(runs.trial(values).name, Trial(values, "", "elsewhere"))

@@ -12,6 +12,7 @@ import copy
 import ctypes
 import json
 import math
+import shutil
 import signal
 import threading
 import time
@@ -127,10 +128,12 @@ def train(
         for folder in (run, run / checkpoint.FOLDER):
             disk.sweep(folder)
         if not resume:
-            _begin(run, recipe, corpus)
+            _refuse_another(run)
         loop = _Loop(recipe, run, corpus, reporter, tensorboard)
         if resume:
             loop.resume(changed, anyway)
+        else:
+            _begin(run, recipe, corpus)
         return loop.go(asked)
 
 
@@ -163,14 +166,19 @@ def rarity(corpus: Corpus) -> Tensor:
     return torch.log((1 + len(corpus.train)) / (1 + counts)).float()
 
 
-def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
+def _refuse_another(run: Path) -> None:
     if (run / disk.MANIFEST).exists():
         raise TrainingError(
             "this folder already holds a run",
             where=run,
             hint=f"go on with: regard train --resume {run}, or choose another --out",
         )
-    (run / METRICS).unlink(missing_ok=True)  # of a run that was removed by hand, but not all of it
+
+
+def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
+    for left in (METRICS, bundle.WEIGHTS):  # of a run that was removed by hand, but not all of it
+        (run / left).unlink(missing_ok=True)
+    shutil.rmtree(run / checkpoint.FOLDER, ignore_errors=True)
     bundle.create(run, recipe, corpus.codec)
 
 

@@ -255,6 +255,8 @@ def _prepared(
         "parts": [valid, test, own_parts[0] is not None, own_parts[1] is not None],
         "rules": rules,
     }
+    if names := _names(data, held.files):
+        key["names"] = names
     if isinstance(recipe.source, r.SourceSound):
         key["rate"] = recipe.source.rate
     elif not isinstance(recipe.source, r.SourceTokens) and recipe.source.fit != "stretch":
@@ -275,6 +277,13 @@ def _prepared(
         labels=recipe.task == "classify",
         **rules,
     )
+
+
+def _names(data: r.Data, files: Sequence[Path]) -> list[str]:
+    """Of the files in a folder that was given: their names may be labels."""
+    given = (getattr(data, name, None) for name in ("path", "valid_path", "test_path"))
+    homes = [Path(path) for path in given if path and Path(path).is_dir()]
+    return [file.relative_to(home).as_posix() for file in files for home in homes if home in file.parents]
 
 
 def _told(read: Callable[..., Iterator[Example]] | None) -> Read | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from regard import codecs
@@ -150,7 +148,7 @@ def longest_source(recipe: r.Recipe) -> int:
     """Most tokens of a text, or places of a sound, in training."""
     if isinstance(recipe.data, r.Sounds):
         assert isinstance(recipe.source, r.SourceSound)  # a recipe with sounds as something else is refused
-        return math.ceil(recipe.data.max_seconds / recipe.source.seconds_a_place)
+        return recipe.source.places(recipe.data.max_seconds)
     return 0 if isinstance(recipe.data, r.Pictures | r.Captions) else recipe.data.max_source
 
 

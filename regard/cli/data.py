@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -120,7 +121,9 @@ def fetch(
     for one in found["downloads"]:
         if one["checked"] is None:
             print(f"its sum was not known beforehand, so note what came: sha256 {one['sha256']}")
-    print(f"look at it with: regard data inspect {found['folder']}")
+    if chosen.wants:
+        print(f"it still wants {chosen.wants}")
+    print(f"look at it with: {shlex.join(['regard', 'data', 'inspect', found['folder']])}")
 
 
 def _facts(one: DataSet) -> dict[str, Any]:

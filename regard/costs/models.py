@@ -93,7 +93,7 @@ def unknown(section: r.Section) -> AssertionError:
 def longest_source(recipe: r.Recipe) -> int:
     """Places that learned positions of the encoder reach; those on a grid reach just as far as they must."""
     if isinstance(recipe.data, r.Sounds) and isinstance(recipe.source, r.SourceSound):
-        return math.ceil(recipe.data.max_seconds / recipe.source.seconds_a_place) + 1
+        return recipe.source.places(recipe.data.max_seconds) + 1
     return getattr(recipe.data, "max_source", 1 << 40) + 1
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import tempfile
 import weakref
@@ -23,7 +24,7 @@ import numpy as np
 from regard.data.examples import Example, Item
 from regard.data.lines import EMPTY, Tally, mended, read_lines
 from regard.data.pictures import LARGEST_FILE, SUFFIXES, content_of, decoded
-from regard.data.readers import Column, checked, read_pairs, tidy
+from regard.data.readers import Column, checked, column_named, read_pairs, tidy
 from regard.errors import DataError, InputError
 
 MOST_MEMBERS = 1_000_000  # of a zip
@@ -61,7 +62,7 @@ class Album:
         try:
             self.zip = zipfile.ZipFile(self.path)
             weakref.finalize(self, self.zip.close)
-        except (zipfile.BadZipFile, OSError, ValueError) as problem:
+        except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as problem:
             raise DataError("not a whole zip of pictures", where=self.path, got=str(problem)[:120]) from None
         members = self.zip.infolist()
         if len(members) > MOST_MEMBERS:
@@ -303,14 +304,13 @@ def captioned_files(
     if images is not None:
         return [path, Path(images)]
     named = (path.parent / name for name, _ in _table(path, path_column, text_column, Tally()))
-    return [path, *(file for file in dict.fromkeys(named) if file.is_file())]
+    return [path, *(file for file in dict.fromkeys(named) if os.path.isfile(file))]  # False of a name that is too long
 
 
 def _table(path: Path, path_column: Column, text_column: Column, tally: Tally) -> Told:
     if path.is_file():
-        names = re.findall(r"[\w-]+", next(read_lines(path, Tally()), "").lower())
-        path_column = path_column or next((name for name in PATHS if name in names), None)
-        text_column = text_column or next((name for name in SENTENCES if name in names), None)
+        path_column = path_column or column_named(path, PATHS)
+        text_column = text_column or column_named(path, SENTENCES)
     pairs = read_pairs(path, source_column=path_column, target_column=text_column, tally=tally, limit=1.0)
     return _grouped((str(pair.source), pair.target) for pair in pairs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -35,7 +36,16 @@ def identity(source: str | Item) -> bytes:
 
 
 def shown(source: str | Item) -> str:
-    return source if isinstance(source, str) else source.name
+    return source if isinstance(source, str) else legible(source.name)
+
+
+def legible(name: str) -> str:
+    """The name of a file as text: bytes of it that are not UTF-8 are replaced.
+
+    >>> legible(os.fsdecode(b"caf\\xe9.png"))
+    'caf\ufffd.png'
+    """
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def part_of(source: str | Item, *, valid: float, test: float) -> Literal["train", "valid", "test"]:

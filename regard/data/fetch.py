@@ -72,6 +72,7 @@ class DataSet:
     inside: str = ""  # the folder in the archive
     size: int = 0  # unpacked, in bytes
     members: int = 0  # of the archive
+    wants: str = ""  # what it cannot be used without, and does not bring
 
     @property
     def bytes(self) -> int:
@@ -170,6 +171,7 @@ _ALL = (
         needs=("Flickr8k.token.txt", "Flickr_8k.trainImages.txt", "Flickr_8k.devImages.txt"),
         size=10_200_000,
         members=50,
+        wants="its pictures: a folder Images, or Images.zip, beside the sentences",
     ),
     DataSet(
         name="multi30k",
@@ -251,17 +253,26 @@ def _there(name: str, folder: Path) -> dict[str, Any] | None:
         return None
     try:
         record = json.loads((folder / RECORD).read_bytes())
-        known, files, size = record["name"], record["files"], record["bytes"]
+        known, listed = record["name"], dict(record["listed"])
     except (OSError, ValueError, LookupError, TypeError):
         known = None
     if known != name:  # somebody's own, which we do not touch
         raise InputError("something else is there already", where=folder, hint="choose another --out")
-    return record | {"folder": str(folder), "already": True} if (files, size) == _count(folder) else None
+    found = _listed(folder)
+    if listed.items() <= found.items():
+        return record | {"folder": str(folder), "already": True}
+    if own := sorted(found.keys() - listed.keys()):
+        hint = "move them away and fetch again, or choose another --out"
+        raise DataError(
+            "files of it are missing or damaged, and others are beside them", where=folder, got=own[0], hint=hint
+        )
+    return None
 
 
-def _count(folder: Path) -> tuple[int, int]:
-    sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file() and file != folder / RECORD]
-    return len(sizes), sum(sizes)
+def _listed(folder: Path) -> dict[str, int]:
+    """The files of a data set, with their sizes."""
+    files = (file for file in folder.rglob("*") if file.is_file() and file != folder / RECORD)
+    return {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
 
 
 def _publish(folder: Path, parts: Path, chosen: DataSet, got: list[dict[str, Any]]) -> dict[str, Any]:
@@ -281,14 +292,15 @@ def _publish(folder: Path, parts: Path, chosen: DataSet, got: list[dict[str, Any
         for needed in chosen.needs:
             if not (draft / needed).is_file():
                 raise DataError(f"not this data set: no {needed} in it", where=chosen.address)
-        files, size = _count(draft)
+        listed = _listed(draft)
         record = {
             "name": chosen.name,
             "what": chosen.what,
             "licence": chosen.licence,
             "downloads": got,
-            "files": files,
-            "bytes": size,
+            "files": len(listed),
+            "bytes": sum(listed.values()),
+            "listed": listed,
             "when": datetime.now(UTC).isoformat(timespec="seconds"),
         }
         disk.write_json(draft / RECORD, record)
@@ -401,13 +413,13 @@ def _verified(download: Download, file: Path) -> str:
 
 def _download(download: Download, part: Path, progress: Progress) -> None:
     """Everything into the part file, in as many tries as it takes while they bring something."""
-    failed = 0
+    failed, most = 0, _size(part)
     while True:
-        before = _size(part)
         try:
             return _try(download, part, progress)
         except _Cut as problem:
-            failed = 0 if _size(part) > before else failed + 1
+            failed = 0 if _size(part) > most else failed + 1
+            most = max(most, _size(part))
             if failed == TRIES:
                 raise DataError(
                     "the download stopped",
@@ -485,10 +497,10 @@ GONE = frozenset({404, 410})
 
 
 def _open(download: Download, headers: dict[str, str], part: Path) -> Any:
-    request = urllib.request.Request(download.address, headers=headers)  # noqa: S310, `choose` lets only http(s) in
     try:
+        request = urllib.request.Request(download.address, headers=headers)  # noqa: S310, `choose` lets only http(s) in
         return urllib.request.build_opener(_Redirects).open(request, timeout=TIMEOUT)
-    except (http.client.InvalidURL, UnicodeError) as problem:
+    except (http.client.InvalidURL, ValueError) as problem:
         raise InputError("not an address", where=download.address, got=str(problem)) from None
     except urllib.error.HTTPError as answer:
         with answer:

@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
-from regard.data.examples import Example
+from regard.data.examples import Example, legible
 from regard.data.lines import Tally, is_binary, read_lines
 from regard.data.readers import Column, checked, read_pairs, tidy, usable
 from regard.errors import DataError
@@ -31,7 +31,7 @@ def read_labelled(
         return read_pairs(path, source_column=text_column, target_column=label_column, tally=tally, limit=limit)
     files = labelled_files(path)
     by_folder = any(file.parent != path for file in files)
-    examples = _folders(files, path, tally) if by_folder else _files(files, tally)
+    examples = _folders(files, path, tally) if by_folder else _files(files, path, tally)
     return checked(examples, path, tally, limit=limit)
 
 
@@ -45,7 +45,7 @@ def labelled_files(path: Path | str) -> list[Path]:
     folders = sorted(inner for inner in path.iterdir() if inner.is_dir())
     found = [file for folder in folders for file in sorted(folder.rglob("*.txt")) if file.is_file()]
     found = found or sorted(file for file in path.iterdir() if file.is_file() and _is_text(file))
-    if len({_label(file, found, path) for file in found}) < 2:
+    if len(set(_labels(found, path))) < 2:
         raise DataError(
             f"no usable examples in {path}",
             got=f"{len(found)} files of one label" if found else "no texts",
@@ -58,25 +58,28 @@ def _is_text(file: Path) -> bool:
     return not file.name.startswith(".") and file.suffix.lower() != ".json" and not is_binary(file)
 
 
-def _label(file: Path, files: list[Path], path: Path) -> str:
-    """The folder's name; of files, what their names do not share: the stem, or the suffix of rt-polarity.neg."""
-    if file.parent != path:
-        return file.relative_to(path).parts[0]
-    return file.suffix.removeprefix(".") if len({one.stem for one in files}) == 1 else file.stem
+def _labels(files: list[Path], path: Path) -> list[str]:
+    """Of each file its folder's name; of files alone what their names do not share, the stem or the suffix of
+    rt-polarity.neg."""
+    alike = len({file.stem for file in files}) == 1
+    own = [file.suffix.removeprefix(".") if alike else file.stem for file in files]
+    return [
+        legible(file.relative_to(path).parts[0] if file.parent != path else name)
+        for file, name in zip(files, own, strict=True)
+    ]
 
 
 def _folders(files: list[Path], path: Path, tally: Tally) -> Iterator[Example]:
-    for file in files:
+    for file, label in zip(files, _labels(files, path), strict=True):
         if file.stat().st_size > LARGEST_TEXT:
             tally.skip("text too long")
             continue
         text = tidy(" ".join(read_lines(file, tally, declared="cp1252")))
-        yield from usable(Example(text, _label(file, files, path)), tally)
+        yield from usable(Example(text, label), tally)
 
 
-def _files(files: list[Path], tally: Tally) -> Iterator[Example]:
-    for file in files:
-        label = _label(file, files, file.parent)
+def _files(files: list[Path], path: Path, tally: Tally) -> Iterator[Example]:
+    for file, label in zip(files, _labels(files, path), strict=True):
         for line in read_lines(file, tally, declared="cp1252"):
             yield from usable(Example(tidy(line), label), tally)
 

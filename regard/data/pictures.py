@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from regard.data.examples import Example, Item
+from regard.data.examples import Example, Item, legible
 from regard.data.lines import Tally
 from regard.data.readers import checked
 from regard.errors import DataError, InputError
@@ -84,6 +84,8 @@ def _fitted(image, size: tuple[int, int], colours: int, crop: bool = False) -> n
 
     if image.mode in WIDER:
         image = image.convert(WIDER[image.mode])
+    elif image.mode in ("L", "RGB") and "transparency" in image.info:  # one colour of it
+        image = image.convert("RGBA")
     shrunk = min(image.width // (2 * size[1]), image.height // (2 * size[0]))
     if shrunk > 1 and image.mode in ("L", "LA", "RGB", "RGBA", "CMYK", "I", "F"):
         image = image.reduce(shrunk)  # before more is made of it
@@ -129,7 +131,7 @@ def read_folders(
                 continue
             tally.used += 1
             name = file.relative_to(path).as_posix()
-            yield Example(Item(name, item.values, item.content), file.relative_to(path).parts[0])
+            yield Example(Item(name, item.values, item.content), legible(file.relative_to(path).parts[0]))
 
     return checked(examples(), path, tally, limit=limit)
 

@@ -107,7 +107,8 @@ def _said(value: Any, tally: Tally) -> str:
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
 SOURCES = ("prompt", "source", "question", "input", "text", "src", "sentence", "review")
-TARGETS = ("reply", "target", "answer", "output", "response", "completion", "tgt", "label", "class", "sentiment")
+LABELS = ("label", "class", "sentiment")
+TARGETS = ("reply", "target", "answer", "output", "response", "completion", "tgt", *LABELS)
 
 
 def read_pairs(
@@ -121,7 +122,7 @@ def read_pairs(
     """A pair a line: TSV (not quoted), CSV or JSONL, also gzipped.
 
     Columns are given by name or by number from 1; without them they are the first known names of the header
-    (prompt, reply; question, answer; ...) or else the first and the second column.
+    (prompt, reply; question, answer; ...) or else the first and the second column; the fields of JSON have to be known.
     """
     path = _existing_file(path)
     lines = read_lines(path, tally)
@@ -135,6 +136,20 @@ def read_pairs(
         pairs = _columns(rows, source_column, target_column, tally, path)
     examples = (example for pair in pairs for example in usable(Example(*map(tidy, pair)), tally))
     return checked(examples, path, tally, limit=limit)
+
+
+def column_named(path: Path, names: Iterable[str]) -> str | None:
+    """The first of the names that the first line of a table has: as a cell, or as a field of its object."""
+    first = next(read_lines(path, Tally()), "")
+    match _format(path, first):
+        case "jsonl":
+            cells = list(_json(first, Tally()) or ())
+        case "tsv":
+            cells = first.split("\t")
+        case _:
+            cells = next(_csv_rows(iter([first]), first, Tally()), [])
+    there = {cell.strip().lower() for cell in cells}
+    return next((name for name in names if name in there), None)
 
 
 def _format(path: Path, first: str) -> str:
@@ -190,10 +205,7 @@ def _columns(
     if not ahead:
         return
     names = [cell.strip().lower() for cell in ahead[0]]
-    header = len(set(names) & {*SOURCES, *TARGETS}) > 1 or any(
-        isinstance(column, str) and column.lower() in names for column in (source, target)
-    )
-    if header:
+    if _is_header(names, ahead[1:], source, target):
         if len(names) < 2:
             raise DataError("only one column", where=path, hint="a pair needs two")
         del ahead[0]
@@ -212,6 +224,19 @@ def _columns(
             tally.skip("wrong field count")
         else:
             yield row[left], row[right]
+
+
+def _is_header(names: list[str], rows: list[list[str]], source: Column, target: Column) -> bool:
+    """Two of the names are known, or one that was asked for; or there is one of labels, above others that repeat."""
+    if len(set(names) & {*SOURCES, *TARGETS}) > 1:
+        return True
+    if any(isinstance(column, str) and column.lower() in names for column in (source, target)):
+        return True
+    for i, name in enumerate(names):
+        below = [row[i].strip().lower() for row in rows if len(row) == len(names)] if name in LABELS else []
+        if name not in below and len(set(below)) < len(below):
+            return True
+    return False
 
 
 def _known(names: Iterable[str], source: Column, target: Column) -> tuple[Column, Column]:
@@ -244,7 +269,7 @@ def _objects(lines: Iterator[str], source: Column, target: Column, tally: Tally)
         row = _json(line, tally)
         if row is None:
             continue
-        left, right = (_field(column, list(row)) for column in _known(row, source, target))
+        left, right = (_field(column, list(row)) for column in _known(map(str.lower, row), source, target))
         if left not in row or right not in row:
             tally.skip("missing field")
         elif not all(row[side] is None or isinstance(row[side], str | int | float) for side in (left, right)):
@@ -254,7 +279,13 @@ def _objects(lines: Iterator[str], source: Column, target: Column, tally: Tally)
 
 
 def _field(column: Column, names: list[str]) -> Column:
-    """The name of a numbered field, unless the number is itself a name."""
+    """The name of a numbered field, unless the number is itself a name; capitals make no difference.
+
+    >>> _field("prompt", ["id", "Prompt"]), _field(1, ["id", "Prompt"])
+    ('Prompt', 'id')
+    """
+    if isinstance(column, str) and column not in names:
+        column = next((name for name in names if name.lower() == column.lower()), column)
     number = int(column) if column not in names and column is not None and str(column).isdecimal() else 0
     return names[number - 1] if 1 <= number <= len(names) else column
 

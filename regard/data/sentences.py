@@ -118,8 +118,9 @@ def _joined(lines: Iterator[str]) -> Iterator[str]:
         broken = held.endswith("-") and held[-2:-1].isalpha()
         held = held[:-1] + line.strip() if broken else f"{held} {line.strip()}"
         if len(held) > 8 * LONGEST:
-            *whole, held = list(split(held)) or [""]
-            yield from whole
+            *whole, rest = list(split(held)) or [""]
+            yield from whole or [held]  # without any full stop there is no end to wait for
+            held = rest if whole else ""
     yield held
 
 

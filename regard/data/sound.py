@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
@@ -20,7 +21,7 @@ import numpy as np
 from regard.data.examples import Example, Item
 from regard.data.lines import EMPTY, Tally, read_lines
 from regard.data.parallel import english
-from regard.data.readers import checked, read_pairs, tidy
+from regard.data.readers import checked, column_named, read_pairs, tidy
 from regard.errors import DataError, InputError
 
 SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".aiff", ".aif", ".au"})
@@ -29,7 +30,8 @@ SLOWEST, FASTEST = 1_000, 192_000  # samples a second
 MOST_CHANNELS = 8
 BLOCK = 1 << 16  # frames unpacked at a time
 LOUDEST = 32767
-UNSAID = 0xFFFFFFFF  # what an AU file says that does not know its size
+UNSAID = 0xFFFFFFFF  # what an AU file says that does not know its size, and RF64 in place of a larger one
+UNKNOWN = 2**63 - 1  # frames of a FLAC file that came out of a pipe; libsndfile cannot go on in it
 
 
 # -- one sound --------------------------------------------------------------------------------------------------------
@@ -44,12 +46,15 @@ def read_sound(path: Path | str, *, rate: int, max_seconds: float) -> Item:
         if path.stat().st_size > LARGEST_FILE:
             raise InputError("the sound's file is too large", where=path, got=f"{path.stat().st_size:,} bytes")
         content = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # ValueError: a name with a zero in it
         raise InputError("no such sound", where=path) from None
     except OSError as problem:
         raise InputError("cannot be read", where=path, got=problem.strerror) from None
     samples, found = _unpacked(content, max_seconds, path)
-    return Item(str(path), resampled(samples, found, rate), hashlib.sha256(content).digest())
+    made = resampled(samples, found, rate)
+    if not len(made):
+        raise InputError("too short a sound", where=path, got=f"{len(samples):,} samples of {found:,} a second")
+    return Item(str(path), made, hashlib.sha256(content).digest())
 
 
 def resampled(samples: np.ndarray, found: int, rate: int) -> np.ndarray:
@@ -90,6 +95,8 @@ def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarr
                 )
             if channels > MOST_CHANNELS:
                 raise InputError(f"more than {MOST_CHANNELS} channels", where=where, got=channels)
+            if promised == UNKNOWN:
+                raise InputError("a sound that does not say its length", where=where, hint="save it as a file again")
             if promised > max_seconds * rate:
                 raise InputError(too_long(max_seconds), where=where, got=f"{promised / rate:,.1f} seconds")
             parts, count = [], 0
@@ -112,18 +119,21 @@ def too_long(max_seconds: float) -> str:
     return f"longer than {max_seconds:g} seconds"
 
 
-CHUNKS = {b"WAVE": ("<4sI", b"data"), b"AIFF": (">4sI", b"SSND"), b"AIFC": (">4sI", b"SSND")}
+FORMS = {b"RIFF": "<4sI", b"RF64": "<4sI", b"RIFX": ">4sI", b"FORM": ">4sI"}
+CHUNKS = {b"WAVE": b"data", b"AIFF": b"SSND", b"AIFC": b"SSND"}
 
 
 def _whole(content: bytes, where: Path) -> None:
     """Refuses a file whose header promises more samples than there are, and an Ogg file without its last page:
     libsndfile reads what is left of either and says nothing."""
-    if content[:4] in (b"RIFF", b"FORM") and content[8:12] in CHUNKS:
-        (form, samples), at = CHUNKS[content[8:12]], 12
+    if content[:4] in FORMS and content[8:12] in CHUNKS:
+        form, samples, at, large = FORMS[content[:4]], CHUNKS[content[8:12]], 12, 0
         while at + 8 <= len(content):
             name, size = struct.unpack_from(form, content, at)
+            if name == b"ds64" and at + 24 <= len(content):  # sizes that need more than 4 bytes
+                large = struct.unpack_from("<Q", content, at + 16)[0]
             if name == samples:
-                _long_enough(content, at + 8, size, where)
+                _long_enough(content, at + 8, large if large and size == UNSAID else size, where)
             at += 8 + size + size % 2
     elif content[:4] == b".snd" and len(content) >= 12:
         start, size = struct.unpack_from(">II", content, 4)
@@ -192,13 +202,14 @@ def read_ljspeech(
     first what trains, then the `shares` that validate and test."""
 
     def rows() -> Iterator[Row]:
-        yield from _in_order(_ljspeech(path, tally), part, shares)
+        counted = tally if part in ("all", "train") else Tally()  # what is wrong with the table counts once
+        yield from _in_order(_ljspeech(path, counted), part, shares)
 
     return checked(how.examples(rows(), tally), path, tally, limit=limit)
 
 
 def ljspeech_files(path: Path | str) -> list[Path]:
-    return [_metadata(path), *(row.path for row in _ljspeech(path, Tally()) if row.path.is_file())]
+    return [_metadata(path), *(row.path for row in _ljspeech(path, Tally()) if os.path.isfile(row.path))]
 
 
 def _metadata(path: Path | str) -> Path:
@@ -250,7 +261,7 @@ def read_fsdd(
         raise DataError("no such speaker", where=path, got=hold_out, hint=f"known: {', '.join(sorted(speakers))}")
 
     def chosen() -> Iterator[Row]:
-        for _ in range(files.others):
+        for _ in range(files.others if part in ("all", "train") else 0):
             tally.skip("not named {digit}_{speaker}_{index}")
         for file, digit, speaker, index in files.named:
             tests = speaker == hold_out if hold_out else index < USUAL_TEST
@@ -291,19 +302,14 @@ def read_sounds(path: Path | str, *, how: Hearing, tally: Tally, limit: float = 
 
 
 def sounds_files(path: Path | str) -> list[Path]:
-    return [Path(path), *(row.path for row in _table(path, Tally()) if row.path.is_file())]
+    return [Path(path), *(row.path for row in _table(path, Tally()) if os.path.isfile(row.path))]
 
 
 def _table(path: Path | str, tally: Tally) -> Iterator[Row]:
     path, rows = Path(path), Tally()
     if not path.is_file():
         raise DataError("no such file", where=path)
-    first = next(read_lines(path, Tally()), "").lower()
-    names = [cell.strip() for cell in re.split(r'[,;\t|{}":]', first)]
-    columns = {
-        "source_column": next((name for name in PATHS if name in names), None),
-        "target_column": next((name for name in TEXTS if name in names), None),
-    }
+    columns = {"source_column": column_named(path, PATHS), "target_column": column_named(path, TEXTS)}
     for name, text in read_pairs(path, **columns, tally=rows, limit=1.0):
         yield Row(path.parent / str(name), str(name), text)
     tally.skipped += rows.skipped
@@ -336,7 +342,7 @@ def holds_sounds(path: Path | str) -> bool:
     path = Path(path)
     try:
         if path.is_dir():
-            return detect(path) != "sounds"
+            return detect(path) == "fsdd" or (path / "wavs").is_dir()
         first = next(iter(_table(path, Tally())), None)
     except DataError:
         return False

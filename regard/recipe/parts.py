@@ -208,6 +208,11 @@ class SourceSound(Section):
     def seconds_a_place(self) -> float:
         return self.hop * math.prod(self.strides) / self.rate
 
+    def places(self, seconds: float) -> int:
+        """Most that a sound of so many seconds has in training, however it is varied or filled up."""
+        longest = seconds * (1 + self.tempo) / (1 - self.speed)
+        return max(math.ceil(longest / self.seconds_a_place), math.ceil((self.frames or 0) / math.prod(self.strides)))
+
 
 # ------------------------------------------------------------------------------------------------- encoder and decoder
 

@@ -107,6 +107,8 @@ class Recipe(Section):
             problems.append(f'decoder.shared: a source of kind "{self.source.kind}" has no embedding to share')
         if isinstance(d, DecoderOneShot) and d.tied and self.task != "blank":
             problems.append("decoder.tied: a label is no word of the source; got true; only blanks can be tied")
+        if isinstance(d, DecoderOneShot):
+            problems += self._wrong_to_search()
         if self.train.align:
             problems += self._wrong_to_align()
         empty = self.source.empty if isinstance(self.source, SourceTokens) else 0
@@ -123,6 +125,13 @@ class Recipe(Section):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _wrong_to_search(self) -> Iterator[str]:
+        """What a label, which is one token and has no prior, cannot obey."""
+        if self.search.min_new_tokens > 1:
+            yield f"search.min_new_tokens: a label is one token; got {self.search.min_new_tokens}"
+        if self.search.anti_prior > 0:
+            yield f"search.anti_prior: a label has no prior to subtract; got {self.search.anti_prior}; set it to 0"
 
     def _wrong_kinds(self) -> Iterator[str]:
         """Sections whose kinds do not go together."""
@@ -184,6 +193,8 @@ class Recipe(Section):
 
     @classmethod
     def from_json(cls, tree: Mapping[str, Any], where: object = "recipe.json") -> Recipe:
+        if not isinstance(tree, Mapping):
+            raise RecipeError("not a recipe", where=where, got=type(tree).__name__)
         return validated(tree, str(where), {})
 
     def override(self, overrides: Sequence[str]) -> Recipe:
@@ -262,8 +273,8 @@ def _sections() -> dict[str, dict[str, type[Section]]]:
 SECTIONS = _sections()
 
 
-def _fields(section: str, kind: str) -> list[str]:
-    model = SECTIONS.get(section, {}).get(kind)
+def _fields(section: str, kind: Any) -> list[str]:
+    model = SECTIONS.get(section, {}).get(kind) if isinstance(kind, str) else None
     return list(model.model_fields) if model else []
 
 

@@ -30,7 +30,6 @@ class Blank(Task):
 
     best = "perplexity"
     judged = 2000
-    ranked = NEAR
     answers_are_text = False
 
     def __init__(self, *, codec: Words, source: TextSource):
@@ -103,7 +102,10 @@ class Blank(Task):
         row = np.asarray(self.words.encode(target))
         at = self.fixed(row)
         start, end = self.words.spans(target)[at]
-        return target[:start] + BLANK + target[end:], self.codec.decode([row[at]])
+        before, after = target[:start], target[end:]
+        before = f"{before} " if before.endswith("_") else before  # which would be taken for a part of the blank
+        after = f" {after}" if after.startswith("_") else after
+        return before + BLANK + after, self.codec.decode([row[at]])
 
     def places(self, given: Given) -> list[str]:
         tokens = self.tokens(given).tolist()
@@ -113,13 +115,12 @@ class Blank(Task):
         return self.judge([[answer] for answer in answers], references)
 
     def judge(self, answers: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Scores:
-        """The share of blanks whose word is the first answer, and whose word is among the first few."""
+        """The share of blanks whose word is the first answer; and whose word is among the first few, if all have so
+        many (`search.candidates`)."""
         pairs = list(zip(answers, references, strict=True))
-        near = {n: [any(one in right for one in best[:n]) for best, right in pairs] for n in (1, NEAR)}
-        every = [True] * len(pairs)
-        return Scores(
-            {"accuracy": metrics.accuracy(near[1], every), f"accuracy_at_{NEAR}": metrics.accuracy(near[NEAR], every)}
-        )
+        names = {1: "accuracy"} | ({NEAR: f"accuracy_at_{NEAR}"} if all(len(best) >= NEAR for best, _ in pairs) else {})
+        near = {name: [any(one in right for one in best[:n]) for best, right in pairs] for n, name in names.items()}
+        return Scores({name: metrics.accuracy(found, [True] * len(pairs)) for name, found in near.items()})
 
 
 def _hidden(row: np.ndarray, at: int | np.integer) -> np.ndarray:

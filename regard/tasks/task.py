@@ -44,7 +44,6 @@ class Task(ABC):
     best: ClassVar[str]  # the score that chooses the best weights, unless a recipe names another
     watched: ClassVar[bool] = True  # answers are judged at every validation, not only where they choose the weights
     judged: ClassVar[int] = 200  # examples that are answered then
-    ranked: ClassVar[int] = 1  # answers to an example that are judged, best first
     answers_are_text: ClassVar[bool] = True  # so that perplexity a word means something
 
     @abstractmethod
@@ -91,7 +90,7 @@ class Task(ABC):
         return {}
 
     def judge(self, answers: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Scores:
-        """The same, of the `ranked` best answers to each input."""
+        """The same, of the best answers to each input, as many as the search gives."""
         return self.scores([best for best, *_ in answers], references)
 
     def question(self, source: str, target: str) -> tuple[str, str]:

@@ -43,6 +43,7 @@ from regard.errors import DataError
 class Site:
     files: dict[str, bytes] = field(default_factory=dict)
     ranges: bool = True  # does it know how to go on in the middle?
+    wrong: bool = False  # does it go on somewhere else?
     length: bool = True  # does it say how long a file is?
     tagged: bool = True  # does it say when a file has changed?
     kind: str = "application/octet-stream"
@@ -85,7 +86,7 @@ class Handler(BaseHTTPRequestHandler):
                 return
         self.send_response(206 if start else 200)
         if start:
-            self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+            self.send_header("Content-Range", f"bytes {start + site.wrong}-{len(body) - 1}/{len(body)}")
         if site.length:
             self.send_header("Content-Length", str(len(body) - start))
         if site.tagged:
@@ -266,6 +267,20 @@ def test_a_folder_that_lost_a_file_is_fetched_again(site: Site, cache: Path, cap
     assert [place.name for place in cache.iterdir()] == ["cornell"] and len(site.asked) == 2
 
 
+def test_what_somebody_put_beside_it_is_never_lost(site: Site, cache: Path, capsys):
+    given, home = words("cornell", site, zipped()), cache / "cornell"
+    assert cli.main(given) == 0
+    (home / "Images").mkdir()
+    (home / "Images" / "mine.jpg").write_bytes(NOISE)
+    assert cli.main(given) == 0
+    assert "it is there already: 2 files" in capsys.readouterr().out and len(site.asked) == 1
+    (home / "movie_lines.txt").unlink()
+    assert "missing or damaged, and others are beside them; got Images/mine.jpg; move them away" in refused(
+        capsys, *given
+    )
+    assert (home / "Images" / "mine.jpg").read_bytes() == NOISE
+
+
 @pytest.fixture
 def several(site: Site, monkeypatch) -> dict[str, bytes]:
     """A set of three files: one with a SHA-256, one with an MD5, one of which nothing is known."""
@@ -370,6 +385,12 @@ def test_a_server_that_cannot_go_on_starts_over(site: Site, cache: Path):
     assert cli.main(words("cornell", site, zipped())) == 0
     assert len(site.asked) == 2
     assert (cache / "cornell" / "movie_lines.txt").read_bytes() == LINES
+
+
+def test_a_server_that_goes_on_wrongly_is_given_up(site: Site, capsys):
+    site.cuts, site.wrong = [100_000] * 50, True
+    assert "the download stopped" in refused(capsys, *words("cornell", site, zipped()))
+    assert len(site.asked) <= 3 * fetch.TRIES
 
 
 def test_a_file_that_changed_in_between_starts_over(site: Site, cache: Path, capsys):
@@ -720,6 +741,7 @@ def test_drafts_of_the_killed_are_swept(site: Site, cache: Path):
         (["cornell", "--url", "http://a b/"], "not an address"),
         (["cornell", "--url", "http://host:port/"], "not an address"),
         (["cornell", "--url", "http://..../"], "not an address"),
+        (["cornell", "--url", "http://[::1/it"], "not an address"),
         (["cornell", "--sha256", "abc"], "--sha256: a SHA-256 is 64 digits of 0-9 and a-f; got abc"),
         (["cornell", "--out", "/"], "--out: not a folder to fetch into; got /"),
     ],

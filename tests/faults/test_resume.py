@@ -17,7 +17,7 @@ import pytest
 
 from regard import checkpoint, disk, evaluate, recipe
 from regard.bundle import load
-from regard.errors import BundleError, DataError, RegardError, TrainingError
+from regard.errors import BundleError, DataError, InputError, RegardError, TrainingError
 from regard.train import Stopped, train
 from tests.tiny import Silent, by_heart, pairs_file
 
@@ -174,6 +174,45 @@ def test_a_damaged_checkpoint_is_passed_over(tiny_run):
     assert reporter.facts.resumed_at == STEPS - 4
     assert not newest.parent.exists() or disk.verify(newest.parent) is None
     assert disk.digest(run / "model.safetensors") == before
+
+
+def test_a_whole_checkpoint_of_another_version_is_not_thrown_away(tiny_run):
+    chosen, run = tiny_run
+
+    def rewritten(change) -> None:
+        for folder in (run / checkpoint.FOLDER).iterdir():
+            progress = disk.read_json(folder / checkpoint.PROGRESS)
+            change(progress)
+            disk.put(folder, checkpoint.PROGRESS, lambda draft, told=progress: draft.write_text(json.dumps(told)))
+
+    rewritten(lambda progress: progress.pop("window_nats"))  # it was added later
+    reporter = Silent()
+    train(chosen, run, reporter=reporter, resume=True)
+    assert reporter.facts.resumed_at == STEPS and not reporter.notes
+    rewritten(lambda progress: progress.update(unheard_of=1))
+    before = state(run)
+    with pytest.raises(BundleError, match="not a progress file of this version of regard"):
+        train(chosen, run, reporter=Silent(), resume=True)
+    assert state(run) == before
+
+
+def test_what_a_removed_run_left_is_not_gone_on_with(tiny_run):
+    chosen, run = tiny_run
+    for file in run.iterdir():
+        if file.is_file():
+            file.unlink()
+    train(chosen.override(["train.steps=8"]), run, reporter=Silent())
+    assert checkpoint.newest(run) == 8
+
+
+def test_a_model_that_cannot_be_built_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    chosen = recipe.load(
+        "chat-gru", settings(tmp_path, "decoder.attention=dot", "decoder.width=20", "decoder.shared=false")
+    )
+    with pytest.raises(InputError, match="dot"):
+        train(chosen, tmp_path / "run", reporter=Silent())
+    assert not (tmp_path / "run" / "manifest.json").exists()
 
 
 # -- a run that is resumed as another one ------------------------------------------------------------------------------

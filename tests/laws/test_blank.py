@@ -16,6 +16,7 @@ from tests.tiny import PAIRS
 RECIPES = ["blank-rnn", "blank-transformer"]
 TEXTS = [f"{prompt} {reply}" for prompt, reply in PAIRS]
 TEXTS += ['"Why," asked Mr. Smith of the U.S. team, "is it 10:30?"', "It's the students' five-year-old -- so what...?"]
+TEXTS += ["It was _very_ good."]
 CODEC = Words.fit(TEXTS)
 
 
@@ -141,3 +142,10 @@ def test_a_sentence_without_one_blank_is_refused():
 def test_a_codec_of_another_kind_is_refused():
     with pytest.raises(BundleError, match="the codec of blanks holds words"):
         build.task(recipe.load("blank-rnn"), Characters("ab"))
+
+
+def test_among_the_first_five_needs_five():
+    _, task = made("blank-rnn")
+    five = [["a", "b", "c", "d", "e"], ["f", "g", "h", "i", "j"]]
+    assert task.judge(five, [["a"], ["g"]]).numbers == {"accuracy": 0.5, "accuracy_at_5": 1.0}
+    assert task.judge([row[:1] for row in five], [["a"], ["g"]]).numbers == {"accuracy": 0.5}

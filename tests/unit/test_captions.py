@@ -144,6 +144,14 @@ def test_what_is_wrong_is_counted(tmp_path):
     }
 
 
+def test_a_table_without_a_header_may_speak_of_pictures(tmp_path):
+    home = folder(tmp_path)
+    names = sorted(PICTURES)
+    (home / "t.tsv").write_text("".join(f"{name}\tA picture of a file\n" for name in names))
+    assert captions.detect(home / "t.tsv") == "captioned"
+    assert captions.captioned_files(home / "t.tsv")[1:] == [home / name for name in names]
+
+
 def test_a_coco_file_that_is_none(tmp_path):
     path, tally = tmp_path / "captions_x.json", Tally()
     album = fitted(folder(tmp_path / "images"))

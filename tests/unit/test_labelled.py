@@ -39,6 +39,11 @@ def test_tables(tmp_path, name, content):
     assert detect.kind(path, "classify") == "labelled"
 
 
+def test_one_known_name_above_labels_is_a_header(tmp_path):
+    path = write(tmp_path / "a.csv", "tweet,sentiment\ngreat fun,pos\na bore,neg\nfun again,pos\n")
+    assert {one.target for one in read(path)} == {"neg", "pos"}
+
+
 def test_columns_can_be_named(tmp_path):
     path = write(tmp_path / "a.csv", "id,said,mood\n1,great fun,pos\n2,a bore,neg\n")
     assert read(path, text_column="said", label_column="mood") == WANTED

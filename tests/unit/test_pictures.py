@@ -2,6 +2,8 @@
 
 import importlib.util
 import io
+import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from regard import build, recipe
 from regard.data import detect
 from regard.data.lines import Tally
 from regard.data.pictures import digits_file, read_digits, read_folders, read_medmnist, read_picture
@@ -57,6 +60,9 @@ def test_sixteen_bits_keep_their_light(tmp_path):
 def test_what_is_transparent_is_white(tmp_path):
     item = read_picture(saved(tmp_path, Image.new("RGBA", (5, 7), (9, 9, 9, 0))), **GREY)
     assert (item.values == 255).all()
+    for mode, colour in (("RGB", (9, 9, 9)), ("L", 9)):
+        item = read_picture(saved(tmp_path, Image.new(mode, (5, 7), colour), transparency=colour), **GREY)
+        assert (item.values == 255).all()
 
 
 def test_it_is_turned_as_its_camera_says(tmp_path):
@@ -116,6 +122,29 @@ def test_folders_are_labels_and_bad_files_are_counted(tmp_path):
     assert tally.used == 10 and tally.skipped == {"not a picture that can be read": 1}
     assert {example.source.name for example in examples} == {f"{label}/{i}.png" for i, label in enumerate(LABELS)}
     assert detect.kind(home, "classify") == "pictures"
+
+
+def test_names_that_are_not_utf_8_are_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    home = pictures_folder(tmp_path)
+    os.rename(home / "joke", os.fsencode(home) + b"/jok\xe9")
+    chosen = recipe.load("image-pool", ["data.kind=pictures", f"data.path={home}"])
+    assert "jok\ufffd" in build.corpus(chosen).codec.labels
+
+
+def test_other_names_of_the_folders_are_other_labels(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    home = pictures_folder(tmp_path)
+    chosen = recipe.load("image-pool", ["data.kind=pictures", f"data.path={home}"])
+    before = build.corpus(chosen)
+    shutil.copytree(home, tmp_path / "copy")
+    assert (
+        build.corpus(recipe.load("image-pool", ["data.kind=pictures", f"data.path={tmp_path / 'copy'}"])).fingerprint
+        == before.fingerprint
+    )
+    (home / "joke").rename(home / "jokes")
+    after = build.corpus(chosen)
+    assert "joke" in before.codec.labels and "jokes" in after.codec.labels
 
 
 def test_folders_without_pictures(tmp_path):

@@ -162,6 +162,20 @@ def test_no_such_column(tmp_path):
         pairs(path, target_column=3)
 
 
+def test_a_word_of_the_first_line_is_no_column(tmp_path, capsys):
+    for name, text in (
+        ("a.tsv", "Where is the file?\tOn the desk.\nAnd the text?\tHere.\n"),
+        (
+            "a.jsonl",
+            '{"prompt": "open the file", "reply": "it is open"}\n{"Prompt": "and now", "Reply": "now read it"}\n',
+        ),
+        ("b.tsv", "sentiment\tGefühl\nanswer\tAntwort\n"),
+    ):
+        path = tmp_path / name
+        path.write_text(text, "utf-8")
+        assert inspect(path)["kind"] == "pairs" and len(pairs(path)) == 2
+
+
 def test_csv_quotes_and_other_delimiters(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text('"say ""hi"", now";"two\nlines"\na 5" disk;ok\nanother 6" disk;ok\n')

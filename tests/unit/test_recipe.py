@@ -358,3 +358,23 @@ def test_the_page_is_fresh():
 def test_reading_recipes_does_not_load_torch():
     code = f"import sys; from regard import recipe; recipe.load({BASE!r}); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("search.min_new_tokens=2", "search.min_new_tokens: a label is one token; got 2"),
+        ("search.anti_prior=0.5", "search.anti_prior: a label has no prior to subtract; got 0.5"),
+        ("codec={kind=[]}", "codec.kind: no such kind"),
+        ("encoder={kind=[1]}", "encoder.kind: no such kind"),
+    ],
+)
+def test_what_a_label_cannot_obey_and_kinds_that_are_none(change: str, said: str):
+    with pytest.raises(RecipeError, match=re.escape(said)):
+        recipe.load("sentiment-lstm", [change, "source.empty=0.1"])
+
+
+def test_a_recipe_is_a_table():
+    for tree in ([], None, "chat"):
+        with pytest.raises(RecipeError, match="not a recipe"):
+            recipe.Recipe.from_json(tree)

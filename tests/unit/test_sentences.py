@@ -92,6 +92,15 @@ def test_a_paragraph_without_end_is_not_held(tmp_path):
     assert count == 20_000 and peak < 600_000
 
 
+def test_a_text_without_any_full_stop_is_given_out(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("\n".join(["and then the hare ran over the hill and far away"] * 3000), "utf-8")
+    tally = Tally()
+    with pytest.raises(DataError, match="no usable"):
+        list(read_text(path, tally=tally, layout="wrapped"))
+    assert tally.skipped["sentence too long"] > 5
+
+
 def test_tables_are_not_text(tmp_path):
     for name, content in {"a.tsv": "a\tb\n", "b.txt": "a\tb\nc\td\n", "c.txt": '{"a": 1}\n'}.items():
         (tmp_path / name).write_text(content, "utf-8")

@@ -15,7 +15,7 @@ import soundfile
 
 from regard.data.inspect import inspect
 from regard.data.lines import Tally
-from regard.data.sound import Hearing, Row, _in_order, read_fsdd, read_ljspeech, read_sound, read_sounds
+from regard.data.sound import Hearing, Row, _in_order, read_fsdd, read_ljspeech, read_sound, read_sounds, sounds_files
 from regard.errors import DataError, InputError
 
 TONE = (np.sin(np.arange(4000) * 0.3) * 0.5).astype(np.float32)
@@ -104,6 +104,36 @@ def test_what_is_cut_is_not_half_used(tmp_path: Path, suffix: str):
     path.write_bytes(path.read_bytes()[:-4000])
     message = said(path)
     assert "cut short" in message or "not a sound that can be read" in message
+
+
+@pytest.mark.parametrize(("form", "more"), [("RF64", {}), ("WAV", {"endian": "BIG"})])
+def test_other_headers_of_wav_are_not_half_used_either(tmp_path: Path, form: str, more: dict):
+    path = wav(tmp_path, format=form, **more)
+    assert len(read_sound(path, rate=8000, max_seconds=5).values) == 4000
+    path.write_bytes(path.read_bytes()[:-4000])
+    assert "cut short" in said(path)
+
+
+def test_a_flac_that_does_not_know_its_length_is_named(tmp_path: Path):
+    path = wav(tmp_path, "a.flac")
+    content = bytearray(path.read_bytes())
+    content[21:26] = bytes([content[21] & 0xF0, 0, 0, 0, 0])  # as it is written into a pipe
+    path.write_bytes(content)
+    assert "a sound that does not say its length; save it as a file again" in said(path)
+
+
+def test_what_is_too_short_or_no_name_is_said(tmp_path: Path):
+    one = wav(tmp_path, samples=TONE[:1], rate=48_000)
+    assert "too short a sound; got 1 samples of 48,000 a second" in said(one)
+    assert "no such sound" in said(tmp_path / "a\0b.wav")
+
+
+def test_a_name_that_is_too_long_costs_its_row(tmp_path: Path):
+    wav(tmp_path)
+    (tmp_path / "t.csv").write_text(f"path,text\na.wav,one\na.wav,two\n{'x' * 300}.wav,three\n")
+    assert sounds_files(tmp_path / "t.csv")[1:] == [tmp_path / "a.wav"] * 2
+    tally = Tally()
+    assert len(list(read_sounds(tmp_path / "t.csv", how=HOW, tally=tally))) == 2 and tally.bad == 1
 
 
 def test_random_bytes_never_do_more_than_fail(tmp_path: Path):
@@ -219,6 +249,12 @@ def test_fsdd_parts(tmp_path: Path):
     assert len(names("test")) == 20 and not set(names("test")) & set(names("train"))
     assert {name.split("_")[1] for name in names("test", "bob")} == {"bob"}
     assert {name.split("_")[1] for name in names("train", "bob")} == {"ann"} and len(names("train", "bob")) == 14
+    for i in range(20):
+        wav(tmp_path, f"recordings/1_ann_smith_{i}.wav")
+    tallies = {part: Tally() for part in ("all", "train", "test")}
+    for part, tally in tallies.items():
+        list(read_fsdd(tmp_path, how=HOW, part=part, tally=tally, limit=1.0))
+    assert [sum(tally.skipped.values()) for tally in tallies.values()] == [21, 21, 0]  # each once
     with pytest.raises(DataError, match="no such speaker; got eve; known: ann, bob"):
         names("train", "eve")
 

@@ -144,6 +144,16 @@ def test_what_training_bends_is_a_function_of_the_draw():
     assert all(np.array_equal(a, b) for a, b in zip(task().vary(rows, np.random.default_rng(4)), rows, strict=True))
 
 
+def test_learned_positions_reach_as_far_as_training_stretches():
+    chosen = recipe.load("speech-transformer", ["encoder.positions=learned", "encoder.layers=1", "data.max_seconds=4"])
+    model = build.model(chosen, vocabulary=30).train()
+    longest = chosen.source.rate * chosen.data.max_seconds / (1 - chosen.source.speed)
+    raw = torch.randint(-9000, 9000, (2, int(longest)), dtype=torch.int16)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        model.read(raw, torch.ones_like(raw, dtype=torch.bool))
+
+
 def test_a_tilt_makes_sounds_duller_and_sharper_and_no_louder():
     times = np.arange(8000) / 8000
     low, high = (np.sin(2 * np.pi * hertz * times) for hertz in (20, 3980))

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from regard import cli, disk, recipe
+from regard import bundle, cli, disk, recipe
 from regard import sweep as sweeps
 from regard.bundle import load, tensors
 from regard.cli.sweeping import table
-from regard.sweep import Axis, Outcome, Trial, axis, sweep
+from regard.errors import BundleError, InputError, NoRoomError
+from regard.sweep import FOUND, Axis, Outcome, Trial, _known, axis, sweep
 from regard.train import Stopped, train
 from tests.tiny import Silent, by_heart, pairs_file
 
@@ -267,3 +271,50 @@ def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
     url = "postgresql://me:secret@nowhere.invalid/s"
     with pytest.raises(sweeps.InputError, match=r"got postgresql://me:\*\*\*@nowhere\.invalid/s: .*regard\[postgres\]"):
         sweep(maker(tiny), [Axis("train.rate", ("0.1",))], tmp_path / "s", told=Teller(), storage=url)
+
+
+def test_a_grid_in_a_storage_is_still_the_whole_grid(tiny, tmp_path):
+    axes = [axis("train.rate=0.01,0.001,0.02"), axis("decoder.dropout=0.0,0.1")]
+    outcome = sweep(maker(tiny), axes, tmp_path / "s", told=Teller(), storage=f"sqlite:///{tmp_path / 's.db'}")
+    assert len(outcome.trials) == 6 and all(trial.state == "done" for trial in outcome.trials)
+
+
+def test_a_model_that_cannot_be_built_is_a_trial_that_failed(tiny, tmp_path):
+    make = maker([*tiny, "decoder.attention=dot", "decoder.shared=false"])
+    outcome = sweep(make, [axis("decoder.width=24,8")], tmp_path / "s", told=Teller())
+    assert sorted(trial.state for trial in outcome.trials) == ["done", "failed"]
+
+
+def test_a_full_disk_ends_a_sweep_and_fails_no_trial(tiny, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bundle, "write_tensors", full)
+        with pytest.raises(NoRoomError, match="no space left on the disk"):
+            sweep(maker(tiny), [axis("train.rate=0.01")], tmp_path / "s", told=Teller())
+    outcome = sweep(maker(tiny), [axis("train.rate=0.01")], tmp_path / "s", told=Teller())
+    assert [trial.state for trial in outcome.trials] == ["done"]
+
+
+def test_what_was_found_is_not_replaced_by_who_found_it_taken():
+    def one(rate: str, state: str, score: float | None) -> SimpleNamespace:
+        return SimpleNamespace(user_attrs={FOUND: asdict(Trial({"train.rate": rate}, "", state, score))})
+
+    trials = [one("0.1", "done", 2.0), one("0.1", "elsewhere", None), one("0.01", "done", 9.0)]
+    runs = SimpleNamespace(score="perplexity")
+    known = _known(runs, SimpleNamespace(get_trials=lambda deepcopy: trials))
+    assert known.best.score == 2.0 and len(known.trials) == 2
+
+
+def test_paths_are_values_and_nothing_is_none():
+    assert axis("data.path=../a,../b").values == ("../a", "../b")
+    with pytest.raises(InputError, match="no value to try"):
+        axis("train.smoothing=,")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"recipe": [], "keys": []}'])
+def test_a_record_that_is_damaged_is_said(tiny, tmp_path, content):
+    (tmp_path / "sweep.json").write_text(content)
+    with pytest.raises(BundleError, match="damaged: not the record of a sweep"):
+        sweep(maker(tiny), [axis("train.rate=0.01")], tmp_path, told=Teller())
