@@ -12,7 +12,6 @@ import copy
 import ctypes
 import json
 import math
-import shutil
 import signal
 import threading
 import time
@@ -167,18 +166,21 @@ def rarity(corpus: Corpus) -> Tensor:
 
 
 def _refuse_another(run: Path) -> None:
+    """Nothing that was learned is written over, also where a part of the run was removed by hand."""
     if (run / disk.MANIFEST).exists():
         raise TrainingError(
             "this folder already holds a run",
             where=run,
             hint=f"go on with: regard train --resume {run}, or choose another --out",
         )
+    if (run / bundle.WEIGHTS).exists() or checkpoint.newest(run) is not None:
+        raise TrainingError(
+            "this folder holds what is left of a run", where=run, hint="remove the folder, or choose another --out"
+        )
 
 
 def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
-    for left in (METRICS, bundle.WEIGHTS):  # of a run that was removed by hand, but not all of it
-        (run / left).unlink(missing_ok=True)
-    shutil.rmtree(run / checkpoint.FOLDER, ignore_errors=True)
+    (run / METRICS).unlink(missing_ok=True)  # of a run that was removed by hand, but not all of it
     bundle.create(run, recipe, corpus.codec)
 
 

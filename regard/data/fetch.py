@@ -244,7 +244,7 @@ def fetch(chosen: DataSet, folder: Path, progress: Progress = lambda *_: None) -
         got = [_obtain(download, parts, progress) for download in chosen.downloads]
         record = _publish(folder, parts, chosen, got)
         shutil.rmtree(parts, ignore_errors=True)
-    return record | {"folder": str(folder), "already": False}
+    return _told(record, folder, already=False)
 
 
 def _there(name: str, folder: Path) -> dict[str, Any] | None:
@@ -260,13 +260,19 @@ def _there(name: str, folder: Path) -> dict[str, Any] | None:
         raise InputError("something else is there already", where=folder, hint="choose another --out")
     found = _listed(folder)
     if listed.items() <= found.items():
-        return record | {"folder": str(folder), "already": True}
+        return _told(record, folder, already=True)
     if own := sorted(found.keys() - listed.keys()):
         hint = "move them away and fetch again, or choose another --out"
         raise DataError(
             "files of it are missing or damaged, and others are beside them", where=folder, got=own[0], hint=hint
         )
     return None
+
+
+def _told(record: dict[str, Any], folder: Path, *, already: bool) -> dict[str, Any]:
+    """The record without its thousands of names."""
+    kept = {key: value for key, value in record.items() if key != "listed"}
+    return kept | {"folder": str(folder), "already": already}
 
 
 def _listed(folder: Path) -> dict[str, int]:

@@ -196,11 +196,16 @@ def test_a_whole_checkpoint_of_another_version_is_not_thrown_away(tiny_run):
     assert state(run) == before
 
 
-def test_what_a_removed_run_left_is_not_gone_on_with(tiny_run):
+def test_what_a_removed_run_left_is_neither_gone_on_with_nor_lost(tiny_run):
     chosen, run = tiny_run
     for file in run.iterdir():
         if file.is_file():
             file.unlink()
+    before = state(run)
+    with pytest.raises(TrainingError, match="holds what is left of a run; remove the folder, or choose another"):
+        train(chosen.override(["train.steps=8"]), run, reporter=Silent())
+    assert state(run) == before and checkpoint.newest(run) == STEPS
+    shutil.rmtree(run / checkpoint.FOLDER)
     train(chosen.override(["train.steps=8"]), run, reporter=Silent())
     assert checkpoint.newest(run) == 8
 
