@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.paths import filled_path
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def lab(
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting; may be repeated.")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where NAME.png and NAME.svg go.")] = Path("runs/lab"),
+    out: Annotated[
+        Path, typer.Option(parser=filled_path, metavar="FOLDER", help="Where NAME.png and NAME.svg go.")
+    ] = Path("runs/lab"),
     html: Annotated[bool, typer.Option("--html", help="Also NAME.html, a page that needs nothing but itself.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Only tell the formula and the settings.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
@@ -74,17 +77,19 @@ def _explain(experiment: ModuleType, changes: list[str], as_json: bool) -> None:
 
 
 def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html: bool, as_json: bool) -> None:
-    from regard.disk import write_file
+    from regard.disk import claim_output, write_output
     from regard.lab import page
     from regard.lab.experiment import settings
 
     chosen = settings(experiment.Settings, changes)
+    for ending in ("png", "svg", *(["html"] if html else [])):  # better told before the experiment than after it
+        claim_output(out / f"{name}.{ending}")
     report: Report = experiment.run(chosen)
     files = page.draw(report.figure, out, name)
     if html:
         written = page.html(name, experiment.__doc__ or "", chosen, report)
         files.append(out / f"{name}.html")
-        write_file(files[-1], lambda draft: draft.write_text(written, "utf-8"))
+        write_output(files[-1], lambda draft: draft.write_text(written, "utf-8"))
     if as_json:
         print(json.dumps(_plain(name, experiment, chosen, report, files), indent=1, ensure_ascii=False))
     else:
