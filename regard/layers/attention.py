@@ -125,7 +125,7 @@ def weights_in_range(
 
 
 def mix_in_range(weights: Float[Tensor, "... T S"], v: Float[Tensor, "... S E"]) -> Float[Tensor, "... T E"]:
-    """weights v, for weights that sum to 1 in each row: accumulated in float32 at least, and never beyond the values."""
+    """weights v, for weights that sum to 1 in each row, accumulated in float32 at least."""
     (largest,) = checks.finite(v=v)
     dtype = v.dtype
     if dtype.itemsize < 4:

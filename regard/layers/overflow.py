@@ -52,7 +52,8 @@ def weights(
     products = (q / largest_q) @ (k / largest_k).transpose(-1, -2)  # each within -K..K
 
     limit = LARGEST / (2 * q.shape[-1])
-    factor = (scale * largest_q * largest_k).clamp(-limit, limit)
+    factor = _product(largest_q, largest_k, torch.full_like(largest_k, abs(scale))).clamp(max=limit)
+    factor = math.copysign(1.0, scale) * factor
     quarters = factor / 4 * products  # of a score, so that a bias can be added
 
     if onto is not None and onto.dtype == torch.bool:
@@ -67,6 +68,13 @@ def mean(weights: Float[Tensor, "... T S"], v: Float[Tensor, "... S E"]) -> Floa
     parts = 2.0 ** (v.shape[-2].bit_length() + 1)  # a power of two, so that nothing is rounded
     limit = LARGEST / parts
     return (weights.double() @ (v.double() / parts)).clamp(-limit, limit) * parts
+
+
+def _product(*sizes: Tensor) -> Tensor:
+    """Of three numbers that are not negative: the smallest times the largest first, so that nothing overflows unless
+    the product does."""
+    smallest, middle, largest = torch.stack(torch.broadcast_tensors(*sizes)).sort(0).values
+    return smallest * largest * middle
 
 
 def _divisor(largest: Tensor) -> Tensor:

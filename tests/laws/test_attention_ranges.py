@@ -242,6 +242,14 @@ def test_products_that_cancel_do_not_hide_a_key():
     torch.testing.assert_close(attend(q, k, torch.tensor([[1.0], [3.0]])), torch.tensor([[2.0]]))
 
 
+def test_a_large_query_and_a_small_key_leave_room_for_the_bias():
+    """1e279 1e-219 1e30 = 1e90, though 1e279 1e30 alone overflows float64."""
+    q, k = torch.full((1, 1), 1e279, dtype=torch.float64), torch.tensor([[1e-219], [2e-219]], dtype=torch.float64)
+    for bias, weights in ((0.0, [0.0, 1.0]), (-5e90, [1.0, 0.0])):
+        onto = torch.tensor([0.0, bias], dtype=torch.float64)
+        assert attention_weights(q, k, bias=onto, scale=1e30).tolist() == [weights]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_rounded_at_the_end_only(dtype: torch.dtype):
     source = torch.Generator().manual_seed(4)
