@@ -140,13 +140,17 @@ def _onto(q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, *, cau
 def _in_float(
     q: Tensor, k: Tensor, bias: Tensor | None, scale: float | None
 ) -> tuple[Tensor, Tensor, Tensor | None, float]:
-    """The same in float32 if it is half precision, with the scale, and with a column of zeros if there is none."""
+    """The same with a scale that is not negative, in float32 at least, and with a column of zeros if K = 0."""
     if q.dtype.itemsize < 4:
         q, k = q.float(), k.float()
         bias = None if bias is None else bias.float()
     if not q.shape[-1]:
         return F.pad(q, (0, 1)), F.pad(k, (0, 1)), bias, 1.0
-    return q, k, bias, 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
+    if scale is None:
+        scale = 1 / math.sqrt(q.shape[-1])
+    if scale < 0:  # with is_causal=True torch's fused kernel makes NaN of a negative scale
+        q, scale = -q, -scale
+    return q, k, bias, float(scale)
 
 
 def attend_unchecked(

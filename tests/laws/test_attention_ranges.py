@@ -242,6 +242,12 @@ def test_products_that_cancel_do_not_hide_a_key():
     torch.testing.assert_close(attend(q, k, torch.tensor([[1.0], [3.0]])), torch.tensor([[2.0]]))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_negative_scale_with_causal(dtype: torch.dtype):
+    q, k, v = (torch.randn(1, 1, length, 3).to(dtype) for length in (1, 2, 2))
+    torch.testing.assert_close(attend(q, k, v, causal=True, scale=-0.7), v[:, :, :1])
+
+
 def test_a_large_query_and_a_small_key_leave_room_for_the_bias():
     """1e279 1e-219 1e30 = 1e90, though 1e279 1e30 alone overflows float64."""
     q, k = torch.full((1, 1), 1e279, dtype=torch.float64), torch.tensor([[1e-219], [2e-219]], dtype=torch.float64)
