@@ -116,16 +116,22 @@ def write_tensors(path: Path, content: dict[str, Tensor]) -> None:
     safetensors.torch.save_file(content, path)
 
 
+def size(content: dict[str, Tensor]) -> int:
+    """The bytes of all tensors; the names in the file's header are a few more."""
+    return sum(tensor.nbytes for tensor in content.values())
+
+
 def create(folder: Path, recipe: Recipe, codec: Codec) -> None:
     """Begin a run: what stays the same whatever the weights are."""
     disk.write_json(folder / RECIPE, recipe.to_json())
-    disk.write_file(folder / CODEC, lambda draft: codecs.write(codec, draft))
+    disk.write_text(folder / CODEC, codecs.dumps(codec))
     files = {name: [disk.digest(folder / name)] for name in (RECIPE, CODEC)}
     disk.write_json(folder / disk.MANIFEST, {"format": disk.FORMAT, "files": files})
 
 
 def put_weights(folder: Path, content: dict[str, Tensor]) -> None:
-    disk.put(folder, WEIGHTS, lambda draft: write_tensors(draft, content))
+    with disk.needs(size(content)):
+        disk.put(folder, WEIGHTS, lambda draft: write_tensors(draft, content))
 
 
 def put_recipe(folder: Path, recipe: Recipe) -> None:

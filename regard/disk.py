@@ -8,21 +8,26 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from regard.errors import BundleError, BusyError, NoRoomError
+from regard.errors import BundleError, BusyError, NoRoomError, WriteError
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+INTACT = "what was saved before is intact"
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write beside the file, sync, rename over it, sync the folder: a crash at any moment leaves the old or the new."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with _room_for(path):
+        if path.exists() and not path.is_file():  # a device or a pipe, which the rename would remove
+            raise WriteError("cannot be written: a folder" if path.is_dir() else "cannot be written: no plain file")
         try:
             write(draft)
             _sync(draft)
@@ -32,9 +37,24 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
             draft.unlink(missing_ok=True)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    with needs(len(content)):
+        write_file(path, lambda draft: draft.write_bytes(content))
+
+
+def write_buffered(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """For what draws into a file: its size is known before anything is on the disk."""
+    buffer = BytesIO()
+    write(buffer)
+    write_bytes(path, buffer.getvalue())
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode("utf-8"))
+
+
 def write_json(path: Path, content: Any) -> None:
-    text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-    write_file(path, lambda draft: draft.write_text(text, "utf-8"))
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
 def write_folder(path: Path, write: Callable[[Path], None]) -> None:
@@ -120,8 +140,9 @@ def sweep(folder: Path) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    with _room_for(path), path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+    content = f"{line}\n".encode()
+    with needs(len(content)), _room_for(path), path.open("ab") as file:
+        file.write(content)
 
 
 def digest(path: Path) -> str:
@@ -143,23 +164,57 @@ def locked(folder: Path) -> Iterator[None]:
                 got=f"pid {file.read().strip() or 'unknown'}",
                 hint="wait for it, or choose another --out",
             ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        with _room_for(folder / ".lock"):
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
         yield
 
 
 @contextlib.contextmanager
 def _room_for(path: Path) -> Iterator[None]:
+    """What the system refuses while `path` is written becomes an error that names it, and none of its drafts."""
     try:
         yield
-    except Exception as problem:  # safetensors wraps the system's error in its own
-        if getattr(problem, "errno", None) != errno.ENOSPC and "No space left" not in str(problem):
+    except Exception as problem:
+        refused = problem.at(path) if isinstance(problem, WriteError) else refusal(path, problem, hint=INTACT)
+        if refused is None:
             raise
-        free = shutil.disk_usage(path.parent).free
-        raise NoRoomError(
-            "no space left on the disk", where=path, got=f"{free:,} bytes free", hint="what was saved before is intact"
-        ) from None
+        raise refused from None
+
+
+@contextlib.contextmanager
+def needs(count: int) -> Iterator[None]:
+    """If there is no room for what is written inside, the error says that it needs so many bytes."""
+    try:
+        yield
+    except NoRoomError as problem:
+        raise problem.needing(count) from None
+
+
+def refusal(path: Path, problem: Exception, hint: str | None = None) -> WriteError | None:
+    """What to tell of an error that came while `path` was written; None: it did not come from the system."""
+    code = _system_code(problem)
+    if code is None:
+        return None
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        what = "no space left on the disk" if code == errno.ENOSPC else "your quota of the disk is used up"
+        return NoRoomError(what, where=path, free=shutil.disk_usage(_existing(path.parent)).free, hint=hint)
+    if code == errno.EFBIG:
+        hint = "ulimit -f shows the largest file that is allowed here"
+    return WriteError(f"cannot be written: {os.strerror(code)}", where=path, hint=hint)
+
+
+def _system_code(problem: Exception) -> int | None:
+    """The system's number of an error. safetensors wraps it: "I/O error: File too large (os error 27)"."""
+    if isinstance(problem, OSError):
+        return problem.errno
+    wrapped = re.search(r"\(os error (\d+)\)", str(problem))
+    return int(wrapped[1]) if wrapped else None
+
+
+def _existing(folder: Path) -> Path:
+    return next((place for place in (folder, *folder.parents) if place.exists()), Path())
 
 
 def _sync(path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.disk import write_file
+from regard.disk import write_buffered
 from regard.metrics import LOWER_IS_BETTER
 
 HIDDEN = ("step", "epoch", "seconds", "perplexity", "word_perplexity")  # the loss shows perplexity already
@@ -23,7 +23,7 @@ def curves(run: Path) -> Path:
     """Draw how a run went into its `curves.png`."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     path, drawn = run / "curves.png", figure(lines, run.resolve().name)
-    write_file(path, lambda draft: drawn.savefig(draft, format="png", dpi=120))
+    write_buffered(path, lambda file: drawn.savefig(file, format="png", dpi=120))
     return path
 
 
@@ -91,7 +91,7 @@ def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
         ax.spines[["top", "right"]].set_visible(False)
     if 1 < len(runs) <= 20:
         judged.legend(frameon=False, fontsize="small")
-    write_file(path, lambda draft: made.savefig(draft, format="png", dpi=120))
+    write_buffered(path, lambda file: made.savefig(file, format="png", dpi=120))
     return path
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from regard import disk
 from regard.build import TASKS
-from regard.errors import BundleError, BusyError, InputError, NoRoomError, RecipeError, TrainingError
+from regard.errors import BundleError, BusyError, InputError, NoMemoryError, RecipeError, TrainingError, WriteError
 from regard.metrics import LOWER_IS_BETTER
 from regard.recipe import Recipe, differences, is_whole
 from regard.train import Reporter, Stopped, train
@@ -173,7 +173,8 @@ def _check(make: Make, axes: Sequence[Axis]) -> None:
             try:
                 made = make([f"{one.key}={value}"])
             except RecipeError as problem:
-                raise RecipeError(str(problem).replace("--set", "--sweep")) from None
+                first, *details = str(problem).replace("--set", "--sweep").split("\n  ")
+                raise RecipeError(first, details=details) from None
             if one.is_range and is_whole(made, one.key) and not (one.low.is_integer() and one.high.is_integer()):
                 raise InputError("a whole number", where=f"--sweep {one.key}", got=f"{one.low:g}..{one.high:g}")
 
@@ -242,7 +243,7 @@ class _Runs:
             return Trial(trial.values, trial.run, "elsewhere")
         except _Pruned:
             found = Trial(trial.values, trial.run, "pruned")
-        except (InputError, TrainingError) as problem:  # InputError: a model that cannot be built
+        except (InputError, NoMemoryError, TrainingError) as problem:  # InputError: a model that cannot be built
             found = Trial(trial.values, trial.run, "failed", why=str(problem))
         else:
             best = None if progress.best is None else abs(progress.best)
@@ -334,7 +335,7 @@ def _searched(
 
         try:
             trial = runs.go(runs.trial(values), watch)
-        except (Stopped, NoRoomError):
+        except (Stopped, WriteError):
             study.enqueue_trial(proposed.params)  # so that whoever comes next goes on with it
             raise
         proposed.set_user_attr(FOUND, asdict(trial))  # at once: others read it meanwhile

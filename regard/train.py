@@ -33,6 +33,7 @@ from regard.errors import DataError, RegardError, TrainingError
 from regard.evaluate import answers, likelihood, questions, ranked
 from regard.optimise import factor, optimiser, used_up
 from regard.recipe import Recipe, differences
+from regard.resources import allocations, check_memory
 from regard.tasks.task import Batch
 
 METRICS = "metrics.jsonl"
@@ -43,6 +44,7 @@ SAMPLES = 3
 ENOUGH = 200  # held-out examples to tell the best weights by
 JUDGED = 200  # training examples to validate on, if none are held out
 MOST_ROWS = 50  # of a table that is logged at every validation
+FEWEST_TOKENS = codecs.MARKS + 1  # of any vocabulary
 ROWS = 16  # prompts answered at a time at a validation: a signal waits for no more
 
 BUDGET = frozenset({"train.steps", "train.epochs", "train.tokens", "train.minutes"})  # a run may be given another
@@ -118,12 +120,13 @@ def train(
     if recipe.train.threads:
         torch.set_num_threads(recipe.train.threads)
     keep_memory()
+    _check_memory(recipe, FEWEST_TOKENS, FEWEST_TOKENS)  # before the corpus is prepared, which may take long
     changed = _changes(recipe, run, anyway) if resume else []
     corpus = build.corpus(recipe, codecs.read(run / bundle.CODEC) if resume else None)
     if not len(corpus.train):
         raise DataError("no usable examples to train on", got=corpus.tally.summary())
     run.mkdir(parents=True, exist_ok=True)
-    with disk.locked(run), _signals() as asked:
+    with disk.locked(run), _signals() as asked, allocations():
         for folder in (run, run / checkpoint.FOLDER):
             disk.sweep(folder)
         if not resume:
@@ -184,10 +187,19 @@ def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
     bundle.create(run, recipe, corpus.codec)
 
 
+def _check_memory(recipe: Recipe, vocabulary: int, source_vocabulary: int) -> None:
+    """Weights, their gradients, the optimiser's means of them and their average fit, whatever a batch adds to it."""
+    weights = build.weight_bytes(recipe, vocabulary, source_vocabulary)
+    means = 2 if recipe.train.optimiser == "adamw" else 0
+    copies = 2 + means + (recipe.train.average > 0)
+    check_memory(copies * weights, "the weights, gradients and optimiser of this model", hint=build.SMALLER)
+
+
 class _Loop:
     def __init__(self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool):
         self.recipe, self.how, self.run, self.corpus, self.reporter = recipe, recipe.train, run, corpus, reporter
         self.task = build.task(recipe, corpus.codec)
+        _check_memory(recipe, corpus.codec.size, corpus.codec.source_size)
         self.model = build.model(recipe, vocabulary=corpus.codec.size, source_vocabulary=corpus.codec.source_size)
         self.model.rarity.copy_(rarity(corpus))
         self.average = copy.deepcopy(self.model) if self.how.average else None
@@ -472,7 +484,7 @@ class _Log:
         """Leave out what will come again."""
         if self.path.exists():
             lines = [line for line in self.path.read_text("utf-8").splitlines() if _belongs(line, after)]
-            disk.write_file(self.path, lambda draft: draft.write_text("".join(f"{line}\n" for line in lines), "utf-8"))
+            disk.write_text(self.path, "".join(f"{line}\n" for line in lines))
 
     def add(self, progress: Progress, kind: str, record: dict[str, Any]) -> None:
         head = {"step": progress.step, "epoch": progress.epoch, "kind": kind, "seconds": round(progress.seconds, 3)}

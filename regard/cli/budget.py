@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.errors import InputError
+from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
     from regard.costs.attention import Stack
@@ -296,7 +296,7 @@ def _tell(model: _Named | _Numbers, at: Lengths, asked: _Asked, as_json: bool) -
     if as_json:
         print(json.dumps(made.to_json() | told, indent=1, ensure_ascii=False))
         return
-    print("\n".join([*_table(made), *lines]))
+    print("\n".join(map(printable, [*_table(made), *lines])))
     if asked.formulas:
         print("\n" + "\n".join(_formulas(made)))
     print("\n" + DEFINITIONS)
@@ -362,7 +362,7 @@ def _tell_count(model: _Named, at: Lengths, why: NoClosedForm, as_json: bool) ->
         made = {"title": model.name, "parameters": parameters, "multiplications": counted, "flops": flops}
         print(json.dumps(made | {"memory": {}, "depth": {}, "parts": [], "notes": [why.what]}, indent=1))
         return
-    print(f"{model.name}: {why.what}\n\n{'counted by running':<24}{'multiplications':>20}  {'FLOPs':>20}")
+    print(f"{printable(f'{model.name}: {why.what}')}\n\n{'counted by running':<24}{'multiplications':>20}  {'FLOPs':>20}")
     for name, count in counted.items():
         print(f"  {name:<22}{count:>20,}  {2 * count:>20,}")
     print(f"parameters{parameters:>34,}\n\n{DEFINITIONS}")

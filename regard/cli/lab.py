@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.errors import InputError
+from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,11 +70,11 @@ def _explain(experiment: ModuleType, changes: list[str], as_json: bool) -> None:
         return
     print(f"{(experiment.__doc__ or '').strip()}\n\nSettings, changed by --set FIELD=VALUE:")
     widest = max(len(f"{field}={value}") for field, value, _ in fields)
-    print("\n".join(f"  {f'{field}={value}':<{widest}}  {sentence}" for field, value, sentence in fields))
+    print("\n".join(f"  {printable(f'{field}={value}'):<{widest}}  {sentence}" for field, value, sentence in fields))
 
 
 def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html: bool, as_json: bool) -> None:
-    from regard.disk import write_file
+    from regard.disk import write_text
     from regard.lab import page
     from regard.lab.experiment import settings
 
@@ -84,7 +84,7 @@ def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html:
     if html:
         written = page.html(name, experiment.__doc__ or "", chosen, report)
         files.append(out / f"{name}.html")
-        write_file(files[-1], lambda draft: draft.write_text(written, "utf-8"))
+        write_text(files[-1], written)
     if as_json:
         print(json.dumps(_plain(name, experiment, chosen, report, files), indent=1, ensure_ascii=False))
     else:
@@ -110,7 +110,7 @@ def _print(name: str, experiment: ModuleType, chosen: Settings, report: Report, 
 
     console = Console(highlight=False)
     _say(console, f"{name}: {(experiment.__doc__ or '').partition(chr(10))[0]}", "bold")
-    _say(console, "settings: " + ", ".join(f"{field}={value}" for field, value, _ in described(chosen)))
+    _say(console, printable("settings: " + ", ".join(f"{field}={value}" for field, value, _ in described(chosen))))
     for claim in report.claims:
         verdict, style = ("holds", "green") if claim.holds else ("DOES NOT HOLD", "bold red")
         _say(console, f"\n{claim.text}")
@@ -122,7 +122,7 @@ def _print(name: str, experiment: ModuleType, chosen: Settings, report: Report, 
         _say(console, _aligned(table))
     kept = sum(claim.holds for claim in report.claims)
     _say(console, f"\n{kept} of {len(report.claims)} claims hold", "bold green" if report.holds else "bold red")
-    _say(console, "wrote " + ", ".join(map(str, files)))
+    _say(console, "wrote " + ", ".join(map(printable, files)))
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:

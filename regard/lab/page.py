@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.disk import write_file
+from regard.disk import write_buffered, write_text
 from regard.lab.experiment import Report, Settings, Table, cell
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def draw(figure: Figure, folder: Path, name: str) -> list[Path]:
     """NAME.png and NAME.svg."""
     image, vector = folder / f"{name}.png", folder / f"{name}.svg"
     _settle(figure)
-    write_file(image, lambda draft: figure.savefig(draft, format="png", dpi=144))
-    write_file(vector, lambda draft: draft.write_text(svg(figure), "utf-8"))
+    write_buffered(image, lambda file: figure.savefig(file, format="png", dpi=144))
+    write_text(vector, svg(figure))
     return [image, vector]
 
 
