@@ -17,6 +17,7 @@ from regard.codecs import Codec
 from regard.errors import BundleError
 from regard.model import Model
 from regard.recipe import Recipe
+from regard.resources import check_memory
 from regard.search import Options, search, stream
 from regard.tasks.task import Given, Task
 from regard.values import Answer, Memory
@@ -151,6 +152,7 @@ def load(folder: Path | str) -> Bundle:
             where=folder,
             hint=f"go on with: regard train --resume {folder}",
         )
+    check_memory(2 * (folder / WEIGHTS).stat().st_size, "the weights of this run, read and in the model,")
     disk.verify(folder, RECIPE, CODEC, WEIGHTS)
     recipe = Recipe.from_json(disk.read_json(folder / RECIPE), folder / RECIPE)
     codec = codecs.read(folder / CODEC)

@@ -6,8 +6,14 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-# C0, DEL and C1; marks that turn the direction of text; what other programs take for a line's end; half a pair of UTF-16
-CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROLS = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks that turn the direction of text
+    "\u2028\u2029"  # ends of lines and paragraphs
+    "\ud800-\udfff"  # halves of characters, as in file names that are not UTF-8
+    "]"
+)
 SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 

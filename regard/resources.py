@@ -11,7 +11,7 @@ from pathlib import Path
 from regard.errors import NoMemoryError
 
 HINT = "a smaller model, batch, beam or input needs less"
-ALLOCATION = re.compile("can't allocate memory|not enough memory|out of memory|bad_?alloc|storage size calculation over")
+ALLOCATION = re.compile("can't allocate memory|not enough memory|out of memory|bad_alloc|size calculation overflowed")
 
 
 def available_memory() -> int:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from torch.overrides import TorchFunctionMode
 
 from regard import codecs
 from regard import recipe as r
@@ -28,48 +25,29 @@ from regard.encoders import (
 from regard.frontends import Convolutions, Frontend, Patches, ResidualConvolutions, Sound, Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
 from regard.model import Model
-from regard.resources import check_memory
 from regard.tasks.blank import MARK
 
-
-SMALLER = "smaller are those of a lower encoder.width, decoder.width, layers or codec.size"
+UNCOUNTABLE = 1 << 63  # bytes
+SMALLER = "encoder.width, decoder.width, layers and codec.size make them smaller"
 
 
 def model(recipe: r.Recipe, *, vocabulary: int, source_vocabulary: int | None = None) -> Model:
     """The model with its first weights, which the recipe's seed decides. The source has the vocabulary of the answers,
-    unless another is given. Weights that do not fit into memory are refused before any is made."""
-    check_memory(weight_bytes(recipe, vocabulary, source_vocabulary), "the weights of the model", hint=SMALLER)
+    unless another is given."""
     torch.manual_seed(recipe.seed)
     return _model(recipe, vocabulary, source_vocabulary)
 
 
 def weight_bytes(recipe: r.Recipe, vocabulary: int, source_vocabulary: int | None = None) -> int:
-    """Bytes of all weights and tables, from a model that has shapes and no numbers."""
+    """Bytes of all weights and tables, from a model that has shapes and no numbers. The first call takes a second."""
     try:
-        with torch.device("meta"), _Shapes():
+        with torch.device("meta"):
             shapes = _model(recipe, vocabulary, source_vocabulary)
     except RuntimeError as error:  # a tensor of more numbers than torch can count
         if "overflow" not in str(error):
             raise
         return UNCOUNTABLE
     return sum(tensor.nbytes for tensor in (*shapes.parameters(), *shapes.buffers()))
-
-
-UNCOUNTABLE = 1 << 63
-
-
-class _Shapes(TorchFunctionMode):
-    """Leaves weights without their first values. Those of the meta device have none, and yet torch would import its
-    compiler to draw them, which takes a second."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if getattr(func, "__module__", None) == "torch.nn.init" or getattr(func, "__name__", None) in DRAWS:
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs)
-
-
-DRAWS = frozenset({"normal_", "uniform_", "bernoulli_", "exponential_"})
 
 
 def _model(recipe: r.Recipe, vocabulary: int, source_vocabulary: int | None) -> Model:

@@ -362,7 +362,8 @@ def _tell_count(model: _Named, at: Lengths, why: NoClosedForm, as_json: bool) ->
         made = {"title": model.name, "parameters": parameters, "multiplications": counted, "flops": flops}
         print(json.dumps(made | {"memory": {}, "depth": {}, "parts": [], "notes": [why.what]}, indent=1))
         return
-    print(f"{printable(f'{model.name}: {why.what}')}\n\n{'counted by running':<24}{'multiplications':>20}  {'FLOPs':>20}")
+    print(printable(f"{model.name}: {why.what}"))
+    print(f"\n{'counted by running':<24}{'multiplications':>20}  {'FLOPs':>20}")
     for name, count in counted.items():
         print(f"  {name:<22}{count:>20,}  {2 * count:>20,}")
     print(f"parameters{parameters:>34,}\n\n{DEFINITIONS}")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import Count, Rate, Section, Seed, Share, Size, Weight, Whole
+from regard.recipe.fields import LARGEST, Count, Rate, Section, Seed, Share, Size, Weight, Whole
 
 
 class Train(Section):
@@ -123,6 +123,11 @@ class Search(Section):
             raise ValueError(
                 "min_new_tokens must not be above max_new_tokens; "
                 f"got min_new_tokens = {self.min_new_tokens}, max_new_tokens = {self.max_new_tokens}"
+            )
+        if self.candidates * self.max_new_tokens > LARGEST:
+            raise ValueError(
+                f"candidates times max_new_tokens must be at most {LARGEST:,}; "
+                f"got {self.candidates:,} times {self.max_new_tokens:,}"
             )
         if self.do_sample and self.num_beams > 1:
             raise ValueError(f"do_sample = true needs num_beams = 1; got num_beams = {self.num_beams}")
