@@ -24,10 +24,11 @@ INTACT = "what was saved before is intact"
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write beside the file, sync, rename over it, sync the folder: a crash at any moment leaves the old or the new."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     with _room_for(path):
         if path.exists() and not path.is_file():  # a device or a pipe, which the rename would remove
-            raise WriteError("cannot be written: a folder" if path.is_dir() else "cannot be written: no plain file")
+            what = "a folder" if path.is_dir() else "not a regular file"
+            raise WriteError(f"cannot be written: {what}")
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
             write(draft)
             _sync(draft)
@@ -202,6 +203,8 @@ def refusal(path: Path, problem: Exception, hint: str | None = None) -> WriteErr
         return NoRoomError(what, where=path, free=shutil.disk_usage(_existing(path.parent)).free, hint=hint)
     if code == errno.EFBIG:
         hint = "ulimit -f shows the largest file that is allowed here"
+    elif code != errno.EIO:
+        hint = None  # nothing was begun
     return WriteError(f"cannot be written: {os.strerror(code)}", where=path, hint=hint)
 
 

@@ -25,7 +25,16 @@ from typing import Any
 
 from regard import disk
 from regard.build import TASKS
-from regard.errors import BundleError, BusyError, InputError, NoMemoryError, RecipeError, TrainingError, WriteError
+from regard.errors import (
+    BundleError,
+    BusyError,
+    InputError,
+    NoMemoryError,
+    RecipeError,
+    RegardError,
+    TrainingError,
+    WriteError,
+)
 from regard.metrics import LOWER_IS_BETTER
 from regard.recipe import Recipe, differences, is_whole
 from regard.train import Reporter, Stopped, train
@@ -152,7 +161,8 @@ def sweep(
     if every and not storage and not prune:
         return _grid(runs, every, learned)
     where = storage or f"sqlite:///{folder / STORAGE}"
-    return _searched(runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned)
+    with _storage_errors(where):
+        return _searched(runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned)
 
 
 def _points(axes: Sequence[Axis]) -> list[dict[str, str]]:
@@ -405,6 +415,33 @@ def _opened(optuna: Any, name: str, url: str, prune: bool) -> Any:
         )
 
 
+@contextlib.contextmanager
+def _storage_errors(url: str) -> Iterator[None]:
+    """A database that is full, read-only or gone is told in a line."""
+    refusal = _optuna().exceptions.StorageInternalError
+    try:
+        yield
+    except RegardError:
+        raise
+    except Exception as error:
+        problem: BaseException | None = error
+        while problem is not None and not isinstance(problem, refusal):
+            problem = problem.__context__  # optuna stumbles over what it could not store
+        if problem is None:
+            raise
+        raise _unusable(url, problem.__cause__ or problem) from None
+
+
+def _unusable(url: str, problem: BaseException) -> InputError:
+    said = str(problem).strip().splitlines() or [type(problem).__name__]
+    return InputError(
+        "the storage cannot be used",
+        where="--storage",
+        got=f"{_without_password(url)}: {_without_password(said[0])}",
+        hint="sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'",
+    )
+
+
 def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
     shown = _without_password(url)
     for left in reversed(range(RETRIES)):
@@ -416,10 +453,7 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
             if left and re.search("already exists|duplicate key", said[0]):
                 time.sleep(1.0)  # another machine was making the same tables
                 continue
-            hint = "sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'"
-            raise InputError(
-                "the storage cannot be used", where="--storage", got=f"{shown}: {_without_password(said[0])}", hint=hint
-            ) from None
+            raise _unusable(url, problem) from None
     made = study.user_attrs.get("recipe")
     if made is not None and (changed := differences(Recipe.from_json(made, shown), base)):
         raise InputError("the storage holds another sweep of this name", where=shown, got=", ".join(changed))

@@ -478,7 +478,9 @@ class _Log:
 
     def __init__(self, run: Path, *, tensorboard: bool):
         self.path = run / METRICS
-        self.board = _board(run) if tensorboard else None
+        self.events = run / "tensorboard"
+        with self._writing_events():
+            self.board = _board(self.events) if tensorboard else None
 
     def forget(self, *, after: Progress) -> None:
         """Leave out what will come again."""
@@ -491,13 +493,22 @@ class _Log:
         finite = {k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)}
         disk.append_line(self.path, json.dumps(head | finite, allow_nan=False))
         if self.board is not None:
-            for name, value in finite.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{kind}/{name}", value, progress.step)
+            with self._writing_events():
+                for name, value in finite.items():
+                    if isinstance(value, float):
+                        self.board.add_scalar(f"{kind}/{name}", value, progress.step)
 
     def close(self) -> None:
         if self.board is not None:
-            self.board.close()
+            with self._writing_events():
+                self.board.close()
+
+    @contextlib.contextmanager
+    def _writing_events(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:  # from a thread of TensorBoard's own, which names no file
+            raise disk.refusal(self.events, problem) or problem from None
 
 
 def _belongs(line: str, progress: Progress) -> bool:
@@ -509,12 +520,12 @@ def _belongs(line: str, progress: Progress) -> bool:
         return False  # a line that was cut short by a kill
 
 
-def _board(run: Path) -> Any:
+def _board(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise TrainingError("TensorBoard is not installed", hint="pip install 'regard[tensorboard]'") from None
-    return SummaryWriter(str(run / "tensorboard"))
+    return SummaryWriter(str(folder))
 
 
 def _seed(*numbers: int) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -93,11 +94,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     streams.fill_gaps()
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # and a prompt what is not UTF-8
-    code = _run(words, debug)
+    hook = threading.excepthook
+    threading.excepthook = lambda thread: _told_of_thread(thread, debug)
     try:
+        code = _run(words, debug)
         sys.stdout.flush()
     except OSError as problem:
         return _told(problem, debug)
+    finally:
+        threading.excepthook = hook
     return code
 
 
@@ -128,6 +133,12 @@ def _told(error: Exception, debug: bool) -> int:
     if message:
         streams.tell(message)
     return code
+
+
+def _told_of_thread(thread: threading.ExceptHookArgs, debug: bool) -> None:
+    """One line for an error in a thread too; the main thread meets it again where it matters."""
+    if isinstance(thread.exc_value, Exception):
+        _told(thread.exc_value, debug)
 
 
 def _explained(error: Exception) -> tuple[int, str]:

@@ -328,6 +328,7 @@ def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
     except OSError as problem:
         if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # otherwise somebody else was faster
             written = sum(file.stat().st_size for file in place.iterdir())
+            shutil.rmtree(place, ignore_errors=True)  # so that what is free does not count it
             raise _refused(final, problem, written) from None
     finally:
         shutil.rmtree(place, ignore_errors=True)
