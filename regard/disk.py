@@ -200,7 +200,7 @@ def refusal(path: Path, problem: Exception, hint: str | None = None) -> WriteErr
         return None
     if code in (errno.ENOSPC, errno.EDQUOT):
         what = "no space left on the disk" if code == errno.ENOSPC else "your quota of the disk is used up"
-        return NoRoomError(what, where=path, free=shutil.disk_usage(_existing(path.parent)).free, hint=hint)
+        return NoRoomError(what, where=path, free=shutil.disk_usage(_existing(path)).free, hint=hint)
     if code == errno.EFBIG:
         hint = "ulimit -f shows the largest file that is allowed here"
     elif code != errno.EIO:
@@ -216,8 +216,8 @@ def _system_code(problem: Exception) -> int | None:
     return int(wrapped[1]) if wrapped else None
 
 
-def _existing(folder: Path) -> Path:
-    return next((place for place in (folder, *folder.parents) if place.exists()), Path())
+def _existing(path: Path) -> Path:
+    return next((place for place in (path, *path.parents) if place.exists()), Path())
 
 
 def _sync(path: Path) -> None:

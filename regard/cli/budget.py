@@ -383,7 +383,7 @@ def _plotted(model: _Named | _Numbers, made: Budget, file: Path, told: dict[str,
     series = None
     if model.attends:
         series = model.line(lambda s: replace(s, kernel="maclaurin", terms=terms, form="features", positions="none"))
-    meet = plot.draw(file, made.title, exact, series, terms=terms)
+    meet = plot.draw(file, printable(made.title), exact, series, terms=terms)
     told["plot"], told["crossover"] = str(file), meet
     said = f"; the series of {terms} terms multiplies less from {meet:,} places on" if meet else ""
     return f"wrote {file}{said}"
