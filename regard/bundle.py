@@ -17,6 +17,7 @@ from regard.codecs import Codec
 from regard.errors import BundleError
 from regard.model import Model
 from regard.recipe import Recipe
+from regard.resources import check_memory
 from regard.search import Options, search, stream
 from regard.tasks.task import Given, Task
 from regard.values import Answer, Memory
@@ -120,12 +121,19 @@ def write_tensors(path: Path, content: dict[str, Tensor]) -> None:
     path.chmod(mode)
 
 
+def size(content: dict[str, Tensor]) -> int:
+    """The bytes of all tensors; the names in the file's header are a few more."""
+    return sum(tensor.nbytes for tensor in content.values())
+
+
 def create(folder: Path, recipe: Recipe, codec: Codec) -> None:
     """Begin a run: what stays the same whatever the weights are. The manifest comes first, so that a folder that a kill
     left half-made is known to be ours."""
     disk.write_json(folder / disk.MANIFEST, {"format": disk.FORMAT, "files": {}})
     put_recipe(folder, recipe)
-    disk.put(folder, CODEC, lambda draft: codecs.write(codec, draft))
+    text = codecs.dumps(codec)
+    with disk.needs(len(text.encode())):
+        disk.put(folder, CODEC, lambda draft: draft.write_text(text, "utf-8"))
 
 
 def has_begun(folder: Path) -> bool:
@@ -145,7 +153,8 @@ def has_weights(folder: Path) -> bool:
 
 
 def put_weights(folder: Path, content: dict[str, Tensor]) -> None:
-    disk.put(folder, WEIGHTS, lambda draft: write_tensors(draft, content))
+    with disk.needs(size(content)):
+        disk.put(folder, WEIGHTS, lambda draft: write_tensors(draft, content))
 
 
 def put_recipe(folder: Path, recipe: Recipe) -> None:
@@ -165,6 +174,7 @@ def load(folder: Path | str) -> Bundle:
             where=folder,
             hint=f"go on with: regard train --resume {folder}",
         )
+    check_memory(2 * (folder / WEIGHTS).stat().st_size, "the weights of this run, read and in the model,")
     disk.verify(folder, RECIPE, CODEC, WEIGHTS)
     recipe = Recipe.from_json(disk.read_json(folder / RECIPE), folder / RECIPE)
     codec = codecs.read(folder / CODEC)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.disk import read_json_lines, write_file
+from regard.disk import read_json_lines, write_buffered
+from regard.errors import printable
 from regard.metrics import LOWER_IS_BETTER
 
 HIDDEN = ("step", "epoch", "seconds", "perplexity", "word_perplexity")  # the loss shows perplexity already
@@ -22,7 +23,7 @@ def curves(run: Path) -> Path:
     """Draw how a run went into its `curves.png`."""
     lines = read_json_lines(run / "metrics.jsonl")
     path, drawn = run / "curves.png", figure(lines, run.resolve().name)
-    write_file(path, lambda draft: drawn.savefig(draft, format="png", dpi=120))
+    write_buffered(path, lambda file: drawn.savefig(file, format="png", dpi=120))
     return path
 
 
@@ -44,7 +45,7 @@ def figure(lines: list[dict[str, Any]], name: str) -> Any:
         kept = [line for line in confused if line.get("kept", line.get("best"))]
         _confusion(axes.pop(), (kept or confused)[-1])
     _loss(axes[0], lines, valid)
-    axes[0].set_title(name, parse_math=False)
+    axes[0].set_title(printable(name), parse_math=False)
     for ax, (title, names) in zip(axes[1:], panels.items(), strict=True):
         for name in names:
             _line(ax, [(line["step"], line[name]) for line in valid if name in line], label=name, marker="o")
@@ -78,7 +79,8 @@ def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
     trained, judged = (made.add_subplot(1, 2, place) for place in (1, 2))
     for number, (name, run) in enumerate(runs.items()):
         lines = read_json_lines(run / "metrics.jsonl")
-        look = {"label": name, "color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
+        dashes = ("-", "--", ":", "-.")[number // 10 % 4]
+        look = {"label": printable(name), "color": f"C{number % 10}", "linestyle": dashes}
         _line(trained, [(line["step"], line["loss"]) for line in lines if "loss" in line], **look)
         _line(judged, [(line["step"], line[score]) for line in lines if score in line], **look, marker="o")
     if score == "perplexity":
@@ -90,7 +92,7 @@ def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
         ax.spines[["top", "right"]].set_visible(False)
     if 1 < len(runs) <= 20:
         judged.legend(frameon=False, fontsize="small")
-    write_file(path, lambda draft: made.savefig(draft, format="png", dpi=120))
+    write_buffered(path, lambda file: made.savefig(file, format="png", dpi=120))
     return path
 
 
@@ -124,7 +126,8 @@ def _loss(ax: Any, lines: list[dict[str, Any]], valid: list[dict[str, Any]]) -> 
 
 def _confusion(ax: Any, line: dict[str, Any]) -> None:
     """Shares of the label of a row that are answered with the label of a column."""
-    labels = [label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…" for label in line["labels"]]
+    labels = [printable(label) for label in line["labels"]]
+    labels = [label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…" for label in labels]
     counts = line["confusion"]
     shares = [[n / max(1, sum(row)) for n in row] for row in counts]
     ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)

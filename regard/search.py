@@ -35,6 +35,7 @@ from regard.values import Memory, State, Step
 NEVER = -math.inf
 LAGGING = 1.0  # nats a token an answer may be less likely than the likeliest and still win by re-ranking
 FEW = 8  # rows whose step is faster on one thread
+MOST_DRAWS = 1 << 20  # of one prompt; they are drawn before the first token
 PLAUSIBLE = 0.1  # the anti-prior chooses among tokens with at least this share of the best one's probability
 
 
@@ -79,6 +80,12 @@ class Options:
                 where="search",
                 got=self.min_new_tokens,
             )
+        if self.candidates * self.max_new_tokens > MOST_DRAWS:
+            raise InputError(
+                f"candidates times max_new_tokens must be at most {MOST_DRAWS:,}",
+                where="search",
+                got=f"{self.candidates:,} times {self.max_new_tokens:,}",
+            )
         if self.do_sample and self.num_beams > 1:
             raise InputError("num_beams must be 1 with do_sample", where="search", got=self.num_beams)
         if not self.do_sample and self.candidates > self.num_beams:
@@ -100,20 +107,24 @@ class Options:
 
 
 _AT_LEAST_0, _AT_LEAST_1 = (lambda v: v >= 0, "at least 0"), (lambda v: v >= 1, "at least 1")
+_WEIGHT = (lambda v: 0 <= v <= 1000, "at least 0 and at most 1000")
 _ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
     "num_beams": _AT_LEAST_1,
-    "length_penalty": (lambda v: True, "a finite number"),
-    "temperature": (lambda v: v > 0, "above 0 (for the likeliest token, set do_sample to false)"),
+    "length_penalty": (lambda v: -5 <= v <= 5, "at least -5 and at most 5"),
+    "temperature": (
+        lambda v: 1e-6 <= v <= 1e6,
+        "at least 1e-06 and at most 1e+06 (for the likeliest token, set do_sample to false)",
+    ),
     "top_k": _AT_LEAST_0,
     "top_p": (lambda v: 0 < v <= 1, "above 0 and at most 1"),
     "no_repeat_ngram_size": _AT_LEAST_0,
-    "repetition_penalty": _AT_LEAST_1,
+    "repetition_penalty": (lambda v: 1 <= v <= 1000, "at least 1 and at most 1000"),
     "max_new_tokens": _AT_LEAST_1,
     "min_new_tokens": _AT_LEAST_0,
     "candidates": _AT_LEAST_1,
-    "anti_prior": _AT_LEAST_0,
+    "anti_prior": _WEIGHT,
     "anti_prior_steps": _AT_LEAST_0,
-    "rarity": _AT_LEAST_0,
+    "rarity": _WEIGHT,
 }
 
 
@@ -194,7 +205,9 @@ def top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
         if count >= logits.shape[1] or bool((reached[:, -1] >= p).all()):
             break
         count *= 8
-    likely = logits.gather(1, token).masked_fill(reached - mass >= p, NEVER)  # the likelier ones reach p without it
+    needless = reached - mass >= p  # the likelier ones reach p without it
+    needless[:, 0] = False  # nothing is likelier, yet a p near 0 is 0 in single precision
+    likely = logits.gather(1, token).masked_fill(needless, NEVER)
     return torch.full_like(logits, NEVER).scatter(1, token, likely)
 
 

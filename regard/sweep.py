@@ -25,7 +25,16 @@ from typing import Any
 
 from regard import bundle, disk
 from regard.build import TASKS
-from regard.errors import BundleError, BusyError, InputError, NoRoomError, RecipeError, TrainingError
+from regard.errors import (
+    BundleError,
+    BusyError,
+    InputError,
+    NoMemoryError,
+    RecipeError,
+    RegardError,
+    TrainingError,
+    WriteError,
+)
 from regard.metrics import LOWER_IS_BETTER
 from regard.recipe import Recipe, differences, is_whole
 from regard.train import Reporter, Stopped, train
@@ -184,7 +193,8 @@ def sweep(
     if every and not storage and not prune:
         return _grid(runs, every, learned)
     where = storage or f"sqlite:///{folder / STORAGE}"
-    return _searched(runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned)
+    with _storage_errors(where):
+        return _searched(runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned)
 
 
 def _points(axes: Sequence[Axis]) -> list[dict[str, str]]:
@@ -205,7 +215,8 @@ def _check(make: Make, axes: Sequence[Axis]) -> None:
             try:
                 made = make([f"{one.key}={value}"])
             except RecipeError as problem:
-                raise RecipeError(str(problem).replace("--set", "--sweep")) from None
+                first, *details = str(problem).replace("--set", "--sweep").split("\n  ")
+                raise RecipeError(first, details=details) from None
             if one.is_range and is_whole(made, one.key) and not (one.low.is_integer() and one.high.is_integer()):
                 raise InputError("a whole number", where=f"--sweep {one.key}", got=f"{one.low:g}..{one.high:g}")
 
@@ -272,7 +283,7 @@ class _Runs:
             return Trial(trial.values, trial.run, "elsewhere")
         except _Pruned:
             found = Trial(trial.values, trial.run, "pruned")
-        except (InputError, TrainingError) as problem:  # InputError: a model that cannot be built
+        except (InputError, NoMemoryError, TrainingError) as problem:  # InputError: a model that cannot be built
             found = Trial(trial.values, trial.run, "failed", why=str(problem))
         else:
             best = None if progress.best is None else abs(progress.best)
@@ -364,7 +375,7 @@ def _searched(
 
         try:
             trial = runs.go(runs.trial(values), watch)
-        except (Stopped, NoRoomError):
+        except (Stopped, WriteError):
             study.enqueue_trial(proposed.params)  # so that whoever comes next goes on with it
             raise
         proposed.set_user_attr(FOUND, asdict(trial))  # at once: others read it meanwhile
@@ -434,6 +445,33 @@ def _opened(optuna: Any, name: str, url: str, prune: bool) -> Any:
         )
 
 
+@contextlib.contextmanager
+def _storage_errors(url: str) -> Iterator[None]:
+    """A database that is full, read-only or gone is told in a line."""
+    refusal = _optuna().exceptions.StorageInternalError
+    try:
+        yield
+    except RegardError:
+        raise
+    except Exception as error:
+        problem: BaseException | None = error
+        while problem is not None and not isinstance(problem, refusal):
+            problem = problem.__context__  # optuna stumbles over what it could not store
+        if problem is None:
+            raise
+        raise _unusable(url, problem.__cause__ or problem) from None
+
+
+def _unusable(url: str, problem: BaseException) -> InputError:
+    said = str(problem).strip().splitlines() or [type(problem).__name__]
+    return InputError(
+        "the storage cannot be used",
+        where="--storage",
+        got=f"{_without_password(url)}: {_without_password(said[0])}",
+        hint="sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'",
+    )
+
+
 def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
     shown = _without_password(url)
     for left in reversed(range(RETRIES)):
@@ -445,10 +483,7 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
             if left and re.search("already exists|duplicate key", said[0]):
                 time.sleep(1.0)  # another machine was making the same tables
                 continue
-            hint = "sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'"
-            raise InputError(
-                "the storage cannot be used", where="--storage", got=f"{shown}: {_without_password(said[0])}", hint=hint
-            ) from None
+            raise _unusable(url, problem) from None
     made = study.user_attrs.get("recipe")
     if made is not None and (changed := differences(Recipe.from_json(made, shown), base)):
         raise InputError("the storage holds another sweep of this name", where=shown, got=", ".join(changed))

@@ -34,6 +34,7 @@ from regard.errors import DataError, RegardError, TrainingError
 from regard.evaluate import answers, likelihood, questions, ranked
 from regard.optimise import factor, optimiser, used_up
 from regard.recipe import Recipe, differences
+from regard.resources import allocations, check_memory
 from regard.tasks.task import Batch
 
 METRICS = "metrics.jsonl"
@@ -44,6 +45,7 @@ SAMPLES = 3
 ENOUGH = 200  # held-out examples to tell the best weights by
 JUDGED = 200  # training examples to validate on, if none are held out
 MOST_ROWS = 50  # of a table that is logged at every validation
+FEWEST_TOKENS = codecs.MARKS + 1  # of any vocabulary
 ROWS = 16  # prompts answered at a time at a validation: a signal waits for no more
 
 BUDGET = frozenset({"train.steps", "train.epochs", "train.tokens", "train.minutes"})  # a run may be given another
@@ -119,12 +121,13 @@ def train(
     if not resume:
         _refuse_other_contents(run)
     keep_memory()
+    _check_memory(recipe, FEWEST_TOKENS, FEWEST_TOKENS)  # before the corpus is prepared, which may take long
     changed = _changes(recipe, run, anyway) if resume else []
     corpus = build.corpus(recipe, codecs.read(run / bundle.CODEC) if resume else None)
     if not len(corpus.train):
         raise DataError("no usable examples to train on", got=corpus.tally.summary())
     run.mkdir(parents=True, exist_ok=True)
-    with disk.locked(run), _threads(recipe.train.threads), _signals() as asked:
+    with disk.locked(run), _threads(recipe.train.threads), _signals() as asked, allocations():
         for folder in (run, run / checkpoint.FOLDER):
             disk.recover(folder)
         if not resume:
@@ -177,10 +180,19 @@ def _refuse_other_contents(run: Path) -> None:
         )
 
 
+def _check_memory(recipe: Recipe, vocabulary: int, source_vocabulary: int) -> None:
+    """Weights, their gradients, the optimiser's means of them and their average fit, whatever a batch adds to it."""
+    weights = build.weight_bytes(recipe, vocabulary, source_vocabulary)
+    means = 2 if recipe.train.optimiser == "adamw" else 0
+    copies = 2 + means + (recipe.train.average > 0)
+    check_memory(copies * weights, "the weights, gradients and optimiser of this model", hint=build.SMALLER)
+
+
 class _Loop:
     def __init__(self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool):
         self.recipe, self.how, self.run, self.corpus, self.reporter = recipe, recipe.train, run, corpus, reporter
         self.task = build.task(recipe, corpus.codec)
+        _check_memory(recipe, corpus.codec.size, corpus.codec.source_size)
         self.model = build.model(recipe, vocabulary=corpus.codec.size, source_vocabulary=corpus.codec.source_size)
         self.model.rarity.copy_(rarity(corpus))
         self.average = copy.deepcopy(self.model) if self.how.average else None
@@ -499,27 +511,38 @@ class _Log:
 
     def __init__(self, run: Path, *, tensorboard: bool):
         self.path = run / METRICS
-        self.board = _board(run) if tensorboard else None
+        self.events = run / "tensorboard"
+        with self._writing_events():
+            self.board = _board(self.events) if tensorboard else None
 
     def forget(self, *, after: Progress) -> None:
         """Leave out what will come again."""
         if self.path.exists():
             records = [record for record in disk.read_json_lines(self.path) if _belongs(record, after)]
-            text = "".join(f"{json.dumps(record, allow_nan=False)}\n" for record in records)
-            disk.write_file(self.path, lambda draft: draft.write_text(text, "utf-8"))
+            lines = [json.dumps(record, allow_nan=False) for record in records]
+            disk.write_text(self.path, "".join(f"{line}\n" for line in lines))
 
     def add(self, progress: Progress, kind: str, record: dict[str, Any]) -> None:
         head = {"step": progress.step, "epoch": progress.epoch, "kind": kind, "seconds": round(progress.seconds, 3)}
         finite = {k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)}
         disk.append_line(self.path, json.dumps(head | finite, allow_nan=False))
         if self.board is not None:
-            for name, value in finite.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{kind}/{name}", value, progress.step)
+            with self._writing_events():
+                for name, value in finite.items():
+                    if isinstance(value, float):
+                        self.board.add_scalar(f"{kind}/{name}", value, progress.step)
 
     def close(self) -> None:
         if self.board is not None:
-            self.board.close()
+            with self._writing_events():
+                self.board.close()
+
+    @contextlib.contextmanager
+    def _writing_events(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:  # from a thread of TensorBoard's own, which names no file
+            raise disk.refusal(self.events, problem) or problem from None
 
 
 def _belongs(record: dict[str, Any], progress: Progress) -> bool:
@@ -529,12 +552,12 @@ def _belongs(record: dict[str, Any], progress: Progress) -> bool:
     return False
 
 
-def _board(run: Path) -> Any:
+def _board(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise TrainingError("TensorBoard is not installed", hint="pip install 'regard[tensorboard]'") from None
-    return SummaryWriter(str(run / "tensorboard"))
+    return SummaryWriter(str(folder))
 
 
 def _seed(*numbers: int) -> int:

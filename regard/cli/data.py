@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.paths import filled_path
+from regard.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,7 +128,7 @@ def fetch(
             print(f"its sum was not known beforehand, so note what came: sha256 {one['sha256']}")
     if chosen.wants:
         print(f"it still wants {chosen.wants}")
-    print(f"look at it with: {shlex.join(['regard', 'data', 'inspect', found['folder']])}")
+    print(printable(f"look at it with: {shlex.join(['regard', 'data', 'inspect', found['folder']])}"))
 
 
 def _facts(one: DataSet) -> dict[str, Any]:
@@ -157,7 +158,10 @@ def _told(facts: dict[str, Any]) -> str:
         "into": facts.get("into"),
     }
     return "\n".join(
-        [f"{facts['name']}: {facts['what']}", *(f"  {name:<9}{value}" for name, value in rows.items() if value)]
+        [
+            f"{facts['name']}: {facts['what']}",
+            *(f"  {name:<9}{printable(value)}" for name, value in rows.items() if value),
+        ]
     )
 
 
@@ -215,4 +219,5 @@ def _shown(path: Path, found: dict[str, Any]) -> str:
     for what, told in counts.items():
         lines.append(f"  {what}: " + ", ".join(f"{name} {count:,}" for name, count in told.items()))
     lines += [f"    {'  ->  '.join(one.values())}" for one in found["samples"]]
-    return "\n".join([*lines, f"train on it with: {found['train']}"])
+    lines.append(f"train on it with: {found['train']}")
+    return "\n".join(map(printable, lines))

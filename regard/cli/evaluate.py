@@ -11,6 +11,7 @@ import typer
 
 from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
+from regard.errors import printable
 
 
 class Split(StrEnum):
@@ -69,13 +70,14 @@ def _table(scores: dict[str, Any]) -> str:
     rows = [
         f"{name:<20}{value:>10.4g}{beside(name)}" for name, value in scores.items() if isinstance(value, int | float)
     ]
-    samples = [f"  {one['prompt']}  ->  {one['answer']}" for one in scores["samples"]]
-    return "\n".join([scores["data"], *rows, *_confusion(scores), "answers", *samples])
+    samples = [f"  {printable(one['prompt'])}  ->  {printable(one['answer'])}" for one in scores["samples"]]
+    return "\n".join([printable(scores["data"]), *rows, *_confusion(scores), "answers", *samples])
 
 
 def _confusion(scores: dict[str, Any]) -> list[str]:
     """Rows are what was right, columns what was answered; a large one is left to --json."""
-    labels, counts = scores.get("labels", []), scores.get("confusion", [])
+    labels = [printable(label) for label in scores.get("labels", [])]
+    counts = scores.get("confusion", [])
     if not 0 < len(labels) <= 20:
         return []
     wide = max(8, *(len(label) + 2 for label in labels))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.paths import filled_path
-from regard.errors import InputError
+from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +73,7 @@ def _explain(experiment: ModuleType, changes: list[str], as_json: bool) -> None:
         return
     print(f"{(experiment.__doc__ or '').strip()}\n\nSettings, changed by --set FIELD=VALUE:")
     widest = max(len(f"{field}={value}") for field, value, _ in fields)
-    print("\n".join(f"  {f'{field}={value}':<{widest}}  {sentence}" for field, value, sentence in fields))
+    print("\n".join(f"  {printable(f'{field}={value}'):<{widest}}  {sentence}" for field, value, sentence in fields))
 
 
 def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html: bool, as_json: bool) -> None:
@@ -89,7 +89,7 @@ def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html:
     if html:
         written = page.html(name, experiment.__doc__ or "", chosen, report)
         files.append(out / f"{name}.html")
-        write_output(files[-1], lambda draft: draft.write_text(written, "utf-8"))
+        write_output(files[-1], lambda file: file.write(written.encode()))
     if as_json:
         print(json.dumps(_plain(name, experiment, chosen, report, files), indent=1, ensure_ascii=False))
     else:
@@ -115,7 +115,7 @@ def _print(name: str, experiment: ModuleType, chosen: Settings, report: Report, 
 
     console = Console(highlight=False)
     _say(console, f"{name}: {(experiment.__doc__ or '').partition(chr(10))[0]}", "bold")
-    _say(console, "settings: " + ", ".join(f"{field}={value}" for field, value, _ in described(chosen)))
+    _say(console, printable("settings: " + ", ".join(f"{field}={value}" for field, value, _ in described(chosen))))
     for claim in report.claims:
         verdict, style = ("holds", "green") if claim.holds else ("DOES NOT HOLD", "bold red")
         _say(console, f"\n{claim.text}")
@@ -127,7 +127,7 @@ def _print(name: str, experiment: ModuleType, chosen: Settings, report: Report, 
         _say(console, _aligned(table))
     kept = sum(claim.holds for claim in report.claims)
     _say(console, f"\n{kept} of {len(report.claims)} claims hold", "bold green" if report.holds else "bold red")
-    _say(console, "wrote " + ", ".join(map(str, files)))
+    _say(console, "wrote " + ", ".join(map(printable, files)))
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:

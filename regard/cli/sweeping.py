@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.errors import printable
+
 if TYPE_CHECKING:
     from regard.sweep import Make, Outcome, Trial
     from regard.train import Reporter
@@ -34,7 +36,7 @@ def swept(
     known: list[Outcome] = []
 
     def told(trial: Trial) -> AbstractContextManager[Reporter]:
-        console.print(f"\n{trial.name}, in {trial.run}", soft_wrap=True, markup=False)
+        console.print(f"\n{printable(trial.name)}, in {printable(trial.run)}", soft_wrap=True, markup=False)
         return Bar(console) if console.is_terminal else Lines(console)
 
     axes = [axis(one) for one in written]
@@ -71,11 +73,12 @@ def table(known: Outcome, plot: str | None) -> str:
     rows += (
         [f"the best run is {best.run}; ask it with: regard ask {best.run} …"] if best else ["no run has a score yet"]
     )
-    return "\n".join(rows)
+    return "\n".join(map(printable, rows))
 
 
 def _row(trial: Trial, wide: int) -> str:
     if trial.score is None:
-        return f"{trial.name:<{wide}}{trial.state:>12}  {trial.why}".rstrip()
+        why = "; ".join(line.strip() for line in trial.why.splitlines())
+        return f"{trial.name:<{wide}}{trial.state:>12}  {why}".rstrip()
     numbers: tuple[Any, ...] = (f"{trial.score:.4g}", f"{trial.step:,}", f"{trial.seconds:.0f}")
     return f"{trial.name:<{wide}}{numbers[0]:>12}{numbers[1]:>12}{numbers[2]:>10}"

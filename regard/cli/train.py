@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.paths import filled_path
-from regard.errors import DataError, InputError
+from regard.errors import DataError, InputError, printable
 
 if TYPE_CHECKING:
     from regard.checkpoint import Progress
@@ -146,7 +146,7 @@ def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool
         return
     console.print(
         f"done: {progress.step:,} steps in {_clock(progress.seconds)}; kept the weights of step "
-        f"{progress.kept_step:,}; curves in {plot}\n{_next(recipe, run)}",
+        f"{progress.kept_step:,}; curves in {printable(plot)}\n{printable(_next(recipe, run))}",
         soft_wrap=True,
         markup=False,
     )
@@ -232,7 +232,7 @@ class _Shown:
     def began(self, facts: Facts) -> None:
         recipe = facts.recipe
         self.console.print(
-            f"data      {facts.data}\n"
+            f"data      {printable(facts.data)}\n"
             f"          {', '.join(f'{count:,} {name}' for name, count in facts.examples.items())}; "
             f"vocabulary {facts.vocabulary:,} ({recipe.codec.kind})\n"
             f"encoder   {_sizes(recipe.encoder, ('layers', 'width'))}\n"
@@ -253,10 +253,10 @@ class _Shown:
             markup=False,
         )
         for prompt, answer in samples:
-            self.console.print(f"    {prompt}  ->  {answer}", soft_wrap=True, markup=False)
+            self.console.print(f"    {printable(prompt)}  ->  {printable(answer)}", soft_wrap=True, markup=False)
 
     def noted(self, message: str) -> None:
-        self.console.print(message, soft_wrap=True, markup=False)
+        self.console.print(printable(message), soft_wrap=True, markup=False)
 
 
 class Lines(_Shown):
