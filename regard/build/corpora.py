@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -19,7 +19,13 @@ from regard.data.examples import Example
 from regard.data.lines import Tally
 from regard.errors import DataError
 
-UNDIVIDED = {"valid_path": None, "test_path": None, "split": "hash", "hold_out": None, "usual_test": False}
+UNDIVIDED = {
+    **dict.fromkeys(("valid_path", "valid_target_path", "test_path", "test_target_path")),
+    "split": "hash",
+    "hold_out": None,
+    "usual_test": False,
+}
+COLUMNS = ("source_column", "target_column", "path_column", "text_column", "label_column")
 Read = Callable[[Tally], Iterator[Example]]
 
 
@@ -148,7 +154,9 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
             )
             return Contents(read, spoken.makers(), valid, test)
         case r.DataSounds() as d:
-            return _from_paths(lambda path: partial(sound.read_sounds, path, how=how), d, sound.sounds_files)
+            columns = {"path_column": d.path_column, "text_column": d.text_column}
+            read_table = partial(sound.read_sounds, how=how, **columns)
+            return _from_paths(lambda path: partial(read_table, path), d, partial(sound.sounds_files, **columns))
         case r.DataLjspeech() as d:
             read = partial(sound.read_ljspeech, d.path, how=how)
             files = sound.ljspeech_files(d.path)
@@ -207,14 +215,25 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
 def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
     """All examples of another file (of one with parts of its own, the last of them), as its `train` part, as numbers of
     a codec that exists."""
-    kind = detect.kind(path, recipe.task)
-    section = r.SECTIONS["data"][kind]
-    own = {"path": str(path)} | {name: to for name, to in UNDIVIDED.items() if name in section.model_fields}
-    if kind == recipe.data.kind:
-        data = recipe.data.model_copy(update=own)
+    data = recipe.data
+    columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
+    about = {"task": recipe.task, "source": recipe.source.kind, "kind": data.kind}
+    found = detect.undivided(detect.recognise(path, columns=columns, recipe=f"a run for {recipe.task}", **about))
+    section = r.SECTIONS["data"][found.kind]
+    own = {name: to for name, to in UNDIVIDED.items() if name in section.model_fields} | found.fields
+    if found.kind == data.kind:
+        data = data.model_copy(update=own)
     else:
-        data = section.model_validate({"kind": kind} | own)
+        data = section.model_validate({"kind": found.kind} | own)
     return _prepared(recipe.model_copy(update={"data": data}), lambda _: codec, codec=codec.to_json())
+
+
+def columns_taken(data: r.Data) -> str | None:
+    """Which column of its table is taken for what, in a line; None: it is no table."""
+    if data.kind not in detect.ROLES or not Path(getattr(data, "path", "")).is_file():
+        return None
+    columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
+    return detect.columns_taken(Path(getattr(data, "path", "")), data.kind, columns)
 
 
 def _prepared(

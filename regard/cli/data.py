@@ -200,10 +200,19 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 
 def _shown(path: Path, found: dict[str, Any]) -> str:
+    if found["kind"] == "several":
+        lines = [f"{path}: {len(found['sets'])} data sets; look at one with:"]
+        commands = [shlex.join(["regard", "data", "inspect", one["path"]]) for one in found["sets"]]
+        widest = max(map(len, commands))
+        return "\n".join(
+            [*lines, *(f"  {command:<{widest}}   # {one['what']}" for command, one in zip(commands, found["sets"], strict=True))]
+        )
     lines = [f"{path}: {found['kind']}, {found['usable']:,} usable examples"]
     if "pictures" in found:
         lines[0] += f" of {found['pictures']:,} pictures"
     lines += [f"  skipped {count:,}: {reason}" for reason, count in found["skipped"].items()]
+    if "note" in found:
+        lines.insert(1, f"  {found['note']}")
     if found["replaced_characters"]:
         lines.append(f"  {found['replaced_characters']:,} characters replaced")
     counts = {f"{side} words": words for side, words in found["words"].items()}
