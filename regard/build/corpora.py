@@ -14,7 +14,20 @@ import numpy as np
 
 from regard import codecs
 from regard import recipe as r
-from regard.data import cache, captions, detect, drawn, labelled, parallel, pictures, readers, sentences, sound, spoken
+from regard.data import (
+    cache,
+    captions,
+    detect,
+    drawn,
+    labelled,
+    parallel,
+    pictures,
+    readers,
+    sentences,
+    sound,
+    spoken,
+    tables,
+)
 from regard.data.examples import Example
 from regard.data.lines import Tally
 from regard.errors import DataError
@@ -69,8 +82,12 @@ def _contents(recipe: r.Recipe) -> Contents:
             files = readers.chatterbot_files(d.language, d.topics)
             return Contents(partial(readers.read_chatterbot, language=d.language, topics=d.topics), files)
         case r.DataPairs() as d:
-            columns = {"source_column": d.source_column, "target_column": d.target_column}
-            return _from_paths(lambda path: partial(readers.read_pairs, path, **columns), d, readers.files)
+
+            def pairs(path: str) -> Callable[..., Iterator[Example]]:
+                source, target = _columns(d, path, tables.PAIRS, d.source_column, d.target_column)
+                return partial(readers.read_pairs, path, source_column=source, target_column=target)
+
+            return _from_paths(pairs, d, readers.files)
         case r.DataCornell() as d:
             return _from_paths(lambda path: partial(readers.read_cornell, path), d, readers.files)
         case r.DataMadeTranslation() as d:
@@ -82,10 +99,12 @@ def _contents(recipe: r.Recipe) -> Contents:
             assert read is not None
             return Contents(read, [Path(path) for pair in own if pair for path in pair], valid, test)
         case r.DataLabelled() as d:
-            columns = {"text_column": d.text_column, "label_column": d.label_column}
-            return _from_paths(
-                lambda path: partial(labelled.read_labelled, path, **columns), d, labelled.labelled_files
-            )
+
+            def texts(path: str) -> Callable[..., Iterator[Example]]:
+                text, label = _columns(d, path, tables.LABELLED, d.text_column, d.label_column)
+                return partial(labelled.read_labelled, path, text_column=text, label_column=label)
+
+            return _from_paths(texts, d, labelled.labelled_files)
         case r.DataText() as d:
             return _from_paths(
                 lambda path: partial(sentences.read_text, path, layout=d.layout), d, sentences.text_files
@@ -179,6 +198,15 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
 def _one_by_one(*readers: Callable[..., Iterator[Example]]) -> Callable[..., Iterator[Example]]:
     """What each of them reads, one reader after the other."""
     return lambda *, tally: chain.from_iterable(read(tally=tally) for read in readers)
+
+
+def _columns(
+    data: r.DataPairs | r.DataLabelled, path: str, roles: tables.Roles, source: tables.Column, target: tables.Column
+) -> tuple[tables.Column, tables.Column]:
+    """The columns of one of a section's paths: what is held out has those of what trains."""
+    if path == data.path or not (Path(data.path).is_file() and Path(path).is_file()):
+        return source, target
+    return tables.same_columns(Path(data.path), Path(path), roles, source, target)
 
 
 def _both(source: str | None, target: str | None) -> tuple[str, str] | None:

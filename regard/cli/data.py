@@ -201,12 +201,10 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 def _shown(path: Path, found: dict[str, Any]) -> str:
     if found["kind"] == "several":
-        lines = [f"{path}: {len(found['sets'])} data sets; look at one with:"]
-        commands = [shlex.join(["regard", "data", "inspect", one["path"]]) for one in found["sets"]]
+        commands = {shlex.join(["regard", "data", "inspect", one["path"]]): one["what"] for one in found["sets"]}
         widest = max(map(len, commands))
-        return "\n".join(
-            [*lines, *(f"  {command:<{widest}}   # {one['what']}" for command, one in zip(commands, found["sets"], strict=True))]
-        )
+        rows = (f"  {command:<{widest}}   # {what}" for command, what in commands.items())
+        return "\n".join([f"{path}: {len(commands)} data sets; look at one with:", *rows])
     lines = [f"{path}: {found['kind']}, {found['usable']:,} usable examples"]
     if "pictures" in found:
         lines[0] += f" of {found['pictures']:,} pictures"

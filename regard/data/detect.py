@@ -52,21 +52,23 @@ _CAPTION = ("caption-flickr8k", "caption-attention")
 _SPEECH = ("speech-attention", "speech-transformer")
 
 KINDS = {
-    "pairs": Kind("pairs of texts", "text", {"chat": _CHAT, "translate": _TRANSLATE}),
-    "cornell": Kind("film dialogues (Cornell)", "text", {"chat": _CHAT}),
+    "pairs": Kind("a table of pairs", "text", {"chat": _CHAT, "translate": _TRANSLATE}),
+    "cornell": Kind("a corpus of film dialogues (Cornell)", "text", {"chat": _CHAT}),
     "parallel": Kind(
         "a text in two languages", "text", {"translate": ("multi30k-transformer", "multi30k-attention", *_TRANSLATE)}
     ),
     "labelled": Kind("labelled text", "text", {"classify": _SENTIMENT}),
     "text": Kind("plain text", "text", {"blank": ("blank-rnn", "blank-transformer")}),
-    "pictures": Kind("pictures in folders by label", "picture", {"classify": _IMAGE}),
-    "medmnist": Kind("a MedMNIST file of pictures", "picture", {"classify": _IMAGE}),
-    "flickr8k": Kind("pictures with captions (Flickr8k)", "picture", {"caption": _CAPTION}),
-    "coco": Kind("pictures with captions (COCO)", "picture", {"caption": _CAPTION}),
-    "captioned": Kind("pictures with captions", "picture", {"caption": ("caption-attention", "caption-transformer")}),
-    "ljspeech": Kind("recordings with transcripts (LJ Speech)", "sound", {"speech": _SPEECH}),
-    "fsdd": Kind("recordings of spoken digits", "sound", {"speech": ("speech-fsdd", *_SPEECH)}),
-    "sounds": Kind("recordings with transcripts", "sound", {"speech": _SPEECH}),
+    "pictures": Kind("a folder of pictures by label", "picture", {"classify": _IMAGE}),
+    "medmnist": Kind("a MedMNIST file", "picture", {"classify": _IMAGE}),
+    "flickr8k": Kind("a set of pictures with captions (Flickr8k)", "picture", {"caption": _CAPTION}),
+    "coco": Kind("a set of pictures with captions (COCO)", "picture", {"caption": _CAPTION}),
+    "captioned": Kind(
+        "a table of pictures with captions", "picture", {"caption": ("caption-attention", "caption-transformer")}
+    ),
+    "ljspeech": Kind("a set of recordings with transcripts (LJ Speech)", "sound", {"speech": _SPEECH}),
+    "fsdd": Kind("a folder of spoken digits", "sound", {"speech": ("speech-fsdd", *_SPEECH)}),
+    "sounds": Kind("a table of recordings with transcripts", "sound", {"speech": _SPEECH}),
 }
 ROLES = {
     "pairs": tables.PAIRS,
@@ -132,7 +134,7 @@ def recognise(
     fitting.sort(key=lambda one: one.kind != kind)
     if fitting:
         return fitting[0]
-    raise mismatch(readings[0], recipe or task)
+    raise _mismatch(readings[0], recipe or task, task)
 
 
 def kind(path: Path | str, task: str) -> str:
@@ -151,11 +153,13 @@ def fits(kind: str, task: str, source: str | None) -> bool:
     return task in known.recipes and reads == known.input
 
 
-def mismatch(found: DataSet, recipe: str) -> DataError:
+def _mismatch(found: DataSet, recipe: str, task: str) -> DataError:
     """That a recipe does not learn from this data, and what does."""
     known = KINDS[found.kind]
     first, *others = chain.from_iterable(known.recipes.values())
     also = f" (or {', '.join(others)})" if others else ""
+    if found.kind == "labelled" and found.path.is_file() and task in KINDS["pairs"].recipes:
+        also += "; if its labels are replies, add --set data.kind=pairs"
     return DataError(
         f"this is {known.words}, which {recipe} does not learn from",
         where=found.path,
@@ -268,6 +272,13 @@ def _table(path: Path, columns: Mapping[str, Column], task: str | None, kind: st
     if _is_of_messages(table, columns):
         return [_set("pairs", path, partial(readers.read_pairs, path, limit=1.0), note=MESSAGES)]
     if table.is_empty:
+        _, rows = tables.read_rows(path, Tally())
+        if any(isinstance(row, list) and len(row) == 1 for row in islice(rows, 1, 2)):
+            raise DataError(
+                f"no usable examples in {path}: only one column",
+                hint="pairs and labelled texts need two; for sentences alone: "
+                + shlex.join(["regard", "train", "blank-rnn", "--data", str(path), *_sets({"kind": "text"})]),
+            )
         list(readers.read_pairs(path, tally=Tally(), limit=1.0))  # says what is wrong with it
     if of_files := _kind_of_files(table, columns, task):
         return [_of_columns(table, of_files, columns)]

@@ -71,13 +71,11 @@ TRANSCRIPT_NAMES = ("text", "sentence", "transcript", "transcription", "label", 
 
 # One of each in the first row make it a header: no word of the left translates into one of the right.
 FOREIGN_SOURCES = (
-    *("frage", "kunde", "quelle", "satz", "eingabe"),
-    *("pregunta", "entrada", "pergunta", "domanda", "question", "phrase", "vraag", "pytanie"),
+    *("frage", "eingabe", "pregunta", "entrada", "pergunta", "domanda", "question", "vraag", "pytanie"),
     *("вопрос", "问题", "問題", "質問", "질문", "سؤال", "प्रश्न", "soru"),
 )
 FOREIGN_TARGETS = (
-    *("antwort", "ziel", "ausgabe", "klasse", "stimmung"),
-    *("respuesta", "salida", "resposta", "risposta", "réponse", "reponse", "antwoord", "odpowiedź"),
+    *("antwort", "ausgabe", "respuesta", "salida", "resposta", "risposta", "réponse", "antwoord", "odpowiedź"),
     *("ответ", "答案", "回答", "답변", "جواب", "उत्तर", "cevap"),
 )
 LABEL_LIKE = {  # what such a column is called; several may stand in one table, so a name alone chooses none of them
@@ -90,6 +88,13 @@ LABEL_LIKE = {  # what such a column is called; several may stand in one table, 
 ID_NAMES = re.compile(
     r"(?i:(?:.*[_ .-])?(?:id|ids|uuid|guid|nr|no|num|number|index|idx|key|pk|#|row|zeile))|.*[a-z]Id|Unnamed.*"
 )
+
+TURNS = {  # what people say in a word, and name no column
+    *("hello", "hi", "hey", "bye", "goodbye", "thanks", "thx", "please", "welcome", "sorry", "help", "start", "stop"),
+    *("yes", "yeah", "yep", "no", "nope", "ok", "okay", "sure", "maybe", "what", "why", "who", "how", "fine", "good"),
+    *("hallo", "tschüss", "danke", "bitte", "ja", "nein", "doch", "hola", "adiós", "gracias", "sí", "salut"),
+    *("bonjour", "merci", "oui", "non", "ciao", "grazie", "olá", "obrigado", "привет", "да", "нет", "你好"),
+}
 
 TEXT: frozenset[Holds] = frozenset({"text"})
 ANSWER: frozenset[Holds] = frozenset({"text", "label"})
@@ -245,7 +250,7 @@ class Table:
     def number(self, column: str | int) -> int:
         """The number, from 0, of a column given by its name or by its number from 1."""
         wanted = str(column).strip().lower()
-        places = [i for i, name in enumerate(self.names) if name.lower() == wanted] if self._has_names else []
+        places = [i for i, name in enumerate(self.names) if name.lower() == wanted] if self.has_names else []
         if isinstance(column, str) and len(places) > 1:
             raise DataError(
                 "two columns have this name",
@@ -259,7 +264,7 @@ class Table:
         if 1 <= number <= len(self.names):
             return number - 1
         hint = f"no header; use a number from 1 to {len(self.names)}"
-        if self._has_names:
+        if self.has_names:
             hint = did_you_mean(str(column), self.names) or ""
         raise DataError("no such column", where=self.path, got=column, hint=hint)
 
@@ -268,10 +273,10 @@ class Table:
         name = self.names[number]
         is_word = re.fullmatch(r"[^\W\d](?:[\w .-]*\w)?", name) and name.lower() not in ("true", "false", "inf", "nan")
         is_unique = [other.lower() for other in self.names].count(name.lower()) == 1
-        return name if is_word and is_unique and self._has_names else number + 1
+        return name if is_word and is_unique and self.has_names else number + 1
 
     @property
-    def _has_names(self) -> bool:
+    def has_names(self) -> bool:
         return self.header or self.format == "jsonl"
 
     @property
@@ -289,7 +294,7 @@ class Table:
         if len(self.names) > SHOWN_COLUMNS:
             names.append(f"… ({len(self.names)} in all)")
         columns = ", ".join(name or "(no name)" for name in names)
-        if not self._has_names:
+        if not self.has_names:
             columns = f"{len(self.names)}, no header"
         source = self.name(choice.source)
         target = self.name(choice.target)
@@ -299,7 +304,7 @@ class Table:
     def contents(self) -> str:
         """Every column with what it holds."""
         columns = [
-            f"{name if self._has_names else number} ({self._content(number - 1)})"
+            f"{name if self.has_names else number} ({self._content(number - 1)})"
             for number, name in enumerate(self.names[:SHOWN_COLUMNS], 1)
         ]
         if len(self.names) > SHOWN_COLUMNS:
@@ -337,7 +342,7 @@ def look(path: Path, *, asked: Iterable[Column] = ()) -> Table:
         whole = [row for row in sample[header:] if len(row) == width]
         columns = [[row[i].strip() for row in whole] for i in range(width)]
     filled = tuple(tuple(cell for cell in column if cell) for column in columns)
-    holds = tuple(content_of(cells, name) for cells, name in zip(filled, names, strict=True))
+    holds: tuple[Holds, ...] = tuple(content_of(cells, name) for cells, name in zip(filled, names, strict=True))
     return Table(path, kind, header, names, filled, holds)
 
 
@@ -432,12 +437,12 @@ def _differs(name: str, values: list[str]) -> bool:
 
 def _stands_out(first: list[str], below: list[list[str]]) -> bool:
     """Whether a row of bare names stands above sentences only, none of which is such a row too."""
-    if len(first) < 2 or len({name.lower() for name in first}) < len(first):
+    if len(first) < 2 or len(below) < 3:
         return False
-    if len(below) < 3 or any(all(map(_is_name, row)) for row in below):
+    if any(all(map(_is_name, row)) for row in below):
         return False
     cells = {cell.lower() for row in below for cell in row}
-    if any(name.lower() in cells for name in first):
+    if any(name.lower() in cells or name.lower() in TURNS for name in first):
         return False
     bare = all(re.fullmatch(r"[^\W\d][\w.-]*", name) for name in first)
     written_as_code = bare and all(name == name.lower() or "_" in name for name in first)
@@ -483,7 +488,7 @@ def content_of(values: Iterable[str], name: str = "") -> Holds:
     if all(value == NESTED for value in values):
         return "nested"
     shape = _shape(values)
-    if shape in ("picture", "sound", "date"):
+    if shape == "picture" or shape == "sound" or shape == "date":
         return shape
     if shape in ("uuid", "address"):
         return "id"
@@ -642,5 +647,13 @@ def _unclear(table: Table, roles: Roles, left: int | None, right: int | None) ->
     return UnclearColumns(what, where=table.path, columns=columns, found=found)
 
 
-def column_fields(table: Table, choice: Choice, roles: Roles) -> dict[str, object]:
-    return {roles.source.field: table.name(choice.source), roles.target.field: table.name(choice.target)}
+def same_columns(path: Path, other: Path, roles: Roles, source: Column, target: Column) -> tuple[Column, Column]:
+    """The columns to read in another table that goes with this one: those of the same names, where both have names. A
+    few rows of validation could be taken for something else than the many that train."""
+    table = look(path, asked=(source, target))
+    if table.is_empty or not table.has_names:
+        return source, target
+    choice = choose(table, roles, source, target)
+    names = table.name(choice.source), table.name(choice.target)
+    beside = {name.lower() for name in look(other, asked=names).names}
+    return names if all(str(name).lower() in beside for name in names) else (source, target)

@@ -229,8 +229,8 @@ class DataSounds(_Sounds):
     """Name or number (from 1) of the column with the sound's file; not given: "path", "audio" and the like, or the one
     that holds files of sounds."""
     text_column: Text | int | None = None
-    """Name or number (from 1) of the column with the text; not given: "text", "transcript" and the like, or the only one
-    that holds text."""
+    """Name or number (from 1) of the column with the text; not given: "text", "transcript" and the like, or the only
+    one that holds text."""
     valid_path: Text | None = None
     """A table of its own to validate on; the share `valid` is then not held out."""
     test_path: Text | None = None
