@@ -244,9 +244,7 @@ def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
     """All examples of another file (of one with parts of its own, the last of them), as its `train` part, as numbers of
     a codec that exists."""
     data = recipe.data
-    columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
-    about = {"task": recipe.task, "source": recipe.source.kind, "kind": data.kind}
-    found = detect.undivided(detect.recognise(path, columns=columns, recipe=f"a run for {recipe.task}", **about))
+    found = detect.undivided(_recognised(recipe, path))
     section = r.SECTIONS["data"][found.kind]
     own = {name: to for name, to in UNDIVIDED.items() if name in section.model_fields} | found.fields
     if found.kind == data.kind:
@@ -256,8 +254,25 @@ def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
     return _prepared(recipe.model_copy(update={"data": data}), lambda _: codec, codec=codec.to_json())
 
 
+def _recognised(recipe: r.Recipe, path: Path) -> detect.DataSet:
+    """What other data is to a run: of its kind, or like the table it learned from, whatever that looks like."""
+    data = recipe.data
+    columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
+    look = partial(detect.recognise, columns=columns)
+    about: dict[str, Any] = {"task": recipe.task, "source": recipe.source.kind, "recipe": f"a run for {recipe.task}"}
+    try:
+        return look(path, **about)
+    except detect.DoesNotFit as problem:
+        own = Path(getattr(data, "path", ""))
+        if data.kind not in detect.ROLES or not own.is_file() or look(own).kind != problem.found.kind:
+            raise
+        return look(path, **about, kind=data.kind)
+
+
 def columns_taken(data: r.Data) -> str | None:
-    """Which column of its table is taken for what, in a line; None: it is no table."""
+    """Which column of its table, or which file, is taken for what, in a line; None: there is no choice."""
+    if isinstance(data, r.DataParallel):
+        return f"files: source = {Path(data.path).name}, target = {Path(data.target_path).name}"
     if data.kind not in detect.ROLES or not Path(getattr(data, "path", "")).is_file():
         return None
     columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}

@@ -108,6 +108,22 @@ class SeveralDataSets(DataError):
         super().__init__(f"{len(self.sets)} data sets are here", where=path, hint=f"give one: {', '.join(paths)}")
 
 
+class DoesNotFit(DataError):
+    """Data that a recipe does not learn from, with the recipes that do."""
+
+    def __init__(self, found: DataSet, recipe: str, task: str):
+        self.found = found
+        known = KINDS[found.kind]
+        first, *others = chain.from_iterable(known.recipes.values())
+        hint = f"try: {found.command(first)}"
+        if others:
+            hint += f" (or {', '.join(others)})"
+        if found.kind == "labelled" and found.path.is_file() and task in KINDS["pairs"].recipes:
+            hint += "; if its labels are replies, add --set data.kind=pairs"
+        what = f"this is {known.words}, which {recipe} does not learn from"
+        super().__init__(what, where=found.path, hint=hint)
+
+
 def recognise(
     path: Path | str,
     *,
@@ -134,7 +150,7 @@ def recognise(
     fitting.sort(key=lambda one: one.kind != kind)
     if fitting:
         return fitting[0]
-    raise _mismatch(readings[0], recipe or task, task)
+    raise DoesNotFit(readings[0], recipe or task, task)
 
 
 def kind(path: Path | str, task: str) -> str:
@@ -151,20 +167,6 @@ def fits(kind: str, task: str, source: str | None) -> bool:
     known = KINDS[kind]
     reads = {"tokens": "text", "sound": "sound", None: known.input}.get(source, "picture")
     return task in known.recipes and reads == known.input
-
-
-def _mismatch(found: DataSet, recipe: str, task: str) -> DataError:
-    """That a recipe does not learn from this data, and what does."""
-    known = KINDS[found.kind]
-    first, *others = chain.from_iterable(known.recipes.values())
-    also = f" (or {', '.join(others)})" if others else ""
-    if found.kind == "labelled" and found.path.is_file() and task in KINDS["pairs"].recipes:
-        also += "; if its labels are replies, add --set data.kind=pairs"
-    return DataError(
-        f"this is {known.words}, which {recipe} does not learn from",
-        where=found.path,
-        hint=f"try: {found.command(first)}{also}",
-    )
 
 
 def _fits(problem: UnclearColumns, task: str | None) -> bool:

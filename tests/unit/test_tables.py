@@ -33,6 +33,7 @@ CODES = [f"FAQ-{n * 13 % 997:04d}" for n in range(COUNT)]
 DATES = [f"2024-0{1 + n % 9}-{10 + n % 18}" for n in range(COUNT)]
 PRICES = [f"{n * 17 % 101}.{n % 10}5" for n in range(COUNT)]
 NOTHING = [""] * COUNT
+NAMES = [f"user{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(COUNT)]
 
 
 def write(path: Path, columns: dict[str, list[str]], *, delimiter: str = ",", header: bool = True, quoted=True) -> Path:
@@ -124,9 +125,8 @@ def test_without_a_header_what_columns_hold_decides(tmp_path: Path, name: str):
 def test_two_texts_without_a_header_stay_as_they_are(tmp_path: Path):
     for suffix, delimiter in ((".tsv", "\t"), (".csv", ";"), (".txt", "\t")):
         path = tmp_path / f"t{suffix}"
-        path.write_text(
-            "".join(f"{one}{delimiter}{other}\n" for one, other in [("Hello", "Hi"), ("Oh", "Yes"), ("You there", "Me?")])
-        )
+        rows = [("Hello", "Hi"), ("Oh", "Yes"), ("You there", "Me?")]
+        path.write_text("".join(f"{one}{delimiter}{other}\n" for one, other in rows))
         assert columns_of(path) == (["Hello", "Oh", "You there"], ["Hi", "Yes", "Me?"])
         assert detect.recognise(path).note == "columns: 2, no header; source = 1, target = 2"
 
@@ -160,7 +160,8 @@ def test_a_header_of_few_rows_is_no_class(tmp_path: Path):
 
 
 def test_packed_tables_and_quotes(tmp_path: Path):
-    path = write(tmp_path / "t.csv", {"id": RUNNING, "kunde": [f'"{q}", he\nsaid; so' for q in QUESTIONS], "a b": ANSWERS})
+    said = [f'"{question}", he\nsaid; so' for question in QUESTIONS]
+    path = write(tmp_path / "t.csv", {"id": RUNNING, "kunde": said, "a b": ANSWERS})
     packed = tmp_path / "t.csv.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     assert columns_of(packed) == columns_of(path) == ([f'"{q}", he said; so' for q in QUESTIONS], ANSWERS)
@@ -181,7 +182,7 @@ UNCLEAR = {
     "an id and a text": {"nr": RUNNING, "kommentar": QUESTIONS},
     "a text and a price": {"kommentar": QUESTIONS, "preis": PRICES},
     "numbers only": {"a": PRICES, "b": SHUFFLED},
-    "a name and a text": {"user": [f"user{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(COUNT)], "said": ANSWERS},
+    "a name and a text": {"user": NAMES, "said": ANSWERS},
     "the same name twice": {"note": QUESTIONS, "note ": ANSWERS, "more": NOTES},
 }
 
@@ -204,7 +205,8 @@ def test_what_is_not_plain_is_asked_with_a_command_that_works(tmp_path: Path, na
     assert command[:2] == ["regard", "train"] and command[3:5] == ["--data", str(path)]
     changes = command[6::2]
     assert len(changes) == 2 and set(command[5::2]) == {"--set"}
-    data = recipe.load(command[2], [f"data.kind={kind_of(changes)}", f"data.path={json.dumps(str(path))}", *changes]).data
+    where = [f"data.kind={kind_of(changes)}", f"data.path={json.dumps(str(path))}"]
+    data = recipe.load(command[2], [*where, *changes]).data
     given = {field: getattr(data, field) for field in ("source_column", "target_column") if hasattr(data, field)}
     given = given or {"source_column": data.text_column, "target_column": data.label_column}
     sources, targets = columns_of(path, **given)
@@ -333,11 +335,12 @@ def conversations(path: Path, *rows) -> Path:
 
 
 def test_messages_are_exchanges(tmp_path: Path):
+    parts = [{"type": "text", "text": "Parts?"}]
     path = conversations(
         tmp_path / "chat.jsonl",
         {"messages": [say("system", "Be kind."), say("user", "Hi"), say("assistant", "Hello!")]},
         {"messages": [say("user", "One?"), say("assistant", "Two."), say("user", "Three?"), say("assistant", "Four.")]},
-        {"messages": [say("developer", "x"), say("user", [{"type": "text", "text": "Parts?"}]), say("assistant", "Yes.")]},
+        {"messages": [say("developer", "x"), say("user", parts), say("assistant", "Yes.")]},
     )
     tally = Tally()
     expected = [("Hi", "Hello!"), ("One?", "Two."), ("Three?", "Four."), ("Parts?", "Yes.")]
@@ -356,7 +359,7 @@ def test_bad_messages_are_counted_by_reason(tmp_path: Path):
         {"messages": "none"},
         {"other": 1},
         {"messages": [say("assistant", "First!"), say("user", image), say("assistant", "Nice.")]},
-        {"messages": [say("user", "Q"), say("assistant", None, tool_calls=[]), say("tool", "7"), say("assistant", "7.")]},
+        {"messages": [say("user", "Q"), say("assistant", None), say("tool", "7"), say("assistant", "7.")]},
         {"messages": [say("user", "Q"), "text", say("assistant", "Quiet", weight=0), say("user", "bye")]},
         {"messages": [say("user", " "), say("assistant", "A")]},
     )
