@@ -271,7 +271,7 @@ def _text(path: Path) -> DataSet:
 
 def _table(path: Path, columns: Mapping[str, Column], task: str | None, kind: str | None) -> list[DataSet]:
     table = tables.look(path, asked=columns.values())
-    if _is_of_messages(table, columns):
+    if table.has_messages and not columns:
         return [_set("pairs", path, partial(readers.read_pairs, path, limit=1.0), note=MESSAGES)]
     if table.is_empty:
         _, rows = tables.read_rows(path, Tally())
@@ -309,13 +309,9 @@ def columns_taken(path: Path, kind: str, columns: Mapping[str, Column]) -> str:
     """Which column of a table of this kind is taken for what, in a line."""
     named = {field: column for field, column in columns.items() if column is not None}
     table = tables.look(path, asked=named.values())
-    if _is_of_messages(table, named):
+    if table.has_messages and not named:
         return MESSAGES
     return table.described(_choice(table, ROLES[kind], named), ROLES[kind])
-
-
-def _is_of_messages(table: Table, columns: Mapping[str, Column]) -> bool:
-    return "messages" in map(str.lower, table.names) and not columns
 
 
 def _kind_of_files(table: Table, columns: Mapping[str, Column], task: str | None) -> str | None:

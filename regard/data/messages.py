@@ -10,15 +10,6 @@ from regard.data.lines import SYSTEM, UNANSWERED, Tally
 SYSTEM_ROLES = ("system", "developer")  # newer files call it developer
 
 
-def is_conversation(row: Mapping[str, Any]) -> bool:
-    """
-    >>> is_conversation({"messages": [{"role": "user", "content": "Hi"}]}), is_conversation({"messages": "none"})
-    (True, False)
-    """
-    messages = row.get("messages")
-    return isinstance(messages, list) and any(isinstance(message, dict) and "role" in message for message in messages)
-
-
 def exchanges(row: Mapping[str, Any], tally: Tally) -> Iterator[tuple[str, str]]:
     """Each message of the assistant, with the last message of the user before it. Those marked with weight 0 are for
     reading only. What cannot be used is counted.

@@ -125,7 +125,7 @@ def read_pairs(
 def _pairs(path: Path, source: Column, target: Column, tally: Tally, roles: Roles) -> Iterator[tuple[str, str]]:
     table = look(path, asked=(source, target))
     kind, rows = read_rows(path, tally)
-    if source is None and target is None and "messages" in map(str.lower, table.names):
+    if source is None and target is None and table.has_messages:
         yield from _messages(rows, tally)
         return
     if table.is_empty:

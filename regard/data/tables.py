@@ -283,6 +283,14 @@ class Table:
     def is_empty(self) -> bool:
         return not any(self.cells)
 
+    @property
+    def has_messages(self) -> bool:
+        """Whether its objects are conversations, as OpenAI has them: lists under the key "messages"."""
+        if self.format != "jsonl":
+            return False
+        columns = zip(self.names, self.cells, strict=True)
+        return any(name.lower() == "messages" and NESTED in cells for name, cells in columns)
+
     def described(self, choice: Choice, roles: Roles) -> str:
         """Which column is taken for what, in a line.
 
@@ -293,7 +301,7 @@ class Table:
         names = list(self.names[:SHOWN_COLUMNS])
         if len(self.names) > SHOWN_COLUMNS:
             names.append(f"… ({len(self.names)} in all)")
-        columns = ", ".join(name or "(no name)" for name in names)
+        columns = ", ".join(shown(name) for name in names)
         if not self.has_names:
             columns = f"{len(self.names)}, no header"
         source = self.name(choice.source)
@@ -304,7 +312,7 @@ class Table:
     def contents(self) -> str:
         """Every column with what it holds."""
         columns = [
-            f"{name if self.has_names else number} ({self._content(number - 1)})"
+            f"{shown(name) if self.has_names else number} ({self._content(number - 1)})"
             for number, name in enumerate(self.names[:SHOWN_COLUMNS], 1)
         ]
         if len(self.names) > SHOWN_COLUMNS:
@@ -326,6 +334,17 @@ class Table:
         if self.holds[number] == "text" and _median_words(self.cells[number]) >= LONG_TEXT:
             return "long text"
         return words.get(self.holds[number], self.holds[number])
+
+
+def shown(name: str) -> str:
+    """The name of a column in a line of a message.
+
+    >>> shown("first\\nsecond"), shown("")
+    ('first second', '(no name)')
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in name).split())
+    line = line if len(line) <= 40 else f"{line[:39]}…"
+    return line or "(no name)"
 
 
 def look(path: Path, *, asked: Iterable[Column] = ()) -> Table:
@@ -560,11 +579,11 @@ def choose(table: Table, roles: Roles, source: Column = None, target: Column = N
         raise DataError(
             f"{roles.source.word} and {roles.target.word} are the same column",
             where=table.path,
-            got=table.names[left],
+            got=shown(table.names[left]),
             hint=table.contents(),
         )
     if len(table.names) < 2:
-        name = ", ".join(table.names) or None
+        name = ", ".join(map(shown, table.names)) or None
         raise DataError("only one column", where=table.path, got=name, hint="a pair needs two")
     given = left is not None or right is not None
     if left is None:

@@ -383,6 +383,23 @@ def test_many_system_messages_do_not_make_a_file_bad(tmp_path: Path):
     assert len(list(read_pairs(conversations(tmp_path / "c.jsonl", *[row] * 5), tally=Tally()))) == 5
 
 
+def test_a_column_called_messages_is_a_column(tmp_path: Path):
+    path = write(tmp_path / "t.csv", {"messages": QUESTIONS, "replies": ANSWERS})
+    assert columns_of(path) == (QUESTIONS, ANSWERS)
+    path = objects(tmp_path / "t.jsonl", messages=QUESTIONS, reply=ANSWERS)
+    assert columns_of(path, source_column="messages") == (QUESTIONS, ANSWERS)
+
+
+def test_odd_names_stay_in_one_line(tmp_path: Path):
+    names = {"first\nline": QUESTIONS, "\x1b[31mred": ANSWERS, "n" * 45: NOTES, "true": LONG}
+    for path in (write(tmp_path / "t.csv", names), objects(tmp_path / "t.jsonl", **names)):
+        with pytest.raises(UnclearColumns) as caught:
+            columns_of(path)
+        message = str(caught.value)
+        assert message.isprintable() and "first line (text)" in message and "n" * 41 not in message
+        assert "--set data.source_column=1 --set data.target_column=2" in message
+
+
 # -- the doors --------------------------------------------------------------------------------------------------------
 
 
