@@ -1,6 +1,6 @@
 """The only place where the names in a recipe become objects."""
 
-from regard.build.corpora import cache_folder, corpus, fit_codec, other
+from regard.build.corpora import cache_folder, columns_taken, corpus, fit_codec, other
 from regard.build.models import SMALLER, encoder, model, weight_bytes
 from regard.build.tasks import TASKS, options, task
 
@@ -8,6 +8,7 @@ __all__ = [
     "SMALLER",
     "TASKS",
     "cache_folder",
+    "columns_taken",
     "corpus",
     "encoder",
     "fit_codec",

@@ -208,10 +208,17 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 
 def _shown(path: Path, found: dict[str, Any]) -> str:
+    if found["kind"] == "several":
+        commands = {shlex.join(["regard", "data", "inspect", one["path"]]): one["what"] for one in found["sets"]}
+        widest = max(map(len, commands))
+        rows = (f"  {command:<{widest}}   # {what}" for command, what in commands.items())
+        return "\n".join([f"{path}: {len(commands)} data sets; look at one with:", *rows])
     lines = [f"{path}: {found['kind']}, {found['usable']:,} usable examples"]
     if "pictures" in found:
         lines[0] += f" of {found['pictures']:,} pictures"
     lines += [f"  skipped {count:,}: {reason}" for reason, count in found["skipped"].items()]
+    if "note" in found:
+        lines.insert(1, f"  {found['note']}")
     if found["replaced_characters"]:
         lines.append(f"  {found['replaced_characters']:,} characters replaced")
     counts = {f"{side} words": words for side, words in found["words"].items()}

@@ -100,15 +100,19 @@ def train(
                 hint="beside it a budget may be given, --data, and --set",
             )
         run = _existing(resume)
-        task = _own_recipe(run, []).task
-        chosen = _own_recipe(run, [*_own_data(data, task, resumed=True), *(changes or []), *budget])
+        changes = changes or []
+        if data is not None:
+            changes = _own_data(data, _own_recipe(run, []), str(run), changes, resumed=True)
+        chosen = _own_recipe(run, [*changes, *budget])
     else:
         if anyway:
             raise InputError("--anyway is for a run that is resumed", hint="regard train --resume RUN --anyway")
         if recipe is None:
             raise InputError("no recipe given", hint="regard recipes list shows them; try: regard train chat-attention")
-        own = _own_data(data, load(recipe).task) if data else []
-        chosen = load(recipe, [*own, *(changes or []), *budget])
+        changes = changes or []
+        if data is not None:
+            changes = _own_data(data, load(recipe), recipe, changes)
+        chosen = load(recipe, [*changes, *budget])
         path = getattr(chosen.data, "path", None)
         if path is not None and not Path(path).exists():
             raise DataError(
@@ -119,9 +123,8 @@ def train(
         if sweep:
             from regard.cli.sweeping import swept
 
-            changes = [*own, *(changes or []), *budget]
             folder = out or Path("runs") / f"{Path(recipe).stem}-sweep"
-            swept(lambda more: load(recipe, [*changes, *more]), sweep, folder, trials, storage, prune, as_json)
+            swept(lambda more: load(recipe, [*changes, *budget, *more]), sweep, folder, trials, storage, prune, as_json)
             return
         run = out or _free_folder(Path("runs") / Path(recipe).stem)
     _run(chosen, run, as_json, resume=resume is not None, anyway=anyway, tensorboard=tensorboard)
@@ -184,17 +187,46 @@ def _own_recipe(run: Path, overrides: list[str]) -> Recipe:
     return began.override([*derived, *overrides])
 
 
-def _own_data(path: Path | None, task: str, *, resumed: bool = False) -> list[str]:
-    """What says where the data is; that a recipe holds out other files does not hold for it."""
-    if path is None:
-        return []
-    from regard.data.detect import kind
+def _own_data(path: Path, recipe: Recipe, name: str, changes: list[str], *, resumed: bool = False) -> list[str]:
+    """The changes, and what says where the data is; that a recipe holds out other files does not hold for it."""
+    from regard.data.detect import recognise
     from regard.recipe import SECTIONS
+    from regard.recipe.whole import read_overrides
 
-    found = kind(path, task)
-    fields = SECTIONS["data"][found].model_fields
-    others = [f"data.{name}=" for name in ("valid_path", "test_path") if name in fields and not resumed]
-    return [f"data.kind={found}", f"data.path={json.dumps(str(path))}", *others]
+    def elsewhere(kind: str) -> list[str]:
+        """What makes a recipe forget its own files for held-out parts."""
+        section = SECTIONS["data"].get(kind)
+        fields = section.model_fields if section and not resumed else {}
+        return [f"data.{field}=" for field in ("valid_path", "test_path") if field in fields]
+
+    given = read_overrides(changes).get("data", {})
+    if not isinstance(given, dict) or given.get("kind") is not None:  # whoever names the kind has decided
+        kind = given.get("kind") if isinstance(given, dict) else None
+        return [*elsewhere(str(kind)), f"data.path={_written(str(path))}", *changes]
+
+    columns = {field: value for field, value in dict(recipe.data).items() if field.endswith("_column")}
+    columns |= {field: value for field, value in given.items() if field.endswith("_column")}
+    found = recognise(
+        path,
+        columns=columns,
+        recipe=name,
+        task=recipe.task,
+        source=recipe.source.kind,
+        kind=recipe.data.kind if resumed else None,
+    )
+    own = [f"data.{field}={_written(value)}" for field, value in found.fields.items()]
+    kept = [change for change in changes if not _names_column(change)]
+    return [f"data.kind={found.kind}", *elsewhere(found.kind), *own, *kept]
+
+
+def _written(value: object) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _names_column(change: str) -> bool:
+    """Whether this says which column is meant: what was recognised says it in the words of its kind."""
+    key, _, value = (part.strip() for part in change.partition("="))
+    return key.startswith("data.") and key.endswith("_column") and value != ""
 
 
 def _sizes(section: Any, names: Sequence[str]) -> str:
@@ -230,9 +262,13 @@ class _Shown:
         self.console = console
 
     def began(self, facts: Facts) -> None:
+        from regard.build import columns_taken
+
         recipe = facts.recipe
+        columns = columns_taken(recipe.data)
         self.console.print(
             f"data      {printable(facts.data)}\n"
+            f"{f'          {printable(columns)}{chr(10)}' if columns else ''}"
             f"          {', '.join(f'{count:,} {name}' for name, count in facts.examples.items())}; "
             f"vocabulary {facts.vocabulary:,} ({recipe.codec.kind})\n"
             f"encoder   {_sizes(recipe.encoder, ('layers', 'width'))}\n"

@@ -24,7 +24,8 @@ import numpy as np
 from regard.data.examples import Example, Item
 from regard.data.lines import EMPTY, Tally, mended, read_lines
 from regard.data.pictures import LARGEST_FILE, SUFFIXES, content_of, decoded
-from regard.data.readers import Column, checked, column_named, read_pairs, tidy
+from regard.data.readers import checked, read_pairs, tidy
+from regard.data.tables import CAPTIONED, Column
 from regard.errors import DataError, InputError
 
 MOST_MEMBERS = 1_000_000  # of a zip
@@ -36,8 +37,6 @@ LISTS = {
     "valid": "Flickr_8k.devImages.txt",
     "test": "Flickr_8k.testImages.txt",
 }
-PATHS = ("path", "file", "image", "picture", "filename", "file_name")  # columns of a table
-SENTENCES = ("text", "caption", "sentence", "description")
 
 Told = Iterable[tuple[str, list[str]]]  # names of pictures, with the sentences of each
 
@@ -308,29 +307,6 @@ def captioned_files(
 
 
 def _table(path: Path, path_column: Column, text_column: Column, tally: Tally) -> Told:
-    if path.is_file():
-        path_column = path_column or column_named(path, PATHS)
-        text_column = text_column or column_named(path, SENTENCES)
-    pairs = read_pairs(path, source_column=path_column, target_column=text_column, tally=tally, limit=1.0)
+    columns = {"source_column": path_column, "target_column": text_column}
+    pairs = read_pairs(path, **columns, tally=tally, limit=1.0, roles=CAPTIONED)
     return _grouped((str(pair.source), pair.target) for pair in pairs)
-
-
-# -- any path ---------------------------------------------------------------------------------------------------------
-
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".csv.gz", ".tsv.gz", ".jsonl.gz")
-
-
-def detect(path: Path | str) -> str | None:
-    """The kind of data with captions that a path is, as a recipe names it; None: it is none."""
-    path = Path(path)
-    name = path.name.lower()
-    if path.is_dir():
-        return "flickr8k" if (path / TOKENS).is_file() or any(path.glob(f"*/{TOKENS}")) else None
-    if name.endswith("token.txt"):
-        return "flickr8k"
-    if name.endswith(".json"):
-        return "coco"
-    if path.is_file() and (name.endswith(TABLES) or name == "captions.txt"):
-        first = next(iter(_table(path, None, None, Tally())), ("", []))[0]
-        return "captioned" if Path(first).suffix.lower() in SUFFIXES else None
-    return None
