@@ -310,8 +310,11 @@ class _Loop:
 
     def _done(self) -> float:
         now = self.progress
-        epochs = now.epoch + now.batch / len(self.plan)
-        return used_up(self.how, step=now.step, epochs=epochs, tokens=now.tokens, minutes=now.seconds / 60)
+        return used_up(self.how, step=now.step, epochs=self._epochs(), tokens=now.tokens, minutes=now.seconds / 60)
+
+    def _epochs(self) -> float:
+        """Passes over the data so far; the last one may be under way."""
+        return self.progress.epoch + self.progress.batch / len(self.plan)
 
     def _update(self, group: Sequence[np.ndarray]) -> None:
         nats, tokens = self._step(group)
@@ -354,7 +357,7 @@ class _Loop:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.how.clip or math.inf, foreach=True)
         healthy = math.isfinite(nats) and bool(norm.isfinite())
         if healthy:
-            share = factor(self.how, self.progress.step, self._done(), self.progress.epoch)
+            share = factor(self.how, self.progress.step, self._done(), self._epochs())
             for part in self.optimiser.param_groups:
                 part["lr"] = part["peak"] * share
             self.optimiser.step()

@@ -78,10 +78,7 @@ def train(
     """
     from regard.recipe import load
 
-    # A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not the first of both.
-    given = {"steps": steps, "epochs": epochs, "tokens": tokens, "minutes": minutes}
-    budget = [f"train.{name}={'' if value is None else value}" for name, value in given.items()]
-    budget = budget if any(value is not None for value in given.values()) else []
+    budget = budget_changes(steps=steps, epochs=epochs, tokens=tokens, minutes=minutes)
     if not sweep and (trials or storage or prune):
         raise InputError("--trials, --storage and --prune are for a sweep", hint="add --sweep train.rate=1e-4..1e-1")
     if resume is not None:
@@ -119,6 +116,17 @@ def train(
             return
         run = out or _free_folder(Path("runs") / Path(recipe).stem)
     _run(chosen, run, as_json, resume=resume is not None, anyway=anyway, tensorboard=tensorboard)
+
+
+def budget_changes(**limits: float | None) -> list[str]:
+    """A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not the first of both.
+
+    >>> budget_changes(steps=None, minutes=2.0), budget_changes(steps=None, minutes=None)
+    (['train.steps=', 'train.minutes=2.0'], [])
+    """
+    if all(limit is None for limit in limits.values()):
+        return []
+    return [f"train.{name}={'' if limit is None else limit}" for name, limit in limits.items()]
 
 
 def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool) -> None:

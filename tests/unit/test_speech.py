@@ -91,11 +91,6 @@ def test_padding_is_learned_and_the_floor_is_that_of_smoothing():
     assert float(loss) / len(targets) == pytest.approx(0.6613, abs=5e-5)
 
 
-def test_a_schedule_by_epochs_needs_them():
-    with pytest.raises(RecipeError, match='schedule = "epochs" needs more epochs than warmup'):
-        recipe.load("speech-attention", ["train.schedule=epochs", "train.epochs=", "train.steps=5"])
-
-
 # -- scores -----------------------------------------------------------------------------------------------------------
 
 

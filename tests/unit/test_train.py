@@ -156,3 +156,18 @@ def test_the_nearest_limit_counts():
     how = recipe.Train(steps=100, epochs=2, tokens=1000, minutes=10)
     assert used_up(how, step=10, epochs=1.5, tokens=100, minutes=1) == 0.75
     assert used_up(how, step=500, epochs=0, tokens=0, minutes=0) == 1.0
+
+
+def test_a_schedule_by_epochs_is_the_same_under_any_budget():
+    """Seven epochs of five steps: the budget says when it ends, whatever it counts."""
+    changes = {"schedule": "epochs", "warmup": 2, "final_rate": 0.1}
+    by_epochs = recipe.Train(epochs=7, **changes)
+    others = [recipe.Train(**{name: 35}, **changes) for name in ("steps", "tokens", "minutes")]
+    for step in range(35):
+        expected = factor(by_epochs, step, step / 35, step / 5)
+        assert [factor(how, step, step / 35, step / 5) for how in others] == [expected] * 3
+
+
+def test_a_warm_up_by_epochs_may_be_longer_than_the_run():
+    how = recipe.Train(epochs=1, schedule="epochs", warmup=2, final_rate=0.25)
+    assert [factor(how, step, step / 4, step / 4) for step in range(4)] == [0.25] * 4
