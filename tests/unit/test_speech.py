@@ -15,7 +15,7 @@ from regard.codecs import END, PAD, START, Characters
 from regard.data import espeak, spoken
 from regard.data.lines import Tally
 from regard.data.sound import Hearing
-from regard.errors import DataError, InputError, RecipeError
+from regard.errors import DataError, InputError
 from regard.layers.likelihood import cross_entropy
 from regard.optimise import factor, optimiser
 from regard.tasks.speech import SoundSource, Speech
