@@ -112,7 +112,8 @@ class Search(Section):
     rarity: Weight = 0.0
     """Weight of the mean rarity (IDF) of an answer's words in re-ranking."""
     seed: Seed = 1
-    """Decides every draw of sampling."""
+    """Decides every draw of sampling, together with the input: the same input has the same answer, alone and in any
+    company."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
