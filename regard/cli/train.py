@@ -132,23 +132,33 @@ def budget_changes(**limits: float | None) -> list[str]:
 def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool) -> None:
     from rich.console import Console
 
-    from regard.build import TASKS
     from regard.plot import curves
+    from regard.train import kept_because
     from regard.train import train as go
 
     console = Console(stderr=as_json, highlight=False)
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
         progress = go(recipe, run, reporter=reporter, resume=resume, anyway=anyway, tensorboard=tensorboard)
     plot = curves(run)
+    facts = reporter.facts
+    because = kept_because(facts, progress)
     if as_json:
         best = None if progress.best is None else {"value": abs(progress.best), "step": progress.best_step}
-        score = recipe.train.score or TASKS[recipe.task].best
-        told = {"steps": progress.step, "seconds": progress.seconds, "score": score, "best": best}
-        print(json.dumps({"run": str(run), "kept_step": progress.kept_step} | told))
+        record = {
+            "run": str(run),
+            "kept_step": progress.kept_step,
+            "kept_because": because,
+            "steps": progress.step,
+            "seconds": progress.seconds,
+            "score": facts.score,
+            "scored_on": f"{facts.judged_part} examples",
+            "best": best,
+        }
+        print(json.dumps(record))
         return
     console.print(
-        f"done: {progress.step:,} steps in {_clock(progress.seconds)}; kept the weights of step "
-        f"{progress.kept_step:,}; curves in {plot}\n{_next(recipe, run)}",
+        f"done: {progress.step:,} steps in {_clock(progress.seconds)}; curves in {plot}\n"
+        f"{because}\n{_next(recipe, run)}",
         soft_wrap=True,
         markup=False,
     )
@@ -226,6 +236,7 @@ class _Shown:
         self.console = console
 
     def began(self, facts: Facts) -> None:
+        self.facts = facts
         recipe = facts.recipe
         self.console.print(
             f"data      {facts.data}\n"
@@ -242,9 +253,12 @@ class _Shown:
             self.noted(f"resuming at step {facts.resumed_at:,}")
 
     def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
+        from regard.plot import JUDGED_ON
+
         scores = ", ".join(f"{k} {v:.4g}" for k, v in record.items() if isinstance(v, float))
         self.console.print(
-            f"step {record['step']:,}: validation {scores}{'  (best so far)' if record['best'] else ''}",
+            f"step {record['step']:,}: {JUDGED_ON[record['kind']]} {scores}"
+            f"{'  (best so far)' if record['best'] else ''}",
             soft_wrap=True,
             markup=False,
         )
