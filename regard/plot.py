@@ -75,6 +75,13 @@ def figure(lines: list[dict[str, Any]], name: str) -> Any:
 
 
 def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
+    """Draw several runs into one file."""
+    made = comparison(runs, score)
+    write_file(path, lambda draft: made.savefig(draft, format="png", dpi=120))
+    return path
+
+
+def comparison(runs: Mapping[str, Path], score: str) -> Any:
     """Training loss and one score of several runs, each under its name."""
     from matplotlib.figure import Figure
 
@@ -98,8 +105,7 @@ def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
         ax.spines[["top", "right"]].set_visible(False)
     if 1 < len(runs) <= 20:
         judged.legend(frameon=False, fontsize="small")
-    write_file(path, lambda draft: made.savefig(draft, format="png", dpi=120))
-    return path
+    return made
 
 
 def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:

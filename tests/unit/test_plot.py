@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from regard.plot import figure, together
+from regard.plot import comparison, figure
 
 HEAD = {"kind": "valid", "epoch": 0, "seconds": 1.0}
 
@@ -81,9 +81,6 @@ def test_what_is_judged_on_training_examples_says_so():
 @pytest.mark.parametrize(
     ("kind", "title"), [("valid", "wer, validation"), ("training_examples", "wer, training examples")]
 )
-def test_runs_side_by_side_say_what_they_were_judged_on(kind: str, title: str, tmp_path, monkeypatch):
+def test_runs_side_by_side_say_what_they_were_judged_on(kind: str, title: str, tmp_path):
     (tmp_path / "metrics.jsonl").write_text(json.dumps(line(1, wer=0.5) | {"kind": kind}) + "\n")
-    figures = []
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda made, path, **_: figures.append(made) or path.touch())
-    together({"a": tmp_path}, "wer", tmp_path / "curves.png")
-    assert titles(figures[0])[1] == title
+    assert titles(comparison({"a": tmp_path}, "wer"))[1] == title
