@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.waiting import Waiting
 from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -130,11 +131,12 @@ def budget_changes(**limits: float | None) -> list[str]:
 
 
 def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool) -> None:
-    from rich.console import Console
+    with Waiting("loading"):
+        from rich.console import Console
 
-    from regard.plot import curves
-    from regard.train import kept_because
-    from regard.train import train as go
+        from regard.plot import curves
+        from regard.train import kept_because
+        from regard.train import train as go
 
     console = Console(stderr=as_json, highlight=False)
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
@@ -234,8 +236,10 @@ class _Shown:
 
     def __init__(self, console: Any):
         self.console = console
+        self.reading = Waiting("reading data")
 
     def began(self, facts: Facts) -> None:
+        self.reading.end()
         self.facts = facts
         recipe = facts.recipe
         self.console.print(
@@ -266,6 +270,7 @@ class _Shown:
             self.console.print(f"    {prompt}  ->  {answer}", soft_wrap=True, markup=False)
 
     def noted(self, message: str) -> None:
+        self.reading.end()
         self.console.print(message, soft_wrap=True, markup=False)
 
 
@@ -274,9 +279,11 @@ class Lines(_Shown):
 
     def __enter__(self) -> Lines:
         self.last = time.monotonic()
+        self.reading.begin()
         return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.reading.end()
 
     def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
         if time.monotonic() - self.last >= QUIET_SECONDS:
@@ -303,11 +310,17 @@ class Bar(_Shown):
             console=self.console,
         )
         self.bar = self.live.add_task("", total=1.0, step=0, facts="", left="-:--")
-        self.live.start()
+        self.reading.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.live.stop()
+        self.reading.end()
+        if self.live.live.is_started:
+            self.live.stop()
+
+    def began(self, facts: Facts) -> None:
+        super().began(facts)
+        self.live.start()  # not before: there is nothing to show while the data is read
 
     def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
         self.live.update(
