@@ -18,7 +18,7 @@ from regard.errors import BundleError
 from regard.model import Model
 from regard.recipe import Recipe
 from regard.resources import check_memory
-from regard.search import Options, search, stream
+from regard.search import Options, search, seeds_of, stream
 from regard.tasks.task import Given, Task
 from regard.values import Answer, Memory
 
@@ -44,21 +44,23 @@ class Bundle:
         return build.options(self.recipe.search)
 
     def ask(self, inputs: Sequence[Given], options: Options | None = None) -> list[Answer]:
-        """One answer for each input, best first found."""
+        """One answer for each input, best first found. Where answers are drawn, each depends on its own input and on
+        `options.seed` alone: asked twice, also in one call, the same input has the same answer."""
         return [found[0] for found in self.candidates(inputs, options)]
 
     @torch.inference_mode()
     def candidates(self, inputs: Sequence[Given], options: Options | None = None) -> list[list[Answer]]:
         """Every candidate of each input, best first."""
         options = options or self.options
-        memory = self.model.read(*self.task.read(inputs))
+        raw, mask = self.task.read(inputs)
         found = search(
             self.model.decoder,
-            memory,
+            self.model.read(raw, mask),
             self.task.marks,
             options,
             prior=self._prior(options),
             rarity=self.model.rarity,
+            seeds=seeds_of(options, _contents(raw, mask)),
         )
         return [
             [Answer(one.tokens, self.task.codec.decode(one.tokens), one.score, one.weights) for one in row]
@@ -69,12 +71,19 @@ class Bundle:
     def stream(self, given: Given, options: Options | None = None) -> Iterator[str]:
         """The answer as it comes: pieces of text that add up to it."""
         options = options or self.options
-        memory = self.model.read(*self.task.read([given]))
+        raw, mask = self.task.read([given])
+        steps = stream(
+            self.model.decoder,
+            self.model.read(raw, mask),
+            self.task.marks,
+            options,
+            prior=self._prior(options),
+            rarity=self.model.rarity,
+            seeds=seeds_of(options, _contents(raw, mask)),
+        )
         tokens: list[int] = []
         shown = ""
-        for token, _ in stream(
-            self.model.decoder, memory, self.task.marks, options, prior=self._prior(options), rarity=self.model.rarity
-        ):
+        for token, _ in steps:
             tokens.append(token)
             text = self.task.codec.decode(tokens)
             yield text[len(shown) :]
@@ -83,6 +92,13 @@ class Bundle:
     def _prior(self, options: Options) -> Memory | None:
         """The memory of an input that says nothing, on which the decoder is a language model of answers."""
         return self.model.read(*self.task.nothing()) if options.anti_prior else None
+
+
+def _contents(raw: Tensor, mask: Tensor) -> list[bytes]:
+    """What the model reads of each input, without the padding that its neighbours brought."""
+    padded = raw.shape[:2] == mask.shape  # tokens and samples; pictures have one size
+    rows = [row[real] if padded else row for row, real in zip(raw, mask, strict=True)]
+    return [row.cpu().numpy().tobytes() for row in rows]
 
 
 def tensors(model: Model) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ included, whatever the options did to the choice.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -67,7 +68,7 @@ class Options:
     anti_prior: float = 0.0  # how much of log p(answer | nothing asked) to subtract
     anti_prior_steps: int = 5  # the tokens during which the search itself subtracts it
     rarity: float = 0.0  # weight of rare words in the ranking
-    seed: int | None = None  # of the draws; None is new every time
+    seed: int | None = None  # of the draws, together with the input; None is new every time
 
     def __post_init__(self) -> None:
         for name, (allowed, words) in _ALLOWED.items():
@@ -245,6 +246,27 @@ def uniforms(seeds: Sequence[int], candidates: int, steps: int) -> Float[Tensor,
     depend on the rest of the batch; the first candidate's do not depend on how many more are asked for."""
     generator = torch.Generator()
     return torch.cat([torch.rand(candidates, steps, generator=generator.manual_seed(seed)) for seed in seeds])
+
+
+def seeds_of(options: Options, inputs: Sequence[bytes]) -> list[int] | None:
+    """A seed for each input, made of `options.seed` and the input itself: the same input has the same draws in any row
+    of any batch, and another input others. None where nothing is drawn.
+
+    >>> first, second, again = seeds_of(Options(do_sample=True, seed=7), [b"hi", b"hello", b"hi"])
+    >>> first == again, first == second
+    (True, False)
+    """
+    if not options.do_sample:
+        return None
+    start = f"{_root(options)}:".encode()
+    digests = [hashlib.blake2b(start + content, digest_size=8).digest() for content in inputs]
+    return [int.from_bytes(digest, "little") >> 1 for digest in digests]  # a generator's seed has 63 bits
+
+
+def _root(options: Options) -> int:
+    """The seed of a whole search. A fresh one comes from the system, never from the global generator: a search must
+    not disturb a training."""
+    return torch.Generator().seed() if options.seed is None else options.seed
 
 
 @contextmanager
@@ -575,8 +597,8 @@ def search(
 
     prior    the memory of an empty prompt, one row; the anti-prior needs it
     rarity   the idf of each token; the rarity of options needs it
-    seeds    one a row, for sampling. By default row r of a batch draws from (options.seed, r). Who wants the draws of
-             a source to be the same in any batch gives it a seed of its own
+    seeds    one a row, for sampling: `seeds_of` gives an input the same draws in any batch. Without them row r of a
+             batch draws from (options.seed, r), since a memory does not say what was read
     weights  False saves the memory of (T, H, S) an answer
     scores   False leaves the score of a sole greedy or sampled answer 0, which saves a look at the whole vocabulary
     """
@@ -646,8 +668,7 @@ def _random(options: Options, seeds: Sequence[int] | None, memory: Memory) -> Te
     if not options.do_sample:
         return None
     if seeds is None:
-        # A fresh seed comes from the system, never from the global generator: a search must not disturb a training.
-        seed = torch.Generator().seed() if options.seed is None else options.seed
+        seed = _root(options)
         seeds = [(seed * 0x9E3779B1 + row) % 2**32 for row in range(memory.mask.shape[0])]
     return uniforms(seeds, options.candidates, options.max_new_tokens).to(memory.mask.device)
 

@@ -33,12 +33,13 @@ from regard.data.cache import Corpus, document_frequency
 from regard.errors import DataError, RegardError, TrainingError
 from regard.evaluate import answers, likelihood, questions, ranked
 from regard.optimise import factor, optimiser, used_up
-from regard.recipe import Recipe, differences
+from regard.recipe import Recipe, Train, differences
 from regard.resources import allocations, check_memory
 from regard.tasks.task import Batch
 
 METRICS = "metrics.jsonl"
 TRAIN, VALID, CHANGED = "train", "valid", "changed"  # kinds of its lines
+FITTED = "training_examples"  # instead of VALID where nothing is held out: scores of what the model learns from
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
 SAMPLES = 3
@@ -69,6 +70,34 @@ class Facts:
     examples: dict[str, int]
     data: str
     resumed_at: int
+    score: str  # that says which weights are best
+    judged: int  # examples it is of
+
+    @property
+    def judged_part(self) -> str:
+        return "validation" if self.examples["valid"] else "training"
+
+
+def keeps_last(how: Train, held_out: int) -> bool:
+    """Whether a run ends with its last weights, not with its best."""
+    return how.keep == "last" or (how.keep == "auto" and held_out < ENOUGH)
+
+
+def kept_because(facts: Facts, progress: Progress) -> str:
+    """Which weights a run ended with, and the rule that chose them."""
+    how, held_out = facts.recipe.train, facts.examples["valid"]
+    if keeps_last(how, held_out):
+        count = f"{held_out:,} examples are" if held_out != 1 else "1 example is"
+        why = f"{count} held out, fewer than {ENOUGH} (train.keep=auto)"
+        if held_out == 0:
+            why = "no examples are held out (train.keep=auto)"
+        if how.keep == "last":
+            why = "train.keep=last says so"
+        return f"kept the last weights, step {progress.kept_step:,}, because {why}"
+    extreme = "lowest" if facts.score in metrics.LOWER_IS_BETTER else "highest"
+    value = "" if progress.best is None else f", {abs(progress.best):.4g},"
+    judged = f"{facts.judged:,} {facts.judged_part} examples"
+    return f"kept the weights of step {progress.kept_step:,}: {extreme} {facts.score}{value} on {judged}"
 
 
 class Reporter(Protocol):
@@ -201,6 +230,7 @@ class _Loop:
         self.lost_weights = False
         self.log = _Log(run, tensorboard=tensorboard)
         self.held_out = corpus.valid if len(corpus.valid) else corpus.train
+        self.judged = len(corpus.valid) or min(JUDGED, len(corpus.train))  # examples whose likelihood is a score
         self.samples = questions(self.held_out, self.task, at_most=SAMPLES)
         self.score = self.how.score or self.task.best
         answering = self.task.watched or self.score != "perplexity"
@@ -355,8 +385,11 @@ class _Loop:
 
     def _done(self) -> float:
         now = self.progress
-        epochs = now.epoch + now.batch / len(self.plan)
-        return used_up(self.how, step=now.step, epochs=epochs, tokens=now.tokens, minutes=now.seconds / 60)
+        return used_up(self.how, step=now.step, epochs=self._epochs(), tokens=now.tokens, minutes=now.seconds / 60)
+
+    def _epochs(self) -> float:
+        """Passes over the data so far; the last one may be under way."""
+        return self.progress.epoch + self.progress.batch / len(self.plan)
 
     def _update(self, group: Sequence[np.ndarray]) -> None:
         nats, tokens = self._step(group)
@@ -399,7 +432,7 @@ class _Loop:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.how.clip or math.inf, foreach=True)
         healthy = math.isfinite(nats) and bool(norm.isfinite())
         if healthy:
-            share = factor(self.how, self.progress.step, self._done(), self.progress.epoch)
+            share = factor(self.how, self.progress.step, self._done(), self._epochs())
             for part in self.optimiser.param_groups:
                 part["lr"] = part["peak"] * share
             self.optimiser.step()
@@ -428,8 +461,7 @@ class _Loop:
         judged = self.average if self.average is not None else self.model
         judged.eval()
         bot = Bundle(self.recipe, self.task.codec, self.task, judged)
-        most = None if len(self.corpus.valid) else JUDGED
-        seen = likelihood(judged, self.task, self.held_out, at_most=most, between=self._heed)
+        seen = likelihood(judged, self.task, self.held_out, at_most=self.judged, between=self._heed)
         if not math.isfinite(seen.nats):
             raise TrainingError("the weights are not numbers any more", where=self.run, hint="lower train.rate")
         record, tables = dict(seen.scores), {}
@@ -444,7 +476,7 @@ class _Loop:
 
         score = record[self.score] if self.score in metrics.LOWER_IS_BETTER else -record[self.score]
         best = math.isfinite(score) and (self.progress.best is None or score < self.progress.best)
-        kept = best or self._keeps_last
+        kept = best or keeps_last(self.how, len(self.corpus.valid))
         if kept:
             bundle.put_weights(self.run, bundle.tensors(judged))
         self.progress = replace(
@@ -456,13 +488,10 @@ class _Loop:
             waited=0 if best else self.progress.waited + 1,
             seconds=time.perf_counter() - self.clock,
         )
-        record = record | {"best": best, "kept": kept}
-        self.log.add(self.progress, VALID, record | tables | {"samples": samples})
-        self.reporter.validated({"step": self.progress.step} | record, samples)
-
-    @property
-    def _keeps_last(self) -> bool:
-        return self.how.keep == "last" or (self.how.keep == "auto" and len(self.corpus.valid) < ENOUGH)
+        record = record | {"best": best, "kept": kept, "score": self.score}
+        kind = VALID if len(self.corpus.valid) else FITTED
+        self.log.add(self.progress, kind, record | tables | {"samples": samples})
+        self.reporter.validated({"step": self.progress.step, "kind": kind} | record, samples)
 
     def _save(self) -> None:
         checkpoint.save(self.run, self.model, self.average, self.optimiser, self.progress)
@@ -481,6 +510,8 @@ class _Loop:
             examples={"train": len(corpus.train), "valid": len(corpus.valid), "test": len(corpus.test)},
             data=corpus.tally.summary(),
             resumed_at=self.progress.step,
+            score=self.score,
+            judged=self.judged if self.score == "perplexity" else len(self.questions),
         )
 
 
@@ -546,9 +577,10 @@ class _Log:
 
 
 def _belongs(record: dict[str, Any], progress: Progress) -> bool:
+    until = {VALID: progress.validated, FITTED: progress.validated, CHANGED: math.inf}
     match record:
         case {"kind": str(kind), "step": int(step)}:
-            return step <= {VALID: progress.validated, CHANGED: math.inf}.get(kind, progress.step)
+            return step <= until.get(kind, progress.step)
     return False
 
 

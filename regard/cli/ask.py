@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import streams
+from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
+from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
@@ -67,19 +69,37 @@ def ask(
     if maps is not None and len(inputs or ()) != 1:
         raise InputError("maps are drawn of one picture", where="--maps", got=f"{len(inputs or ())} inputs")
 
-    from regard.bundle import load
     from regard.disk import claim_output
 
     if maps is not None:
         claim_output(maps)
-    bundle = load(run)
-    if best is not None and best > 1:
-        changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
-    how = options(bundle, changes, greedy, seed)
+    with Waiting(f"loading {run}") as loading, inference_threads(len(inputs) if inputs else None):
+        from regard.bundle import load
+
+        bundle = load(run)
+        loading.end()
+        if best is not None and best > 1:
+            changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
+        how = options(bundle, changes, greedy, seed)
+        _ask(bundle, how, inputs, file, as_json=as_json, best=best, maps=maps)
+
+
+def _ask(
+    bundle: Bundle,
+    how: Options,
+    inputs: list[str] | None,
+    file: Path | None,
+    *,
+    as_json: bool,
+    best: int | None,
+    maps: Path | None,
+) -> None:
     as_json, labels = as_json or file is not None, not bundle.task.answers_are_text
     asked = refused = 0
     for prompts in _chunks(inputs or _lines(file)):
-        for prompt, found in zip(prompts, _answered(bundle, prompts, how), strict=True):
+        with Waiting(f"answering {len(prompts)}" if len(prompts) > 1 else "answering"):
+            answers = _answered(bundle, prompts, how)
+        for prompt, found in zip(prompts, answers, strict=True):
             asked += 1
             if isinstance(found, InputError):
                 refused += 1

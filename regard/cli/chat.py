@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli import streams
+from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
+from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
@@ -33,11 +35,16 @@ def chat(
     regard chat runs/demo
     regard chat runs/demo --set do_sample=true --set temperature=0.7
     """
-    from regard.bundle import load
-
     streams.typed()
-    bundle = load(run)
-    how = options(bundle, changes, greedy, seed)
+    with Waiting(f"loading {run}") as loading, inference_threads(1):
+        from regard.bundle import load
+
+        bundle = load(run)
+        loading.end()
+        _chat(bundle, run, options(bundle, changes, greedy, seed))
+
+
+def _chat(bundle: Bundle, run: Path, how: Options) -> None:
     if sys.stdin.isatty():
         print(f"{printable(run)}: {printable(bundle.recipe.summary)}\n/quit leaves, /help lists the commands")
     last = None

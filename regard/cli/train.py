@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.paths import filled_path
+from regard.cli.waiting import Waiting
 from regard.errors import DataError, InputError, printable
 
 if TYPE_CHECKING:
@@ -84,10 +85,7 @@ def train(
     """
     from regard.recipe import load
 
-    # A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not the first of both.
-    given = {"steps": steps, "epochs": epochs, "tokens": tokens, "minutes": minutes}
-    budget = [f"train.{name}={'' if value is None else value}" for name, value in given.items()]
-    budget = budget if any(value is not None for value in given.values()) else []
+    budget = budget_changes(steps=steps, epochs=epochs, tokens=tokens, minutes=minutes)
     if not sweep and (trials or storage or prune):
         raise InputError("--trials, --storage and --prune are for a sweep", hint="add --sweep train.rate=1e-4..1e-1")
     if resume is not None:
@@ -130,26 +128,48 @@ def train(
     _run(chosen, run, as_json, resume=resume is not None, anyway=anyway, tensorboard=tensorboard)
 
 
-def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool) -> None:
-    from rich.console import Console
+def budget_changes(**limits: float | None) -> list[str]:
+    """A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not the first of both.
 
-    from regard.build import TASKS
-    from regard.plot import curves
-    from regard.train import train as go
+    >>> budget_changes(steps=None, minutes=2.0), budget_changes(steps=None, minutes=None)
+    (['train.steps=', 'train.minutes=2.0'], [])
+    """
+    if all(limit is None for limit in limits.values()):
+        return []
+    return [f"train.{name}={'' if limit is None else limit}" for name, limit in limits.items()]
+
+
+def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool) -> None:
+    with Waiting("loading"):
+        from rich.console import Console
+
+        from regard.plot import curves
+        from regard.train import kept_because
+        from regard.train import train as go
 
     console = Console(stderr=as_json, highlight=False)
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
         progress = go(recipe, run, reporter=reporter, resume=resume, anyway=anyway, tensorboard=tensorboard)
     plot = curves(run)
+    facts = reporter.facts
+    because = kept_because(facts, progress)
     if as_json:
         best = None if progress.best is None else {"value": abs(progress.best), "step": progress.best_step}
-        score = recipe.train.score or TASKS[recipe.task].best
-        told = {"steps": progress.step, "seconds": progress.seconds, "score": score, "best": best}
-        print(json.dumps({"run": str(run), "kept_step": progress.kept_step} | told))
+        record = {
+            "run": str(run),
+            "kept_step": progress.kept_step,
+            "kept_because": because,
+            "steps": progress.step,
+            "seconds": progress.seconds,
+            "score": facts.score,
+            "scored_on": f"{facts.judged_part} examples",
+            "best": best,
+        }
+        print(json.dumps(record))
         return
     console.print(
-        f"done: {progress.step:,} steps in {_clock(progress.seconds)}; kept the weights of step "
-        f"{progress.kept_step:,}; curves in {printable(plot)}\n{printable(_next(recipe, run))}",
+        f"done: {progress.step:,} steps in {_clock(progress.seconds)}; curves in {printable(plot)}\n"
+        f"{because}\n{printable(_next(recipe, run))}",
         soft_wrap=True,
         markup=False,
     )
@@ -260,10 +280,13 @@ class _Shown:
 
     def __init__(self, console: Any):
         self.console = console
+        self.reading = Waiting("reading data")
 
     def began(self, facts: Facts) -> None:
         from regard.build import columns_taken
 
+        self.reading.end()
+        self.facts = facts
         recipe = facts.recipe
         columns = columns_taken(recipe.data)
         self.console.print(
@@ -282,9 +305,12 @@ class _Shown:
             self.noted(f"resuming at step {facts.resumed_at:,}")
 
     def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
+        from regard.plot import JUDGED_ON
+
         scores = ", ".join(f"{k} {v:.4g}" for k, v in record.items() if isinstance(v, float))
         self.console.print(
-            f"step {record['step']:,}: validation {scores}{'  (best so far)' if record['best'] else ''}",
+            f"step {record['step']:,}: {JUDGED_ON[record['kind']]} {scores}"
+            f"{'  (best so far)' if record['best'] else ''}",
             soft_wrap=True,
             markup=False,
         )
@@ -292,6 +318,7 @@ class _Shown:
             self.console.print(f"    {printable(prompt)}  ->  {printable(answer)}", soft_wrap=True, markup=False)
 
     def noted(self, message: str) -> None:
+        self.reading.end()
         self.console.print(printable(message), soft_wrap=True, markup=False)
 
 
@@ -300,9 +327,11 @@ class Lines(_Shown):
 
     def __enter__(self) -> Lines:
         self.last = time.monotonic()
+        self.reading.begin()
         return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.reading.end()
 
     def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
         if time.monotonic() - self.last >= QUIET_SECONDS:
@@ -329,11 +358,17 @@ class Bar(_Shown):
             console=self.console,
         )
         self.bar = self.live.add_task("", total=1.0, step=0, facts="", left="-:--")
-        self.live.start()
+        self.reading.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.live.stop()
+        self.reading.end()
+        if self.live.live.is_started:
+            self.live.stop()
+
+    def began(self, facts: Facts) -> None:
+        super().began(facts)
+        self.live.start()  # not before: there is nothing to show while the data is read
 
     def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
         self.live.update(

@@ -35,7 +35,8 @@ class Train(Section):
     """Highest learning rate of the decoder; derived: the same rate."""
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant", "epochs"] = "cosine"
     """How the rate falls after the warm-up; cosine and linear reach `final_rate` at the end of the budget. With epochs
-    it stays the same within a pass over the data: it rises from `final_rate` and falls back to it, by equal steps."""
+    it stays the same within a pass over the data: it rises from `final_rate` and falls back to it, by equal steps, over
+    the passes of the budget `epochs`, or else over as many as the other budgets leave time for."""
     warmup: Whole = 100
     """Steps over which the rate rises from 0; with schedule = "epochs", passes."""
     final_rate: Annotated[float, Field(ge=0, le=1)] = 0.05
@@ -73,10 +74,6 @@ class Train(Section):
     def _ends(self) -> Self:
         if self.steps is self.epochs is self.tokens is self.minutes is None:
             raise ValueError("a budget is missing; give at least one of steps, epochs, tokens, minutes")
-        if self.schedule == "epochs" and (self.epochs is None or self.warmup >= self.epochs):
-            raise ValueError(
-                f'schedule = "epochs" needs more epochs than warmup; got epochs = {self.epochs}, warmup = {self.warmup}'
-            )
         return self
 
 
@@ -115,7 +112,8 @@ class Search(Section):
     rarity: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """Weight of the mean rarity (IDF) of an answer's words in re-ranking."""
     seed: Seed = 1
-    """Decides every draw of sampling."""
+    """Decides every draw of sampling, together with the input: the same input has the same answer, alone and in any
+    company."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
