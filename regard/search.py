@@ -46,7 +46,7 @@ class Decoder(Protocol):
 
     def start(self, memory: Memory) -> State: ...
 
-    def step(self, token: Int[Tensor, "B"], state: State) -> Step: ...
+    def step(self, token: Int[Tensor, " B"], state: State) -> Step: ...
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Found:
 # --- processors: logits in, logits out --------------------------------------------------------------------------------
 
 
-def banned(tokens: Sequence[int], like: Float[Tensor, "*B V"]) -> Float[Tensor, "V"] | None:
+def banned(tokens: Sequence[int], like: Float[Tensor, "*B V"]) -> Float[Tensor, " V"] | None:
     """What to add to logits so that `tokens` never come; None if there are none."""
     if not tokens:
         return None
@@ -212,7 +212,7 @@ def top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
     return torch.full_like(logits, NEVER).scatter(1, token, likely)
 
 
-def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, "B"]:
+def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B"]:
     """argmax over the vocabulary. With many rows it goes by the largest of each block first, since torch finds a
     maximum without its place five times as fast."""
     rows, size = scores.shape
@@ -229,7 +229,7 @@ def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, "B"
     return torch.where(rest > best, after + blocks * block, place)
 
 
-def draw(scores: Float[Tensor, "B V"], uniform: Float[Tensor, "B"], options: Options) -> Int[Tensor, "B"]:
+def draw(scores: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], options: Options) -> Int[Tensor, " B"]:
     """One token a row, by inverting the cumulative distribution at the row's own uniform number in [0, 1)."""
     if options.temperature != 1:
         scores = scores / options.temperature
@@ -320,10 +320,10 @@ class _Run:
         self.trodden = 0  # places of the trail before the last step
         self.record, self.scored = record, scored
 
-    def opening(self) -> Int[Tensor, "R"]:
+    def opening(self) -> Int[Tensor, " R"]:
         return self.state.position.new_full((self.size,), self.marks.start)
 
-    def advance(self, token: Int[Tensor, "R"], so_far: Int[Tensor, "R T"] | None) -> tuple[Tensor, Tensor]:
+    def advance(self, token: Int[Tensor, " R"], so_far: Int[Tensor, "R T"] | None) -> tuple[Tensor, Tensor]:
         """The model's logits (R, V) for the token after this one, and the scores (R, V) to choose it by."""
         with _threads_for(self.state.size):
             step = self.decoder.step(torch.cat([token, token]) if self.twins else token, self.state)
@@ -357,7 +357,7 @@ class _Run:
             scores = anti_prior(scores, prior, options.anti_prior)
         return scores
 
-    def keep(self, index: Int[Tensor, "R"], *, same_memory: bool = False) -> None:
+    def keep(self, index: Int[Tensor, " R"], *, same_memory: bool = False) -> None:
         both = torch.cat([index, index + self.size]) if self.twins else index
         self.state = self.state.rows(both, same_memory=same_memory)
         self.size = index.shape[0]
@@ -546,7 +546,7 @@ def _prior_scores(run: _Run, drafts: Sequence[_Draft]) -> list[float]:
 
 
 def _ranked(
-    run: _Run, drafts: list[list[_Draft]], rarity: Float[Tensor, "V"] | None
+    run: _Run, drafts: list[list[_Draft]], rarity: Float[Tensor, " V"] | None
 ) -> list[list[tuple[float, _Draft]]]:
     """Equal answers merged, the rest ranked, best first."""
     options = run.options
@@ -588,7 +588,7 @@ def search(
     options: Options,
     *,
     prior: Memory | None = None,
-    rarity: Float[Tensor, "V"] | None = None,
+    rarity: Float[Tensor, " V"] | None = None,
     seeds: Sequence[int] | None = None,
     weights: bool = True,
     scores: bool = True,
@@ -629,7 +629,7 @@ def stream(
     options: Options,
     *,
     prior: Memory | None = None,
-    rarity: Float[Tensor, "V"] | None = None,
+    rarity: Float[Tensor, " V"] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> Iterator[tuple[int, Float[Tensor, "H S"] | None]]:
     """The answer to a memory of one row, token by token with its weights, the same that `search` finds first.
