@@ -52,15 +52,18 @@ def weights(
     products = (q / largest_q) @ (k / largest_k).transpose(-1, -2)  # each within -K..K
 
     limit = LARGEST / (2 * q.shape[-1])
-    factor = _product(largest_q, largest_k, torch.full_like(largest_k, abs(scale))).clamp(max=limit)
-    factor = math.copysign(1.0, scale) * factor
-    quarters = factor / 4 * products  # of a score, so that a bias can be added
+    sizes = torch.broadcast_tensors(largest_q, largest_k, torch.full_like(largest_k, abs(scale)))
+    factor = math.copysign(1.0, scale) * _product(*sizes).clamp(max=limit)
+    # Where the factor is cut off at the limit, a bias shrinks by as much as the scores do.
+    beyond = torch.stack(sizes).log2().sum(0) - math.log2(limit)
+    shrink = torch.exp2(-beyond.clamp(0.0, 1000.0))
 
+    quarters = factor / 4 * products  # of a score, so that a bias can be added
     if onto is not None and onto.dtype == torch.bool:
         quarters = torch.where(onto, quarters, -math.inf)
     elif onto is not None:
-        quarters = quarters + onto.double() / 4
-    return (4 * (quarters - quarters.detach().amax(-1, keepdim=True))).softmax(-1)
+        quarters = quarters + onto.double() / 4 * shrink
+    return (4 * (quarters - quarters.detach().amax(-1, keepdim=True)) / shrink).softmax(-1)
 
 
 def mean(weights: Float[Tensor, "... T S"], v: Float[Tensor, "... S E"]) -> Float[Tensor, "... T E"]:

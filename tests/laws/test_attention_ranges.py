@@ -256,6 +256,17 @@ def test_a_large_query_and_a_small_key_leave_room_for_the_bias():
         assert attention_weights(q, k, bias=onto, scale=1e30).tolist() == [weights]
 
 
+def test_scores_beyond_every_range_outweigh_every_bias():
+    """Scores of 1e616 and 0.9e616; and a query that sees keys at right angles, of which only the bias is left."""
+    q = torch.tensor([[1e308, 0.0], [0.0, 1e308]], dtype=torch.float64)
+    k = torch.tensor([[1e308, 0.0], [0.9e308, 0.0]], dtype=torch.float64)
+    bias = torch.tensor([-1.7e308, 0.0], dtype=torch.float64)
+    assert attention_weights(q, k, bias=bias).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    torch.testing.assert_close(
+        attention_weights(q[1:], k, bias=bias.new_tensor([0.0, math.log(3)])), q.new_tensor([[0.25, 0.75]])
+    )
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_rounded_at_the_end_only(dtype: torch.dtype):
     source = torch.Generator().manual_seed(4)
