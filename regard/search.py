@@ -112,10 +112,7 @@ _WEIGHT = (lambda v: 0 <= v <= 1000, "at least 0 and at most 1000")
 _ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
     "num_beams": _AT_LEAST_1,
     "length_penalty": (lambda v: -5 <= v <= 5, "at least -5 and at most 5"),
-    "temperature": (
-        lambda v: 1e-6 <= v <= 1e6,
-        "at least 1e-06 and at most 1e+06 (for the likeliest token, set do_sample to false)",
-    ),
+    "temperature": (lambda v: 1e-6 <= v <= 1e6, "from 1e-06 to 1e+06 (do_sample = false takes the likeliest token)"),
     "top_k": _AT_LEAST_0,
     "top_p": (lambda v: 0 < v <= 1, "above 0 and at most 1"),
     "no_repeat_ngram_size": _AT_LEAST_0,

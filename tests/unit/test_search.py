@@ -579,8 +579,7 @@ def test_rarity_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_be
         ({"length_penalty": math.nan}, "search: length_penalty must be at least -5 and at most 5; got nan"),
         (
             {"temperature": 0.0},
-            "search: temperature must be at least 1e-06 and at most 1e+06 (for the likeliest token, "
-            "set do_sample to false); got 0.0",
+            "search: temperature must be from 1e-06 to 1e+06 (do_sample = false takes the likeliest token); got 0.0",
         ),
         ({"top_k": -1}, "search: top_k must be at least 0; got -1"),
         ({"top_p": 1.5}, "search: top_p must be above 0 and at most 1; got 1.5"),
