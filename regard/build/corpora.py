@@ -244,13 +244,13 @@ def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
     """All examples of another file (of one with parts of its own, the last of them), as its `train` part, as numbers of
     a codec that exists."""
     data = recipe.data
-    found = detect.undivided(_recognised(recipe, path))
-    section = r.SECTIONS["data"][found.kind]
-    own = {name: to for name, to in UNDIVIDED.items() if name in section.model_fields} | found.fields
-    if found.kind == data.kind:
+    data_set = detect.undivided(_recognised(recipe, path))
+    section = r.SECTIONS["data"][data_set.kind]
+    own = {name: to for name, to in UNDIVIDED.items() if name in section.model_fields} | data_set.fields
+    if data_set.kind == data.kind:
         data = data.model_copy(update=own)
     else:
-        data = section.model_validate({"kind": found.kind} | own)
+        data = section.model_validate({"kind": data_set.kind} | own)
     return _prepared(recipe.model_copy(update={"data": data}), lambda _: codec, codec=codec.to_json())
 
 
@@ -264,7 +264,7 @@ def _recognised(recipe: r.Recipe, path: Path) -> detect.DataSet:
         return look(path, **about)
     except detect.DoesNotFit as problem:
         own = Path(getattr(data, "path", ""))
-        if data.kind not in detect.ROLES or not own.is_file() or look(own).kind != problem.found.kind:
+        if data.kind not in detect.ROLES or not own.is_file() or look(own).kind != problem.data_set.kind:
             raise
         return look(path, **about, kind=data.kind)
 

@@ -219,14 +219,14 @@ def _own_data(path: Path, recipe: Recipe, name: str, changes: list[str], *, resu
         fields = section.model_fields if section and not resumed else {}
         return [f"data.{field}=" for field in ("valid_path", "test_path") if field in fields]
 
-    given = read_overrides(changes).get("data", {})
-    if not isinstance(given, dict) or given.get("kind") is not None:  # whoever names the kind has decided
-        kind = given.get("kind") if isinstance(given, dict) else None
+    overrides = read_overrides(changes).get("data", {})
+    if not isinstance(overrides, dict) or overrides.get("kind") is not None:  # whoever names the kind has decided
+        kind = overrides.get("kind") if isinstance(overrides, dict) else None
         return [*elsewhere(str(kind)), f"data.path={_written(str(path))}", *changes]
 
     columns = {field: value for field, value in dict(recipe.data).items() if field.endswith("_column")}
-    columns |= {field: value for field, value in given.items() if field.endswith("_column")}
-    found = recognise(
+    columns |= {field: value for field, value in overrides.items() if field.endswith("_column")}
+    data_set = recognise(
         path,
         columns=columns,
         recipe=name,
@@ -234,9 +234,9 @@ def _own_data(path: Path, recipe: Recipe, name: str, changes: list[str], *, resu
         source=recipe.source.kind,
         kind=recipe.data.kind if resumed else None,
     )
-    own = [f"data.{field}={_written(value)}" for field, value in found.fields.items()]
+    own = [f"data.{field}={_written(value)}" for field, value in data_set.fields.items()]
     kept = [change for change in changes if not _names_column(change)]
-    return [f"data.kind={found.kind}", *elsewhere(found.kind), *own, *kept]
+    return [f"data.kind={data_set.kind}", *elsewhere(data_set.kind), *own, *kept]
 
 
 def _written(value: object) -> str:

@@ -1,4 +1,4 @@
-"""What a file or folder is, and which recipes learn from it: the one answer that every command uses.
+"""What a file or folder is, and which recipes learn from it: the one answer of every command.
 
 Recipes are named here and not loaded: data never sees a recipe. A test holds that each name exists and fits.
 """
@@ -36,8 +36,8 @@ MOST_SHOWN = 12  # data sets in a message
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of data that files can be: what it is in words, what a model reads of it, and for each task the recipes
-    that learn from it, the first of which is recommended."""
+    """A kind of data that files can be: what it is in words, what a model reads of it, and for each
+    task the recipes that learn from it, the first of which is recommended."""
 
     words: str
     input: str  # text, picture or sound
@@ -80,7 +80,7 @@ ROLES = {
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set: its kind, what a recipe's section [data] has to say for it, and how to read all of it."""
+    """One data set: its kind, the fields of [data] in a recipe that say it, and how to read it."""
 
     kind: str
     path: Path
@@ -111,17 +111,17 @@ class SeveralDataSets(DataError):
 class DoesNotFit(DataError):
     """Data that a recipe does not learn from, with the recipes that do."""
 
-    def __init__(self, found: DataSet, recipe: str, task: str):
-        self.found = found
-        known = KINDS[found.kind]
+    def __init__(self, data_set: DataSet, recipe: str, task: str):
+        self.data_set = data_set
+        known = KINDS[data_set.kind]
         first, *others = chain.from_iterable(known.recipes.values())
-        hint = f"try: {found.command(first)}"
+        hint = f"try: {data_set.command(first)}"
         if others:
             hint += f" (or {', '.join(others)})"
-        if found.kind == "labelled" and found.path.is_file() and task in KINDS["pairs"].recipes:
+        if data_set.kind == "labelled" and data_set.path.is_file() and task in KINDS["pairs"].recipes:
             hint += "; if its labels are replies, add --set data.kind=pairs"
         what = f"this is {known.words}, which {recipe} does not learn from"
-        super().__init__(what, where=found.path, hint=hint)
+        super().__init__(what, where=data_set.path, hint=hint)
 
 
 def recognise(
@@ -135,15 +135,15 @@ def recognise(
 ) -> DataSet:
     """What PATH is.
 
-    With a `task` and the kind of its `source`, as a recipe has them, data that it cannot learn from is refused with the
-    recipes that can; `recipe` is the name that the user gave. `kind` is what a run has learned from: a table is read as
-    that, whatever its contents look like."""
+    With a `task` and the kind of its `source`, as a recipe has them, data that it cannot learn from
+    is refused with the recipes that can; `recipe` is the name that the user gave. `kind` is what a
+    run has learned from: a table is read as that, whatever its contents look like."""
     path = Path(path)
-    named = {field: column for field, column in (columns or {}).items() if column is not None}
+    columns = {field: column for field, column in (columns or {}).items() if column is not None}
     try:
-        readings = _readings(path, named, task, kind)
+        readings = _readings(path, columns, task, kind)
     except UnclearColumns as problem:
-        raise _asked(problem, path, recipe if recipe and _fits(problem, task) else None) from None
+        raise _question(problem, path, recipe, task) from None
     if task is None:
         return readings[0]
     fitting = [one for one in readings if fits(one.kind, task, source)]
@@ -159,7 +159,7 @@ def kind(path: Path | str, task: str) -> str:
 
 
 def fits(kind: str, task: str, source: str | None) -> bool:
-    """Whether a task that reads a kind of source, as recipes name both, can learn from this kind of data.
+    """Whether a task that reads a kind of source, as recipes name both, can learn from this kind.
 
     >>> fits("labelled", "classify", "tokens"), fits("labelled", "classify", "patches"), fits("pairs", "speech", None)
     (True, False, False)
@@ -169,18 +169,11 @@ def fits(kind: str, task: str, source: str | None) -> bool:
     return task in known.recipes and reads == known.input
 
 
-def _fits(problem: UnclearColumns, task: str | None) -> bool:
-    """Whether the columns that were asked for are those of this task's data."""
-    roles = {"chat": "pairs", "translate": "pairs", "classify": "labelled", "caption": "captioned", "speech": "sounds"}
-    return task in roles and ROLES[roles[task]].source.field in problem.columns
-
-
-def _asked(problem: UnclearColumns, path: Path, recipe: str | None) -> DataError:
+def _question(problem: UnclearColumns, path: Path, recipe: str | None, task: str | None) -> DataError:
     """The question which columns are meant, with a command that can be typed."""
-    kind = next(kind for kind, roles in ROLES.items() if roles.target.field in problem.columns)
-    if kind in ("captioned", "sounds"):
-        kind = "sounds" if "sounds" in problem.found else "captioned"
-    recipe = recipe or next(iter(KINDS[kind].recipes.values()))[0]
+    recipes = next(KINDS[kind].recipes for kind, roles in ROLES.items() if roles is problem.roles)
+    if recipe is None or task not in recipes:
+        recipe = next(iter(recipes.values()))[0]
     command = shlex.join(["regard", "train", recipe, "--data", str(path), *_sets(problem.columns)])
     return DataError(problem.what, where=problem.where, hint=f"say which, for example: {command}")
 
@@ -307,11 +300,11 @@ def _table(path: Path, columns: Mapping[str, Column], task: str | None, kind: st
 
 def columns_taken(path: Path, kind: str, columns: Mapping[str, Column]) -> str:
     """Which column of a table of this kind is taken for what, in a line."""
-    named = {field: column for field, column in columns.items() if column is not None}
-    table = tables.look(path, asked=named.values())
-    if table.has_messages and not named:
+    columns = {field: column for field, column in columns.items() if column is not None}
+    table = tables.look(path, asked=columns.values())
+    if table.has_messages and not columns:
         return MESSAGES
-    return table.described(_choice(table, ROLES[kind], named), ROLES[kind])
+    return table.described(_choice(table, ROLES[kind], columns), ROLES[kind])
 
 
 def _kind_of_files(table: Table, columns: Mapping[str, Column], task: str | None) -> str | None:
@@ -326,13 +319,13 @@ def _kind_of_files(table: Table, columns: Mapping[str, Column], task: str | None
 def _for_labels(
     problem: UnclearColumns, table: Table, task: str | None, columns: Mapping[str, Column]
 ) -> UnclearColumns:
-    """The same question in the words of labelled text, if that is what the table seems to be: it has one text."""
+    """The same question in the words of labelled text, if the table seems to be that: one text."""
     if task in ("chat", "translate") or table.holds.count("text") > 1 or "label" not in table.holds:
         return problem
     try:
         _choice(table, tables.LABELLED, columns)
-    except UnclearColumns as asked:
-        return asked
+    except UnclearColumns as question:
+        return question
     return problem
 
 
@@ -355,9 +348,8 @@ def _of_columns(table: Table, kind: str, columns: Mapping[str, Column]) -> DataS
     roles = ROLES[kind]
     choice = _choice(table, roles, columns)
     source, target = _given(roles, columns)
-    given = {roles.source.field: source, roles.target.field: target}
-    named: dict[str, object] = {field: column for field, column in given.items() if column is not None}
-    pair: dict[str, Any] = {"source_column": source, "target_column": target}
+    pair = {roles.source.field: source, roles.target.field: target}
+    own: dict[str, object] = {field: column for field, column in pair.items() if column is not None}
     path = table.path
     match kind:
         case "sounds":
@@ -368,9 +360,10 @@ def _of_columns(table: Table, kind: str, columns: Mapping[str, Column]) -> DataS
             of = {"path_column": source, "text_column": target}
             read = partial(captions.read_captioned, path, fitted=album, **of, limit=1.0)
         case _:
-            read = partial(readers.read_pairs, path, **pair, limit=1.0, roles=roles)
+            of = {"source_column": source, "target_column": target}
+            read = partial(readers.read_pairs, path, **of, limit=1.0, roles=roles)
     note = table.described(choice, roles)
-    return DataSet(kind, path, {"path": str(path), **named}, read, note, named)
+    return DataSet(kind, path, {"path": str(path), **own}, read, note, own)
 
 
 # -- folders ----------------------------------------------------------------------------------------------------------
@@ -406,15 +399,16 @@ def _lies_in(path: Path) -> DataSet | None:
             return _set("ljspeech", path, read)
     if sound.is_fsdd(path):
         return _set("fsdd", path, partial(sound.read_fsdd, path, how=sound.Hearing(RATE, SECONDS), limit=1.0))
-    if found := _parallel(path):
-        return found
+    if texts := _parallel(path):
+        return texts
     if readers.holds_cornell(path):
         return _cornell(path)
     return None
 
 
 def _members(folder: Path, depth: int) -> list[DataSet]:
-    """The data sets in a folder and in its folders: each a file, or a folder whose files belong together."""
+    """The data sets in a folder and in its folders: files, or folders of files that belong
+    together."""
     members: list[DataSet] = []
     for entry in _entries(folder):
         if entry.is_dir():
@@ -434,10 +428,10 @@ def _entries(folder: Path) -> list[Path]:
     """What lies in a folder and is not hidden; of many, only folders and data files."""
     try:
         entries = (entry for entry in folder.iterdir() if not entry.name.startswith((".", "__")))
-        wanted = sorted(entry for entry in entries if entry.is_dir() or _is_data_file(entry))
+        candidates = sorted(entry for entry in entries if entry.is_dir() or _is_data_file(entry))
     except OSError as problem:
         raise DataError("cannot be read", where=folder, got=problem.strerror) from None
-    return wanted[:MOST_ENTRIES]
+    return candidates[:MOST_ENTRIES]
 
 
 def _is_data_file(file: Path) -> bool:
@@ -458,7 +452,7 @@ def _is_medmnist(file: Path) -> bool:
 
 
 def _has_files(one: DataSet) -> bool:
-    """Whether the pictures beside this data set are its own, and not labelled by the folders that they are in."""
+    """Whether the pictures beside this data set are its own, and not labelled by their folders."""
     if one.path.is_dir() or one.kind in ("coco", "sounds"):
         return True
     if one.kind != "captioned":
@@ -514,13 +508,13 @@ def _is_part(label: str) -> bool:
 
 
 def _parallel(path: Path) -> DataSet | None:
-    """train.en and train.de for example, also .gz: train, or else the first part that is not held out, in two
-    languages, English first; and the same two of what is there to validate on."""
+    """train.en and train.de for example, also .gz: train, or else the first part that is not held
+    out, in two languages, English first; and the same two of what is there to validate on."""
     parts: defaultdict[str, dict[str, Path]] = defaultdict(dict)
     for file in sorted(path.iterdir()):
         name = file.name.removesuffix(".gz").removesuffix(".txt")
-        if file.is_file() and (named := LANGUAGE.fullmatch(name)):
-            parts[named["part"]][named["language"]] = file
+        if file.is_file() and (match := LANGUAGE.fullmatch(name)):
+            parts[match["part"]][match["language"]] = file
     several = {part: files for part, files in parts.items() if len(files) >= 2}
     if not several:
         return None
@@ -539,9 +533,9 @@ def _parallel(path: Path) -> DataSet | None:
     return DataSet("parallel", path, fields, read, note)
 
 
-def undivided(found: DataSet) -> DataSet:
+def undivided(data_set: DataSet) -> DataSet:
     """The same as one part: what it holds out, if it names files for that, or else all of it."""
-    if found.kind != "parallel" or found.fields["valid_path"] is None:
-        return found
-    fields = {"path": found.fields["valid_path"], "target_path": found.fields["valid_target_path"]}
-    return replace(found, fields=fields)
+    if data_set.kind != "parallel" or data_set.fields["valid_path"] is None:
+        return data_set
+    fields = {"path": data_set.fields["valid_path"], "target_path": data_set.fields["valid_target_path"]}
+    return replace(data_set, fields=fields)

@@ -1,4 +1,5 @@
-"""Conversations as in OpenAI's fine-tuning files: `{"messages": [{"role": "user", "content": "…"}, …]}` a line."""
+"""Conversations as in OpenAI's fine-tuning files, one a line:
+`{"messages": [{"role": "user", "content": "…"}, {"role": "assistant", "content": "…"}, …]}`."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ SYSTEM_ROLES = ("system", "developer")  # newer files call it developer
 
 
 def exchanges(row: Mapping[str, Any], tally: Tally) -> Iterator[tuple[str, str]]:
-    """Each message of the assistant, with the last message of the user before it. Those marked with weight 0 are for
-    reading only. What cannot be used is counted.
+    """Each message of the assistant, with the last message of the user before it. Those marked with
+    weight 0 are for reading only. What cannot be used is counted.
 
     >>> row = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
     >>> list(exchanges(row, Tally()))

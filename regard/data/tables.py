@@ -1,8 +1,9 @@
-"""Tables of text (TSV, CSV, JSON lines): their rows, their header, what each column holds, and which column is meant.
+"""Tables of text (TSV, CSV, JSON lines): rows, header, what each column holds, which one is meant.
 
-A table says nothing about its columns but their names, if it has any. So a sample of its rows is looked at: columns of
-ids, numbers, dates and file names are told from columns of text and of labels. Where names and contents leave exactly
-one choice it is taken, and can be shown; everywhere else the user is asked.
+A table says nothing about its columns but their names, if it has any. So a sample of its rows is
+looked at: columns of ids, numbers, dates and file names are told from columns of text and of
+labels. Where names and contents leave exactly one choice it is taken, and can be shown; everywhere
+else the user is asked.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ SUFFIXES: dict[str, Format] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", 
 
 
 class Role(NamedTuple):
-    """One side of an example: its word, the field of a recipe that names its column, the names it is known by, and
-    what its column may hold."""
+    """One side of an example: its word, the field of a recipe that names its column, the names it
+    is known by, and what its column may hold."""
 
     word: str
     field: str
@@ -69,7 +70,7 @@ CAPTION_NAMES = ("text", "caption", "sentence", "description")
 SOUND_NAMES = ("path", "file", "audio", "wav", "sound", "filename", "audio_filepath", "file_name")
 TRANSCRIPT_NAMES = ("text", "sentence", "transcript", "transcription", "label", "normalized_text")
 
-# One of each in the first row make it a header: no word of the left translates into one of the right.
+# One of each in the first row make it a header: no source here translates into a target there.
 FOREIGN_SOURCES = (
     *("frage", "eingabe", "pregunta", "entrada", "pergunta", "domanda", "question", "vraag", "pytanie"),
     *("вопрос", "问题", "問題", "質問", "질문", "سؤال", "प्रश्न", "soru"),
@@ -78,7 +79,8 @@ FOREIGN_TARGETS = (
     *("antwort", "ausgabe", "respuesta", "salida", "resposta", "risposta", "réponse", "antwoord", "odpowiedź"),
     *("ответ", "答案", "回答", "답변", "جواب", "उत्तर", "cevap"),
 )
-LABEL_LIKE = {  # what such a column is called; several may stand in one table, so a name alone chooses none of them
+# What columns of labels are called. A table may have several, so such a name alone chooses none.
+LABEL_LIKE = {
     *LABEL_NAMES,
     *("category", "intent", "emotion", "topic", "stars", "rating", "score", "grade", "polarity", "language"),
     *("kategorie", "klasse", "stimmung", "bewertung", "sterne", "note", "thema"),
@@ -128,10 +130,15 @@ class Choice(NamedTuple):
 class UnclearColumns(DataError):
     """It is not plain which columns are meant; `columns` is a guess, as fields of a recipe."""
 
-    def __init__(self, what: str, *, where: object, columns: Mapping[str, object], found: str):
+    def __init__(self, table: Table, roles: Roles, columns: Mapping[str, object]):
+        self.roles = roles
         self.columns = dict(columns)
-        self.found = found
-        super().__init__(f"{what}; {found}", where=where, hint=f"say which: {settings(columns)}")
+        what = f"it is not plain which column is {roles.source.word} and which is {roles.target.word}"
+        contents = table.contents()
+        if table.format == "jsonl":
+            expected = " and ".join(" or ".join(role.names[:4]) for role in roles)
+            contents = f"{contents}; expected: {expected}"
+        super().__init__(f"{what}; {contents}", where=table.path, hint=f"say which: {settings(columns)}")
 
 
 def settings(columns: Mapping[str, object]) -> str:
@@ -200,7 +207,7 @@ def delimiter_of(lines: Iterable[str]) -> str:
 
 
 def _csv_rows(lines: Iterator[str], delimiter: str, tally: Tally) -> Iterator[list[str]]:
-    """The rows of a CSV file. A quote that does not close costs its own line, not the rest of the file."""
+    """The rows of a CSV file. A quote that does not close costs its own line only."""
     waiting: deque[str] = deque()  # lines read ahead of the row they belong to
     ran_out = False
 
@@ -249,8 +256,8 @@ class Table:
 
     def number(self, column: str | int) -> int:
         """The number, from 0, of a column given by its name or by its number from 1."""
-        wanted = str(column).strip().lower()
-        places = [i for i, name in enumerate(self.names) if name.lower() == wanted] if self.has_names else []
+        word = str(column).strip().lower()
+        places = [i for i, name in enumerate(self.names) if name.lower() == word] if self.has_names else []
         if isinstance(column, str) and len(places) > 1:
             raise DataError(
                 "two columns have this name",
@@ -260,7 +267,7 @@ class Table:
             )
         if isinstance(column, str) and places:
             return places[0]
-        number = int(wanted) if wanted.isdecimal() else 0
+        number = int(word) if word.isdecimal() else 0
         if 1 <= number <= len(self.names):
             return number - 1
         hint = f"no header; use a number from 1 to {len(self.names)}"
@@ -269,7 +276,8 @@ class Table:
         raise DataError("no such column", where=self.path, got=column, hint=hint)
 
     def name(self, number: int) -> str | int:
-        """What names a column in a recipe: its name, or its number where the name would be read as something else."""
+        """What names a column in a recipe: its name, or its number where that would be read as
+        something else."""
         name = self.names[number]
         is_word = re.fullmatch(r"[^\W\d](?:[\w .-]*\w)?", name) and name.lower() not in ("true", "false", "inf", "nan")
         is_unique = [other.lower() for other in self.names].count(name.lower()) == 1
@@ -285,7 +293,7 @@ class Table:
 
     @property
     def has_messages(self) -> bool:
-        """Whether its objects are conversations, as OpenAI has them: lists under the key "messages"."""
+        """Whether its objects are conversations, as OpenAI has them: lists called "messages"."""
         if self.format != "jsonl":
             return False
         columns = zip(self.names, self.cells, strict=True)
@@ -348,7 +356,8 @@ def shown(name: str) -> str:
 
 
 def look(path: Path, *, asked: Iterable[Column] = ()) -> Table:
-    """A table's columns, from a sample of its rows. A first row that has one of the names `asked` for is a header."""
+    """A table's columns, from a sample of its rows. A first row that has one of the names `asked`
+    for is a header."""
     kind, rows = read_rows(path, Tally())
     sample = list(_sample(rows))
     if kind == "jsonl":
@@ -402,8 +411,8 @@ def _by_key(objects: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[list[s
 
 
 def _is_header(rows: list[list[str]], asked: set[str]) -> bool:
-    """Whether the first row names the columns: by names that are known or asked for, or because it differs from every
-    row below in what a cell can be."""
+    """Whether the first row names the columns: by names that are known or asked for, or because it
+    differs from every row below in what a cell can be."""
     if not rows:
         return False
     first = [cell.strip() for cell in rows[0]]
@@ -443,7 +452,7 @@ def _is_name(cell: str) -> bool:
 
 
 def _differs(name: str, values: list[str]) -> bool:
-    """Whether a cell is of another kind than all below it: a word above numbers, ids, dates, files or labels."""
+    """Whether a cell is of another kind than all below it: a word above numbers, ids, labels, …"""
     if len(values) < 2:
         return False
     shape = _shape(values)
@@ -490,7 +499,7 @@ def _shape(values: Iterable[str]) -> str | None:
         if sum(pattern.fullmatch(value) is not None for value in values) >= most:
             return shape
     for shape, suffixes in (("picture", PICTURES), ("sound", SOUNDS)):
-        if sum(Path(value[-8:]).suffix.lower() in suffixes for value in values) >= 0.8 * len(values):
+        if sum(value[-8:].lower().endswith(tuple(suffixes)) for value in values) >= 0.8 * len(values):
             return shape
     return None
 
@@ -523,7 +532,7 @@ def content_of(values: Iterable[str], name: str = "") -> Holds:
 
 
 def _numbers(values: list[str], name: str, *, whole: bool) -> Holds:
-    """Ids are all different: by their number, by their order, or by their name. Labels are few, and given again."""
+    """Ids are all different and many, in order, or called so. Labels are few, and repeat."""
     different = len(set(values))
     if name.lower() in LABEL_LIKE:
         return "label" if different <= LABELS else "number"
@@ -540,7 +549,8 @@ def _numbers(values: list[str], name: str, *, whole: bool) -> Holds:
 
 
 def are_labels(answers: Iterable[str], name: str = "") -> bool:
-    """Few different ones, none of them long, each given again and again; below a name that says so, any that repeat.
+    """Few different ones, none of them long, each given again and again; below a name that says
+    so, any that repeat.
 
     >>> are_labels(["good", "bad"] * 5), are_labels(["Yes.", "No.", "Where have you been all the time?", "Yes."])
     (True, False)
@@ -555,7 +565,8 @@ def are_labels(answers: Iterable[str], name: str = "") -> bool:
 
 
 def may_be_labels(answers: Iterable[str]) -> bool:
-    """Whether nothing speaks against labels: short ones, and of more than a few every second at most is new."""
+    """Whether nothing speaks against labels: short ones, of which, if there are more than a few,
+    at most every second is new."""
     answers = list(answers)
     different = set(answers)
     short = all(len(answer.split()) <= LABEL_WORDS for answer in different)
@@ -571,8 +582,8 @@ def _median_words(values: Iterable[str]) -> float:
 
 
 def choose(table: Table, roles: Roles, source: Column = None, target: Column = None) -> Choice:
-    """The columns of source and target: as they were given, by known names, or by what the columns hold. What that does
-    not decide is asked."""
+    """The columns of source and target: as they were given, by known names, or by what the columns
+    hold. What that does not decide is asked."""
     left = None if source is None else table.number(source)
     right = None if target is None else table.number(target)
     if left is not None and left == right:
@@ -585,7 +596,7 @@ def choose(table: Table, roles: Roles, source: Column = None, target: Column = N
     if len(table.names) < 2:
         name = ", ".join(map(shown, table.names)) or None
         raise DataError("only one column", where=table.path, got=name, hint="a pair needs two")
-    given = left is not None or right is not None
+    is_given = left is not None or right is not None
     if left is None:
         left = _named(table, roles.source, {right})
     if right is None:
@@ -594,7 +605,7 @@ def choose(table: Table, roles: Roles, source: Column = None, target: Column = N
         return Choice(left, right)
     if left is None and right is None:
         return _by_content(table, roles)
-    return _other(table, roles, left, right, given=given)
+    return _other(table, roles, left, right, is_given=is_given)
 
 
 def _named(table: Table, role: Role, taken: set[int | None]) -> int | None:
@@ -609,16 +620,17 @@ def _fitting(table: Table, role: Role, taken: int | None = None) -> list[int]:
     return [i for i, holds in enumerate(table.holds) if holds in role.holds and i != taken]
 
 
-def _other(table: Table, roles: Roles, left: int | None, right: int | None, *, given: bool) -> Choice:
+def _other(table: Table, roles: Roles, left: int | None, right: int | None, *, is_given: bool) -> Choice:
     """One side is known; the other is what is left, if that is one column."""
     role = roles.target if right is None else roles.source
     taken = left if right is None else right
     fitting = _fitting(table, role, taken)
-    if given and not fitting:  # whoever names one column of a table may mean another that is no text
+    if is_given and not fitting:  # whoever names one column may mean another that is no text
         fitting = [i for i, holds in enumerate(table.holds) if holds in ("label", "constant", "text") and i != taken]
-    is_plain = given or table.format != "jsonl" or table.holds[fitting[0]] == "label" if fitting else False
-    if len(fitting) != 1 or not is_plain:
+    if len(fitting) != 1:
         raise _unclear(table, roles, left, right)
+    if table.format == "jsonl" and not is_given and table.holds[fitting[0]] != "label":
+        raise _unclear(table, roles, left, right)  # two keys that hold text need not be a pair
     return Choice(fitting[0] if left is None else left, fitting[0] if right is None else right)
 
 
@@ -658,17 +670,13 @@ def _unclear(table: Table, roles: Roles, left: int | None, right: int | None) ->
         order = [*first, *_fitting(table, roles.target, source), *order]
         right = next(i for i in order if i != source)
     columns = {roles.source.field: table.name(source), roles.target.field: table.name(right)}
-    found = table.contents()
-    if table.format == "jsonl":
-        expected = " and ".join(" or ".join(role.names[:4]) for role in roles)
-        found = f"{found}; expected: {expected}"
-    what = f"it is not plain which column is {roles.source.word} and which is {roles.target.word}"
-    return UnclearColumns(what, where=table.path, columns=columns, found=found)
+    return UnclearColumns(table, roles, columns)
 
 
 def same_columns(path: Path, other: Path, roles: Roles, source: Column, target: Column) -> tuple[Column, Column]:
-    """The columns to read in another table that goes with this one: those of the same names, where both have names. A
-    few rows of validation could be taken for something else than the many that train."""
+    """The columns to read in another table that goes with this one: those of the same names, where
+    both have names. A few rows of validation could be taken for something else than the many that
+    train."""
     table = look(path, asked=(source, target))
     if table.is_empty or not table.has_names:
         return source, target
