@@ -50,6 +50,10 @@ class MultiHead(nn.Module):
 
     `merged=True` has one matrix D x E a head for query and key, so H D E numbers against H K (D + E). It starts as an
     ordinary layer merged, of rank K, and may leave that rank as it learns.
+
+    >>> layer, x = MultiHead(width=12, heads=3), torch.zeros(2, 5, 12)  # (B, T, D)
+    >>> layer(x).shape, layer(x, causal=True).shape
+    (torch.Size([2, 5, 12]), torch.Size([2, 5, 12]))
     """
 
     def __init__(
