@@ -64,6 +64,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
     ("words", "said"),
     [
         (["recipse"], 'no such verb; got "recipse"; did you mean "recipes"?'),
+        (["predict"], 'no such verb; got "predict"; did you mean "ask"?'),
         (["recipes", "lst"], "No such command 'lst'. Did you mean 'list'? See regard recipes --help"),
         (["recipes", "show"], "Missing argument 'NAME'. See regard recipes show --help"),
         (["--vrsion"], "No such option: --vrsion (Possible options: --version) See regard --help"),
@@ -72,6 +73,10 @@ def test_version(capsys: pytest.CaptureFixture[str]):
 def test_a_command_that_cannot_be_understood(words: list[str], said: str, capsys: pytest.CaptureFixture[str]):
     assert main(words) == 2
     assert capsys.readouterr().err == f"regard: {said}\n"
+
+
+def test_words_of_other_programs_lead_to_verbs():
+    assert set(cli.SYNONYMS.values()) <= set(cli.VERBS) and not set(cli.SYNONYMS) & set(cli.VERBS)
 
 
 def test_a_mistake_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixture[str]):
