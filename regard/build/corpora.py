@@ -129,7 +129,8 @@ def _contents(recipe: r.Recipe) -> Contents:
             columns = {"path_column": d.path_column, "text_column": d.text_column}
 
             def table(path: str) -> Callable[..., Iterator[Example]]:
-                home, anywhere = (d.images, False) if d.images else (str(Path(path).parent), True)
+                beside = captions.table_of(path).parent
+                home, anywhere = (d.images, False) if d.images else (beside, True)
                 fitted = captions.Fitted(lambda: captions.Album(home, anywhere=anywhere), **form)
                 return partial(captions.read_captioned, path, fitted=fitted, **columns)
 

@@ -38,6 +38,7 @@ LISTS = {
 }
 PATHS = ("path", "file", "image", "picture", "filename", "file_name")  # columns of a table
 SENTENCES = ("text", "caption", "sentence", "description")
+TABLE = "captions.csv"  # in a folder with its pictures
 
 Told = Iterable[tuple[str, list[str]]]  # names of pictures, with the sentences of each
 
@@ -275,6 +276,12 @@ def coco_json(path: Path) -> Mapping[str, list[Any]]:
 # -- a table ----------------------------------------------------------------------------------------------------------
 
 
+def table_of(path: Path | str) -> Path:
+    """The table itself: the path, or captions.csv in that folder."""
+    path = Path(path)
+    return path / TABLE if path.is_dir() else path
+
+
 def read_captioned(
     path: Path | str,
     *,
@@ -286,7 +293,7 @@ def read_captioned(
 ) -> Iterator[Example]:
     """A picture's file and a sentence a line: CSV, TSV or JSON lines. Lines of one picture stand together."""
     lines = Tally()
-    told = _table(Path(path), path_column, text_column, lines)
+    told = _table(table_of(path), path_column, text_column, lines)
 
     def examples() -> Iterator[Example]:
         yield from _examples(told, fitted, tally)
@@ -300,7 +307,7 @@ def captioned_files(
     path: Path | str, images: str | None = None, *, path_column: Column = None, text_column: Column = None
 ) -> list[Path]:
     """The table, and its pictures: a folder or zip of their own, or the files that it names."""
-    path = Path(path)
+    path = table_of(path)
     if images is not None:
         return [path, Path(images)]
     named = (path.parent / name for name, _ in _table(path, path_column, text_column, Tally()))
@@ -325,7 +332,9 @@ def detect(path: Path | str) -> str | None:
     path = Path(path)
     name = path.name.lower()
     if path.is_dir():
-        return "flickr8k" if (path / TOKENS).is_file() or any(path.glob(f"*/{TOKENS}")) else None
+        if (path / TOKENS).is_file() or any(path.glob(f"*/{TOKENS}")):
+            return "flickr8k"
+        return "captioned" if (path / TABLE).is_file() and detect(path / TABLE) else None
     if name.endswith("token.txt"):
         return "flickr8k"
     if name.endswith(".json"):

@@ -151,7 +151,7 @@ def _captions(path: Path, kind: str) -> Callable[..., Iterator[Example]]:
     if kind == "coco":
         album = captions.Fitted(lambda: captions.Album(captions.coco_images(path)), **FORM)
         return partial(captions.read_coco, path, fitted=album, limit=1.0)
-    album = captions.Fitted(lambda: captions.Album(path.parent, anywhere=True), **FORM)
+    album = captions.Fitted(lambda: captions.Album(captions.table_of(path).parent, anywhere=True), **FORM)
     return partial(captions.read_captioned, path, fitted=album, limit=1.0)
 
 

@@ -292,18 +292,22 @@ def medmnist_arrays(path: Path | str, part: Part) -> tuple[np.ndarray, list[int]
 
 def read_digits(*, size: tuple[int, int], colours: int, crop: bool = False, tally: Tally) -> Iterator[Example]:
     """The 1,797 handwritten digits, 8 x 8, that scikit-learn brings."""
-    path = digits_file()
 
     def examples() -> Iterator[Example]:
-        with gzip.open(path, "rt") as lines:
-            rows = np.loadtxt(lines, delimiter=",").astype(np.int64)
-        for i, row in enumerate(rows):
-            image = (row[:64].reshape(8, 8) * 255 // 16).astype(np.uint8)
+        for i, (image, label) in enumerate(digits()):
             tally.used += 1
             values = fitted(image, size=size, colours=colours, crop=crop)
-            yield Example(Item(f"digit {i}", values, image.tobytes()), str(row[64]))
+            yield Example(Item(f"digit {i}", values, image.tobytes()), label)
 
-    return checked(examples(), path, tally, limit=0.0)
+    return checked(examples(), digits_file(), tally, limit=0.0)
+
+
+def digits() -> Iterator[tuple[np.ndarray, str]]:
+    """Each digit as bytes (8, 8), and its label."""
+    with gzip.open(digits_file(), "rt") as lines:
+        rows = np.loadtxt(lines, delimiter=",").astype(np.int64)
+    for row in rows:
+        yield (row[:64].reshape(8, 8) * 255 // 16).astype(np.uint8), str(row[64])
 
 
 def digits_file() -> Path:

@@ -274,7 +274,7 @@ class DataCaptioned(_Captions):
 
     kind: Literal["captioned"]
     path: Text
-    """The table, relative to the folder the command runs in."""
+    """The table, or a folder with captions.csv in it, relative to the folder the command runs in."""
     images: Text | None = None
     """The folder or zip the files are in; not given: the table's own folder."""
     path_column: Text | int | None = None
