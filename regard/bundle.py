@@ -129,7 +129,8 @@ class Bundle:
             prior=self._prior(options),
             rarity=self.model.rarity,
         )
-        places = (memory.mask * torch.arange(1, memory.mask.shape[1] + 1)).amax(1).tolist()  # without padding
+        numbers = torch.arange(1, memory.mask.shape[1] + 1, device=memory.mask.device)
+        places = (memory.mask * numbers).amax(1).tolist()  # of each source, without padding
         return [
             [Answer(one.tokens, self.task.codec.decode(one.tokens), one.score, _first(one.weights, own)) for one in row]
             for row, own in zip(found, places, strict=True)
