@@ -16,7 +16,7 @@ PROMPTS := "Hello!" "How are you doing today?" "Are you a robot?" "Tell me anoth
 .DEFAULT_GOAL := demo
 
 demo: .venv/.installed
-	rm -rf runs/demo
+	@[ ! -e runs/demo ] || mv -v runs/demo "runs/demo-before-$$(date +%Y%m%d-%H%M%S)"
 	$(BIN)/regard train chat-attention --out runs/demo
 	$(BIN)/regard ask runs/demo $(PROMPTS)
 

@@ -239,15 +239,35 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, content: dict[str, Tensor]) -> None:
+    """A safetensors file that follows the umask; `save_file` would make one for its owner alone."""
+    path.touch()
+    mode = path.stat().st_mode
     safetensors.torch.save_file(content, path)
+    path.chmod(mode)
 
 
 def create(folder: Path, recipe: Recipe, codec: Codec) -> None:
-    """Begin a run: what stays the same whatever the weights are."""
-    disk.write_json(folder / RECIPE, recipe.to_json())
-    disk.write_file(folder / CODEC, lambda draft: codecs.write(codec, draft))
-    files = {name: [disk.digest(folder / name)] for name in (RECIPE, CODEC)}
-    disk.write_json(folder / disk.MANIFEST, {"format": disk.FORMAT, "files": files})
+    """Begin a run: what stays the same whatever the weights are. The manifest comes first, so that a folder that a kill
+    left half-made is known to be ours."""
+    disk.write_json(folder / disk.MANIFEST, {"format": disk.FORMAT, "files": {}})
+    put_recipe(folder, recipe)
+    disk.put(folder, CODEC, lambda draft: codecs.write(codec, draft))
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether there is a run in this folder, all of `create` included."""
+    needed = {RECIPE, CODEC}
+    listed = disk.manifest(folder) if (folder / disk.MANIFEST).exists() else {}
+    return needed <= listed.keys() and all((folder / name).is_file() for name in needed)
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether the weights of a run are there and are what was saved."""
+    try:
+        disk.verify_files(folder, WEIGHTS)
+    except BundleError:
+        return False
+    return True
 
 
 def put_weights(folder: Path, content: dict[str, Tensor]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 
 from regard import disk
 from regard.bundle import load_tensors, read_tensors, tensors, write_tensors
-from regard.errors import BundleError
+from regard.errors import BundleError, NewerFormatError
 from regard.model import Model
 
 FOLDER, KEPT = "checkpoints", 2
@@ -42,6 +42,7 @@ class Progress:
     window_nats: float = 0.0  # since the last line of the log
     window_tokens: int = 0
     data: str = ""  # fingerprint of what it learned from
+    threads: int = 0  # of the processor; another number adds up in another order. 0: not known
 
 
 def save(run: Path, model: Model, average: Model | None, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
@@ -59,11 +60,11 @@ def save(run: Path, model: Model, average: Model | None, optimiser: torch.optim.
         write_tensors(folder / OPTIMISER, state)
         disk.write_json(folder / PROGRESS, asdict(progress))
 
-    target = run / FOLDER / f"step-{progress.step:06d}"
+    target = run / FOLDER / _name(progress.step)
     target.parent.mkdir(exist_ok=True)
     disk.write_folder(target, write)
     for old in [folder for folder in _steps(run) if folder != target][KEPT - 1 :]:
-        shutil.rmtree(old, ignore_errors=True)
+        disk.remove_folder(old)
 
 
 def load_newest(
@@ -74,13 +75,15 @@ def load_newest(
     noted: Callable[[str], None],
 ) -> Progress | None:
     """Restore the newest checkpoint that is whole, saying so for each that is not; None: there is none. One that is
-    whole and still does not fit the model is an error, and stays."""
+    whole and still does not fit the model, or that a later version wrote, is an error, and stays."""
     for folder in _steps(run):
         try:
-            disk.verify(folder)
+            disk.verify_folder(folder)
+        except NewerFormatError:
+            raise
         except BundleError as problem:
-            noted(f"{problem}; trying the checkpoint before it")
-            shutil.rmtree(folder, ignore_errors=True)  # so that it is never taken for the newest again
+            aside = _set_aside(folder)  # so that it is never taken for the newest again
+            noted(f"{problem}; it is now {aside.name}, trying the checkpoint before it")
             continue
         progress = _progress(folder)
         load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
@@ -93,15 +96,44 @@ def load_newest(
     return None
 
 
+def kept_weights(run: Path, step: int) -> dict[str, torch.Tensor] | None:
+    """The weights that a run kept at `step`, if there is a whole checkpoint of that step."""
+    for folder in _steps(run):
+        if int(folder.name[5:]) == step:
+            try:
+                disk.verify_folder(folder)
+            except BundleError:
+                return None
+            average = folder / AVERAGE
+            return read_tensors(average if average.exists() else folder / WEIGHTS)
+    return None
+
+
 def newest(run: Path) -> int | None:
     """The step of the newest checkpoint; None: there is none."""
     return next((int(folder.name[5:]) for folder in _steps(run)), None)
 
 
 def _steps(run: Path) -> list[Path]:
-    """Newest first. Names that begin with a dot are drafts of a save that did not end."""
-    named = (folder for folder in (run / FOLDER).glob("step-*") if folder.name[5:].isdigit())
-    return sorted(named, key=lambda folder: int(folder.name[5:]), reverse=True)
+    """Newest first, and only those whose name is exactly what `save` gives."""
+    numbers = [int(folder.name[5:]) for folder in (run / FOLDER).glob("step-*") if folder.name[5:].isdecimal()]
+    folders = [run / FOLDER / _name(number) for number in sorted(set(numbers), reverse=True)]
+    return [folder for folder in folders if folder.is_dir()]
+
+
+def _name(step: int) -> str:
+    return f"step-{step:06d}"
+
+
+def _set_aside(folder: Path) -> Path:
+    """Give a damaged checkpoint another name. It is not removed: what is wrong may be one file too many."""
+    aside = folder.with_name(f"{folder.name}.damaged")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = folder.with_name(f"{folder.name}.damaged-{number}")
+    os.replace(folder, aside)
+    return aside
 
 
 def _progress(folder: Path) -> Progress:

@@ -8,20 +8,32 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from regard.errors import BundleError, BusyError, NoRoomError
+from regard.errors import BundleError, BusyError, InputError, NewerFormatError, NoRoomError
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+LOCK = ".regard-lock"
+MADE_BY = "made by regard"  # in the first lines of every picture and page that we write
+
+# Only names of this form are ever cleaned up, so that nobody's own files are: the file or folder
+# they are for, the process that wrote them, and which half of a save they are.
+_DRAFT = re.compile(r"\.(?P<name>.+)\.\d+\.regard-(?P<half>new|old)")
+
+
+def draft_of(path: Path, half: str = "new") -> Path:
+    """Where a file or folder is written (`new`), or kept (`old`), until a save has ended."""
+    return path.with_name(f".{path.name}.{os.getpid()}.regard-{half}")
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write beside the file, sync, rename over it, sync the folder: a crash at any moment leaves the old or the new."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = draft_of(path)
     with _room_for(path):
         try:
             write(draft)
@@ -32,14 +44,35 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
             draft.unlink(missing_ok=True)
 
 
+def write_output(path: Path, write: Callable[[Path], object]) -> None:
+    """`write_file` for a picture or page where a person wants it: a file that we did not write stays as it is."""
+    claim_output(path)
+    write_file(path, write)
+
+
+def claim_output(path: Path) -> None:
+    """Refuse to overwrite a file that is not a picture or page of ours."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if MADE_BY.encode() in file.read(4096):
+                return
+    if path.exists():
+        raise InputError("something that regard did not write is there already", where=path, hint="choose another name")
+
+
 def write_json(path: Path, content: Any) -> None:
     text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
     write_file(path, lambda draft: draft.write_text(text, "utf-8"))
 
 
 def write_folder(path: Path, write: Callable[[Path], None]) -> None:
-    """A new folder with a manifest of its files; it has its name only once everything in it is on the disk."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    """A new folder with a manifest of its files; it has its name only once everything in it is on the disk.
+
+    A folder cannot be renamed over another, so there is a moment between two renames at which only the halves exist;
+    `recover` puts that right after a kill.
+    """
+    draft = draft_of(path)
+    old = draft_of(path, "old")
     with _room_for(path):
         try:
             shutil.rmtree(draft, ignore_errors=True)
@@ -50,13 +83,24 @@ def write_folder(path: Path, write: Callable[[Path], None]) -> None:
             for name in names:
                 _sync(draft / name)
             _sync(draft)
-            if path.exists():  # a folder cannot be renamed over another
-                os.replace(path, path.with_name(f".{path.name}.old.{os.getpid()}"))
+            if path.exists():
+                os.replace(path, old)
             os.replace(draft, path)
             _sync(path.parent)
+        except BaseException:
+            if old.exists() and not path.exists():
+                os.replace(old, path)
+            raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-            shutil.rmtree(path.with_name(f".{path.name}.old.{os.getpid()}"), ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder that `write_folder` made. It loses its name first: half of one is never taken for a whole."""
+    draft = draft_of(path)
+    os.replace(path, draft)
+    shutil.rmtree(draft, ignore_errors=True)
 
 
 def read_json(path: Path) -> Any:
@@ -75,19 +119,37 @@ def manifest(folder: Path) -> dict[str, list[str]]:
     content = read_json(folder / MANIFEST)
     match content:
         case {"format": int(version)} if version > FORMAT:
-            raise BundleError(
+            raise NewerFormatError(
                 "written by a newer regard", where=folder, got=f"format {version}", hint="upgrade regard to read it"
             )
-        case {"format": int(), "files": dict(files)}:
+        case {"format": int(version), "files": dict(files)} if version == FORMAT:
             return files
     raise BundleError("damaged: not a manifest", where=folder / MANIFEST)
 
 
 def verify(folder: Path, *needed: str) -> None:
     """Every file of the manifest, and every file that is needed, is there and is what was written."""
+    _verify(folder, lambda listed: {*listed, *needed})
+
+
+def verify_files(folder: Path, *names: str) -> None:
+    """These files are there and are what was written; others may be damaged."""
+    _verify(folder, lambda _: names)
+
+
+def verify_folder(folder: Path) -> None:
+    """The files of the manifest are there, are what was written, and nothing else is beside them. Hidden files do not
+    count: a file manager leaves its own."""
+    verify(folder)
+    names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")}
+    if extra := sorted(names - {MANIFEST, *manifest(folder)}):
+        raise BundleError("damaged: a file that was not saved with it", where=folder / extra[0])
+
+
+def _verify(folder: Path, chosen: Callable[[Iterable[str]], Iterable[str]]) -> None:
     listed = manifest(folder)
     try:
-        for name in sorted({*listed, *needed}):
+        for name in sorted(chosen(listed)):
             file = folder / name
             if Path(name).name != name or not file.is_file():
                 raise BundleError("a file is missing", where=file)
@@ -96,7 +158,7 @@ def verify(folder: Path, *needed: str) -> None:
     except BundleError:
         if manifest(folder) == listed:
             raise
-        verify(folder, *needed)  # a writer was faster than we were reading
+        _verify(folder, chosen)  # a writer was faster than we were reading
 
 
 def put(folder: Path, name: str, write: Callable[[Path], object]) -> None:
@@ -113,15 +175,71 @@ def put(folder: Path, name: str, write: Callable[[Path], object]) -> None:
     write_json(folder / MANIFEST, {"format": FORMAT, "files": listed | {name: [digest(folder / name)]}})
 
 
-def sweep(folder: Path) -> None:
-    """Remove the drafts of saves that did not end. Only for who holds the lock."""
-    for draft in folder.glob(".*.[0-9]*"):
-        shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
+def recover(folder: Path) -> None:
+    """Finish, undo or remove the saves in this folder that a kill cut short. Only for the holder of its lock.
+
+    Where a folder is missing, the new one takes its name if all of it is there, and the old one otherwise.
+    """
+    halves: dict[str, list[tuple[str, Path]]] = {}
+    for path in folder.iterdir() if folder.is_dir() else ():
+        name = _DRAFT.fullmatch(path.name)
+        if name and not path.is_symlink():  # we make no links: that one is somebody's own
+            halves.setdefault(name["name"], []).append((name["half"], path))
+
+    for name, paths in halves.items():
+        target = folder / name
+        folders = [(half, path) for half, path in sorted(paths) if path.is_dir()]  # "new" sorts before "old"
+        if folders and not target.exists():
+            whole = [path for _, path in folders if _is_whole(path)]
+            old = [path for half, path in folders if half == "old"]
+            if chosen := whole or old:
+                os.replace(chosen[0], target)
+                _sync(folder)
+        for _, path in paths:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _is_whole(folder: Path) -> bool:
+    try:
+        verify_folder(folder)
+    except BundleError:
+        return False
+    return True
+
+
+def claim(folder: Path, mark: str, what: str) -> None:
+    """Refuse to write into a folder with somebody's own files: it must be new, empty, or have our file `mark`."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError("a file has this name", where=folder, hint="choose another --out")
+    if (folder / mark).exists():
+        return
+    names = sorted(entry.name for entry in folder.iterdir())
+    others = [name for name in names if name != LOCK and not _DRAFT.fullmatch(name)]
+    if others:
+        raise InputError(
+            f"this folder is not empty and holds no {what}",
+            where=folder,
+            got=", ".join(others[:3]) + (", …" if len(others) > 3 else ""),
+            hint="choose a new folder for --out",
+        )
 
 
 def append_line(path: Path, line: str) -> None:
     with _room_for(path), path.open("a", encoding="utf-8") as file:
         file.write(line + "\n")
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a log. What is not UTF-8 is replaced, and a line that a kill cut short is left out."""
+    records = []
+    for line in path.read_text("utf-8", errors="replace").split("\n"):
+        with contextlib.suppress(ValueError, RecursionError):
+            record = json.loads(line)
+            if isinstance(record, dict):
+                records.append(record)
+    return records
 
 
 def digest(path: Path) -> str:
@@ -132,7 +250,7 @@ def digest(path: Path) -> str:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """One writer a folder; the second is told who the first is. The lock goes with its process, however that ends."""
-    with (folder / ".lock").open("a+") as file:
+    with (folder / LOCK).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -34,6 +34,10 @@ class BundleError(RegardError):
     """A run folder that is not one, or whose files are not what was saved."""
 
 
+class NewerFormatError(BundleError):
+    """A folder that a later version wrote: not damaged, but not for this one."""
+
+
 class InputError(RegardError):
     """An input or an option that this model or this verb cannot take."""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.disk import write_file
+from regard.disk import MADE_BY, write_output
 
 COLUMNS = 5  # panels side by side
 INCHES = 2.4  # of a panel
@@ -38,4 +38,5 @@ def draw(
         ax.set_xlim(0, width)
         ax.set_ylim(height, 0)
     figure.suptitle(title, fontsize=10, wrap=True)
-    write_file(path, lambda draft: figure.savefig(draft, format="png", dpi=110))
+    metadata = {"Software": MADE_BY}
+    write_output(path, lambda draft: figure.savefig(draft, format="png", dpi=110, metadata=metadata))

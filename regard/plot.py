@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from regard.disk import write_file
+from regard.disk import read_json_lines, write_file
 from regard.metrics import LOWER_IS_BETTER
 
 HIDDEN = ("step", "epoch", "seconds", "perplexity", "word_perplexity")  # the loss shows perplexity already
@@ -21,7 +20,7 @@ GREY, BLUE, RED = "0.6", "C0", "C3"
 
 def curves(run: Path) -> Path:
     """Draw how a run went into its `curves.png`."""
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+    lines = read_json_lines(run / "metrics.jsonl")
     path, drawn = run / "curves.png", figure(lines, run.resolve().name)
     write_file(path, lambda draft: drawn.savefig(draft, format="png", dpi=120))
     return path
@@ -78,7 +77,7 @@ def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
     made = Figure(figsize=(12.8, 4.8), layout="constrained")
     trained, judged = (made.add_subplot(1, 2, place) for place in (1, 2))
     for number, (name, run) in enumerate(runs.items()):
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
+        lines = read_json_lines(run / "metrics.jsonl")
         look = {"label": name, "color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
         _line(trained, [(line["step"], line["loss"]) for line in lines if "loss" in line], **look)
         _line(judged, [(line["step"], line[score]) for line in lines if score in line], **look, marker="o")

@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from regard import disk
+from regard import bundle, disk
 from regard.build import TASKS
 from regard.errors import BundleError, BusyError, InputError, NoRoomError, RecipeError, TrainingError
 from regard.metrics import LOWER_IS_BETTER
@@ -144,6 +144,7 @@ def sweep(
     after each trial what is known. Ctrl-C ends it with `Stopped`; the same call goes on with it."""
     base = make([])
     _check(make, axes)
+    disk.claim(folder, RECORD, "sweep")
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder):
         _same_sweep(base, axes, folder)
@@ -196,8 +197,6 @@ def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
         if changed or swept != keys:
             got = ", ".join(changed) or f"{', '.join(map(str, swept))} there, {', '.join(keys)} here"
             raise InputError("this folder holds another sweep", where=folder, got=got, hint="choose another --out")
-    elif any(folder.glob("*/recipe.json")) or (folder / "recipe.json").exists():
-        raise InputError("this folder holds runs that are of no sweep", where=folder, hint="choose another --out")
     else:
         disk.write_json(record, {"recipe": base.to_json(), "keys": keys})
 
@@ -205,7 +204,7 @@ def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Waits for its turn; what it guards takes moments."""
-    with (folder / ".sweep.lock").open("a") as file:
+    with (folder / disk.LOCK).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -237,7 +236,7 @@ class _Runs:
         try:
             with self.told(trial) as reporter:
                 watched = reporter if watch is None else _Watched(reporter, watch)
-                progress = train(recipe, run, reporter=watched, resume=(run / disk.MANIFEST).exists())
+                progress = train(recipe, run, reporter=watched, resume=bundle.has_begun(run))
         except BusyError:
             return Trial(trial.values, trial.run, "elsewhere")
         except _Pruned:

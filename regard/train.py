@@ -12,6 +12,7 @@ import copy
 import ctypes
 import json
 import math
+import os
 import signal
 import threading
 import time
@@ -115,24 +116,24 @@ def train(
     A run that is resumed may have another budget. Whatever else differs from how it began is refused, unless `anyway`;
     what its weights cannot survive is refused in any case.
     """
-    if recipe.train.threads:
-        torch.set_num_threads(recipe.train.threads)
+    if not resume:
+        _refuse_other_contents(run)
     keep_memory()
     changed = _changes(recipe, run, anyway) if resume else []
     corpus = build.corpus(recipe, codecs.read(run / bundle.CODEC) if resume else None)
     if not len(corpus.train):
         raise DataError("no usable examples to train on", got=corpus.tally.summary())
     run.mkdir(parents=True, exist_ok=True)
-    with disk.locked(run), _signals() as asked:
+    with disk.locked(run), _threads(recipe.train.threads), _signals() as asked:
         for folder in (run, run / checkpoint.FOLDER):
-            disk.sweep(folder)
+            disk.recover(folder)
         if not resume:
-            _refuse_another(run)
+            _refuse_other_contents(run)
         loop = _Loop(recipe, run, corpus, reporter, tensorboard)
         if resume:
             loop.resume(changed, anyway)
         else:
-            _begin(run, recipe, corpus)
+            bundle.create(run, recipe, corpus.codec)
         return loop.go(asked)
 
 
@@ -165,23 +166,15 @@ def rarity(corpus: Corpus) -> Tensor:
     return torch.log((1 + len(corpus.train)) / (1 + counts)).float()
 
 
-def _refuse_another(run: Path) -> None:
-    """Nothing that was learned is written over, also where a part of the run was removed by hand."""
-    if (run / disk.MANIFEST).exists():
+def _refuse_other_contents(run: Path) -> None:
+    """A new run never goes where another one is, or anybody's own files."""
+    disk.claim(run, disk.MANIFEST, "run")
+    if bundle.has_begun(run):
         raise TrainingError(
             "this folder already holds a run",
             where=run,
             hint=f"go on with: regard train --resume {run}, or choose another --out",
         )
-    if (run / bundle.WEIGHTS).exists() or checkpoint.newest(run) is not None:
-        raise TrainingError(
-            "this folder holds what is left of a run", where=run, hint="remove the folder, or choose another --out"
-        )
-
-
-def _begin(run: Path, recipe: Recipe, corpus: Corpus) -> None:
-    (run / METRICS).unlink(missing_ok=True)  # of a run that was removed by hand, but not all of it
-    bundle.create(run, recipe, corpus.codec)
 
 
 class _Loop:
@@ -192,7 +185,8 @@ class _Loop:
         self.model.rarity.copy_(rarity(corpus))
         self.average = copy.deepcopy(self.model) if self.how.average else None
         self.optimiser = optimiser(self.model, self.how)
-        self.progress, self.saved = Progress(data=corpus.fingerprint), None
+        self.progress, self.saved = Progress(data=corpus.fingerprint, threads=effective_threads()), None
+        self.lost_weights = False
         self.log = _Log(run, tensorboard=tensorboard)
         self.held_out = corpus.valid if len(corpus.valid) else corpus.train
         self.samples = questions(self.held_out, self.task, at_most=SAMPLES)
@@ -211,6 +205,7 @@ class _Loop:
             self.reporter.noted("no whole checkpoint yet; beginning again from the first step")
         else:
             self.saved = self.progress = found
+            self._use_threads(found.threads)
             if found.data != self.corpus.fingerprint:
                 if not anyway:
                     raise TrainingError(
@@ -219,10 +214,47 @@ class _Loop:
                         hint="resume with the data it began with, add --anyway to go on with this, or train a new run",
                     )
                 changed = [*changed, f"data: {found.data[:12]} -> {self.corpus.fingerprint[:12]}"]
+        if self.progress.kept_step and not bundle.has_weights(self.run):
+            self._rebuild_weights()
         self.log.forget(after=self.progress)
         if changed:
             self._change(changed)
         bundle.put_recipe(self.run, self.recipe)  # last: until it is there, the change can be asked for once more
+
+    def _use_threads(self, number: int) -> None:
+        """As many threads as before, where the recipe does not say: sums over other parts differ in the last bits."""
+        if self.how.threads is None and number:
+            torch.set_num_threads(number)
+        threads = effective_threads()
+        if self.how.threads is None and threads != number:
+            self.reporter.noted(
+                f"this run was trained with {number} threads so far and only {threads} can be had here; "
+                "it goes on, but does not end with the same bits"
+            )
+        elif threads > (os.cpu_count() or 1):
+            self.reporter.noted(
+                f"going on with {threads} threads as before, so that it ends with the same bits; this machine has "
+                f"{os.cpu_count()} cores, and --anyway --set train.threads={os.cpu_count()} may be faster"
+            )
+        self.progress = replace(self.progress, threads=threads)
+
+    def _rebuild_weights(self) -> None:
+        """The weights of the bundle are damaged or missing. Those of the same step are in its checkpoint, if there
+        still is one; otherwise what the best score was says nothing any more, and the newest weights are validated."""
+        step = self.progress.kept_step
+        weights = checkpoint.kept_weights(self.run, step)
+        lost = f"{self.run / bundle.WEIGHTS}: damaged or missing"
+        if weights is not None:
+            bundle.put_weights(self.run, weights)
+            self.reporter.noted(f"{lost}; restored from the checkpoint of step {step:,}")
+            return
+        self.reporter.noted(
+            f"{lost}, and there is no checkpoint of step {step:,} any more; "
+            f"the weights of step {self.progress.step:,} take its place"
+        )
+        self.lost_weights = True
+        validated = min(self.progress.validated, self.progress.step - 1)
+        self.progress = replace(self.progress, best=None, best_step=0, kept_step=0, waited=0, validated=validated)
 
     def _change(self, changed: list[str]) -> None:
         """Go on in another way: forget what no longer means anything, and say so."""
@@ -272,7 +304,8 @@ class _Loop:
 
     def _train(self) -> None:
         self.model.train()
-        if self.progress.step and self._is_due():  # a signal came while it was made
+        # It was not finished when a signal came, or the weights that were kept are lost.
+        if self.progress.step and (self._is_due() or self.lost_weights):
             self._validate()
             self._save()
         while not self._finished():
@@ -471,8 +504,9 @@ class _Log:
     def forget(self, *, after: Progress) -> None:
         """Leave out what will come again."""
         if self.path.exists():
-            lines = [line for line in self.path.read_text("utf-8").splitlines() if _belongs(line, after)]
-            disk.write_file(self.path, lambda draft: draft.write_text("".join(f"{line}\n" for line in lines), "utf-8"))
+            records = [record for record in disk.read_json_lines(self.path) if _belongs(record, after)]
+            text = "".join(f"{json.dumps(record, allow_nan=False)}\n" for record in records)
+            disk.write_file(self.path, lambda draft: draft.write_text(text, "utf-8"))
 
     def add(self, progress: Progress, kind: str, record: dict[str, Any]) -> None:
         head = {"step": progress.step, "epoch": progress.epoch, "kind": kind, "seconds": round(progress.seconds, 3)}
@@ -488,13 +522,11 @@ class _Log:
             self.board.close()
 
 
-def _belongs(line: str, progress: Progress) -> bool:
-    try:
-        record = json.loads(line)
-        until = {VALID: progress.validated, CHANGED: math.inf}.get(record["kind"], progress.step)
-        return record["step"] <= until
-    except (ValueError, KeyError, TypeError):
-        return False  # a line that was cut short by a kill
+def _belongs(record: dict[str, Any], progress: Progress) -> bool:
+    match record:
+        case {"kind": str(kind), "step": int(step)}:
+            return step <= {VALID: progress.validated, CHANGED: math.inf}.get(kind, progress.step)
+    return False
 
 
 def _board(run: Path) -> Any:
@@ -507,6 +539,29 @@ def _board(run: Path) -> Any:
 
 def _seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def effective_threads() -> int:
+    """Threads that really work: torch's number, as far as OpenMP's own limits let it."""
+    threads = torch.get_num_threads()
+    limit = os.environ.get("OMP_THREAD_LIMIT", "")
+    if limit.isdecimal() and int(limit):
+        threads = min(threads, int(limit))
+    if os.environ.get("OMP_DYNAMIC", "").lower() in ("true", "1"):
+        threads = min(threads, os.cpu_count() or 1)
+    return threads
+
+
+@contextlib.contextmanager
+def _threads(number: int | None) -> Iterator[None]:
+    """A number of threads, and afterwards the caller's own again."""
+    before = torch.get_num_threads()
+    if number:
+        torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
 from regard.errors import InputError
 
@@ -24,18 +25,21 @@ ROWS = 64  # inputs answered together
 
 
 def ask(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    run: Annotated[Path, typer.Argument(parser=filled_path, metavar="RUN", help="A run's folder.")],
     inputs: Annotated[
         list[str] | None,
         typer.Argument(metavar="INPUT", help="Sentences, or files of pictures or sounds; none: stdin."),
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="A file of inputs, one a line; answers come as JSON lines.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(parser=filled_path, help="A file of inputs, one a line; answers come as JSON lines.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines, with scores and tokens.")] = False,
     best: Annotated[
         int | None, typer.Option(min=1, max=100, help="So many answers, the best first, by beam search.")
     ] = None,
     maps: Annotated[
-        Path | None, typer.Option(help="A PNG of the picture and, for each word, of where it was read from.")
+        Path | None,
+        typer.Option(parser=filled_path, help="A PNG of the picture and, for each word, of where it was read from."),
     ] = None,
     changes: Changes = None,
     greedy: Greedy = False,
@@ -63,7 +67,10 @@ def ask(
         raise InputError("maps are drawn of one picture", where="--maps", got=f"{len(inputs or ())} inputs")
 
     from regard.bundle import load
+    from regard.disk import claim_output
 
+    if maps is not None:
+        claim_output(maps)
     bundle = load(run)
     if best is not None and best > 1:
         changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]

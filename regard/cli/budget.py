@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.paths import filled_path
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def budget(
         str | None, typer.Option(metavar="parameters=N", help="The width that has so many parameters, as in 5M.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Cost against length as a .png or .svg picture.")
+        Path | None,
+        typer.Option(parser=filled_path, metavar="FILE", help="Cost against length as a .png or .svg picture."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
 from regard.errors import InputError
 
@@ -20,7 +21,7 @@ COMMANDS = {"/quit": "leave", "/attend": "what the last answer looked at", "/hel
 
 
 def chat(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    run: Annotated[Path, typer.Argument(parser=filled_path, metavar="RUN", help="A run's folder.")],
     changes: Changes = None,
     greedy: Greedy = False,
     seed: Seed = None,

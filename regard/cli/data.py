@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.paths import filled_path
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -52,7 +54,7 @@ def list_data(as_json: Annotated[bool, typer.Option("--json", help="A JSON list,
 
 @data.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A file or folder.")],
+    path: Annotated[Path, typer.Argument(parser=filled_path, metavar="PATH", help="A file or folder.")],
     source_column: Annotated[str | None, typer.Option(help="Name or number of the column with the prompt.")] = None,
     target_column: Annotated[str | None, typer.Option(help="Name or number of the column with the answer.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
@@ -74,7 +76,9 @@ def inspect(
 def fetch(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="A data set; --list names them.")] = None,
     list_all: Annotated[bool, typer.Option("--list", help="What can be fetched, with sizes and licences.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Its folder; not given: one in the cache.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(parser=filled_path, help="Its folder; not given: one in the cache.")
+    ] = None,
     url: Annotated[
         str | None, typer.Option(help="Another address of the file; of its folder, ending with /, where it is several.")
     ] = None,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
 
 
@@ -19,9 +20,10 @@ class Split(StrEnum):
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    run: Annotated[Path, typer.Argument(parser=filled_path, metavar="RUN", help="A run's folder.")],
     data: Annotated[
-        Path | None, typer.Option(help="Other data of the same kind; not given: the run's own held-out part.")
+        Path | None,
+        typer.Option(parser=filled_path, help="Other data of the same kind; not given: the run's own held-out part."),
     ] = None,
     split: Annotated[Split, typer.Option(help="Which part of the run's own data.")] = Split.valid,
     limit: Annotated[

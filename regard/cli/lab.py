@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.paths import filled_path
 from regard.errors import InputError
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def lab(
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting; may be repeated.")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where NAME.png and NAME.svg go.")] = Path("runs/lab"),
+    out: Annotated[
+        Path, typer.Option(parser=filled_path, metavar="FOLDER", help="Where NAME.png and NAME.svg go.")
+    ] = Path("runs/lab"),
     html: Annotated[bool, typer.Option("--html", help="Also NAME.html, a page that needs nothing but itself.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Only tell the formula and the settings.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
@@ -89,6 +92,7 @@ def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html:
     from regard.lab.experiment import settings
 
     chosen = settings(experiment.Settings, changes)
+    _claim(name, out, html)
     report = _watched(name, experiment, chosen)
     files = _write(name, experiment, chosen, report, out, html)
     if as_json:
@@ -108,6 +112,8 @@ def _run_all(changes: list[str], out: Path, html: bool, as_json: bool) -> None:
 
     experiments = {name: load(name) for name in names()}
     chosen = {name: settings(experiment.Settings, changes) for name, experiment in experiments.items()}
+    for name in experiments:
+        _claim(name, out, html)
     console = Console(highlight=False)
     widest = max(map(len, experiments))
     reports = []
@@ -164,16 +170,24 @@ def _watched(name: str, experiment: ModuleType, chosen: Settings) -> Report:
         return experiment.run(chosen)
 
 
+def _claim(name: str, out: Path, html: bool) -> None:
+    """Refuse to overwrite files of somebody else: better told before the experiment than after it."""
+    from regard.disk import claim_output
+
+    for ending in ("png", "svg", *(["html"] if html else [])):
+        claim_output(out / f"{name}.{ending}")
+
+
 def _write(name: str, experiment: ModuleType, chosen: Settings, report: Report, out: Path, html: bool) -> list[Path]:
     """Its picture, and its page if that is wanted."""
-    from regard.disk import write_file
+    from regard.disk import write_output
     from regard.lab import page
 
     files = page.draw(report.figure, out, name)
     if html:
         written = page.html(name, experiment.__doc__ or "", chosen, report)
         files.append(out / f"{name}.html")
-        write_file(files[-1], lambda draft: draft.write_text(written, "utf-8"))
+        write_output(files[-1], lambda draft: draft.write_text(written, "utf-8"))
     return files
 
 

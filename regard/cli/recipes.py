@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.paths import filled_path
 from regard.errors import RecipeError, RegardError
 
 recipes = typer.Typer(
@@ -102,7 +103,9 @@ def check(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Re
 @recipes.command()
 def copy(
     name: Name,
-    to: Annotated[Path | None, typer.Argument(help="A file or a folder; not given: NAME.toml here.")] = None,
+    to: Annotated[
+        Path | None, typer.Argument(parser=filled_path, help="A file or a folder; not given: NAME.toml here.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
 ) -> None:
     """Start a recipe of your own from another.

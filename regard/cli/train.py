@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.paths import filled_path
 from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
@@ -28,14 +29,19 @@ def train(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Your own data: pairs (.tsv, .csv, .jsonl, .gz), labelled texts or pictures, sounds, plain text, …"
+            parser=filled_path,
+            help="Your own data: pairs (.tsv, .csv, .jsonl, .gz), labelled texts or pictures, sounds, plain text, …",
         ),
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field, as in encoder.width=128.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder; not given: runs/RECIPE.")] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with a run that was stopped or killed.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(parser=filled_path, help="The run's folder; not given: runs/RECIPE.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(parser=filled_path, help="Go on with a run that was stopped or killed.")
+    ] = None,
     anyway: Annotated[
         bool,
         typer.Option(
@@ -155,8 +161,14 @@ def _next(recipe: Recipe, run: Path) -> str:
 
 
 def _existing(run: Path) -> Path:
-    if not (run / "recipe.json").exists():
-        raise InputError("not a run folder: it has no recipe.json", where=run)
+    from regard.disk import manifest
+
+    if not (run / "manifest.json").exists():
+        raise InputError("not a run folder: it has no manifest.json", where=run)
+    if not manifest(run).keys() & {"codec.json", "model.safetensors"} and not (run / "checkpoints").exists():
+        raise InputError(
+            "this run was stopped before it began", where=run, hint=f"begin it with: regard train RECIPE --out {run}"
+        )
     return run
 
 
@@ -165,7 +177,7 @@ def _own_recipe(run: Path, overrides: list[str]) -> Recipe:
     from regard import disk
     from regard.recipe import Recipe
 
-    disk.verify(run, "recipe.json", "codec.json")
+    disk.verify_files(run, "recipe.json", "codec.json")
     began = Recipe.from_json(disk.read_json(run / "recipe.json"), run / "recipe.json")
     # All values are in place there, also derived ones; yet whoever changes the rate means that of the decoder too.
     derived = ["train.decoder_rate="] if began.train.decoder_rate == began.train.rate else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from regard.disk import write_file
+from regard.disk import MADE_BY, write_output
 
 Line = Callable[[int], int]  # multiplications at a length
 SHORTEST, LONGEST, FURTHEST = 16, 4096, 1 << 22
@@ -57,5 +57,6 @@ def draw(path: Path, title: str, exact: Line, series: Line | None, *, terms: int
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
     kind = "svg" if path.suffix == ".svg" else "png"
-    write_file(path, lambda draft: figure.savefig(draft, format=kind, dpi=120))
+    metadata = {"Creator": MADE_BY} if kind == "svg" else {"Software": MADE_BY}
+    write_output(path, lambda draft: figure.savefig(draft, format=kind, dpi=120, metadata=metadata))
     return meet

@@ -234,7 +234,7 @@ def fetch(chosen: DataSet, folder: Path, progress: Progress = lambda *_: None) -
     there = _there(chosen.name, folder)
     if there is not None:
         return there
-    parts = folder.with_name(f".{folder.name}.part")
+    parts = folder.with_name(f".{folder.name}.regard-part")
     parts.mkdir(parents=True, exist_ok=True)
     with _alone(parts), _room(parts):
         there = _there(chosen.name, folder)
@@ -283,9 +283,10 @@ def _listed(folder: Path) -> dict[str, int]:
 
 def _publish(folder: Path, parts: Path, chosen: DataSet, got: list[dict[str, Any]]) -> dict[str, Any]:
     """The folder under a draft name, then under its own; the one it replaces is known to be ours, and damaged."""
-    for left in folder.parent.glob(f".{folder.name}.draft*"):  # by somebody who was killed
+    draft = folder.with_name(f".{folder.name}.regard-new")
+    old = folder.with_name(f".{folder.name}.regard-old")
+    for left in (draft, old):  # of a fetch that was killed
         shutil.rmtree(left, ignore_errors=True)
-    draft, old = (folder.with_name(f".{folder.name}.draft{kind}") for kind in ("", "-old"))
     try:
         draft.mkdir()
         for download in chosen.downloads:

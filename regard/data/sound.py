@@ -79,7 +79,7 @@ def from_samples(samples: np.ndarray, own_rate: float, *, rate: int, max_seconds
         raise InputError(too_long(max_seconds), got=f"{len(samples) / own_rate:,.1f} seconds")
     values = _as_floats(samples)
     if values.ndim == 2:
-        values = values.mean(1)
+        values = values.mean(1, dtype=np.float64).astype(np.float32)
     made = resampled(values, own_rate, rate)
     if not len(made):
         raise InputError("too short a sound", got=f"{len(samples):,} samples of {own_rate:,} a second")
@@ -153,7 +153,7 @@ def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarr
                 raise InputError(too_long(max_seconds), where=where, got=f"{promised / rate:,.1f} seconds")
             parts, count = [], 0
             while count < promised and len(part := sound.read(BLOCK, dtype="float32", always_2d=True)):
-                parts.append(part.mean(1))
+                parts.append(part.mean(1, dtype=np.float64).astype(np.float32))
                 count += len(part)
     except soundfile.LibsndfileError as problem:
         raise InputError("not a sound that can be read", where=where, got=str(problem.error_string)[:120]) from None

@@ -10,7 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from regard.disk import write_file
+from regard.disk import MADE_BY, write_output
 from regard.lab.experiment import Report, Settings, Table, cell
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ def draw(figure: Figure, folder: Path, name: str) -> list[Path]:
     """NAME.png and NAME.svg."""
     image, vector = folder / f"{name}.png", folder / f"{name}.svg"
     _settle(figure)
-    write_file(image, lambda draft: figure.savefig(draft, format="png", dpi=144))
-    write_file(vector, lambda draft: draft.write_text(svg(figure), "utf-8"))
+    metadata = {"Software": MADE_BY}
+    write_output(image, lambda draft: figure.savefig(draft, format="png", dpi=144, metadata=metadata))
+    write_output(vector, lambda draft: draft.write_text(svg(figure), "utf-8"))
     return [image, vector]
 
 
@@ -44,7 +45,7 @@ def svg(figure: Figure) -> str:
     _settle(figure)
     written = StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "regard"}):
-        figure.savefig(written, format="svg", metadata={"Date": None})
+        figure.savefig(written, format="svg", metadata={"Date": None, "Creator": MADE_BY})
     return written.getvalue()
 
 
@@ -70,7 +71,8 @@ def html(name: str, docstring: str, settings: Settings, report: Report) -> str:
     ]
     parts = [
         "<!DOCTYPE html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{escape(name)}: {escape(claim)}</title>',
+        f'<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="{MADE_BY}">',
+        f"<title>{escape(name)}: {escape(claim)}</title>",
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head><body>',
         f"<h1>{escape(name)}</h1><p>{escape(claim)}</p>",
         "<h2>Claims</h2><div><table><tr><th>verdict</th><th>claim</th><th>expected</th><th>measured</th></tr>",

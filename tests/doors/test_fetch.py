@@ -189,7 +189,7 @@ def refused(capsys: pytest.CaptureFixture[str], *given: str) -> str:
 
 def clean(cache: Path) -> bool:
     """No data set, no draft: at most downloads that may be gone on with."""
-    return all(place.name.endswith(".part") for place in cache.iterdir()) if cache.exists() else True
+    return all(place.name.endswith(".regard-part") for place in cache.iterdir()) if cache.exists() else True
 
 
 # -- the ordinary way -------------------------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def test_a_server_that_never_gets_further_is_given_up_and_resumed_another_day(si
     error = refused(capsys, *given)
     assert f"{site.at('it')}: the download stopped; got the connection ended early, 123,456 of" in error
     assert "run it again to go on from there" in error and len(site.asked) == 1 + fetch.TRIES
-    assert (cache / ".cornell.part" / "cornell_movie_dialogs_corpus.zip.part").stat().st_size == 123_456 and clean(
+    assert (cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part").stat().st_size == 123_456 and clean(
         cache
     )
     site.wall, site.asked = None, []
@@ -430,15 +430,15 @@ def test_stopped_between_the_last_byte_and_the_check(site: Site, cache: Path, mo
     known = replace(fetch.SETS["cornell"].downloads[0], address=site.at("it"), size=len(content))
     known = replace(known, sum=f"sha256:{sha256(content)}")
     monkeypatch.setitem(fetch.SETS, "cornell", replace(fetch.SETS["cornell"], downloads=(known,)))
-    (cache / ".cornell.part").mkdir(parents=True)
-    (cache / ".cornell.part" / f"{known.name}.part").write_bytes(content)
+    (cache / ".cornell.regard-part").mkdir(parents=True)
+    (cache / ".cornell.regard-part" / f"{known.name}.part").write_bytes(content)
     assert cli.main(["data", "fetch", "cornell"]) == 0 and site.asked == []
 
 
 def test_a_part_that_is_longer_than_the_file_is_thrown_away(site: Site, cache: Path):
     given = words("cornell", site, zipped())
-    (cache / ".cornell.part").mkdir(parents=True)
-    (cache / ".cornell.part" / "cornell_movie_dialogs_corpus.zip.part").write_bytes(bytes(400_000))
+    (cache / ".cornell.regard-part").mkdir(parents=True)
+    (cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part").write_bytes(bytes(400_000))
     assert cli.main(given) == 0
     assert site.ranges_asked() == ["bytes=400000-", None]
 
@@ -447,7 +447,7 @@ def test_a_part_that_is_longer_than_the_file_is_thrown_away(site: Site, cache: P
 def test_however_it_is_stopped_it_goes_on(site: Site, cache: Path, sent: signal.Signals):
     site.stall = 100_000
     given = [sys.executable, "-m", "regard", *words("cornell", site, zipped())]
-    part = cache / ".cornell.part" / "cornell_movie_dialogs_corpus.zip.part"
+    part = cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part"
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also where the tests run in the background
     with subprocess.Popen(given, **pipes, preexec_fn=heeds) as running:
@@ -490,7 +490,7 @@ def test_a_wrong_sum(site: Site, cache: Path, capsys):
     error = refused(capsys, *given)
     assert f"{site.at('it')}: not the right file; got sha256 {sha256(site.files['it'])}, not {'0' * 64}; " in error
     assert "it was thrown away" in error and clean(cache)
-    assert {file.name for file in (cache / ".cornell.part").iterdir()} <= {".lock"} | {
+    assert {file.name for file in (cache / ".cornell.regard-part").iterdir()} <= {".lock"} | {
         "cornell_movie_dialogs_corpus.zip.part.json"
     }
 
@@ -499,7 +499,7 @@ def test_the_known_size_is_known_before_the_first_byte(site: Site, cache: Path, 
     site.files["it"] = zipped()
     error = refused(capsys, "data", "fetch", "cornell", "--url", site.at("it"))
     assert re.search(r"not the right file; got [\d,]+ bytes, not 9,916,637; it may have been moved", error)
-    assert not list((cache / ".cornell.part").glob("*.zip*"))
+    assert not list((cache / ".cornell.regard-part").glob("*.zip*"))
     site.files["big"] = bytes(5_000_000)
     error = refused(capsys, "data", "fetch", "flickr8k-captions", "--url", site.at("big"))
     assert "got 5,000,000 bytes, more than 4,600,000" in error
@@ -509,7 +509,7 @@ def test_a_file_without_end_is_not_followed(site: Site, cache: Path, capsys):
     site.length, site.files["it"] = False, bytes(5_000_000)
     error = refused(capsys, "data", "fetch", "flickr8k-captions", "--url", site.at("it"))
     assert "more bytes than the file has" in error
-    assert sum(file.stat().st_size for file in (cache / ".flickr8k-captions.part").iterdir()) < 1000
+    assert sum(file.stat().st_size for file in (cache / ".flickr8k-captions.regard-part").iterdir()) < 1000
 
 
 def test_a_web_page_is_not_an_archive(site: Site, cache: Path, capsys):
@@ -710,16 +710,16 @@ def test_a_disk_that_fills_up_keeps_what_has_come(site: Site, cache: Path, monke
 
 
 def test_a_second_process_is_told_to_wait(site: Site, cache: Path, capsys):
-    (cache / ".cornell.part").mkdir(parents=True)
-    with (cache / ".cornell.part" / ".lock").open("a") as file:
+    (cache / ".cornell.regard-part").mkdir(parents=True)
+    with (cache / ".cornell.regard-part" / ".lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         error = refused(capsys, *words("cornell", site, zipped()))
     assert "another process is fetching it; wait for it" in error
 
 
 def test_drafts_of_the_killed_are_swept(site: Site, cache: Path):
-    (cache / ".cornell.draft").mkdir(parents=True)
-    (cache / ".cornell.draft" / "movie_lines.txt").write_text("half")
+    (cache / ".cornell.regard-new").mkdir(parents=True)
+    (cache / ".cornell.regard-new" / "movie_lines.txt").write_text("half")
     assert cli.main(words("cornell", site, zipped())) == 0
     assert [place.name for place in cache.iterdir()] == ["cornell"]
 

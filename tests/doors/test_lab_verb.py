@@ -241,6 +241,9 @@ def test_all_is_refused_before_anything_runs(tmp_path: Path, capsys, three, monk
     assert one_line(capsys, "all", *out, "--set", "strength=3").startswith("--set: strength: no such field; got 3; ")
     assert one_line(capsys, "all", "--explain") == "--explain is for one experiment; regard lab lists them"
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "orthogonal.svg").write_text("mine")
+    assert str(tmp_path / "orthogonal.svg") in one_line(capsys, "all", *out)
+    assert [file.name for file in tmp_path.iterdir()] == ["orthogonal.svg"]
 
 
 def test_progress_is_told_now_and_then_where_there_is_no_terminal(tmp_path: Path, capsys, monkeypatch):

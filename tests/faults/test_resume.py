@@ -14,8 +14,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import torch
 
-from regard import checkpoint, disk, evaluate, recipe
+from regard import checkpoint, disk, evaluate, plot, recipe
 from regard.bundle import load
 from regard.errors import BundleError, DataError, InputError, RegardError, TrainingError
 from regard.train import Stopped, train
@@ -172,7 +173,8 @@ def test_a_damaged_checkpoint_is_passed_over(tiny_run):
     train(chosen, run, reporter=reporter, resume=True)
     assert "optimiser.safetensors" in reporter.notes[0] and "damaged" in reporter.notes[0]
     assert reporter.facts.resumed_at == STEPS - 4
-    assert not newest.parent.exists() or disk.verify(newest.parent) is None
+    assert disk.digest(newest.parent.with_name(f"{newest.parent.name}.damaged") / checkpoint.OPTIMISER)
+    disk.verify_folder(newest.parent)
     assert disk.digest(run / "model.safetensors") == before
 
 
@@ -196,13 +198,183 @@ def test_a_whole_checkpoint_of_another_version_is_not_thrown_away(tiny_run):
     assert state(run) == before
 
 
+def test_a_checkpoint_of_a_newer_format_is_refused_and_kept(tiny_run):
+    chosen, run = tiny_run
+    newest = run / checkpoint.FOLDER / f"step-{STEPS:06d}"
+    content = disk.read_json(newest / disk.MANIFEST)
+    disk.write_json(newest / disk.MANIFEST, content | {"format": disk.FORMAT + 1})
+    before = state(run)
+    with pytest.raises(BundleError, match=f"step-{STEPS:06d}: written by a newer regard; got format 2; upgrade"):
+        train(chosen, run, reporter=Silent(), resume=True)
+    assert state(run) == before
+
+
+@pytest.mark.parametrize("format_number", [0, -1, "1", None, 1.0])
+def test_a_changed_format_number_is_found(tiny_run, format_number):
+    chosen, run = tiny_run
+    for manifest in (run / disk.MANIFEST, run / checkpoint.FOLDER / f"step-{STEPS:06d}" / disk.MANIFEST):
+        content = disk.read_json(manifest)
+        disk.write_json(manifest, content | {"format": format_number})
+        with pytest.raises(BundleError, match=r"manifest\.json: damaged"):
+            disk.verify(manifest.parent)
+        disk.write_json(manifest, content)
+    assert load(run).recipe == chosen
+
+
+@pytest.mark.parametrize("extra", ["average.safetensors", "notes.txt", "more"])
+def test_a_file_too_many_in_a_checkpoint_is_named_and_kept(tiny_run, extra: str):
+    chosen, run = tiny_run
+    newest = run / checkpoint.FOLDER / f"step-{STEPS:06d}"
+    if extra == "more":
+        (newest / extra).mkdir()
+    elif extra == "average.safetensors":  # one that was never saved, of a run without averages
+        chosen = chosen.override(["train.average=0.0"])
+        content = disk.read_json(newest / disk.MANIFEST)
+        content["files"].pop(extra)
+        disk.write_json(newest / disk.MANIFEST, content)
+    else:
+        (newest / extra).write_text("mine")
+    reporter = Silent()
+    train(chosen, run, reporter=reporter, resume=True, anyway=True)
+    assert f"{extra}: damaged: a file that was not saved with it" in reporter.notes[0]
+    assert f"it is now step-{STEPS:06d}.damaged" in reporter.notes[0]
+    assert (newest.parent / f"step-{STEPS:06d}.damaged" / extra).exists()
+    assert reporter.facts.resumed_at == STEPS - 4
+
+
+def test_what_a_file_manager_leaves_is_no_damage(tiny_run):
+    chosen, run = tiny_run
+    (run / checkpoint.FOLDER / f"step-{STEPS:06d}" / ".DS_Store").write_bytes(b"\0")
+    reporter = Silent()
+    train(chosen, run, reporter=reporter, resume=True)
+    assert reporter.facts.resumed_at == STEPS and not reporter.notes
+
+
+# -- a resume needs only the recipe, the codec and a checkpoint --------------------------------------------------------
+
+
+def damage(file: Path, how: str) -> None:
+    if how == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(file.read_bytes()[:-9] + b"otherwise")
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+@pytest.mark.parametrize("finished", [True, False])
+def test_kept_weights_come_back_from_their_checkpoint(tiny_run, how: str, finished: bool):
+    """The last ones are kept where few examples are held out, and their checkpoint is there."""
+    chosen, run = tiny_run
+    before = fingerprint(run)
+    damage(run / "model.safetensors", how)
+    reporter = Silent()
+    train(chosen, run, reporter=reporter, resume=True) if finished else train(
+        chosen.override(["train.steps=61"]), run, reporter=reporter, resume=True
+    )
+    assert "model.safetensors: damaged or missing; restored from the checkpoint of step 60" in reporter.notes[0]
+    assert not finished or fingerprint(run) == before
+    load(run)
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_weights_without_a_checkpoint_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    run = tmp_path / "run"
+    chosen = recipe.load("chat-attention", settings(tmp_path, "train.keep=best", "train.rate=0.3", "train.warmup=1"))
+    progress = train(chosen, run, reporter=Silent())
+    assert 0 < progress.kept_step < STEPS - 4  # the best came early, and its checkpoint is gone
+    damage(run / "model.safetensors", how)
+    reporter = Silent()
+    again = train(chosen, run, reporter=reporter, resume=True)
+    assert "there is no checkpoint of step" in reporter.notes[0]
+    assert again.step == STEPS == again.kept_step == again.best_step
+    load(run)
+    validations = [line["step"] for line in scores(run) if line["kind"] == "valid"]
+    assert validations == sorted(set(validations))
+
+
+def test_a_byte_that_is_not_utf_8_in_the_log_is_no_end(tiny_run):
+    chosen, run = tiny_run
+    log = run / "metrics.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    spoilt = lines[-1].replace(b'"samples": [["', b'"samples": [["\xff', 1)
+    assert spoilt != lines[-1]
+    log.write_bytes(b"".join([*lines[:-1], spoilt, b'{"step": 3, "ki']))
+    train(chosen.override(["train.steps=70"]), run, reporter=Silent(), resume=True)
+    kinds = [(line["step"], line["kind"]) for line in scores(run)]
+    assert kinds[: len(lines)] == [(json.loads(line)["step"], json.loads(line)["kind"]) for line in lines]
+    assert kinds[-1][0] == 70
+    plot.curves(run)
+
+
+# -- threads -----------------------------------------------------------------------------------------------------------
+
+
+class Counting(Silent):
+    """Remembers with how many threads each step was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[int] = set()
+
+    def stepped(self, *_) -> None:
+        self.threads.add(torch.get_num_threads())
+
+
+@pytest.fixture
+def own_threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("own_threads")
+def test_a_resume_has_the_threads_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    chosen, run = recipe.load("chat-lstm", settings(tmp_path, "train.steps=8")), tmp_path / "run"
+    torch.set_num_threads(2)
+    first = Counting()
+    train(chosen, run, reporter=first)
+    torch.set_num_threads(1)
+    longer, second = chosen.override(["train.steps=12"]), Counting()
+    assert train(longer, run, reporter=second, resume=True).threads == 2
+    assert first.threads == second.threads == {2}
+    assert torch.get_num_threads() == 1  # the caller's own again
+
+    third, fourth = Counting(), Counting()
+    changed = longer.override(["train.steps=16", "train.threads=1"])
+    train(changed, run, reporter=third, resume=True, anyway=True)
+    train(changed.override(["train.steps=20"]), run, reporter=fourth, resume=True)
+    assert third.threads == fourth.threads == {1}
+
+
+@pytest.mark.usefixtures("own_threads")
+def test_threads_that_cannot_be_had_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    chosen, run = recipe.load("chat-lstm", settings(tmp_path, "train.steps=8")), tmp_path / "run"
+    torch.set_num_threads(2)
+    train(chosen, run, reporter=Silent())
+    monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
+    reporter = Silent()
+    assert train(chosen.override(["train.steps=9"]), run, reporter=reporter, resume=True).threads == 1
+    assert "trained with 2 threads so far and only 1 can be had here" in reporter.notes[0]
+    monkeypatch.delenv("OMP_THREAD_LIMIT")
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    torch.set_num_threads(3)
+    other = tmp_path / "other"
+    train(chosen, other, reporter=Silent())
+    reporter = Silent()
+    assert train(chosen.override(["train.steps=9"]), other, reporter=reporter, resume=True).threads == 3
+    assert "going on with 3 threads as before" in reporter.notes[0]
+
+
 def test_what_a_removed_run_left_is_neither_gone_on_with_nor_lost(tiny_run):
     chosen, run = tiny_run
     for file in run.iterdir():
         if file.is_file():
             file.unlink()
     before = state(run)
-    with pytest.raises(TrainingError, match="holds what is left of a run; remove the folder, or choose another"):
+    with pytest.raises(InputError, match="not empty and holds no run; got checkpoints; choose a new"):
         train(chosen.override(["train.steps=8"]), run, reporter=Silent())
     assert state(run) == before and checkpoint.newest(run) == STEPS
     shutil.rmtree(run / checkpoint.FOLDER)
@@ -229,7 +401,7 @@ def changes(run: Path) -> list[tuple[int, list[str]]]:
 
 def state(run: Path) -> dict[str, bytes]:
     """Everything in a run's folder but who holds its lock."""
-    return {str(file): file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
+    return {str(file): file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != disk.LOCK}
 
 
 @pytest.mark.parametrize("anyway", [False, True])
@@ -377,14 +549,6 @@ def test_a_longer_budget_is_remembered(tiny_run):
     disk.verify(run, "recipe.json", "codec.json", "model.safetensors")
 
 
-def test_drafts_of_killed_saves_are_swept(tiny_run):
-    chosen, run = tiny_run
-    (run / checkpoint.FOLDER / ".step-000008.123").mkdir()
-    (run / ".model.safetensors.123").write_text("half")
-    train(chosen, run, reporter=Silent(), resume=True)
-    assert not [p for folder in (run, run / checkpoint.FOLDER) for p in folder.glob(".*.123")]
-
-
 def test_a_run_is_not_overwritten(tiny_run):
     chosen, run = tiny_run
     with pytest.raises(TrainingError, match="already holds a run"):
@@ -400,7 +564,7 @@ def test_two_trainers_in_one_folder(tiny_run):
 def test_not_a_number_is_never_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     chosen = recipe.load(
-        "chat-attention", by_heart(pairs_file(tmp_path), "train.steps=50", "train.rate=1e30", "train.clip=0.0")
+        "chat-attention", by_heart(pairs_file(tmp_path), "train.steps=50", "train.rate=1e38", "train.clip=0.0")
     )
     with pytest.raises(TrainingError, match="not a number 5 times in a row"):
         train(chosen, tmp_path / "run", reporter=Silent())
@@ -510,7 +674,7 @@ class Stopping(Silent):
 
 def test_what_is_told_of_a_stop_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    run, bad = tmp_path / "run", ["train.rate=1e30", "train.clip=0.0", "train.warmup=0"]
+    run, bad = tmp_path / "run", ["train.rate=1e38", "train.clip=0.0", "train.warmup=0"]
     chosen = recipe.load("chat-attention", by_heart(pairs_file(tmp_path), "train.steps=50", *bad))
     again = f"regard train --resume {run}"
 
