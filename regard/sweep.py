@@ -72,18 +72,49 @@ def axis(written: str) -> Axis:
     if not key or not value:
         hint = "train.rate=0.1,0.01 tries values, train.rate=1e-4..1e-1 a range"
         raise InputError("a sweep has the form section.field=values", where="--sweep", got=f'"{written}"', hint=hint)
-    if found := re.fullmatch(r"([^/,\"']+?)\.\.([^/,\"']+)", value):
+    if ends := _ends(value):
         try:
-            low, high = (float(end) for end in found.groups())
+            low, high = (float(end) for end in ends)
         except ValueError:
             raise InputError("the ends of a range are numbers", where=f"--sweep {key}", got=value) from None
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InputError("a range goes from a number to a larger one", where=f"--sweep {key}", got=value)
         return Axis(key, low=low, high=high)
-    values = [one.strip() for one in re.split(r",(?![^\[]*\])", value)]
+    values = [one.strip() for one in _values(value)]
     if not any(values):
         raise InputError("no value to try", where=f"--sweep {key}", got=f'"{value}"')
     return Axis(key, tuple(dict.fromkeys(one for one in values if one)))
+
+
+def _ends(value: str) -> tuple[str, str] | None:
+    """The two ends of a range `low..high`; None if this is none, as "../x" and '"a..b"' are not.
+
+    >>> _ends("1e-4..1e-1"), _ends("../x"), _ends("1..")
+    (('1e-4', '1e-1'), None, None)
+    """
+    if any(mark in value for mark in "/,\"'"):
+        return None
+    dots = value.find("..", 1)
+    if dots < 0 or not value[dots + 2 :]:
+        return None
+    return value[:dots], value[dots + 2 :]
+
+
+def _values(value: str) -> list[str]:
+    """Parts between commas, where a comma inside of a list [a,b] does not count.
+
+    >>> _values("[4,8],[16],3")
+    ['[4,8]', '[16]', '3']
+    """
+    cuts = [len(value)]
+    inside = False
+    for at in reversed(range(len(value))):
+        if value[at] in "[]":
+            inside = value[at] == "]"
+        elif value[at] == "," and not inside:
+            cuts.append(at)
+    cuts.append(-1)
+    return [value[before + 1 : after] for after, before in reversed(list(itertools.pairwise(cuts)))]
 
 
 @dataclass(frozen=True)

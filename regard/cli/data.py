@@ -134,7 +134,9 @@ def fetch(
 @data.command("export")
 def export_data(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="digits, drawings or voices.")],
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.", parser=filled_path)
+    ],
     count: Annotated[int, typer.Option(min=1, max=100_000, help="Files.")] = 100,
     seed: Annotated[
         int, typer.Option(min=0, max=2**32 - 1, help="Decides which. Recipes learn from drawings of seed 1.")

@@ -13,6 +13,7 @@ from regard.recipe import Recipe, load
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "b": 10**9, "t": 10**12}
 BYTES = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+LARGEST_AMOUNT = 1e18  # more than any machine has
 LARGEST, WIDEST, STEP = 1 << 24, 1 << 16, 8
 
 
@@ -22,10 +23,13 @@ def amount(written: str, units: dict[str, int], where: str) -> int:
     (1500000, 8000000000)
     """
     found = re.fullmatch(r"([0-9][0-9,_]*(?:\.[0-9]+)?)\s*([a-z]*)", written.strip().lower())
-    if found is None or found[2] not in units or float(found[1].replace(",", "").replace("_", "")) <= 0:
+    number = float(found[1].replace(",", "").replace("_", "")) if found else 0.0
+    if found is None or found[2] not in units or number <= 0:
         shown = ", ".join(unit.upper().replace("IB", "iB") if units is BYTES else unit for unit in units if unit)
         raise InputError("must be a number above 0, with a unit or none", where=where, got=f'"{written}"', hint=shown)
-    return int(float(found[1].replace(",", "").replace("_", "")) * units[found[2]])
+    if number > LARGEST_AMOUNT:
+        raise InputError(f"must be a number of at most {LARGEST_AMOUNT:,.0f}", where=where, got=f'"{written[:40]}"')
+    return int(number * units[found[2]])
 
 
 @dataclass(frozen=True)

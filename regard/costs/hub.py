@@ -56,7 +56,34 @@ class Config:
     @property
     def labels(self) -> int:
         named = self.values.get("id2label")
-        return len(named) if isinstance(named, dict) and named else self.size("num_labels", 2)
+        if named is None:
+            return self.size("num_labels", 2)
+        if not isinstance(named, dict) or not named:
+            raise InputError(
+                "must name one label at least", where=f"{self.where}: id2label", got=json.dumps(named)[:80]
+            )
+        return len(named)
+
+    def refuse(self, name: str, why: str) -> None:
+        """An InputError if this flag is set, or this list not empty."""
+        if self.values.get(name):
+            raise InputError(why, where=f"{self.where}: {name}", got=json.dumps(self.values[name])[:80])
+
+    def under_one_name(self, aliases: Mapping[str, str]) -> Config:
+        """The same with the names that a family has of its own, where the file has those of other families."""
+        values = dict(self.values)
+        for alias, name in aliases.items():
+            value = values.pop(alias, None)
+            if value is None:
+                continue
+            if values.get(name, value) != value:
+                raise InputError(
+                    f"contradicts {name}, which is the same size",
+                    where=f"{self.where}: {alias}",
+                    got=f"{json.dumps(value)} and {json.dumps(values[name])}",
+                )
+            values[name] = value
+        return Config(values, self.where)
 
     def end(self, *known: str) -> str:
         """The class, which must be one of `known`; the first if none is named."""
@@ -91,6 +118,8 @@ def of_config(config: Config, at: Lengths) -> Budget:
             got=json.dumps(family),
             hint=did_you_mean(str(family or ""), FAMILIES),
         )
+    config = config.under_one_name(ALIASES.get(family, {}))
+    config.refuse("pruned_heads", "heads that were pruned are not counted")
     title, sizes, parts = FAMILIES[family](config, at)
     parts = tuple(replace(part, training=3 * part.forward) for part in parts if part != Part(part.name, part.sizes))
     P = Size("P", sum(part.parameters.value for part in parts), "parameters")
@@ -198,6 +227,7 @@ def _read_once(parts: tuple[Part, ...], B: Size) -> tuple[Part, ...]:
 
 # ------------------------------------------------------------------------------------------------------------ families
 
+ONE_STACK = "an encoder and a decoder that share their layers are not counted"
 Made = tuple[str, tuple[Size, ...], tuple[Part, ...]]
 
 
@@ -209,6 +239,7 @@ def _bert(c: Config, at: Lengths) -> Made:
         "BertForSequenceClassification",
         "BertForTokenClassification",
     )
+    c.refuse("add_cross_attention", "a BERT that attends to a memory is not counted")
     D, B, S = Size("D", c.size("hidden_size"), "width"), at.B, at.S
     V, N, H = Size("V", c.size("vocab_size"), "vocabulary"), c.size("num_hidden_layers"), c.size("num_attention_heads")
     _longest(c, at.S, "max_position_embeddings")
@@ -228,8 +259,9 @@ def _bert(c: Config, at: Lengths) -> Made:
     if name in ("BertForMaskedLM", "BertForPreTraining"):
         parts.append(_linear("head, transform", B * S, D, D, bias=True))
         parts.append(_norms("head, norm", 1, D))
-        tied = c.flag("tie_word_embeddings", True)
-        parts.append(Part("head, output", (V, D), parameters=(ZERO if tied else V * D) + V, forward=B * S * V * D))
+        # The bias is a parameter of the head and of its output layer: two, unless they are tied.
+        parameters = V if c.flag("tie_word_embeddings", True) else V * D + 2 * V
+        parts.append(Part("head, output", (V, D), parameters=parameters, forward=B * S * V * D))
     labels = 2 if name == "BertForPreTraining" else c.labels
     if name not in ("BertModel", "BertForMaskedLM"):
         rows = B * S if name == "BertForTokenClassification" else B
@@ -254,18 +286,31 @@ def _gpt2(c: Config, at: Lengths) -> Made:
         ),
         _norms("norms", 2 * N + 1, D),
     ]  # fmt: skip
+    attends = c.flag("add_cross_attention", False)
+    if attends:  # to a memory as wide as itself
+        parts.append(
+            _attention(
+                "attention to the memory", N, B, T, at.S, D, D, heads=H, head=c.head("n_embd", "n_head"), bias="qkv",
+                out_bias=True, t=at.t, cross=True,
+            )
+        )  # fmt: skip
+        parts.append(_norms("norms before the memory", N, D))
     if name == "GPT2LMHeadModel":
         parts.append(_output(V, D, B * T, tied=c.flag("tie_word_embeddings", True)))
-    return name, (B, T, V), tuple(parts)
+    return name, (B, at.S, T, V) if attends else (B, T, V), tuple(parts)
 
 
 def _t5(c: Config, at: Lengths) -> Made:
     name = c.end("T5Model", "T5ForConditionalGeneration", "T5EncoderModel")
+    c.refuse("tie_encoder_decoder", ONE_STACK)
+    if name == "T5EncoderModel":
+        c.refuse("is_decoder", "an encoder with the layers of a decoder is not counted")
     D, B, S, T = Size("D", c.size("d_model"), "width"), at.B, at.S, at.T
     V, H, K = Size("V", c.size("vocab_size"), "vocabulary"), c.size("num_heads"), c.size("d_kv")
     N = c.size("num_layers")
     M = c.size("num_decoder_layers", N)
-    F, gated = c.size("d_ff"), str(c.values.get("feed_forward_proj", "relu")).startswith("gated")
+    F = c.size("d_ff")
+    gated = c.flag("is_gated_act", str(c.values.get("feed_forward_proj", "relu")).split("-")[0] == "gated")
     buckets = Size("R", c.size("relative_attention_num_buckets", 32), "kinds of distance")
     heads = Size("H", H, "heads")
     reading = (
@@ -284,12 +329,14 @@ def _t5(c: Config, at: Lengths) -> Made:
             _norms("decoder norms", 3 * M + 1, D, bias=False),
         ]
     if name == "T5ForConditionalGeneration":
-        parts.append(_output(V, D, B * T, tied=c.flag("tie_word_embeddings", True)))
+        # transformers ties a T5 whatever `tie_word_embeddings` says: there it means whether outputs are scaled.
+        parts.append(_output(V, D, B * T, tied=True))
     return name, (B, S, T, V), tuple(parts)
 
 
 def _seq2seq(c: Config, at: Lengths, *, k_bias: bool = True) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """The layers that BART, Marian and Whisper have alike: encoder, decoder."""
+    c.refuse("tie_encoder_decoder", ONE_STACK)
     D, B, S, T = Size("D", c.size("d_model"), "width"), at.B, at.S, at.T
     N, M = c.size("encoder_layers"), c.size("decoder_layers")
     biased: dict[str, Any] = {"bias": "qkv" if k_bias else "qv", "out_bias": True}
@@ -318,8 +365,10 @@ def _bart(c: Config, at: Lengths) -> Made:
     _longest(c, at.T, "max_position_embeddings")
     reading, writing = _seq2seq(c, at)
     places, N, M = c.size("max_position_embeddings") + 2, c.size("encoder_layers"), c.size("decoder_layers")
+    tied = c.flag("tie_word_embeddings", True)
     parts = [
         Part("embedding", (V, D), parameters=V * D),
+        *(() if tied else (Part("own embeddings of encoder and decoder", (V, D), parameters=2 * V * D),)),
         _table("encoder positions", places, D),
         *_read_once(reading, at.B),
         _norms("encoder norms", 2 * N + 1, D),
@@ -328,7 +377,7 @@ def _bart(c: Config, at: Lengths) -> Made:
         _norms("decoder norms", 3 * M + 1, D),
     ]
     if name == "BartForConditionalGeneration":
-        parts.append(_output(V, D, at.B * at.T, tied=c.flag("tie_word_embeddings", True)))
+        parts.append(_output(V, D, at.B * at.T, tied=tied))
     return name, (at.B, at.S, at.T, V), tuple(parts)
 
 
@@ -340,28 +389,39 @@ def _marian(c: Config, at: Lengths) -> Made:
     reading, writing = _seq2seq(c, at)
     places, N, M = c.size("max_position_embeddings"), c.size("encoder_layers"), c.size("decoder_layers")
     W = Size("W", c.size("decoder_vocab_size", V.value), "target vocabulary")
-    one = c.flag("share_encoder_decoder_embeddings", True)
+    one, tied = c.flag("share_encoder_decoder_embeddings", True), c.flag("tie_word_embeddings", True)
     parts = [
         Part("embedding", (V, D), parameters=V * D),
+        *((Part("own embedding of the encoder", (V, D), parameters=V * D),) if one and not tied else ()),
         _table("encoder positions", places, D),
         *_read_once(reading, at.B),
         _norms("encoder norms", 2 * N, D),
-        *(() if one else (Part("target embedding", (W, D), parameters=W * D),)),
+        *(() if one and tied else (Part("target embedding", (W, D), parameters=W * D),)),
         _table("decoder positions", places, D),
         *writing,
         _norms("decoder norms", 3 * M, D),
     ]
     if name == "MarianMTModel":
-        parts.append(_output(V if one else W, D, at.B * at.T, tied=c.flag("tie_word_embeddings", True)))
+        parts.append(_output(V if one else W, D, at.B * at.T, tied=tied))
     return name, (at.B, at.S, at.T, V), tuple(parts)
 
 
-def _llama(c: Config, at: Lengths, *, family: str = "Llama", bias: str = "", out_bias: bool = False) -> Made:
+def _llama(
+    c: Config,
+    at: Lengths,
+    *,
+    family: str = "Llama",
+    bias: str = "",
+    out_bias: bool = False,
+    ffn_bias: bool = False,
+    groups: int | None = None,
+) -> Made:
+    """`groups`: key/value heads where the file does not say; null there means as many as heads."""
     name = c.end(f"{family}Model", f"{family}ForCausalLM")
     D, B, T = Size("D", c.size("hidden_size"), "width"), at.B, at.T
     V, N, H = Size("V", c.size("vocab_size"), "vocabulary"), c.size("num_hidden_layers"), c.size("num_attention_heads")
     head = c.size("head_dim") if c.values.get("head_dim") else c.head("hidden_size", "num_attention_heads")
-    groups = c.size("num_key_value_heads", H)
+    groups = c.size("num_key_value_heads", H if groups is None or "num_key_value_heads" in c.values else groups)
     if H % groups:
         raise InputError("num_key_value_heads must divide num_attention_heads", where=c.where, got=f"{groups} and {H}")
     parts = [
@@ -373,7 +433,7 @@ def _llama(c: Config, at: Lengths, *, family: str = "Llama", bias: str = "", out
             _feed_forward(
                 "feed-forward", N, B * T, D, c.size("intermediate_size"), bias=False, gated=True, token=True
             ),
-            parameters=_gated_parameters(c, N, D),
+            parameters=_gated_parameters(c, N, D, bias=ffn_bias),
         ),
         _norms("norms", 2 * N + 1, D, bias=False),
     ]  # fmt: skip
@@ -382,22 +442,22 @@ def _llama(c: Config, at: Lengths, *, family: str = "Llama", bias: str = "", out
     return name, (B, T, V), tuple(parts)
 
 
-def _gated_parameters(c: Config, layers: int, D: Size) -> Formula:
+def _gated_parameters(c: Config, layers: int, D: Size, *, bias: bool) -> Formula:
     N, F = several(layers), Size("F", c.size("intermediate_size"), "width inside the feed-forward part")
-    return N * (3 * D * F + (2 * F + D if c.flag("mlp_bias", False) else 0))
+    return N * (3 * D * F + (2 * F + D if bias else 0))
 
 
 def _plain_llama(c: Config, at: Lengths) -> Made:
     biased = c.flag("attention_bias", False)
-    return _llama(c, at, bias="qkv" if biased else "", out_bias=biased)
+    return _llama(c, at, bias="qkv" if biased else "", out_bias=biased, ffn_bias=c.flag("mlp_bias", False))
 
 
 def _mistral(c: Config, at: Lengths) -> Made:
-    return _llama(c, at, family="Mistral")
+    return _llama(c, at, family="Mistral", groups=8)
 
 
 def _qwen2(c: Config, at: Lengths) -> Made:
-    return _llama(c, at, family="Qwen2", bias="qkv")
+    return _llama(c, at, family="Qwen2", bias="qkv", groups=32)
 
 
 def _whisper(c: Config, at: Lengths) -> Made:
@@ -471,6 +531,30 @@ def _longest(c: Config, length: Size, name: str) -> None:
             hint=f"{name} in {c.where}",
         )
 
+
+# Names that transformers takes for a family's own.
+_SEQ2SEQ = {
+    "num_attention_heads": "encoder_attention_heads",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "encoder_layers",
+}
+ALIASES: dict[str, dict[str, str]] = {
+    "gpt2": {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
+    "t5": {
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    },
+    "bart": _SEQ2SEQ,
+    "marian": _SEQ2SEQ,
+    "whisper": _SEQ2SEQ | {"num_key_value_heads": "encoder_attention_heads"},
+}
 
 FAMILIES: dict[str, Callable[[Config, Lengths], Made]] = {
     "bert": _bert,

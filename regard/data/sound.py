@@ -31,6 +31,7 @@ MOST_CHANNELS = 8
 BLOCK = 1 << 16  # frames unpacked at a time
 LOUDEST = 32767
 FLOAT_LIMIT = 100.0  # floats a little above 1 are clipped, as in a file; these are integers that became floats
+HIGHEST_PEAK = 1e9  # of samples that should be in -1..1; some programs write whole numbers as floats
 UNSAID = 0xFFFFFFFF  # what an AU file says that does not know its size, and RF64 in place of a larger one
 UNKNOWN = 2**63 - 1  # frames of a FLAC file that came out of a pipe; libsndfile cannot go on in it
 
@@ -139,7 +140,7 @@ def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarr
         raise InputError("an empty file", where=where)
     _whole(content, where)
     try:
-        with soundfile.SoundFile(io.BytesIO(content)) as sound:
+        with soundfile.SoundFile(_Content(content)) as sound:
             rate, channels, promised = sound.samplerate, sound.channels, sound.frames
             if not SLOWEST <= rate <= FASTEST:
                 raise InputError(
@@ -153,6 +154,8 @@ def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarr
                 raise InputError(too_long(max_seconds), where=where, got=f"{promised / rate:,.1f} seconds")
             parts, count = [], 0
             while count < promised and len(part := sound.read(BLOCK, dtype="float32", always_2d=True)):
+                if not np.isfinite(part).all():
+                    raise InputError("samples that are not numbers", where=where)
                 parts.append(part.mean(1, dtype=np.float64).astype(np.float32))
                 count += len(part)
     except soundfile.LibsndfileError as problem:
@@ -162,9 +165,25 @@ def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarr
     if not count:
         raise InputError("a sound of no samples", where=where)
     samples = np.concatenate(parts)
-    if not np.isfinite(samples).all():
-        raise InputError("samples that are not numbers", where=where)
+    peak = float(np.abs(samples).max())
+    if peak > HIGHEST_PEAK:  # filters that change the rate would overflow
+        raise InputError("samples far outside of -1..1", where=where, got=f"{peak:.3g}")
     return samples, rate
+
+
+class _Content(io.BytesIO):
+    """The bytes of a file for libsndfile, whose read and seek raise nothing.
+
+    libsndfile reads through callbacks, and Python prints the traceback of an exception in one to the terminal. A seek
+    to a place that does not exist, as a damaged header asks for, leaves the position where it is instead: libsndfile
+    compares the two and reports the error itself.
+    """
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        try:
+            return super().seek(offset, whence)
+        except (ValueError, OverflowError):
+            return self.tell()
 
 
 def too_long(max_seconds: float) -> str:

@@ -108,9 +108,12 @@ def typed(value: object) -> str:
 
 def _inline(drawn: str, title: str) -> str:
     """An SVG file as an element of a page, which needs neither its head nor its name spaces."""
-    element = re.sub(
-        r"<metadata>.*?</metadata>|\s+xmlns(:\w+)?=\"[^\"]*\"", "", drawn[drawn.index("<svg") :], flags=re.S
-    )
+    element = drawn[drawn.index("<svg") :]
+    before, _, rest = element.partition("<metadata>")
+    _, closed, after = rest.partition("</metadata>")
+    if closed:
+        element = before + after
+    element = re.sub(r"(?<!\s)\s+xmlns(:\w+)?=\"[^\"]*\"", "", element)
     return element.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
 
 

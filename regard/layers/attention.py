@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.layers import checks
+from regard.layers import checks, overflow
 
 # What comes onto the scores of one query a row: True where it may look, or numbers, which are added.
 Onto = Bool[Tensor, "_ _ 1 _"] | Float[Tensor, "_ _ 1 _"]
@@ -44,12 +44,16 @@ def attend(
     broadcast to the scores (…, T, S). `causal` lets query t see the keys 0..t, counted from the first key whatever S
     is; queries that come after a past of S - T keys need a mask instead. `scale` is 1/sqrt(K) unless given.
 
+    Every size but S may be 0; with K = 0 all scores are. Half precision (float16, bfloat16) is computed in float32 and
+    rounded at the end. Finite numbers give a finite context: where scores would overflow, they are computed in double
+    precision, and beyond its range the weights are those of the limit, one for the largest score.
+
     >>> q, k, v = torch.zeros(1, 2), torch.ones(4, 2), torch.arange(4.0)[:, None]
     >>> attend(q, k, v, mask=torch.tensor([True, True, True, False])).tolist()
     [[1.0]]
     """
     mask, bias = _checked(q, k, v, mask=mask, bias=bias, causal=causal, scale=scale)
-    return attend_unchecked(q, k, v, mask=mask, bias=bias, causal=causal, scale=scale)
+    return attend_in_range(q, k, v, mask=mask, bias=bias, causal=causal, scale=scale)
 
 
 def attention_weights(
@@ -68,7 +72,90 @@ def attention_weights(
     [[0.5, 0.5, 0.0, 0.0]]
     """
     mask, bias = _checked(q, k, k, mask=mask, bias=bias, causal=causal, scale=scale)
-    return weights_unchecked(q, k, mask=mask, bias=bias, causal=causal, scale=scale)
+    return weights_in_range(q, k, mask=mask, bias=bias, causal=causal, scale=scale)
+
+
+def attend_in_range(
+    q: Float[Tensor, "... T K"],
+    k: Float[Tensor, "... S K"],
+    v: Float[Tensor, "... S E"],
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+) -> Float[Tensor, "... T E"]:
+    """`attend` for shapes and masks that fit: its promises about broadcasting, half precision and large numbers."""
+    dtype = v.dtype
+    lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+    q, k, bias, scale = _in_float(q, k, bias, scale)
+    v = v if v.dtype == q.dtype else v.to(q.dtype)
+    largest_q, largest_k, largest_v = checks.finite(q=q, k=k, v=v)
+
+    onto = _onto(q, k, mask, bias, causal=causal and not (mask is None and bias is None))
+    fits = overflow.scores_fit(q, k, onto, scale=scale, largest_q=largest_q, largest_k=largest_k)
+    q, k, v = (x.expand(*lead, *x.shape[-2:]) for x in (q, k, v))
+    if fits and overflow.values_fit(v, largest_v):
+        context = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=onto, dropout_p=dropout, is_causal=causal and onto is None, scale=scale
+        )
+    else:
+        onto = _onto(q, k, mask, bias, causal=causal)
+        weights = F.dropout(overflow.weights(q, k, onto, scale), dropout)
+        context = overflow.mean(weights, v)
+    return context.to(dtype)
+
+
+def weights_in_range(
+    q: Float[Tensor, "... T K"],
+    k: Float[Tensor, "... S K"],
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, "..."] | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+) -> Float[Tensor, "... T S"]:
+    """`attention_weights` for shapes and masks that fit."""
+    dtype = q.dtype
+    q, k, bias, scale = _in_float(q, k, bias, scale)
+    largest_q, largest_k = checks.finite(q=q, k=k)
+    onto = _onto(q, k, mask, bias, causal=causal)
+    if overflow.scores_fit(q, k, onto, scale=scale, largest_q=largest_q, largest_k=largest_k):
+        hides = onto is not None and onto.dtype == torch.bool
+        weights = weights_unchecked(q, k, mask=onto if hides else None, bias=None if hides else onto, scale=scale)
+    else:
+        weights = overflow.weights(q, k, onto, scale)
+    return weights.to(dtype)
+
+
+def mix_in_range(weights: Float[Tensor, "... T S"], v: Float[Tensor, "... S E"]) -> Float[Tensor, "... T E"]:
+    """weights v, for weights that sum to 1 in each row, accumulated in float32 at least."""
+    (largest,) = checks.finite(v=v)
+    dtype = v.dtype
+    if dtype.itemsize < 4:
+        weights, v = weights.float(), v.float()
+    return (weights @ v if overflow.values_fit(v, largest) else overflow.mean(weights, v)).to(dtype)
+
+
+def _onto(q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None, *, causal: bool) -> Tensor | None:
+    return onto_scores((q.shape[-2], k.shape[-2]), q.device, mask=mask, bias=bias, causal=causal)
+
+
+def _in_float(
+    q: Tensor, k: Tensor, bias: Tensor | None, scale: float | None
+) -> tuple[Tensor, Tensor, Tensor | None, float]:
+    """The same with a scale that is not negative, in float32 at least, and with a column of zeros if K = 0."""
+    if q.dtype.itemsize < 4:
+        q, k = q.float(), k.float()
+        bias = None if bias is None else bias.float()
+    if not q.shape[-1]:
+        return F.pad(q, (0, 1)), F.pad(k, (0, 1)), bias, 1.0
+    if scale is None:
+        scale = 1 / math.sqrt(q.shape[-1])
+    if scale < 0:  # with is_causal=True torch's fused kernel makes NaN of a negative scale
+        q, scale = -q, -scale
+    return q, k, bias, float(scale)
 
 
 def attend_unchecked(
@@ -340,7 +427,6 @@ def _checked(
 ) -> tuple[Tensor | None, Tensor | None]:
     """Mask and bias, with at least two axes each, when everything fits together; else an InputError."""
     scores = torch.Size([*checks.queries_keys_values(q, k, v), q.shape[-2], k.shape[-2]])
-    checks.finite(q=q, k=k, v=v)
     if scale is not None and not math.isfinite(scale):
         raise InputError("needs a finite number", where="scale", got=scale)
     if mask is None and bias is None:

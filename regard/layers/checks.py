@@ -48,22 +48,36 @@ def queries_keys_values(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = N
     return tuple(lead)
 
 
-def finite(**named: Tensor) -> None:
-    """No tensor holds a NaN or an infinity. One sum each: only if that is not finite is the tensor looked through."""
-    for name, tensor in named.items():
-        if _sum_is_finite(tensor):
-            continue
-        for kind, found in (("NaN", tensor.isnan()), ("infinity", tensor.isinf())):
-            if found.any():
-                first = tuple(found.nonzero()[0].tolist())
-                raise InputError("needs finite numbers", where=name, got=f"{kind} at {first} of {shape(tensor)}")
+def finite(**named: Tensor) -> tuple[float, ...]:
+    """The largest magnitude in each tensor, when none holds a NaN or an infinity.
+
+    One pass each: only if the largest is not finite is the tensor looked through. While torch compiles or maps a
+    function (`torch.compile`, `torch.export`, `vmap`) there are no numbers to look at, and all count as small.
+    """
+    return tuple(_largest(name, tensor) for name, tensor in named.items())
 
 
 def result(*made: Tensor, **given: Tensor) -> None:
-    """What was made is finite, or else it is said what was not finite in what was given. A NaN or an infinity comes out
-    wherever it goes in, so one sum of the result is all that a good input pays."""
-    if not all(_sum_is_finite(tensor) for tensor in made):
-        finite(**given)
+    """What was made is finite, or else it is said what was not finite in what was given, or that it was too large. A
+    NaN or an infinity comes out wherever it goes in, so one sum of the result is all that a good input pays."""
+    if not all(all_finite(tensor) for tensor in made):
+        largest = finite(**given)
+        raise too_large(dict(zip(given, largest, strict=True)), made[0].dtype)
+
+
+def all_finite(tensor: Tensor) -> bool:
+    """One sum, and only if that is not finite a look at each number."""
+    return math.isfinite(tensor.detach().sum().item()) or bool(tensor.isfinite().all())
+
+
+def too_large(largest: dict[str, float], dtype: torch.dtype) -> InputError:
+    """The error for finite numbers whose products overflow."""
+    return InputError(
+        f"numbers too large: their products overflow {str(dtype).removeprefix('torch.')}",
+        where=", ".join(largest),
+        got="magnitudes up to " + ", ".join(f"{size:.3g}" for size in largest.values()),
+        hint="divide them by a number, or take fewer terms",
+    )
 
 
 def may_look(mask: Tensor | None, *, causal: bool = False) -> None:
@@ -93,5 +107,16 @@ def fits(numbers: int, itemsize: int, *, what: str, hint: str) -> None:
         raise InputError(f"too many features: {allowed}", where="terms", got=got, hint=hint)
 
 
-def _sum_is_finite(tensor: Tensor) -> bool:
-    return math.isfinite(tensor.detach().sum().item())
+def _largest(name: str, tensor: Tensor) -> float:
+    if not tensor.numel() or torch.compiler.is_compiling():
+        return 0.0
+    low, high = torch.aminmax(tensor.detach())
+    try:
+        largest = max(-low.item(), high.item())
+    except RuntimeError:  # under vmap
+        return 0.0
+    if math.isfinite(largest):
+        return largest
+    kind, wrong = ("NaN", tensor.isnan()) if math.isnan(largest) else ("infinity", tensor.isinf())
+    first = tuple(wrong.nonzero()[0].tolist())
+    raise InputError("needs finite numbers", where=name, got=f"{kind} at {first} of {shape(tensor)}")

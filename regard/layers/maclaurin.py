@@ -80,11 +80,14 @@ def maclaurin_features(x: Tensor, terms: int = 3, basis: str = "symmetric") -> F
         hint="fewer terms, or fewer places at a time",
     )
     if basis == "symmetric":
-        return monomials.monomials(x, terms) * monomials.weights(width, terms, x).sqrt()
-    parts = [x.new_ones(*x.shape[:-1], 1)]
-    for degree in range(1, terms):
-        parts.append((parts[-1][..., :, None] * x[..., None, :]).flatten(-2) / math.sqrt(degree))
-    return torch.cat(parts, -1)
+        features = monomials.monomials(x, terms) * monomials.weights(width, terms, x).sqrt()
+    else:
+        parts = [x.new_ones(*x.shape[:-1], 1)]
+        for degree in range(1, terms):
+            parts.append((parts[-1][..., :, None] * x[..., None, :]).flatten(-2) / math.sqrt(degree))
+        features = torch.cat(parts, -1)
+    checks.result(features, x=x)
+    return features
 
 
 def maclaurin_attention(
@@ -105,6 +108,9 @@ def maclaurin_attention(
     t = -10: -125.7) and are refused without `allow_negative`. `scale` is 1/sqrt(K) unless given. With `causal`, query i
     sees the keys up to i, and there must be as many queries as keys.
 
+    Every size but S may be 0; with K = 0 all scores are. Half precision is computed in float32, and numbers whose
+    products could overflow float32 in float64; where they could overflow that too, they are an InputError.
+
     >>> x = torch.eye(3)
     >>> maclaurin_attention(x, x, x, scale=1.0)[0]  # weights 1 + 1 + 1/2, 1 and 1 of 4.5
     tensor([0.5556, 0.2222, 0.2222])
@@ -123,8 +129,18 @@ def maclaurin_attention(
             hint="cut the longer one, or feed pieces with maclaurin_continue",
         )
     checks.may_look(mask, causal=causal)
+    dtype = v.dtype
+    if not q.shape[-1]:
+        q, k = (torch.nn.functional.pad(x, (0, 1)) for x in (q, k))
+    if not _fits(q, k, v, terms, scale, dtype if dtype.itemsize >= 4 else torch.float32):
+        if not _fits(q, k, v, terms, scale, torch.float64):
+            raise checks.too_large(dict(zip("qkv", checks.finite(q=q, k=k, v=v), strict=True)), torch.float64)
+        q, k, v = q.double(), k.double(), v.double()
     context = unchecked_attention(q, k, v, lead, terms=terms, causal=causal, scale=scale, form=form, mask=mask)
-    checks.result(context, q=q, k=k, v=v)
+    context = context.to(dtype)
+    if not checks.all_finite(context):
+        hint = "smaller numbers" if terms % 2 else f"{terms - 1} or {terms + 1} terms, whose weights are never negative"
+        raise InputError("the weights of a query sum to nearly 0", where="terms", got=terms, hint=hint)
     return context
 
 
@@ -164,10 +180,14 @@ def maclaurin_start(
 ) -> MaclaurinState:
     """The state before the first key, of `batch` rows with keys of `width` and values of width `values`.
 
+    Sums are float32 where `dtype` is half precision, in which they would stop growing.
+
     >>> maclaurin_start(2, 7, width=5, values=3).sums.shape
     torch.Size([2, 7, 21, 4])
     """
     _check_terms(terms, allow_negative=True)
+    if dtype is not None and dtype.itemsize < 4:
+        dtype = torch.float32
     return MaclaurinState(torch.zeros(*batch, monomials.how_many(width, terms), values + 1, dtype=dtype, device=device))
 
 
@@ -179,11 +199,14 @@ def maclaurin_step(
     Equals one place of `maclaurin_attention(…, causal=True)`. It does not look for NaN: a step must be cheap.
     """
     _check_state(q[..., None, :], k[..., None, :], v[..., None, :], state, terms)
+    dtype = v.dtype
+    if dtype.itemsize < 4:
+        q, k, v = q.float(), k.float(), v.float()
     seen = monomials.monomials(k, terms) * monomials.weights(k.shape[-1], terms, k)
     sums = state.sums + seen[..., None] * _beside(v, None)[..., None, :]
     features = monomials.monomials(q * _scale(q, scale), terms)
     context = (features[..., None, :] @ sums)[..., 0, :]
-    return context[..., :-1] / context[..., -1:], MaclaurinState(sums)
+    return (context[..., :-1] / context[..., -1:]).to(dtype), MaclaurinState(sums)
 
 
 def maclaurin_continue(
@@ -212,6 +235,10 @@ def maclaurin_continue(
     start = state.sums.to(flat[2].dtype).reshape(-1, *state.sums.shape[-2:]).contiguous()
     context, sums = _Linear.apply(*flat, start, _scale(q, scale), terms, causal, "chunked")
     checks.result(context, sums, q=q, k=k, v=v)
+    largest_q, largest_sum = checks.finite(q=q, sums=sums)
+    reads = math.log(max(1.0, abs(_scale(q, scale)) * largest_q)) * (terms - 1) + math.log(max(1.0, largest_sum))
+    if reads + math.log(sums.shape[-2]) > math.log(torch.finfo(sums.dtype).max / 4):  # a normaliser could be infinite
+        raise checks.too_large({"q": largest_q, "sums": largest_sum}, sums.dtype)
     return context.reshape(*lead, q.shape[-2], v.shape[-1]).to(v.dtype), MaclaurinState(sums.view(state.sums.shape))
 
 
@@ -232,12 +259,18 @@ def maclaurin_error_bound(
     """
     _check_terms(terms, allow_negative=True)
     checks.queries_keys_values(q, k, k)
-    longest = torch.linalg.vector_norm(k, dim=-1).amax(-1, keepdim=True)
-    t = abs(_scale(q, scale)) * torch.linalg.vector_norm(q, dim=-1) * longest  # (…, L)
-    bound = 2 * torch.exp(t + terms * t.log() - math.lgamma(terms + 1))
-    if terms % 2:
-        return bound.clamp(max=2)
-    return torch.where(polynomial(-t, terms) > 0, bound.clamp(max=2), math.inf)
+    checks.finite(q=q, k=k)
+    longest = _length(k).amax(-1, keepdim=True)
+    t = abs(_scale(q, scale)) * _length(q) * longest  # (…, L)
+    t = torch.nan_to_num(t, nan=0.0)  # 0 times a length that overflows
+    bound = (2 * torch.exp(t + terms * t.log() - math.lgamma(terms + 1))).clamp(max=2)
+    if terms % 2 == 0:
+        bound = torch.where(polynomial(-t, terms) > 0, bound, math.inf)
+    return bound.to(q.dtype)
+
+
+def _length(x: Float[Tensor, "*batch L K"]) -> Float[Tensor, "*batch L"]:
+    return torch.linalg.vector_norm(x.double(), dim=-1)
 
 
 # Picoseconds of one of two cores (AMD EPYC with AVX2, 90 GFLOP/s each in matrix products); only their ratios matter.
@@ -510,8 +543,22 @@ def _beside(v: Tensor, last: Tensor | None) -> Tensor:
     return torch.nn.functional.pad(v, (0, 1), value=1.0) if last is None else torch.cat([v, last[..., None]], -1)
 
 
+def _fits(q: Tensor, k: Tensor, v: Tensor, terms: int, scale: float | None, dtype: torch.dtype) -> bool:
+    """Whether nothing that any of the forms computes can overflow.
+
+    A weight is at most (1 + t)^(terms - 1) for scores of at most t, and with max(1, q) and max(1, k) in place of q and
+    k that is also a bound on every product of features. In logarithms, which do not overflow themselves.
+    """
+    largest_q, largest_k, largest_v = checks.finite(q=q, k=k, v=v)
+    scores = q.shape[-1] * max(1.0, abs(_scale(q, scale)) * largest_q) * max(1.0, largest_k)
+    weights = math.log1p(scores) * (terms - 1)
+    return weights + math.log(k.shape[-2]) + math.log(max(1.0, largest_v)) < math.log(torch.finfo(dtype).max / 4)
+
+
 def _scale(q: Tensor, scale: float | None) -> float:
-    return 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
+    if scale is not None:
+        return float(scale)
+    return 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
 
 
 def _flat(q, k, v, mask: Tensor | None, lead: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.layers.attention import attend_unchecked, onto_scores, weights_unchecked
+from regard.layers.attention import attend_in_range, mix_in_range, onto_scores, weights_in_range
 from regard.layers.positions import Positions, grid
 from regard.values import Past, State
 
@@ -50,6 +50,9 @@ class MultiHead(nn.Module):
 
     `merged=True` has one matrix D x E a head for query and key, so H D E numbers against H K (D + E). It starts as an
     ordinary layer merged, of rank K, and may leave that rank as it learns.
+
+    Scores are computed as `regard.attend` does it: half precision in float32, and without overflow. Queries, keys or
+    values that are not finite themselves are an InputError.
 
     >>> layer, x = MultiHead(width=12, heads=3), torch.zeros(2, 5, 12)  # (B, T, D)
     >>> layer(x).shape, layer(x, causal=True).shape
@@ -113,7 +116,7 @@ class MultiHead(nn.Module):
         of a grid (B, X, Y) of keys, or (B, H, XY, XY). `causal`: place t sees the places 0..t.
         """
         q, k, v, seen = self._prepare(x, memory, values, mask, causal)
-        return self._leave(attend_unchecked(q, k, v, dropout=self.dropout if self.training else 0.0, **seen), x)
+        return self._leave(attend_in_range(q, k, v, dropout=self.dropout if self.training else 0.0, **seen), x)
 
     def look(
         self,
@@ -126,12 +129,12 @@ class MultiHead(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """`forward`, and the weights (B, H, T, S) it used; of a grid (B, H, X, Y, X, Y)."""
         q, k, v, seen = self._prepare(x, memory, values, mask, causal)
-        weights = weights_unchecked(q, k, **seen)
+        weights = weights_in_range(q, k, **seen)
         used = nn.functional.dropout(weights, self.dropout, self.training)
         if x.ndim == 4:
             weights = weights.unflatten(2, x.shape[1:3])
             weights = weights.unflatten(-1, x.shape[1:3]) if memory is None else weights
-        return self._leave(used @ v, x), weights
+        return self._leave(mix_in_range(used, v), x), weights
 
     # ---- one place at a time
 
@@ -174,7 +177,7 @@ class MultiHead(nn.Module):
         after = replace(state, position=state.position + 1, longest=state.longest + 1)
         if state.past is None:
             keys, values = state.memory
-            context = attend_unchecked(
+            context = attend_in_range(
                 self._queries(x[:, None]), keys[0], values[0], mask=state.mask[:, None, None], scale=self._scale
             )
             return self._leave(context, x), after
@@ -201,12 +204,12 @@ class MultiHead(nn.Module):
         )
         if self.merged:
             # (A X) W^v in place of A (X W^v): values of the past need not be made again
-            average = weights_unchecked(q, slots[0], **seen) @ slots[0]  # (B, H, 1, D)
+            average = mix_in_range(weights_in_range(q, slots[0], **seen), slots[0])  # (B, H, 1, D)
             context = average @ self.value.weight.unflatten(0, (self.heads, -1)).transpose(1, 2)
             if self.value.bias is not None:
                 context = context + self.value.bias.unflatten(0, (self.heads, 1, -1))
         else:
-            context = attend_unchecked(q, slots[0], slots[1], **seen)
+            context = attend_in_range(q, slots[0], slots[1], **seen)
         return self._leave(context, x), replace(after, past=past)
 
     # ---- other forms

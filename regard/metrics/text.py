@@ -86,17 +86,23 @@ def mean_length(texts: Sequence[str]) -> float:
 
 
 # Matched on words without marks and with apostrophes opened to spaces ("don t"), because some models write them so.
-_HEDGE = r"(?:(?:really|just|honestly|still|actually|even)[ ])*"
+#
+# Every word can be read in one way only, so the quantifiers are possessive and the time is linear. That needs care in
+# two places, because fillers may stand before every phrase: the filler "no" is not the "no" of "no idea", and a hedge
+# that opens a phrase ("really not sure") is left to the fillers where it is one of them.
+_HEDGE = r"(?:(?:really|just|honestly|still|actually|even)[ ])*+"
+_OPENING_HEDGE = rf"(?:just|still|even)[ ]{_HEDGE}"
 _BLAND = rf"""(?:
     (?:i[ ]{_HEDGE})? (?:don[ ]?t|do[ ]not)[ ]{_HEDGE}know
   | (?:i[ ])? dunno
   | (?:i[ ]{_HEDGE} (?:have|ve[ ]got|ve)[ ]{_HEDGE})? no[ ](?:idea|clue)
   | i[ ](?:haven[ ]?t|have[ ]not|don[ ]?t[ ]have)[ ](?:a|any|the[ ](?:slightest|faintest))[ ](?:idea|clue)
-  | (?:i[ ]?m[ ]|i[ ]am[ ])? {_HEDGE} not[ ]{_HEDGE}(?:so[ ]|too[ ]|quite[ ])?sure
+  | (?:(?:i[ ]?m|i[ ]am)[ ]{_HEDGE} | {_OPENING_HEDGE})? not[ ]{_HEDGE}(?:so[ ]|too[ ]|quite[ ])?sure
 )"""
-_FILLER = r"""(?:no|nope|yes|yeah|well|oh|ah|uh|um|er|hm+|so|but|and|look|really|honestly|actually|either|yet|maybe
-  |sorry|i[ ]?m[ ]sorry|i[ ]am[ ]sorry|i[ ]mean|i[ ]guess|sir|ma[ ]?am|man)"""
-_ONLY_BLAND = re.compile(rf"(?:{_FILLER}[ ])*(?:{_BLAND}[ ](?:{_FILLER}[ ])*)+", re.VERBOSE)
+_FILLER = r"""(?:no(?![ ](?:idea|clue)[ ])|nope|yes|yeah|well|oh|ah|uh|um|er|hm+|so|but|and|look|really|honestly
+  |actually|either|yet|maybe|sorry|i[ ]?m[ ]sorry|i[ ]am[ ]sorry|i[ ]mean|i[ ]guess|sir|ma[ ]?am|man)"""
+_FILLERS = rf"(?:{_FILLER}[ ])*+"
+_ONLY_BLAND = re.compile(rf"{_FILLERS}(?:{_BLAND}[ ]{_FILLERS})++", re.VERBOSE)
 
 
 def bland_share(texts: Sequence[str]) -> float:

@@ -125,4 +125,6 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys):
     ]:
         assert main(["data", "export", words[0], str(tmp_path / "new"), *words[1:]]) == 2
         assert capsys.readouterr().err == f"regard: {said}\n"
+    assert main(["data", "export", "digits", ""]) == 2
+    assert capsys.readouterr().err.startswith("regard: a path is empty; ")
     assert list(tmp_path.iterdir()) == []

@@ -534,6 +534,13 @@ def test_amounts_that_are_none(written: str):
         fits.amount(written, fits.BYTES, "--memory")
 
 
+def test_an_amount_that_no_machine_has():
+    with pytest.raises(
+        InputError, match=r"--memory: must be a number of at most 1,000,000,000,000,000,000; got \"9+\""
+    ):
+        fits.amount("9" * 400, fits.BYTES, "--memory")
+
+
 def test_the_crossover_is_where_the_series_begins_to_win():
     of = numbers.Attention(width=64, heads=4)
 

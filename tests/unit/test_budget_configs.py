@@ -41,6 +41,7 @@ def bert(draw: Any) -> Any:
         max_position_embeddings=draw(st.integers(S, 40)),
         type_vocab_size=draw(st.integers(1, 3)),
         num_labels=draw(st.integers(2, 9)),
+        tie_word_embeddings=draw(st.booleans()),
     )
 
 
@@ -54,6 +55,8 @@ def gpt2(draw: Any) -> Any:
         n_head=heads,
         n_positions=draw(st.integers(T, 40)),
         n_inner=draw(st.sampled_from([None, inner])),
+        add_cross_attention=draw(st.booleans()),
+        tie_word_embeddings=draw(st.booleans()),
     )
 
 
@@ -89,6 +92,7 @@ def seq2seq(draw: Any, make: Any, **more: Any) -> Any:
         eos_token_id=2,
         decoder_start_token_id=2,
         forced_eos_token_id=2,
+        tie_word_embeddings=draw(st.booleans()),
         **more,
     )
 
@@ -201,6 +205,8 @@ def inputs(name: str, config: Any) -> dict[str, torch.Tensor]:
         return {"input_ids": ids(S)}
     if name.startswith(("T5", "Bart", "Marian")):
         return {"input_ids": ids(S), "decoder_input_ids": ids(T)}
+    if name.startswith("GPT2") and config.add_cross_attention:
+        return {"input_ids": ids(T), "encoder_hidden_states": torch.zeros(B, S, config.n_embd)}
     return {"input_ids": ids(T)}
 
 
@@ -248,6 +254,28 @@ def test_well_known_sizes(name: str):
     assert budget(config, kind).parameters == parameters
 
 
+@pytest.mark.parametrize("name", ["GPT2Model", "GPT2LMHeadModel"])
+def test_a_gpt2_that_attends_to_a_memory(name: str):
+    config = transformers.GPT2Config(
+        vocab_size=31, n_embd=12, n_layer=2, n_head=3, n_positions=20, add_cross_attention=True
+    )
+    model = getattr(transformers, name)(config).eval()
+    ours = budget(config, name)
+    assert ours.parameters == sum(p.numel() for p in model.parameters())
+    memory = torch.zeros(B, S, 12)
+    with torch.no_grad(), Trace(refuse=False) as trace:
+        model(torch.zeros(B, T, dtype=torch.long), encoder_hidden_states=memory, use_cache=False)
+    assert ours.multiplications["forward"] == trace.products
+    with torch.no_grad():
+        past = model(
+            torch.zeros(1, T - 1, dtype=torch.long), encoder_hidden_states=memory[:1], use_cache=True
+        ).past_key_values
+        with Trace(refuse=False) as trace:
+            model(torch.zeros(1, 1, dtype=torch.long), encoder_hidden_states=memory[:1], past_key_values=past)
+    assert ours.multiplications["token"] == trace.products
+    assert ours.memory["state"] == 4 * 2 * 2 * 12 * (S + T)  # float32, keys and values, layers, width
+
+
 def test_a_token_costs_what_the_cache_leaves_to_do():
     config = transformers.GPT2Config(vocab_size=31, n_embd=12, n_layer=2, n_head=3, n_positions=20)
     model = transformers.GPT2LMHeadModel(config).eval()
@@ -276,6 +304,9 @@ GPT2 = {"model_type": "gpt2", "vocab_size": 31, "n_embd": 12, "n_layer": 2, "n_h
         ({"n_layer": -2}, "c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got -2"),
         ({"n_layer": "2"}, 'c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got "2"'),
         ({"n_layer": True}, "c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got true"),
+        ({"pruned_heads": {"0": [1]}}, 'c.json: pruned_heads: heads that were pruned are not counted; got {"0": [1]}'),
+        ({"hidden_size": 8}, "c.json: hidden_size: contradicts n_embd, which is the same size; got 8 and 12"),
+        ({"add_cross_attention": "yes"}, 'c.json: add_cross_attention: must be true or false; got "yes"'),
         ({"tie_word_embeddings": 1}, "c.json: tie_word_embeddings: must be true or false; got 1"),
         (
             {"n_positions": 4},
@@ -309,3 +340,35 @@ def test_more_mistakes(tmp_path: Path):
     vit = json.loads(transformers.ViTConfig().to_json_string()) | {"patch_size": 15}
     with pytest.raises(InputError, match="patch_size must divide image_size; got 15 and 224"):
         hub.of_config(hub.Config(vit, "c.json"), Lengths.of(B, S, T))
+    for kind, changes, said in [
+        ("Bert", {"add_cross_attention": True}, "add_cross_attention: a BERT that attends to a memory is not counted"),
+        (
+            "Bart",
+            {"tie_encoder_decoder": True},
+            "tie_encoder_decoder: an encoder and a decoder that share their layers",
+        ),
+        ("T5", {"tie_encoder_decoder": True}, "tie_encoder_decoder: an encoder and a decoder that share their layers"),
+        (
+            "T5",
+            {"is_decoder": True, "architectures": ["T5EncoderModel"]},
+            "is_decoder: an encoder with the layers of a decoder is not counted; got true",
+        ),
+        (
+            "ViT",
+            {"id2label": {}, "architectures": ["ViTForImageClassification"]},
+            "id2label: must name one label at least; got {}",
+        ),
+    ]:
+        values = json.loads(getattr(transformers, f"{kind}Config")().to_json_string()) | changes
+        with pytest.raises(InputError, match=f"c.json: {said}"):
+            hub.of_config(hub.Config(values, "c.json"), Lengths.of(B, S, T))
+
+
+def test_sizes_under_the_names_of_other_families():
+    names = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
+    values = {names.get(name, name): value for name, value in GPT2.items()}
+    both = GPT2 | {"hidden_size": 12}
+    counts = [
+        hub.of_config(hub.Config(each, "c.json"), Lengths.of(B, S, T)).parameters for each in (GPT2, values, both)
+    ]
+    assert len(set(counts)) == 1

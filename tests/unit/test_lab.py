@@ -382,3 +382,11 @@ def test_rotary_turned_once_depends_on_the_place(monkeypatch):
     whole = statements.looking
     monkeypatch.setattr(statements, "looking", lambda *a, every_layer: whole(*a, every_layer=not every_layer))
     broken(ran(statements), "rotary in every layer", "rotary is applied once")
+
+
+@pytest.mark.parametrize("unit", [" ", "<metadata>", " xmlns:x"])
+def test_a_figure_is_put_into_a_page_in_one_pass(unit: str):
+    drawn = "<svg" + unit * 300_000 + ">"
+    assert page._inline(drawn, "t") == drawn.replace("<svg", '<svg role="img" aria-label="t"')
+    head = '<?xml?><svg xmlns:a="b"  xmlns="c" width="1">' + unit * 300
+    assert page._inline(head + "<metadata>m</metadata>|", "t").startswith('<svg role="img" aria-label="t" width="1">')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import subprocess
 import sys
 from collections import Counter
@@ -182,6 +183,102 @@ def test_bland(text):
 )
 def test_not_bland(text):
     assert metrics.bland_share([text]) == 0
+
+
+HEDGES = ["really", "just", "honestly", "still", "actually", "even"]
+FILLERS = """no|nope|yes|yeah|well|oh|ah|uh|um|er|so|but|and|look|really|honestly|actually|either|yet|maybe|sorry
+im sorry|i m sorry|i am sorry|i mean|i guess|sir|ma am|maam|man""".replace("\n", "|").split("|")
+# A bland phrase is a row of choices; "*" stands for any number of hedges, and "" for nothing.
+PHRASES = [
+    [["dont", "don t", "do not"], "*", ["know"]],
+    [["i"], "*", ["dont", "don t", "do not"], "*", ["know"]],
+    [["dunno", "i dunno"]],
+    [["no idea", "no clue"]],
+    [["i"], "*", ["have", "ve got", "ve"], "*", ["no idea", "no clue"]],
+    [
+        ["i"],
+        ["havent", "haven t", "have not", "dont have", "don t have"],
+        ["a", "any", "the slightest", "the faintest"],
+        ["idea", "clue"],
+    ],
+    [["", "im", "i m", "i am"], "*", ["not"], "*", ["", "so", "too", "quite"], ["sure"]],
+]
+
+
+def reached(sentence: list[str], starts: set[int], choices: list[str]) -> set[int]:
+    """Where one may stand after one of the choices, which may begin at any of the starts."""
+    return {
+        start + len(choice.split())
+        for start in starts
+        for choice in choices
+        if sentence[start : start + len(choice.split())] == choice.split()
+    }
+
+
+def reached_by_any(sentence: list[str], starts: set[int], choices: list[str]) -> set[int]:
+    """The same after any number of choices, none included."""
+    places = set(starts)
+    while more := reached(sentence, places, choices) - places:
+        places |= more
+    return places
+
+
+def is_bland(sentence: list[str]) -> bool:
+    """Every way to read the sentence at once: fillers, then phrases with fillers after each."""
+    hums = [word for word in sentence if word[:2] == "hm" and set(word[1:]) == {"m"}]
+    fillers = FILLERS + hums
+    places = reached_by_any(sentence, {0}, fillers)
+    for _ in sentence:
+        ends: set[int] = set()
+        for phrase in PHRASES:
+            inside = places
+            for choices in phrase:
+                if choices == "*":
+                    inside = reached_by_any(sentence, inside, HEDGES)
+                else:
+                    inside = reached(sentence, inside, list(choices))
+            ends |= inside
+        places = reached_by_any(sentence, ends, fillers)
+        if len(sentence) in places:
+            return True
+    return False
+
+
+def test_bland_as_it_is_defined():
+    draw = random.Random(7)
+    others = ["him", "hm", "hmmm", "h", "what", "i", "m", "t", "don", "ve", "got", "idea", "sure", "no", "not"]
+    verdicts = Counter[bool]()
+    for _ in range(20_000):
+        sentence: list[str] = []
+        for _ in range(draw.randrange(1, 5)):
+            kind = draw.random()
+            if kind < 0.55:
+                for choices in draw.choice(PHRASES):
+                    some = draw.choices(HEDGES, k=draw.randrange(3)) if choices == "*" else [draw.choice(choices)]
+                    sentence += " ".join(some).split()
+            elif kind < 0.9:
+                sentence += draw.choice(FILLERS).split()
+            else:
+                sentence.append(draw.choice(others))
+        if draw.random() < 0.3:
+            del sentence[draw.randrange(len(sentence))]
+        if draw.random() < 0.1:
+            draw.shuffle(sentence)
+        expected = is_bland(sentence)
+        assert bool(metrics.bland_share([" ".join(sentence)])) == expected, sentence
+        verdicts[expected] += 1
+    assert min(verdicts.values()) > 3_000
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["not sure really ", "really ", "just really ", "i m really ", "i really ", "no ", "so just ", "i m sorry ", "hm "],
+)
+@pytest.mark.parametrize("end", ["", "him", "not", "no idea", "i"])
+def test_bland_takes_no_longer_than_the_text_is(unit: str, end: str):
+    """Words that are fillers and hedges at once can be read in 2^n ways."""
+    text = unit * (100_000 // len(unit)) + end
+    assert metrics.bland_share([text]) == is_bland((unit * 3 + end).split())
 
 
 # sacrebleu

@@ -87,6 +87,54 @@ def test_each_bad_sound_is_named(tmp_path: Path):
     assert "longer than 5 seconds; got 12.5 seconds" in said(wav(tmp_path, "long.wav", np.zeros(100_000)))
 
 
+def damaged(content: bytes, draw: np.random.Generator) -> bytes:
+    """The same with one to three bytes of its header changed."""
+    bad = bytearray(content)
+    for at in draw.integers(0, min(80, len(bad)), draw.integers(1, 4)):
+        bad[at] = draw.integers(256)
+    return bytes(bad)
+
+
+@pytest.mark.parametrize("suffix", ["aiff", "wav", "au", "flac", "ogg"])
+def test_nothing_is_printed_about_a_damaged_sound(tmp_path: Path, suffix: str, capfd: pytest.CaptureFixture[str]):
+    whole = wav(tmp_path, f"whole.{suffix}", TONE[:400]).read_bytes()
+    draw = np.random.default_rng(3)
+    messages: list[str] = []
+    for _ in range(200):
+        path = tmp_path / f"bad.{suffix}"
+        path.write_bytes(damaged(whole, draw))
+        try:
+            read_sound(path, rate=8000, max_seconds=5)
+        except InputError as problem:
+            messages.append(str(problem))
+    assert len(messages) > 50
+    assert not any("\n" in message for message in messages)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (np.inf, -np.inf, "samples that are not numbers"),
+        (np.nan, 0.0, "samples that are not numbers"),
+        (3e38, 3e38, "samples far outside of -1..1; got 3e+38"),
+        (3e38, -3e38, None),
+        (2e9, 0.0, None),
+    ],
+)
+@pytest.mark.parametrize("rate", [8000, 11025])
+def test_samples_of_any_size_warn_of_nothing(
+    tmp_path: Path, first: float, second: float, message: str | None, rate: int
+):
+    stereo = np.stack([TONE, TONE], axis=1)
+    stereo[7] = first, second
+    path = wav(tmp_path, samples=stereo, rate=rate, subtype="FLOAT")
+    if message is None:
+        read_sound(path, rate=8000, max_seconds=5)
+    else:
+        assert message in said(path)
+
+
 @pytest.mark.parametrize("rate", [0, 1, 999, 1_000_000_000])
 def test_a_rate_that_cannot_be(tmp_path: Path, rate: int):
     path = wav(tmp_path)

@@ -6,6 +6,8 @@ import contextlib
 import errno
 import json
 import os
+import random
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +35,21 @@ MORE = [
     "train.save_every=2",
     "train.threads=1",
 ]
+
+
+def test_ranges_and_values_as_they_are_defined():
+    """By the patterns that say it shortest, whose time grows with the square of the length."""
+    draw = random.Random(5)
+    for _ in range(20_000):
+        value = "".join(draw.choices('.,[]/x"1', weights=[4, 3, 2, 2, 0.3, 1, 0.2, 2], k=draw.randrange(1, 9)))
+        between = re.fullmatch(r"([^/,\"']+?)\.\.([^/,\"']+)", value)
+        assert sweeps._ends(value) == (between and between.groups()), value
+        assert sweeps._values(value) == re.split(r",(?![^\[]*\])", value), value
+
+
+@pytest.mark.parametrize("value", ["." * 400_000 + "/", "," * 1_000_000 + "1", "[,]" * 300_000])
+def test_long_values_are_read_in_one_pass(value: str):
+    assert axis(f"a.b={value}").values
 
 
 def test_the_table_begins_with_the_best():

@@ -1,0 +1,81 @@
+"""Attention over numbers so large that scores overflow.
+
+    softmax(scale q k^T + bias) v, where scale q k^T may not fit the type that it is computed in
+
+The weights of such scores exist all the same: softmax sees differences only, and where a score is far above all others
+its weight is 1. Scores are made in double precision here, from queries and keys that are divided by their largest
+number. Scores beyond the range of double precision (about 1e308) are cut off there, so the weights are those of the
+limit: one for the largest score, equal shares where several are the same.
+
+This takes several times as long as the fused kernels of torch, so `scores_fit` and `values_fit` say when it is needed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+LARGEST = torch.finfo(torch.float64).max
+
+
+def scores_fit(q: Tensor, k: Tensor, onto: Tensor | None, *, scale: float, largest_q: float, largest_k: float) -> bool:
+    """Whether no score can overflow the type of q, however a kernel orders its products; `onto` is mask or bias.
+
+    A bias may be as low as -inf, but every query needs a key whose bias is not near the lower end of the type's range:
+    its scores would all be -inf otherwise.
+    """
+    limit = torch.finfo(q.dtype).max / 4
+    # At least 1 each: a kernel may multiply q by the scale first, or q by k, and a small k must not make up for that.
+    if not q.shape[-1] * max(1.0, largest_q) * max(1.0, largest_k) * max(1.0, abs(scale)) < limit:
+        return False
+    if onto is None or onto.dtype == torch.bool or not onto.numel():
+        return True
+    bias = onto.detach()
+    return bool((bias.amax(-1) > -limit).all()) and bool(bias.max() < limit)
+
+
+def values_fit(v: Tensor, largest: float) -> bool:
+    """Whether no sum over the values can overflow the type of v."""
+    return v.shape[-2] * largest < torch.finfo(v.dtype).max / 4
+
+
+def weights(
+    q: Float[Tensor, "... T K"], k: Float[Tensor, "... S K"], onto: Tensor | None, scale: float
+) -> Float[Tensor, "... T S"]:
+    """The weights in double precision, of any finite q, k and scale."""
+    q, k = q.double(), k.double()
+    largest_q = _divisor(q.detach().abs().amax(-1, keepdim=True))  # (…, T, 1)
+    largest_k = _divisor(k.detach().abs().amax((-2, -1), keepdim=True))  # (…, 1, 1)
+    products = (q / largest_q) @ (k / largest_k).transpose(-1, -2)  # each within -K..K
+
+    limit = LARGEST / (2 * q.shape[-1])
+    factor = _product(largest_q, largest_k, torch.full_like(largest_k, abs(scale))).clamp(max=limit)
+    factor = math.copysign(1.0, scale) * factor
+    quarters = factor / 4 * products  # of a score, so that a bias can be added
+
+    if onto is not None and onto.dtype == torch.bool:
+        quarters = torch.where(onto, quarters, -math.inf)
+    elif onto is not None:
+        quarters = quarters + onto.double() / 4
+    return (4 * (quarters - quarters.detach().amax(-1, keepdim=True))).softmax(-1)
+
+
+def mean(weights: Float[Tensor, "... T S"], v: Float[Tensor, "... S E"]) -> Float[Tensor, "... T E"]:
+    """weights v in double precision, for weights that sum to 1: never beyond the largest value."""
+    parts = 2.0 ** (v.shape[-2].bit_length() + 1)  # a power of two, so that nothing is rounded
+    limit = LARGEST / parts
+    return (weights.double() @ (v.double() / parts)).clamp(-limit, limit) * parts
+
+
+def _product(*sizes: Tensor) -> Tensor:
+    """Of three numbers that are not negative: the smallest times the largest first, so that nothing overflows unless
+    the product does."""
+    smallest, middle, largest = torch.stack(torch.broadcast_tensors(*sizes)).sort(0).values
+    return smallest * largest * middle
+
+
+def _divisor(largest: Tensor) -> Tensor:
+    return torch.where(largest > 0, largest, 1.0)
