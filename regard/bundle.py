@@ -20,7 +20,8 @@ from regard.codecs import Codec
 from regard.errors import BundleError, InputError, RecipeError, did_you_mean
 from regard.model import Model
 from regard.recipe import Recipe, Search, SourceSound
-from regard.search import Options, search, stream
+from regard.resources import check_memory
+from regard.search import Options, search, seeds_of, stream
 from regard.tasks.speech import needs_rate
 from regard.tasks.task import Given, Task, is_sound
 from regard.values import Answer, Memory
@@ -96,7 +97,9 @@ class Bundle:
         rate     samples a second, for arrays of samples
         changes  single search options, as in `num_beams=4`, on top of the recipe's
 
-        An `Answer` has tokens, text, score and weights (T, H, S): token of the answer, head, place of the source.
+        An `Answer` has tokens, text, score and weights (T, H, S): token of the answer, head, place of the source. Where
+        answers are drawn, each depends on its own input and on the option `seed` alone: asked twice, also in one call,
+        the same input has the same answer.
 
         >>> bot.ask("Are you a robot?").text                                                    # doctest: +SKIP
         'Yes I am.'
@@ -120,7 +123,8 @@ class Bundle:
         options = self.search_options(options, **changes)
         if not len(inputs):
             return []
-        memory = self.model.read(*self.task.read(inputs))
+        raw, mask = self.task.read(inputs)
+        memory = self.model.read(raw, mask)
         found = search(
             self.model.decoder,
             memory,
@@ -128,6 +132,7 @@ class Bundle:
             options,
             prior=self._prior(options),
             rarity=self.model.rarity,
+            seeds=seeds_of(options, _contents(raw, mask)),
         )
         numbers = torch.arange(1, memory.mask.shape[1] + 1, device=memory.mask.device)
         places = (memory.mask * numbers).amax(1).tolist()  # of each source, without padding
@@ -146,12 +151,19 @@ class Bundle:
         ...     print(piece, end="", flush=True)
         """
         options = self.search_options(options, **changes)
-        memory = self.model.read(*self.task.read(self._asked([given], rate)))
+        raw, mask = self.task.read(self._asked([given], rate))
+        steps = stream(
+            self.model.decoder,
+            self.model.read(raw, mask),
+            self.task.marks,
+            options,
+            prior=self._prior(options),
+            rarity=self.model.rarity,
+            seeds=seeds_of(options, _contents(raw, mask)),
+        )
         tokens: list[int] = []
         shown = ""
-        for token, _ in stream(
-            self.model.decoder, memory, self.task.marks, options, prior=self._prior(options), rarity=self.model.rarity
-        ):
+        for token, _ in steps:
             tokens.append(token)
             text = self.task.codec.decode(tokens)
             yield text[len(shown) :]
@@ -210,6 +222,13 @@ class Bundle:
         return self.model.read(*self.task.nothing()) if options.anti_prior else None
 
 
+def _contents(raw: Tensor, mask: Tensor) -> list[bytes]:
+    """What the model reads of each input, without the padding that its neighbours brought."""
+    padded = raw.shape[:2] == mask.shape  # tokens and samples; pictures have one size
+    rows = [row[real] if padded else row for row, real in zip(raw, mask, strict=True)]
+    return [row.cpu().numpy().tobytes() for row in rows]
+
+
 def tensors(model: Model) -> dict[str, Tensor]:
     """Every weight once, though it may have two names (tied embeddings), and the buffers that are saved."""
     kept = model.state_dict()
@@ -246,12 +265,19 @@ def write_tensors(path: Path, content: dict[str, Tensor]) -> None:
     path.chmod(mode)
 
 
+def size(content: dict[str, Tensor]) -> int:
+    """The bytes of all tensors; the names in the file's header are a few more."""
+    return sum(tensor.nbytes for tensor in content.values())
+
+
 def create(folder: Path, recipe: Recipe, codec: Codec) -> None:
     """Begin a run: what stays the same whatever the weights are. The manifest comes first, so that a folder that a kill
     left half-made is known to be ours."""
     disk.write_json(folder / disk.MANIFEST, {"format": disk.FORMAT, "files": {}})
     put_recipe(folder, recipe)
-    disk.put(folder, CODEC, lambda draft: codecs.write(codec, draft))
+    text = codecs.dumps(codec)
+    with disk.needs(len(text.encode())):
+        disk.put(folder, CODEC, lambda draft: draft.write_text(text, "utf-8"))
 
 
 def has_begun(folder: Path) -> bool:
@@ -271,7 +297,8 @@ def has_weights(folder: Path) -> bool:
 
 
 def put_weights(folder: Path, content: dict[str, Tensor]) -> None:
-    disk.put(folder, WEIGHTS, lambda draft: write_tensors(draft, content))
+    with disk.needs(size(content)):
+        disk.put(folder, WEIGHTS, lambda draft: write_tensors(draft, content))
 
 
 def put_recipe(folder: Path, recipe: Recipe) -> None:
@@ -297,6 +324,7 @@ def load(folder: Path | str) -> Bundle:
             where=folder,
             hint=f"go on with: regard train --resume {folder}",
         )
+    check_memory(2 * (folder / WEIGHTS).stat().st_size, "the weights of this run, read and in the model,")
     disk.verify(folder, RECIPE, CODEC, WEIGHTS)
     recipe = Recipe.from_json(disk.read_json(folder / RECIPE), folder / RECIPE)
     codec = codecs.read(folder / CODEC)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from regard import disk
-from regard.bundle import load_tensors, read_tensors, tensors, write_tensors
+from regard.bundle import load_tensors, read_tensors, size, tensors, write_tensors
 from regard.errors import BundleError, NewerFormatError
 from regard.model import Model
 
@@ -47,22 +47,24 @@ class Progress:
 
 def save(run: Path, model: Model, average: Model | None, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
     """Write `checkpoints/step-000400`, then forget all but the newest few."""
+    content = {WEIGHTS: tensors(model)}
+    if average is not None:
+        content[AVERAGE] = tensors(average)
+    content[OPTIMISER] = {
+        f"{name}/{key}": value
+        for name, parameter in model.named_parameters()
+        for key, value in optimiser.state.get(parameter, {}).items()
+    }
 
     def write(folder: Path) -> None:
-        write_tensors(folder / WEIGHTS, tensors(model))
-        if average is not None:
-            write_tensors(folder / AVERAGE, tensors(average))
-        state = {
-            f"{name}/{key}": value
-            for name, parameter in model.named_parameters()
-            for key, value in optimiser.state.get(parameter, {}).items()
-        }
-        write_tensors(folder / OPTIMISER, state)
+        for name, part in content.items():
+            write_tensors(folder / name, part)
         disk.write_json(folder / PROGRESS, asdict(progress))
 
     target = run / FOLDER / _name(progress.step)
     target.parent.mkdir(exist_ok=True)
-    disk.write_folder(target, write)
+    with disk.needs(sum(size(part) for part in content.values())):
+        disk.write_folder(target, write)
     for old in [folder for folder in _steps(run) if folder != target][KEPT - 1 :]:
         disk.remove_folder(old)
 

@@ -323,7 +323,11 @@ def read(path: Path | str) -> Codec:
 
 
 def write(codec: Codec, path: Path | str) -> None:
-    Path(path).write_text(json.dumps(codec.to_json(), ensure_ascii=False, sort_keys=True) + "\n", "utf-8")
+    Path(path).write_text(dumps(codec), "utf-8")
+
+
+def dumps(codec: Codec) -> str:
+    return json.dumps(codec.to_json(), ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def plain(text: str) -> str:

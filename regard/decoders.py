@@ -51,7 +51,7 @@ class Decoder(nn.Module, ABC):
         """What to carry before the first token."""
 
     @abstractmethod
-    def step(self, token: Int[Tensor, "B"], state: State) -> Step:
+    def step(self, token: Int[Tensor, " B"], state: State) -> Step:
         """Read one token; the state that was given stays valid."""
 
     @abstractmethod
@@ -60,7 +60,7 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def loss(
-        self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, "N"], *, smoothing: float = 0.0
+        self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, " N"], *, smoothing: float = 0.0
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Of N of those states, summed: the loss with label smoothing, and plain nats."""
 
@@ -77,7 +77,7 @@ class Writer(Decoder):
 
     @final
     def loss(
-        self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, "N"], *, smoothing: float = 0.0
+        self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, " N"], *, smoothing: float = 0.0
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         return cross_entropy(hidden, self.output.weight, self.output.bias, targets, smoothing=smoothing)
 
@@ -180,7 +180,7 @@ class RecurrentDecoder(Writer):
         )
         return g[:, 0], after, None if weights is None else weights[:, 0]
 
-    def step(self, token: Int[Tensor, "B"], state: State) -> Step:
+    def step(self, token: Int[Tensor, " B"], state: State) -> Step:
         g, after, weights = self.advance(self.dropout(self.embedding(token)), state)
         return Step(self.output(g), after, None if weights is None else weights[:, None])
 
@@ -263,7 +263,7 @@ class TransformerDecoder(Writer):
             past=Past(memory.states.new_zeros(two_a_layer, rows, self.heads, 0, self.head_width)),
         )
 
-    def step(self, token: Int[Tensor, "B"], state: State) -> Step:
+    def step(self, token: Int[Tensor, " B"], state: State) -> Step:
         if self.linear:
             return self._linear_step(token, state)
         assert state.past is not None
@@ -300,7 +300,7 @@ class TransformerDecoder(Writer):
         assert weights is not None
         return x, weights[:, :, 0]
 
-    def _linear_step(self, token: Int[Tensor, "B"], state: State) -> Step:
+    def _linear_step(self, token: Int[Tensor, " B"], state: State) -> Step:
         at, place = (state.longest,) * 2 if state.even else (state.position, state.position[:, None])
         positions, sums = part(self, "positions"), []
         x, turning = positions.add(part(self, "embedding").step(token), at), positions.turning(place)
@@ -375,7 +375,7 @@ class RecurrentBlockDecoder(Writer):
             carried=tuple(memory.states.new_zeros(self.layers, rows, self.width) for _ in range(self.parts)),
         )
 
-    def step(self, token: Int[Tensor, "B"], state: State) -> Step:
+    def step(self, token: Int[Tensor, " B"], state: State) -> Step:
         h, cells = self.rnn.step(self.dropout(self.enter(self.embedding(token))), state.carried)
         x, weights = self.block.read_step(h, state.memory[0], state.mask[:, None, None], weights=True)
         assert weights is not None
@@ -410,7 +410,7 @@ class LabelOutput(nn.Module):
         return self.scores.weight[self.first :]
 
     @property
-    def bias(self) -> Float[Tensor, "V"]:
+    def bias(self) -> Float[Tensor, " V"]:
         return self.scores.bias[self.first :]
 
     def forward(self, hidden: Float[Tensor, "*rows D1"]) -> Float[Tensor, "*rows V"]:
@@ -480,7 +480,7 @@ class OneShot(Decoder):
             carried=(h[None],),
         )
 
-    def step(self, token: Int[Tensor, "B"], state: State) -> Step:
+    def step(self, token: Int[Tensor, " B"], state: State) -> Step:
         h = state.carried[0][0]
         logits = self.output(torch.cat([h, (state.position > 0)[:, None].to(h.dtype)], dim=-1))
         after = replace(state, position=state.position + 1, longest=state.longest + 1)
@@ -492,7 +492,7 @@ class OneShot(Decoder):
         return torch.cat([h[:, None].expand(-1, len(over), -1), over.expand(len(h), -1)[..., None]], dim=-1)
 
     def loss(
-        self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, "N"], *, smoothing: float = 0.0
+        self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, " N"], *, smoothing: float = 0.0
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """Of the labels: what comes after them is certain."""
         first = (hidden[:, -1] == 0).nonzero()[:, 0]

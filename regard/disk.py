@@ -11,14 +11,16 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from regard.errors import BundleError, BusyError, InputError, NewerFormatError, NoRoomError
+from regard.errors import BundleError, BusyError, InputError, NewerFormatError, NoRoomError, WriteError
 
 MANIFEST = "manifest.json"
 FORMAT = 1
 LOCK = ".regard-lock"
+INTACT = "what was saved before is intact"
 MADE_BY = "made by regard"  # in the first lines of every picture and page that we write
 
 # Only names of this form are ever cleaned up, so that nobody's own files are: the file or folder
@@ -33,8 +35,11 @@ def draft_of(path: Path, half: str = "new") -> Path:
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write beside the file, sync, rename over it, sync the folder: a crash at any moment leaves the old or the new."""
-    draft = draft_of(path)
     with _room_for(path):
+        if path.exists() and not path.is_file():  # a device or a pipe, which the rename would remove
+            what = "a folder" if path.is_dir() else "not a regular file"
+            raise WriteError(f"cannot be written: {what}")
+        draft = draft_of(path)
         try:
             write(draft)
             _sync(draft)
@@ -44,10 +49,26 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
             draft.unlink(missing_ok=True)
 
 
-def write_output(path: Path, write: Callable[[Path], object]) -> None:
-    """`write_file` for a picture or page where a person wants it: a file that we did not write stays as it is."""
+def write_bytes(path: Path, content: bytes) -> None:
+    with needs(len(content)):
+        write_file(path, lambda draft: draft.write_bytes(content))
+
+
+def write_buffered(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """For what draws into a file: its size is known before anything is on the disk."""
+    buffer = BytesIO()
+    write(buffer)
+    write_bytes(path, buffer.getvalue())
+
+
+def write_text(path: Path, text: str) -> None:
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_output(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """A picture or page where a person wants it; a file that we did not write stays as it is."""
     claim_output(path)
-    write_file(path, write)
+    write_buffered(path, write)
 
 
 def claim_output(path: Path) -> None:
@@ -61,8 +82,7 @@ def claim_output(path: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
-    write_file(path, lambda draft: draft.write_text(text, "utf-8"))
+    write_text(path, json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
 def write_folder(path: Path, write: Callable[[Path], None]) -> None:
@@ -227,8 +247,9 @@ def claim(folder: Path, mark: str, what: str) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    with _room_for(path), path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
+    content = f"{line}\n".encode()
+    with needs(len(content)), _room_for(path), path.open("ab") as file:
+        file.write(content)
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
@@ -261,23 +282,59 @@ def locked(folder: Path) -> Iterator[None]:
                 got=f"pid {file.read().strip() or 'unknown'}",
                 hint="wait for it, or choose another --out",
             ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+        with _room_for(folder / LOCK):
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
         yield
 
 
 @contextlib.contextmanager
 def _room_for(path: Path) -> Iterator[None]:
+    """What the system refuses while `path` is written becomes an error that names it, and none of its drafts."""
     try:
         yield
-    except Exception as problem:  # safetensors wraps the system's error in its own
-        if getattr(problem, "errno", None) != errno.ENOSPC and "No space left" not in str(problem):
+    except Exception as problem:
+        refused = problem.at(path) if isinstance(problem, WriteError) else refusal(path, problem, hint=INTACT)
+        if refused is None:
             raise
-        free = shutil.disk_usage(path.parent).free
-        raise NoRoomError(
-            "no space left on the disk", where=path, got=f"{free:,} bytes free", hint="what was saved before is intact"
-        ) from None
+        raise refused from None
+
+
+@contextlib.contextmanager
+def needs(count: int) -> Iterator[None]:
+    """If there is no room for what is written inside, the error says that it needs so many bytes."""
+    try:
+        yield
+    except NoRoomError as problem:
+        raise problem.needing(count) from None
+
+
+def refusal(path: Path, problem: Exception, hint: str | None = None) -> WriteError | None:
+    """What to tell of an error that came while `path` was written; None: it did not come from the system."""
+    code = _system_code(problem)
+    if code is None:
+        return None
+    if code in (errno.ENOSPC, errno.EDQUOT):
+        what = "no space left on the disk" if code == errno.ENOSPC else "your quota of the disk is used up"
+        return NoRoomError(what, where=path, free=shutil.disk_usage(_existing(path)).free, hint=hint)
+    if code == errno.EFBIG:
+        hint = "ulimit -f shows the largest file that is allowed here"
+    elif code != errno.EIO:
+        hint = None  # nothing was begun
+    return WriteError(f"cannot be written: {os.strerror(code)}", where=path, hint=hint)
+
+
+def _system_code(problem: Exception) -> int | None:
+    """The system's number of an error. safetensors wraps it: "I/O error: File too large (os error 27)"."""
+    if isinstance(problem, OSError):
+        return problem.errno
+    wrapped = re.search(r"\(os error (\d+)\)", str(problem))
+    return int(wrapped[1]) if wrapped else None
+
+
+def _existing(path: Path) -> Path:
+    return next((place for place in (path, *path.parents) if place.exists()), Path())
 
 
 def _sync(path: Path) -> None:

@@ -2,12 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+CONTROLS = re.compile(
+    "["
+    "\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # marks that turn the direction of text
+    "\u2028\u2029"  # ends of lines and paragraphs
+    "\ud800-\udfff"  # halves of characters, as in file names that are not UTF-8
+    "]"
+)
+SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def printable(value: object) -> str:
+    """A value as text that stays on its line: control characters are escaped, so that no file name, label, prompt or
+    answer can move the cursor, colour the terminal, or look like a message of ours.
+
+    >>> print(printable("seven\\x1b[31m\\nred\\u202e"))
+    seven\\x1b[31m\\nred\\u202e
+    """
+    return CONTROLS.sub(_escaped, str(value))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    if character in SHORT:
+        return SHORT[character]
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
 
 class RegardError(Exception):
-    """What is wrong, where, what was received, and what is allowed or what to type next.
+    """What is wrong, where, what was received, and what is allowed or what to type next. `details` have a line each.
 
     >>> str(RegardError("no such recipe", where="recipes", got="chat-atention", hint="did you mean chat-attention?"))
     'recipes: no such recipe; got chat-atention; did you mean chat-attention?'
@@ -15,11 +44,21 @@ class RegardError(Exception):
 
     exit_code = 2
 
-    def __init__(self, what: str, *, where: object = None, got: object = None, hint: str | None = None):
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        got: object = None,
+        hint: str | None = None,
+        details: Iterable[str] = (),
+    ):
         self.what, self.where, self.got, self.hint = what, where, got, hint
+        self.details = tuple(details)
         head = what if where is None else f"{where}: {what}"
         received = None if got is None else f"got {got}"
-        super().__init__("; ".join(part for part in (head, received, hint) if part))
+        sentence = "; ".join(part for part in (head, received, hint) if part)
+        super().__init__("\n  ".join(printable(line) for line in (sentence, *self.details)))
 
 
 class RecipeError(RegardError):
@@ -46,8 +85,48 @@ class TrainingError(RegardError):
     """Training that cannot go on: not a number, a second trainer in the same folder."""
 
 
-class NoRoomError(RegardError):
-    """The disk is full."""
+class WriteError(RegardError):
+    """A file that cannot be written: no permission, a limit on its size, a disk that fails."""
+
+    def at(self, where: object) -> WriteError:
+        """The same of another file."""
+        return WriteError(self.what, where=where, got=self.got, hint=self.hint)
+
+
+class NoRoomError(WriteError):
+    """The disk, or what a person may use of it, is full. `needed` is None where nobody can say it beforehand."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: object = None,
+        free: int = 0,
+        needed: int | None = None,
+        at_least: bool = False,
+        hint: str | None = None,
+    ):
+        self.free = free
+        self.needed = needed
+        self.at_least = at_least
+        numbers = f"{free:,} bytes free"
+        if needed is not None:
+            numbers += f", {'at least ' if at_least else ''}{needed:,} needed"
+        super().__init__(what, where=where, got=numbers, hint=hint)
+
+    def at(self, where: object) -> NoRoomError:
+        return self._with(where, self.needed, self.at_least)
+
+    def needing(self, count: int, *, at_least: bool = False) -> NoRoomError:
+        """The same, with the bytes that were to be written in all."""
+        return self._with(self.where, count, at_least)
+
+    def _with(self, where: object, needed: int | None, at_least: bool) -> NoRoomError:
+        return NoRoomError(self.what, where=where, free=self.free, needed=needed, at_least=at_least, hint=self.hint)
+
+
+class NoMemoryError(RegardError):
+    """More memory than there is."""
 
 
 class BusyError(TrainingError):

@@ -139,18 +139,19 @@ def ranked(
 def evaluate(bundle: Bundle, part: Part, *, options: Options | None = None, at_most: int | None = None) -> dict:
     """Every score of the task, and what the references themselves reach where that means something."""
     if not len(part):
-        raise DataError("no examples to evaluate on", hint="hold some out with data.valid, or give a file with --data")
+        raise DataError("no examples to evaluate on")
     seen = likelihood(bundle.model, bundle.task, part)
     asked = questions(part, bundle.task, at_most=at_most)
     best = ranked(bundle, [one.given for one in asked], options)
     own = [first for first, *_ in best]
     scores = bundle.task.judge(best, [one.references for one in asked])
+    numbers = seen.scores | scores.numbers
     return {
         "examples": len(part),
         "prompts": len(asked),
-        **seen.scores,
-        **scores.numbers,
+        **numbers,
         **scores.tables,
+        "better": {name: direction for name in numbers if (direction := metrics.better(name))},
         "blind": bundle.task.blind([one.references for one in asked]),
         "references": bundle.task.of_references([one.references[0] for one in asked]),
         "samples": [

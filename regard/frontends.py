@@ -37,7 +37,7 @@ class Embedding(nn.Module):
     def forward(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows D"]:
         return self.table(tokens) * self.scale
 
-    def step(self, token: Int[Tensor, "B"]) -> Float[Tensor, "B D"]:
+    def step(self, token: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
         """The same for one place, without what a module call does around it."""
         return nn.functional.embedding(token, part(self, "table")._parameters["weight"]) * self.scale
 

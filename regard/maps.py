@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from regard.disk import MADE_BY, write_output
+from regard.errors import printable
 
 COLUMNS = 5  # panels side by side
 INCHES = 2.4  # of a panel
@@ -32,11 +33,11 @@ def draw(
         ax.imshow(grey, cmap="gray", vmin=0, vmax=255)
         heat = row.reshape(grid)
         ax.imshow(heat, cmap=HEAT, alpha=0.6, vmin=0, extent=(0, width, height, 0), interpolation="bilinear")
-        ax.set_title(f"{word}  {heat.max():.2f}", fontsize=9)
+        ax.set_title(f"{printable(word)}  {heat.max():.2f}", fontsize=9, parse_math=False)
     for ax in axes:
         ax.set_axis_off()
         ax.set_xlim(0, width)
         ax.set_ylim(height, 0)
-    figure.suptitle(title, fontsize=10, wrap=True)
+    figure.suptitle(printable(title), fontsize=10, wrap=True, parse_math=False)
     metadata = {"Software": MADE_BY}
-    write_output(path, lambda draft: figure.savefig(draft, format="png", dpi=110, metadata=metadata))
+    write_output(path, lambda file: figure.savefig(file, format="png", dpi=110, metadata=metadata))

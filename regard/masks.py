@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 
-def from_lengths(lengths: Int[Tensor, "B"], size: int | None = None) -> Bool[Tensor, "B S"]:
+def from_lengths(lengths: Int[Tensor, " B"], size: int | None = None) -> Bool[Tensor, "B S"]:
     """The first `lengths[b]` places of row b.
 
     >>> from_lengths(torch.tensor([1, 3])).int().tolist()

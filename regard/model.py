@@ -40,7 +40,7 @@ class Model(nn.Module):
         tokens: Int[Tensor, "B T"],
         targets: Int[Tensor, "B T"],
         real: Bool[Tensor, "B T"],
-        rows: Int[Tensor, "B"] | None = None,
+        rows: Int[Tensor, " B"] | None = None,
         *,
         smoothing: float = 0.0,
         align: float = 0.0,

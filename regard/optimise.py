@@ -26,19 +26,23 @@ def optimiser(model: Model, how: Train) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, betas=how.betas, fused=True)
 
 
-def factor(how: Train, step: int, done: float, epoch: int = 0) -> float:
-    """What the peak rate is multiplied by at `step` (from 0), when `done` (0 to 1) of the budget is used up.
+def factor(how: Train, step: int, done: float, epochs: float = 0.0) -> float:
+    """What the peak rate is multiplied by at `step` (from 0), when `done` (0 to 1) of the budget is used up after so
+    many `epochs`, of which the last may be under way.
 
     >>> how = Train(steps=100, warmup=4, schedule="inverse-sqrt")
     >>> [factor(how, step, step / 100) for step in (0, 3, 15)]
     [0.25, 1.0, 0.5]
     >>> how = Train(epochs=5, warmup=2, final_rate=0.0, schedule="epochs")
-    >>> [factor(how, 0, 0.0, epoch) for epoch in range(5)]
+    >>> [factor(how, 0, epoch / 5, epoch) for epoch in range(5)]
     [0.0, 0.5, 1.0, 0.5, 0.0]
+    >>> how = Train(steps=10, warmup=2, final_rate=0.0, schedule="epochs")  # 2 steps an epoch: 5 epochs
+    >>> [factor(how, step, step / 10, step / 2) for step in range(10)]
+    [0.0, 0.0, 0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 0.0, 0.0]
     """
     if how.schedule == "epochs":
-        assert how.epochs is not None  # a recipe without is refused
-        falling = (epoch - how.warmup) / max(1, how.epochs - how.warmup - 1)
+        epoch = int(epochs)
+        falling = (epoch - how.warmup) / max(1, _expected_epochs(how, done, epochs) - how.warmup - 1)
         height = epoch / how.warmup if epoch < how.warmup else max(0.0, 1 - falling)
         return how.final_rate + (1 - how.final_rate) * height
     warm = min(1.0, (step + 1) / how.warmup) if how.warmup else 1.0
@@ -51,6 +55,16 @@ def factor(how: Train, step: int, done: float, epoch: int = 0) -> float:
             return warm * (how.final_rate + (1 - how.final_rate) * (1 - done))
         case "constant":
             return warm
+
+
+def _expected_epochs(how: Train, done: float, epochs: float) -> int:
+    """The epochs a run will begin. Under a budget of something else they are estimated from its pace so far."""
+    if how.epochs is not None:
+        return how.epochs
+    if not done:
+        return 1
+    rounding = 1e-6  # 2.0000000001 epochs are two
+    return math.ceil(epochs / done - rounding)
 
 
 def used_up(how: Train, *, step: int, epochs: float, tokens: int, minutes: float) -> float:

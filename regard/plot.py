@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.disk import read_json_lines, write_file
+from regard.disk import read_json_lines, write_buffered
+from regard.errors import printable
 from regard.metrics import LOWER_IS_BETTER
 
 HIDDEN = ("step", "epoch", "seconds", "perplexity", "word_perplexity")  # the loss shows perplexity already
@@ -15,24 +16,26 @@ SHARES = "shares"
 WIDER = ("bleu", "chrf", "mean_length")  # begin the names of scores that may stay below 1, and are no shares
 FEW = 12  # labels beside which the counts can be read
 LONGEST = 20  # characters of a label
-GREY, BLUE, RED = "0.6", "C0", "C3"
+GREY, BLUE, ORANGE, RED = "0.6", "C0", "C1", "C3"
+JUDGED_ON = {"valid": "validation", "training_examples": "training examples"}  # kinds of lines with scores, as shown
 
 
 def curves(run: Path) -> Path:
     """Draw how a run went into its `curves.png`."""
     lines = read_json_lines(run / "metrics.jsonl")
     path, drawn = run / "curves.png", figure(lines, run.resolve().name)
-    write_file(path, lambda draft: drawn.savefig(draft, format="png", dpi=120))
+    write_buffered(path, lambda file: drawn.savefig(file, format="png", dpi=120))
     return path
 
 
 def figure(lines: list[dict[str, Any]], name: str) -> Any:
     """Training and validation loss and every other validation score, dashed what is reached without looking at the
-    input, and which labels the weights that were kept took for which."""
+    input, and which labels the weights that were kept took for which. A ring is around what was kept, at the score that
+    decides which weights are best."""
     from matplotlib.figure import Figure  # without pyplot: no global state, no window
     from matplotlib.ticker import MaxNLocator
 
-    valid = [line for line in lines if line["kind"] == "valid"]
+    valid = [line for line in lines if line["kind"] in JUDGED_ON]
     panels = _panels(valid)
     confused = [line for line in valid if line.get("confusion")]
     count = 1 + len(panels) + bool(confused)
@@ -44,7 +47,7 @@ def figure(lines: list[dict[str, Any]], name: str) -> Any:
         kept = [line for line in confused if line.get("kept", line.get("best"))]
         _confusion(axes.pop(), (kept or confused)[-1])
     _loss(axes[0], lines, valid)
-    axes[0].set_title(name, parse_math=False)
+    axes[0].set_title(printable(name), parse_math=False)
     for ax, (title, names) in zip(axes[1:], panels.items(), strict=True):
         for name in names:
             _line(ax, [(line["step"], line[name]) for line in valid if name in line], label=name, marker="o")
@@ -56,6 +59,7 @@ def figure(lines: list[dict[str, Any]], name: str) -> Any:
         ax.set_title(title)
         if title == SHARES:
             ax.set_ylim(-0.02, 1.02)
+    _ring(axes, list(panels.values()), valid)
     for ax in axes:
         for line in lines:
             if line["kind"] == "changed":  # the run went on in another way from here
@@ -71,27 +75,38 @@ def figure(lines: list[dict[str, Any]], name: str) -> Any:
 
 
 def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
-    """Training loss and one validation score of several runs, each under its name."""
+    """Draw several runs into one file."""
+    made = comparison(runs, score)
+    write_buffered(path, lambda file: made.savefig(file, format="png", dpi=120))
+    return path
+
+
+def comparison(runs: Mapping[str, Path], score: str) -> Any:
+    """Training loss and one score of several runs, each under its name."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(12.8, 4.8), layout="constrained")
     trained, judged = (made.add_subplot(1, 2, place) for place in (1, 2))
+    kinds: set[str] = set()
     for number, (name, run) in enumerate(runs.items()):
         lines = read_json_lines(run / "metrics.jsonl")
-        look = {"label": name, "color": f"C{number % 10}", "linestyle": ("-", "--", ":", "-.")[number // 10 % 4]}
+        dashes = ("-", "--", ":", "-.")[number // 10 % 4]
+        look = {"label": printable(name), "color": f"C{number % 10}", "linestyle": dashes}
         _line(trained, [(line["step"], line["loss"]) for line in lines if "loss" in line], **look)
-        _line(judged, [(line["step"], line[score]) for line in lines if score in line], **look, marker="o")
+        scored = [line for line in lines if line["kind"] in JUDGED_ON and score in line]
+        kinds |= {line["kind"] for line in scored}
+        _line(judged, [(line["step"], line[score]) for line in scored], **look, marker="o")
     if score == "perplexity":
         judged.set_yscale("log")
-    for ax, title in ((trained, "training loss (nats a token)"), (judged, f"validation {score}")):
+    judged_on = " and ".join(name for kind, name in JUDGED_ON.items() if kind in kinds)
+    for ax, title in ((trained, "training loss (nats a token)"), (judged, f"{score}, {judged_on}")):
         ax.set_title(title)
         ax.set_xlabel("step")
         ax.grid(alpha=0.25, linewidth=0.6)
         ax.spines[["top", "right"]].set_visible(False)
     if 1 < len(runs) <= 20:
         judged.legend(frameon=False, fontsize="small")
-    write_file(path, lambda draft: made.savefig(draft, format="png", dpi=120))
-    return path
+    return made
 
 
 def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -112,19 +127,33 @@ def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 def _loss(ax: Any, lines: list[dict[str, Any]], valid: list[dict[str, Any]]) -> None:
     trained = [(line["step"], line["loss"]) for line in lines if line["kind"] == "train" and "loss" in line]
-    scored = {line["step"]: math.log(line["perplexity"]) for line in valid if "perplexity" in line}
-    _line(ax, trained, label="training", color=GREY, marker="o" if len(trained) < 3 else None)
-    _line(ax, list(scored.items()), label="validation", color=BLUE, marker="o")
-    best = [line["step"] for line in valid if line.get("best") and line["step"] in scored]
-    if best:
-        point = [(best[-1], scored[best[-1]])]
-        _line(ax, point, label="best", color=RED, marker="o", markersize=9, fillstyle="none", linestyle="")
+    _line(ax, trained, label="training batches", color=GREY, marker="o" if len(trained) < 3 else None)
+    for (kind, name), colour in zip(JUDGED_ON.items(), (BLUE, ORANGE), strict=True):
+        scored = [line for line in valid if line["kind"] == kind and "perplexity" in line]
+        points = [(line["step"], math.log(line["perplexity"])) for line in scored]
+        _line(ax, points, label=name, color=colour, marker="o")
     ax.set_ylabel("loss (nats a token)")
+
+
+def _ring(axes: Sequence[Any], panels: Sequence[Sequence[str]], valid: list[dict[str, Any]]) -> None:
+    """Around the weights that were kept, in the panel of the score that says which are best: the first is the loss."""
+    kept = [line for line in valid if line.get("kept", line.get("best"))]
+    if not kept:
+        return
+    last = kept[-1]
+    score = last.get("score", "perplexity")
+    if score not in last:  # it was not a number
+        return
+    place = next((number for number, names in enumerate(panels, 1) if score in names), 0)
+    height = last[score] if place else math.log(last["perplexity"])
+    look = {"color": "black", "marker": "o", "markersize": 9, "fillstyle": "none", "linestyle": ""}
+    _line(axes[place], [(last["step"], height)], label=f"kept, step {last['step']:,}", **look)
 
 
 def _confusion(ax: Any, line: dict[str, Any]) -> None:
     """Shares of the label of a row that are answered with the label of a column."""
-    labels = [label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…" for label in line["labels"]]
+    labels = [printable(label) for label in line["labels"]]
+    labels = [label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…" for label in labels]
     counts = line["confusion"]
     shares = [[n / max(1, sum(row)) for n in row] for row in counts]
     ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)

@@ -18,6 +18,7 @@ included, whatever the options did to the choice.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ from regard.values import Memory, State, Step
 NEVER = -math.inf
 LAGGING = 1.0  # nats a token an answer may be less likely than the likeliest and still win by re-ranking
 FEW = 8  # rows whose step is faster on one thread
+MOST_DRAWS = 1 << 20  # of one prompt; they are drawn before the first token
 PLAUSIBLE = 0.1  # the anti-prior chooses among tokens with at least this share of the best one's probability
 
 
@@ -44,7 +46,7 @@ class Decoder(Protocol):
 
     def start(self, memory: Memory) -> State: ...
 
-    def step(self, token: Int[Tensor, "B"], state: State) -> Step: ...
+    def step(self, token: Int[Tensor, " B"], state: State) -> Step: ...
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class Options:
     anti_prior: float = 0.0  # how much of log p(answer | nothing asked) to subtract
     anti_prior_steps: int = 5  # the tokens during which the search itself subtracts it
     rarity: float = 0.0  # weight of rare words in the ranking
-    seed: int | None = None  # of the draws; None is new every time
+    seed: int | None = None  # of the draws, together with the input; None is new every time
 
     def __post_init__(self) -> None:
         for name, (allowed, words) in _ALLOWED.items():
@@ -82,6 +84,12 @@ class Options:
                 f"min_new_tokens must be at most max_new_tokens, {self.max_new_tokens}",
                 where="search",
                 got=self.min_new_tokens,
+            )
+        if self.candidates * self.max_new_tokens > MOST_DRAWS:
+            raise InputError(
+                f"candidates times max_new_tokens must be at most {MOST_DRAWS:,}",
+                where="search",
+                got=f"{self.candidates:,} times {self.max_new_tokens:,}",
             )
         if self.do_sample and self.num_beams > 1:
             raise InputError("num_beams must be 1 with do_sample", where="search", got=self.num_beams)
@@ -104,20 +112,24 @@ class Options:
 
 
 _AT_LEAST_0, _AT_LEAST_1 = (lambda v: v >= 0, "at least 0"), (lambda v: v >= 1, "at least 1")
+_WEIGHT = (lambda v: 0 <= v <= 1000, "at least 0 and at most 1000")
 _ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
     "num_beams": _AT_LEAST_1,
-    "length_penalty": (lambda v: True, "a finite number"),
-    "temperature": (lambda v: v > 0, "above 0 (for the likeliest token, set do_sample to false)"),
+    "length_penalty": (lambda v: -5 <= v <= 5, "at least -5 and at most 5"),
+    "temperature": (
+        lambda v: 1e-6 <= v <= 1e6,
+        "at least 1e-06 and at most 1e+06 (for the likeliest token, set do_sample to false)",
+    ),
     "top_k": _AT_LEAST_0,
     "top_p": (lambda v: 0 < v <= 1, "above 0 and at most 1"),
     "no_repeat_ngram_size": _AT_LEAST_0,
-    "repetition_penalty": _AT_LEAST_1,
+    "repetition_penalty": (lambda v: 1 <= v <= 1000, "at least 1 and at most 1000"),
     "max_new_tokens": _AT_LEAST_1,
     "min_new_tokens": _AT_LEAST_0,
     "candidates": _AT_LEAST_1,
-    "anti_prior": _AT_LEAST_0,
+    "anti_prior": _WEIGHT,
     "anti_prior_steps": _AT_LEAST_0,
-    "rarity": _AT_LEAST_0,
+    "rarity": _WEIGHT,
 }
 
 
@@ -143,7 +155,7 @@ class Found:
 # --- processors: logits in, logits out --------------------------------------------------------------------------------
 
 
-def banned(tokens: Sequence[int], like: Float[Tensor, "*B V"]) -> Float[Tensor, "V"] | None:
+def banned(tokens: Sequence[int], like: Float[Tensor, "*B V"]) -> Float[Tensor, " V"] | None:
     """What to add to logits so that `tokens` never come; None if there are none."""
     if not tokens:
         return None
@@ -198,11 +210,13 @@ def top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
         if count >= logits.shape[1] or bool((reached[:, -1] >= p).all()):
             break
         count *= 8
-    likely = logits.gather(1, token).masked_fill(reached - mass >= p, NEVER)  # the likelier ones reach p without it
+    needless = reached - mass >= p  # the likelier ones reach p without it
+    needless[:, 0] = False  # nothing is likelier, yet a p near 0 is 0 in single precision
+    likely = logits.gather(1, token).masked_fill(needless, NEVER)
     return torch.full_like(logits, NEVER).scatter(1, token, likely)
 
 
-def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, "B"]:
+def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B"]:
     """argmax over the vocabulary. With many rows it goes by the largest of each block first, since torch finds a
     maximum without its place five times as fast."""
     rows, size = scores.shape
@@ -219,7 +233,7 @@ def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, "B"
     return torch.where(rest > best, after + blocks * block, place)
 
 
-def draw(scores: Float[Tensor, "B V"], uniform: Float[Tensor, "B"], options: Options) -> Int[Tensor, "B"]:
+def draw(scores: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], options: Options) -> Int[Tensor, " B"]:
     """One token a row, by inverting the cumulative distribution at the row's own uniform number in [0, 1)."""
     if options.temperature != 1:
         scores = scores / options.temperature
@@ -236,6 +250,27 @@ def uniforms(seeds: Sequence[int], candidates: int, steps: int) -> Float[Tensor,
     depend on the rest of the batch; the first candidate's do not depend on how many more are asked for."""
     generator = torch.Generator()
     return torch.cat([torch.rand(candidates, steps, generator=generator.manual_seed(seed)) for seed in seeds])
+
+
+def seeds_of(options: Options, inputs: Sequence[bytes]) -> list[int] | None:
+    """A seed for each input, made of `options.seed` and the input itself: the same input has the same draws in any row
+    of any batch, and another input others. None where nothing is drawn.
+
+    >>> first, second, again = seeds_of(Options(do_sample=True, seed=7), [b"hi", b"hello", b"hi"])
+    >>> first == again, first == second
+    (True, False)
+    """
+    if not options.do_sample:
+        return None
+    start = f"{_root(options)}:".encode()
+    digests = [hashlib.blake2b(start + content, digest_size=8).digest() for content in inputs]
+    return [int.from_bytes(digest, "little") >> 1 for digest in digests]  # a generator's seed has 63 bits
+
+
+def _root(options: Options) -> int:
+    """The seed of a whole search. A fresh one comes from the system, never from the global generator: a search must
+    not disturb a training."""
+    return torch.Generator().seed() if options.seed is None else options.seed
 
 
 @contextmanager
@@ -289,10 +324,10 @@ class _Run:
         self.trodden = 0  # places of the trail before the last step
         self.record, self.scored = record, scored
 
-    def opening(self) -> Int[Tensor, "R"]:
+    def opening(self) -> Int[Tensor, " R"]:
         return self.state.position.new_full((self.size,), self.marks.start)
 
-    def advance(self, token: Int[Tensor, "R"], so_far: Int[Tensor, "R T"] | None) -> tuple[Tensor, Tensor]:
+    def advance(self, token: Int[Tensor, " R"], so_far: Int[Tensor, "R T"] | None) -> tuple[Tensor, Tensor]:
         """The model's logits (R, V) for the token after this one, and the scores (R, V) to choose it by."""
         with _threads_for(self.state.size):
             step = self.decoder.step(torch.cat([token, token]) if self.twins else token, self.state)
@@ -326,7 +361,7 @@ class _Run:
             scores = anti_prior(scores, prior, options.anti_prior)
         return scores
 
-    def keep(self, index: Int[Tensor, "R"], *, same_memory: bool = False) -> None:
+    def keep(self, index: Int[Tensor, " R"], *, same_memory: bool = False) -> None:
         both = torch.cat([index, index + self.size]) if self.twins else index
         self.state = self.state.rows(both, same_memory=same_memory)
         self.size = index.shape[0]
@@ -515,7 +550,7 @@ def _prior_scores(run: _Run, drafts: Sequence[_Draft]) -> list[float]:
 
 
 def _ranked(
-    run: _Run, drafts: list[list[_Draft]], rarity: Float[Tensor, "V"] | None
+    run: _Run, drafts: list[list[_Draft]], rarity: Float[Tensor, " V"] | None
 ) -> list[list[tuple[float, _Draft]]]:
     """Equal answers merged, the rest ranked, best first."""
     options = run.options
@@ -557,7 +592,7 @@ def search(
     options: Options,
     *,
     prior: Memory | None = None,
-    rarity: Float[Tensor, "V"] | None = None,
+    rarity: Float[Tensor, " V"] | None = None,
     seeds: Sequence[int] | None = None,
     weights: bool = True,
     scores: bool = True,
@@ -566,8 +601,8 @@ def search(
 
     prior    the memory of an empty prompt, one row; the anti-prior needs it
     rarity   the idf of each token; the rarity of options needs it
-    seeds    one a row, for sampling. By default row r of a batch draws from (options.seed, r). Who wants the draws of
-             a source to be the same in any batch gives it a seed of its own
+    seeds    one a row, for sampling: `seeds_of` gives an input the same draws in any batch. Without them row r of a
+             batch draws from (options.seed, r), since a memory does not say what was read
     weights  False saves the memory of (T, H, S) an answer
     scores   False leaves the score of a sole greedy or sampled answer 0, which saves a look at the whole vocabulary
     """
@@ -598,7 +633,7 @@ def stream(
     options: Options,
     *,
     prior: Memory | None = None,
-    rarity: Float[Tensor, "V"] | None = None,
+    rarity: Float[Tensor, " V"] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> Iterator[tuple[int, Float[Tensor, "H S"] | None]]:
     """The answer to a memory of one row, token by token with its weights, the same that `search` finds first.
@@ -637,8 +672,7 @@ def _random(options: Options, seeds: Sequence[int] | None, memory: Memory) -> Te
     if not options.do_sample:
         return None
     if seeds is None:
-        # A fresh seed comes from the system, never from the global generator: a search must not disturb a training.
-        seed = torch.Generator().seed() if options.seed is None else options.seed
+        seed = _root(options)
         seeds = [(seed * 0x9E3779B1 + row) % 2**32 for row in range(memory.mask.shape[0])]
     return uniforms(seeds, options.candidates, options.max_new_tokens).to(memory.mask.device)
 

@@ -2,6 +2,7 @@
 
     train.rate=0.1,0.01,0.001     values: a grid, every combination of them is tried
     train.rate=1e-4..1e-1         a range: optuna proposes values, on a logarithmic scale where it spans a decade
+    seed=1,2,3                    seeds are no settings: the others are ranked by their mean over these
 
 Every trial is a run of its own in the sweep's folder, named by its values, so whoever comes to the same values again,
 after a kill or from another process, goes on with that run or reads off what it reached.
@@ -14,6 +15,7 @@ import fcntl
 import itertools
 import math
 import re
+import statistics
 import time
 import warnings
 import zlib
@@ -25,7 +27,16 @@ from typing import Any
 
 from regard import bundle, disk
 from regard.build import TASKS
-from regard.errors import BundleError, BusyError, InputError, NoRoomError, RecipeError, TrainingError
+from regard.errors import (
+    BundleError,
+    BusyError,
+    InputError,
+    NoMemoryError,
+    RecipeError,
+    RegardError,
+    TrainingError,
+    WriteError,
+)
 from regard.metrics import LOWER_IS_BETTER
 from regard.recipe import Recipe, differences, is_whole
 from regard.train import Reporter, Stopped, train
@@ -131,12 +142,74 @@ class Trial:
 
     @property
     def name(self) -> str:
-        return ",".join(f"{key}={value}" for key, value in self.values.items())
+        return _named(self.values)
+
+    @property
+    def setting(self) -> dict[str, str]:
+        """Its values without the seeds."""
+        return {key: value for key, value in self.values.items() if not _is_seed(key)}
+
+
+def _named(values: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in values.items())
+
+
+def _is_seed(key: str) -> bool:
+    """
+    >>> _is_seed("seed"), _is_seed("search.seed"), _is_seed("train.rate")
+    (True, True, False)
+    """
+    return key.rpartition(".")[2] == "seed"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Trials that differ in their seeds only, and what they reach together."""
+
+    values: dict[str, str]
+    trials: list[Trial]
+
+    @property
+    def name(self) -> str:
+        return _named(self.values)
+
+    @property
+    def scores(self) -> list[float]:
+        """Of the trials that are done."""
+        return [trial.score for trial in self.trials if trial.state == "done" and trial.score is not None]
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.scores) if self.scores else None
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation over seeds, of a sample (n - 1); one seed has none."""
+        return statistics.stdev(self.scores) if len(self.scores) > 1 else None
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.scores) == len(self.trials)
+
+    def to_json(self) -> dict[str, Any]:
+        scores = self.scores
+        return {
+            "values": self.values,
+            "mean": self.mean,
+            "standard_deviation": self.deviation,
+            "lowest": min(scores, default=None),
+            "highest": max(scores, default=None),
+            "seeds": len(scores),
+        }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a sweep knows so far; `best` is the first of those that are done and have the best score."""
+    """What a sweep knows so far.
+
+    Without seeds among its fields, `best` is the first of those that are done and have the best score. A seed that
+    does well is luck: with seeds, no run is the best, and settings are ranked by their mean.
+    """
 
     score: str
     trials: list[Trial] = field(default_factory=list)
@@ -144,17 +217,51 @@ class Outcome:
     @property
     def ordered(self) -> list[Trial]:
         """Best first; those without a score come last."""
-        sign = 1 if self.score in LOWER_IS_BETTER else -1
-        return sorted(self.trials, key=lambda trial: (trial.score is None, sign * (trial.score or 0.0)))
+        return sorted(self.trials, key=lambda trial: (trial.score is None, self._sign * (trial.score or 0.0)))
 
     @property
     def best(self) -> Trial | None:
+        if self.has_seeds:
+            return None
         return next((trial for trial in self.ordered if trial.state == "done" and trial.score is not None), None)
+
+    @property
+    def has_seeds(self) -> bool:
+        return any(_is_seed(key) for trial in self.trials for key in trial.values)
+
+    @property
+    def settings(self) -> list[Setting]:
+        """Best mean first. One some of whose seeds are missing or failed comes after those that are complete, since
+        its mean may be of the lucky ones."""
+        groups: dict[str, Setting] = {}
+        for trial in self.trials:
+            group = groups.setdefault(_named(trial.setting), Setting(trial.setting, []))
+            group.trials.append(trial)
+        return sorted(
+            groups.values(), key=lambda one: (one.mean is None, not one.is_complete, self._sign * (one.mean or 0.0))
+        )
+
+    @property
+    def best_setting(self) -> Setting | None:
+        """The first that is complete, if there is another to be better than."""
+        settings = self.settings
+        if len(settings) < 2 or not settings[0].is_complete:
+            return None
+        return settings[0]
+
+    @property
+    def _sign(self) -> int:
+        return 1 if self.score in LOWER_IS_BETTER else -1
 
     def to_json(self) -> dict[str, Any]:
         best = self.best
         trials = [asdict(trial) for trial in self.trials]
-        return {"score": self.score, "best": None if best is None else asdict(best), "trials": trials}
+        outcome: dict[str, Any] = {"score": self.score, "best": None if best is None else asdict(best)}
+        if self.has_seeds:
+            chosen = self.best_setting
+            outcome["best_setting"] = None if chosen is None else chosen.values
+            outcome["settings"] = [setting.to_json() for setting in self.settings]
+        return outcome | {"trials": trials}
 
 
 Told = Callable[[Trial], AbstractContextManager[Reporter]]
@@ -184,7 +291,8 @@ def sweep(
     if every and not storage and not prune:
         return _grid(runs, every, learned)
     where = storage or f"sqlite:///{folder / STORAGE}"
-    return _searched(runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned)
+    with _storage_errors(where):
+        return _searched(runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned)
 
 
 def _points(axes: Sequence[Axis]) -> list[dict[str, str]]:
@@ -205,7 +313,8 @@ def _check(make: Make, axes: Sequence[Axis]) -> None:
             try:
                 made = make([f"{one.key}={value}"])
             except RecipeError as problem:
-                raise RecipeError(str(problem).replace("--set", "--sweep")) from None
+                first, *details = str(problem).replace("--set", "--sweep").split("\n  ")
+                raise RecipeError(first, details=details) from None
             if one.is_range and is_whole(made, one.key) and not (one.low.is_integer() and one.high.is_integer()):
                 raise InputError("a whole number", where=f"--sweep {one.key}", got=f"{one.low:g}..{one.high:g}")
 
@@ -272,7 +381,7 @@ class _Runs:
             return Trial(trial.values, trial.run, "elsewhere")
         except _Pruned:
             found = Trial(trial.values, trial.run, "pruned")
-        except (InputError, TrainingError) as problem:  # InputError: a model that cannot be built
+        except (InputError, NoMemoryError, TrainingError) as problem:  # InputError: a model that cannot be built
             found = Trial(trial.values, trial.run, "failed", why=str(problem))
         else:
             best = None if progress.best is None else abs(progress.best)
@@ -364,7 +473,7 @@ def _searched(
 
         try:
             trial = runs.go(runs.trial(values), watch)
-        except (Stopped, NoRoomError):
+        except (Stopped, WriteError):
             study.enqueue_trial(proposed.params)  # so that whoever comes next goes on with it
             raise
         proposed.set_user_attr(FOUND, asdict(trial))  # at once: others read it meanwhile
@@ -434,6 +543,33 @@ def _opened(optuna: Any, name: str, url: str, prune: bool) -> Any:
         )
 
 
+@contextlib.contextmanager
+def _storage_errors(url: str) -> Iterator[None]:
+    """A database that is full, read-only or gone is told in a line."""
+    refusal = _optuna().exceptions.StorageInternalError
+    try:
+        yield
+    except RegardError:
+        raise
+    except Exception as error:
+        problem: BaseException | None = error
+        while problem is not None and not isinstance(problem, refusal):
+            problem = problem.__context__  # optuna stumbles over what it could not store
+        if problem is None:
+            raise
+        raise _unusable(url, problem.__cause__ or problem) from None
+
+
+def _unusable(url: str, problem: BaseException) -> InputError:
+    said = str(problem).strip().splitlines() or [type(problem).__name__]
+    return InputError(
+        "the storage cannot be used",
+        where="--storage",
+        got=f"{_without_password(url)}: {_without_password(said[0])}",
+        hint="sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'",
+    )
+
+
 def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
     shown = _without_password(url)
     for left in reversed(range(RETRIES)):
@@ -445,10 +581,7 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
             if left and re.search("already exists|duplicate key", said[0]):
                 time.sleep(1.0)  # another machine was making the same tables
                 continue
-            hint = "sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'"
-            raise InputError(
-                "the storage cannot be used", where="--storage", got=f"{shown}: {_without_password(said[0])}", hint=hint
-            ) from None
+            raise _unusable(url, problem) from None
     made = study.user_attrs.get("recipe")
     if made is not None and (changed := differences(Recipe.from_json(made, shown), base)):
         raise InputError("the storage holds another sweep of this name", where=shown, got=", ".join(changed))

@@ -33,17 +33,20 @@ from regard.data.cache import Corpus, document_frequency
 from regard.errors import DataError, RegardError, TrainingError
 from regard.evaluate import answers, likelihood, questions, ranked
 from regard.optimise import factor, optimiser, used_up
-from regard.recipe import Recipe, differences
+from regard.recipe import Recipe, Train, differences
+from regard.resources import allocations, check_memory
 from regard.tasks.task import Batch
 
 METRICS = "metrics.jsonl"
 TRAIN, VALID, CHANGED = "train", "valid", "changed"  # kinds of its lines
+FITTED = "training_examples"  # instead of VALID where nothing is held out: scores of what the model learns from
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
 SAMPLES = 3
 ENOUGH = 200  # held-out examples to tell the best weights by
 JUDGED = 200  # training examples to validate on, if none are held out
 MOST_ROWS = 50  # of a table that is logged at every validation
+FEWEST_TOKENS = codecs.MARKS + 1  # of any vocabulary
 ROWS = 16  # prompts answered at a time at a validation: a signal waits for no more
 
 BUDGET = frozenset({"train.steps", "train.epochs", "train.tokens", "train.minutes"})  # a run may be given another
@@ -67,6 +70,34 @@ class Facts:
     examples: dict[str, int]
     data: str
     resumed_at: int
+    score: str  # that says which weights are best
+    judged: int  # examples it is of
+
+    @property
+    def judged_part(self) -> str:
+        return "validation" if self.examples["valid"] else "training"
+
+
+def keeps_last(how: Train, held_out: int) -> bool:
+    """Whether a run ends with its last weights, not with its best."""
+    return how.keep == "last" or (how.keep == "auto" and held_out < ENOUGH)
+
+
+def kept_because(facts: Facts, progress: Progress) -> str:
+    """Which weights a run ended with, and the rule that chose them."""
+    how, held_out = facts.recipe.train, facts.examples["valid"]
+    if keeps_last(how, held_out):
+        count = f"{held_out:,} examples are" if held_out != 1 else "1 example is"
+        why = f"{count} held out, fewer than {ENOUGH} (train.keep=auto)"
+        if held_out == 0:
+            why = "no examples are held out (train.keep=auto)"
+        if how.keep == "last":
+            why = "train.keep=last says so"
+        return f"kept the last weights, step {progress.kept_step:,}, because {why}"
+    extreme = "lowest" if facts.score in metrics.LOWER_IS_BETTER else "highest"
+    value = "" if progress.best is None else f", {abs(progress.best):.4g},"
+    judged = f"{facts.judged:,} {facts.judged_part} examples"
+    return f"kept the weights of step {progress.kept_step:,}: {extreme} {facts.score}{value} on {judged}"
 
 
 class Reporter(Protocol):
@@ -119,12 +150,13 @@ def train(
     if not resume:
         _refuse_other_contents(run)
     keep_memory()
+    _check_memory(recipe, FEWEST_TOKENS, FEWEST_TOKENS)  # before the corpus is prepared, which may take long
     changed = _changes(recipe, run, anyway) if resume else []
     corpus = build.corpus(recipe, codecs.read(run / bundle.CODEC) if resume else None)
     if not len(corpus.train):
         raise DataError("no usable examples to train on", got=corpus.tally.summary())
     run.mkdir(parents=True, exist_ok=True)
-    with disk.locked(run), _threads(recipe.train.threads), _signals() as asked:
+    with disk.locked(run), _threads(recipe.train.threads), _signals() as asked, allocations():
         for folder in (run, run / checkpoint.FOLDER):
             disk.recover(folder)
         if not resume:
@@ -177,10 +209,19 @@ def _refuse_other_contents(run: Path) -> None:
         )
 
 
+def _check_memory(recipe: Recipe, vocabulary: int, source_vocabulary: int) -> None:
+    """Weights, their gradients, the optimiser's means of them and their average fit, whatever a batch adds to it."""
+    weights = build.weight_bytes(recipe, vocabulary, source_vocabulary)
+    means = 2 if recipe.train.optimiser == "adamw" else 0
+    copies = 2 + means + (recipe.train.average > 0)
+    check_memory(copies * weights, "the weights, gradients and optimiser of this model", hint=build.SMALLER)
+
+
 class _Loop:
     def __init__(self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool):
         self.recipe, self.how, self.run, self.corpus, self.reporter = recipe, recipe.train, run, corpus, reporter
         self.task = build.task(recipe, corpus.codec)
+        _check_memory(recipe, corpus.codec.size, corpus.codec.source_size)
         self.model = build.model(recipe, vocabulary=corpus.codec.size, source_vocabulary=corpus.codec.source_size)
         self.model.rarity.copy_(rarity(corpus))
         self.average = copy.deepcopy(self.model) if self.how.average else None
@@ -189,6 +230,7 @@ class _Loop:
         self.lost_weights = False
         self.log = _Log(run, tensorboard=tensorboard)
         self.held_out = corpus.valid if len(corpus.valid) else corpus.train
+        self.judged = len(corpus.valid) or min(JUDGED, len(corpus.train))  # examples whose likelihood is a score
         self.samples = questions(self.held_out, self.task, at_most=SAMPLES)
         self.score = self.how.score or self.task.best
         answering = self.task.watched or self.score != "perplexity"
@@ -343,8 +385,11 @@ class _Loop:
 
     def _done(self) -> float:
         now = self.progress
-        epochs = now.epoch + now.batch / len(self.plan)
-        return used_up(self.how, step=now.step, epochs=epochs, tokens=now.tokens, minutes=now.seconds / 60)
+        return used_up(self.how, step=now.step, epochs=self._epochs(), tokens=now.tokens, minutes=now.seconds / 60)
+
+    def _epochs(self) -> float:
+        """Passes over the data so far; the last one may be under way."""
+        return self.progress.epoch + self.progress.batch / len(self.plan)
 
     def _update(self, group: Sequence[np.ndarray]) -> None:
         nats, tokens = self._step(group)
@@ -387,7 +432,7 @@ class _Loop:
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.how.clip or math.inf, foreach=True)
         healthy = math.isfinite(nats) and bool(norm.isfinite())
         if healthy:
-            share = factor(self.how, self.progress.step, self._done(), self.progress.epoch)
+            share = factor(self.how, self.progress.step, self._done(), self._epochs())
             for part in self.optimiser.param_groups:
                 part["lr"] = part["peak"] * share
             self.optimiser.step()
@@ -416,8 +461,7 @@ class _Loop:
         judged = self.average if self.average is not None else self.model
         judged.eval()
         bot = Bundle(self.recipe, self.task.codec, self.task, judged)
-        most = None if len(self.corpus.valid) else JUDGED
-        seen = likelihood(judged, self.task, self.held_out, at_most=most, between=self._heed)
+        seen = likelihood(judged, self.task, self.held_out, at_most=self.judged, between=self._heed)
         if not math.isfinite(seen.nats):
             raise TrainingError("the weights are not numbers any more", where=self.run, hint="lower train.rate")
         record, tables = dict(seen.scores), {}
@@ -432,7 +476,7 @@ class _Loop:
 
         score = record[self.score] if self.score in metrics.LOWER_IS_BETTER else -record[self.score]
         best = math.isfinite(score) and (self.progress.best is None or score < self.progress.best)
-        kept = best or self._keeps_last
+        kept = best or keeps_last(self.how, len(self.corpus.valid))
         if kept:
             bundle.put_weights(self.run, bundle.tensors(judged))
         self.progress = replace(
@@ -444,13 +488,10 @@ class _Loop:
             waited=0 if best else self.progress.waited + 1,
             seconds=time.perf_counter() - self.clock,
         )
-        record = record | {"best": best, "kept": kept}
-        self.log.add(self.progress, VALID, record | tables | {"samples": samples})
-        self.reporter.validated({"step": self.progress.step} | record, samples)
-
-    @property
-    def _keeps_last(self) -> bool:
-        return self.how.keep == "last" or (self.how.keep == "auto" and len(self.corpus.valid) < ENOUGH)
+        record = record | {"best": best, "kept": kept, "score": self.score}
+        kind = VALID if len(self.corpus.valid) else FITTED
+        self.log.add(self.progress, kind, record | tables | {"samples": samples})
+        self.reporter.validated({"step": self.progress.step, "kind": kind} | record, samples)
 
     def _save(self) -> None:
         checkpoint.save(self.run, self.model, self.average, self.optimiser, self.progress)
@@ -469,6 +510,8 @@ class _Loop:
             examples={"train": len(corpus.train), "valid": len(corpus.valid), "test": len(corpus.test)},
             data=corpus.tally.summary(),
             resumed_at=self.progress.step,
+            score=self.score,
+            judged=self.judged if self.score == "perplexity" else len(self.questions),
         )
 
 
@@ -499,42 +542,54 @@ class _Log:
 
     def __init__(self, run: Path, *, tensorboard: bool):
         self.path = run / METRICS
-        self.board = _board(run) if tensorboard else None
+        self.events = run / "tensorboard"
+        with self._writing_events():
+            self.board = _board(self.events) if tensorboard else None
 
     def forget(self, *, after: Progress) -> None:
         """Leave out what will come again."""
         if self.path.exists():
             records = [record for record in disk.read_json_lines(self.path) if _belongs(record, after)]
-            text = "".join(f"{json.dumps(record, allow_nan=False)}\n" for record in records)
-            disk.write_file(self.path, lambda draft: draft.write_text(text, "utf-8"))
+            lines = [json.dumps(record, allow_nan=False) for record in records]
+            disk.write_text(self.path, "".join(f"{line}\n" for line in lines))
 
     def add(self, progress: Progress, kind: str, record: dict[str, Any]) -> None:
         head = {"step": progress.step, "epoch": progress.epoch, "kind": kind, "seconds": round(progress.seconds, 3)}
         finite = {k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)}
         disk.append_line(self.path, json.dumps(head | finite, allow_nan=False))
         if self.board is not None:
-            for name, value in finite.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(f"{kind}/{name}", value, progress.step)
+            with self._writing_events():
+                for name, value in finite.items():
+                    if isinstance(value, float):
+                        self.board.add_scalar(f"{kind}/{name}", value, progress.step)
 
     def close(self) -> None:
         if self.board is not None:
-            self.board.close()
+            with self._writing_events():
+                self.board.close()
+
+    @contextlib.contextmanager
+    def _writing_events(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:  # from a thread of TensorBoard's own, which names no file
+            raise disk.refusal(self.events, problem) or problem from None
 
 
 def _belongs(record: dict[str, Any], progress: Progress) -> bool:
+    until = {VALID: progress.validated, FITTED: progress.validated, CHANGED: math.inf}
     match record:
         case {"kind": str(kind), "step": int(step)}:
-            return step <= {VALID: progress.validated, CHANGED: math.inf}.get(kind, progress.step)
+            return step <= until.get(kind, progress.step)
     return False
 
 
-def _board(run: Path) -> Any:
+def _board(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise TrainingError("TensorBoard is not installed", hint="pip install 'regard[tensorboard]'") from None
-    return SummaryWriter(str(run / "tensorboard"))
+    return SummaryWriter(str(folder))
 
 
 def _seed(*numbers: int) -> int:

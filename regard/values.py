@@ -23,7 +23,7 @@ class Source:
     features: Float[Tensor, "B S D"]
     mask: Bool[Tensor, "B S"]
     grid: tuple[int, int] | None = None
-    asked: Int[Tensor, "B"] | None = None  # the place of each row that is asked about, where one is
+    asked: Int[Tensor, " B"] | None = None  # the place of each row that is asked about, where one is
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Memory:
     summary: Float[Tensor, "B E"]
     grid: tuple[int, int] | None = None
 
-    def rows(self, index: Int[Tensor, "R"]) -> Memory:
+    def rows(self, index: Int[Tensor, " R"]) -> Memory:
         """Pick, repeat or re-order the batch."""
         return replace(self, states=self.states[index], mask=self.mask[index], summary=self.summary[index])
 
@@ -66,7 +66,7 @@ class Past:
         heir.slab, heir._writer, heir._stamp = self.slab, self._writer, self._writer[0]
         return heir
 
-    def rows(self, index: Int[Tensor, "R"]) -> Past:
+    def rows(self, index: Int[Tensor, " R"]) -> Past:
         return Past(self.slab.index_select(1, index))
 
     def join(self, other: Past) -> Past:
@@ -81,7 +81,7 @@ class State:
     not know what they move. Rows may be at different steps and over memories of different length.
     """
 
-    position: Int[Tensor, "B"]  # tokens each row has read
+    position: Int[Tensor, " B"]  # tokens each row has read
     mask: Bool[Tensor, "B S"]  # places of the memory each row may look at
     memory: tuple[Float[Tensor, "_ B _ _ _"], ...] = ()  # the memory's projected keys and values, or sums of them
     carried: tuple[Float[Tensor, "_ B ..."], ...] = ()  # cells, or the sums of linear attention
@@ -93,7 +93,7 @@ class State:
     def size(self) -> int:
         return self.position.shape[0]
 
-    def rows(self, index: Int[Tensor, "R"], *, same_memory: bool = False) -> State:
+    def rows(self, index: Int[Tensor, " R"], *, same_memory: bool = False) -> State:
         """Pick, repeat or re-order the batch. `same_memory` promises that every row still reads the memory that stood
         in its place before (a beam re-ordered within its own source), so the memory need not move."""
         return replace(

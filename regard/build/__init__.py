@@ -1,7 +1,20 @@
 """The only place where the names in a recipe become objects."""
 
-from regard.build.corpora import cache_folder, corpus, fit_codec, other
-from regard.build.models import encoder, model
+from regard.build.corpora import cache_folder, columns_taken, corpus, fit_codec, other
+from regard.build.models import SMALLER, encoder, model, weight_bytes
 from regard.build.tasks import TASKS, options, task
 
-__all__ = ["TASKS", "cache_folder", "corpus", "encoder", "fit_codec", "model", "options", "other", "task"]
+__all__ = [
+    "SMALLER",
+    "TASKS",
+    "cache_folder",
+    "columns_taken",
+    "corpus",
+    "encoder",
+    "fit_codec",
+    "model",
+    "options",
+    "other",
+    "task",
+    "weight_bytes",
+]

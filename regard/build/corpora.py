@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -14,12 +14,31 @@ import numpy as np
 
 from regard import codecs
 from regard import recipe as r
-from regard.data import cache, captions, detect, drawn, labelled, parallel, pictures, readers, sentences, sound, spoken
+from regard.data import (
+    cache,
+    captions,
+    detect,
+    drawn,
+    labelled,
+    parallel,
+    pictures,
+    readers,
+    sentences,
+    sound,
+    spoken,
+    tables,
+)
 from regard.data.examples import Example
 from regard.data.lines import Tally
 from regard.errors import DataError
 
-UNDIVIDED = {"valid_path": None, "test_path": None, "split": "hash", "hold_out": None, "usual_test": False}
+UNDIVIDED = {
+    **dict.fromkeys(("valid_path", "valid_target_path", "test_path", "test_target_path")),
+    "split": "hash",
+    "hold_out": None,
+    "usual_test": False,
+}
+COLUMNS = ("source_column", "target_column", "path_column", "text_column", "label_column")
 Read = Callable[[Tally], Iterator[Example]]
 
 
@@ -63,8 +82,12 @@ def _contents(recipe: r.Recipe) -> Contents:
             files = readers.chatterbot_files(d.language, d.topics)
             return Contents(partial(readers.read_chatterbot, language=d.language, topics=d.topics), files)
         case r.DataPairs() as d:
-            columns = {"source_column": d.source_column, "target_column": d.target_column}
-            return _from_paths(lambda path: partial(readers.read_pairs, path, **columns), d, readers.files)
+
+            def pairs(path: str) -> Callable[..., Iterator[Example]]:
+                source, target = _columns(d, path, tables.PAIRS, d.source_column, d.target_column)
+                return partial(readers.read_pairs, path, source_column=source, target_column=target)
+
+            return _from_paths(pairs, d, readers.files)
         case r.DataCornell() as d:
             return _from_paths(lambda path: partial(readers.read_cornell, path), d, readers.files)
         case r.DataMadeTranslation() as d:
@@ -76,10 +99,12 @@ def _contents(recipe: r.Recipe) -> Contents:
             assert read is not None
             return Contents(read, [Path(path) for pair in own if pair for path in pair], valid, test)
         case r.DataLabelled() as d:
-            columns = {"text_column": d.text_column, "label_column": d.label_column}
-            return _from_paths(
-                lambda path: partial(labelled.read_labelled, path, **columns), d, labelled.labelled_files
-            )
+
+            def texts(path: str) -> Callable[..., Iterator[Example]]:
+                text, label = _columns(d, path, tables.LABELLED, d.text_column, d.label_column)
+                return partial(labelled.read_labelled, path, text_column=text, label_column=label)
+
+            return _from_paths(texts, d, labelled.labelled_files)
         case r.DataText() as d:
             return _from_paths(
                 lambda path: partial(sentences.read_text, path, layout=d.layout), d, sentences.text_files
@@ -129,8 +154,7 @@ def _contents(recipe: r.Recipe) -> Contents:
             columns = {"path_column": d.path_column, "text_column": d.text_column}
 
             def table(path: str) -> Callable[..., Iterator[Example]]:
-                beside = captions.table_of(path).parent
-                home, anywhere = (d.images, False) if d.images else (beside, True)
+                home, anywhere = (d.images, False) if d.images else (str(Path(path).parent), True)
                 fitted = captions.Fitted(lambda: captions.Album(home, anywhere=anywhere), **form)
                 return partial(captions.read_captioned, path, fitted=fitted, **columns)
 
@@ -149,7 +173,9 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
             )
             return Contents(read, spoken.makers(), valid, test)
         case r.DataSounds() as d:
-            return _from_paths(lambda path: partial(sound.read_sounds, path, how=how), d, sound.sounds_files)
+            columns = {"path_column": d.path_column, "text_column": d.text_column}
+            read_table = partial(sound.read_sounds, how=how, **columns)
+            return _from_paths(lambda path: partial(read_table, path), d, partial(sound.sounds_files, **columns))
         case r.DataLjspeech() as d:
             read = partial(sound.read_ljspeech, d.path, how=how)
             files = sound.ljspeech_files(d.path)
@@ -172,6 +198,15 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
 def _one_by_one(*readers: Callable[..., Iterator[Example]]) -> Callable[..., Iterator[Example]]:
     """What each of them reads, one reader after the other."""
     return lambda *, tally: chain.from_iterable(read(tally=tally) for read in readers)
+
+
+def _columns(
+    data: r.DataPairs | r.DataLabelled, path: str, roles: tables.Roles, source: tables.Column, target: tables.Column
+) -> tuple[tables.Column, tables.Column]:
+    """The columns of one of a section's paths: what is held out has those of what trains."""
+    if path == data.path or not (Path(data.path).is_file() and Path(path).is_file()):
+        return source, target
+    return tables.same_columns(Path(data.path), Path(path), roles, source, target)
 
 
 def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
@@ -208,14 +243,40 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
 def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
     """All examples of another file (of one with parts of its own, the last of them), as its `train` part, as numbers of
     a codec that exists."""
-    kind = detect.kind(path, recipe.task)
-    section = r.SECTIONS["data"][kind]
-    own = {"path": str(path)} | {name: to for name, to in UNDIVIDED.items() if name in section.model_fields}
-    if kind == recipe.data.kind:
-        data = recipe.data.model_copy(update=own)
+    data = recipe.data
+    found = detect.undivided(_recognised(recipe, path))
+    section = r.SECTIONS["data"][found.kind]
+    own = {name: to for name, to in UNDIVIDED.items() if name in section.model_fields} | found.fields
+    if found.kind == data.kind:
+        data = data.model_copy(update=own)
     else:
-        data = section.model_validate({"kind": kind} | own)
+        data = section.model_validate({"kind": found.kind} | own)
     return _prepared(recipe.model_copy(update={"data": data}), lambda _: codec, codec=codec.to_json())
+
+
+def _recognised(recipe: r.Recipe, path: Path) -> detect.DataSet:
+    """What other data is to a run: of its kind, or like the table it learned from, whatever that looks like."""
+    data = recipe.data
+    columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
+    look = partial(detect.recognise, columns=columns)
+    about: dict[str, Any] = {"task": recipe.task, "source": recipe.source.kind, "recipe": f"a run for {recipe.task}"}
+    try:
+        return look(path, **about)
+    except detect.DoesNotFit as problem:
+        own = Path(getattr(data, "path", ""))
+        if data.kind not in detect.ROLES or not own.is_file() or look(own).kind != problem.found.kind:
+            raise
+        return look(path, **about, kind=data.kind)
+
+
+def columns_taken(data: r.Data) -> str | None:
+    """Which column of its table, or which file, is taken for what, in a line; None: there is no choice."""
+    if isinstance(data, r.DataParallel):
+        return f"files: source = {Path(data.path).name}, target = {Path(data.target_path).name}"
+    if data.kind not in detect.ROLES or not Path(getattr(data, "path", "")).is_file():
+        return None
+    columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
+    return detect.columns_taken(Path(getattr(data, "path", "")), data.kind, columns)
 
 
 def _prepared(

@@ -27,11 +27,30 @@ from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Rela
 from regard.model import Model
 from regard.tasks.blank import MARK
 
+UNCOUNTABLE = 1 << 63  # bytes
+SMALLER = "encoder.width, decoder.width, layers and codec.size make them smaller"
+
 
 def model(recipe: r.Recipe, *, vocabulary: int, source_vocabulary: int | None = None) -> Model:
     """The model with its first weights, which the recipe's seed decides. The source has the vocabulary of the answers,
     unless another is given."""
     torch.manual_seed(recipe.seed)
+    return _model(recipe, vocabulary, source_vocabulary)
+
+
+def weight_bytes(recipe: r.Recipe, vocabulary: int, source_vocabulary: int | None = None) -> int:
+    """Bytes of all weights and tables, from a model that has shapes and no numbers. The first call takes a second."""
+    try:
+        with torch.device("meta"):
+            shapes = _model(recipe, vocabulary, source_vocabulary)
+    except RuntimeError as error:  # a tensor of more numbers than torch can count
+        if "overflow" not in str(error):
+            raise
+        return UNCOUNTABLE
+    return sum(tensor.nbytes for tensor in (*shapes.parameters(), *shapes.buffers()))
+
+
+def _model(recipe: r.Recipe, vocabulary: int, source_vocabulary: int | None) -> Model:
     sees = frontend(recipe, vocabulary=vocabulary if source_vocabulary is None else source_vocabulary)
     reads = encoder(recipe, inputs=sees.width, grid=sees.grid)
     writes = decoder(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,8 +20,9 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from regard import __version__
-from regard.errors import InputError, RegardError, did_you_mean
+from regard import __version__, resources
+from regard.cli import streams
+from regard.errors import InputError, RegardError, did_you_mean, printable
 
 VERBS = ("train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab")
 
@@ -98,39 +100,68 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; whatever goes wrong ends in one message on stderr."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug, words = "--debug" in given, [word for word in given if word != "--debug"]
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # an answer may hold what the terminal cannot show
+    streams.fill_gaps()
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # and a prompt what is not UTF-8
+    hook = threading.excepthook
+    threading.excepthook = lambda thread: _told_of_thread(thread, debug)
     try:
-        with get_command(app).make_context("regard", words) as ctx:
-            ctx.command.invoke(ctx)
+        code = _run(words, debug)
         sys.stdout.flush()
+    except OSError as problem:
+        return _told(problem, debug)
+    finally:
+        threading.excepthook = hook
+    return code
+
+
+def _run(words: Sequence[str], debug: bool) -> int:
+    try:
+        streams.check_output()
+        with get_command(app).make_context("regard", list(words)) as ctx:
+            ctx.command.invoke(ctx)
         return DONE
     except typer.Exit as end:
         return end.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain once more when it closes stdout: let it not.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PIPE_CLOSED
     except (KeyboardInterrupt, typer.Abort):
-        print("regard: stopped", file=sys.stderr)
+        streams.tell("stopped")
         return INTERRUPTED
     except Exception as error:
-        if debug:
-            traceback.print_exc()
-        code, message = _explained(error)
-        if message:
-            print(f"regard: {message}", file=sys.stderr)
-        return code
+        return _told(error, debug)
+
+
+def _told(error: Exception, debug: bool) -> int:
+    """Say in one message what went wrong; the exit code."""
+    if isinstance(error, BrokenPipeError) or getattr(error, "filename", None) == streams.STANDARD_OUTPUT:
+        streams.discard(sys.stdout)  # Python would complain once more when it closes it
+    if isinstance(error, BrokenPipeError):
+        return PIPE_CLOSED  # whoever read our output has seen enough
+    if debug:
+        traceback.print_exc()
+    code, message = _explained(error)
+    if message:
+        streams.tell(message)
+    return code
+
+
+def _told_of_thread(thread: threading.ExceptHookArgs, debug: bool) -> None:
+    """One line for an error in a thread too; the main thread meets it again where it matters."""
+    if isinstance(thread.exc_value, Exception):
+        _told(thread.exc_value, debug)
 
 
 def _explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, RegardError):
         return error.exit_code, str(error)
     if isinstance(error, typer.TyperException):  # a command that cannot be parsed; empty when it was answered with help
-        message, ctx = error.format_message(), getattr(error, "ctx", None)
+        message, ctx = printable(error.format_message()), getattr(error, "ctx", None)
         return MEND, f"{message} See {ctx.command_path} --help" if message and ctx else message
-    if isinstance(error, OSError) and error.filename is not None:
-        return MEND, f"{os.fsdecode(error.filename)}: {error.strerror}"
-    return FAULT, f"a fault in regard, {type(error).__name__}: {error}; run again with --debug to see where"
+    if isinstance(error, OSError) and error.errno is not None:
+        where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
+        more = "" if where else "; run again with --debug to see where"
+        return MEND, printable(f"{where}{error.strerror}{more}")
+    shortage = resources.shortage(error)
+    if shortage is not None:
+        return shortage.exit_code, str(shortage)
+    fault = f"a fault in regard, {type(error).__name__}: {error}; run again with --debug to see where"
+    return FAULT, printable(fault)

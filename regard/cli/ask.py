@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli import streams
+from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
-from regard.errors import InputError
+from regard.cli.waiting import Waiting
+from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
     from regard.bundle import Bundle
@@ -59,26 +62,44 @@ def ask(
     """
     if inputs and file:
         raise InputError("give inputs or --file, not both")
-    if not inputs and not file and sys.stdin.isatty():
+    if not inputs and not file and streams.typed().isatty():
         raise InputError("nothing to ask", hint='type a sentence: regard ask RUN "Hello"')
     if file is not None and not file.is_file():
         raise InputError("no such file", where=file)
     if maps is not None and len(inputs or ()) != 1:
         raise InputError("maps are drawn of one picture", where="--maps", got=f"{len(inputs or ())} inputs")
 
-    from regard.bundle import load
     from regard.disk import claim_output
 
     if maps is not None:
         claim_output(maps)
-    bundle = load(run)
-    if best is not None and best > 1:
-        changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
-    how = options(bundle, changes, greedy, seed)
+    with Waiting(f"loading {run}") as loading, inference_threads(len(inputs) if inputs else None):
+        from regard.bundle import load
+
+        bundle = load(run)
+        loading.end()
+        if best is not None and best > 1:
+            changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
+        how = options(bundle, changes, greedy, seed)
+        _ask(bundle, how, inputs, file, as_json=as_json, best=best, maps=maps)
+
+
+def _ask(
+    bundle: Bundle,
+    how: Options,
+    inputs: list[str] | None,
+    file: Path | None,
+    *,
+    as_json: bool,
+    best: int | None,
+    maps: Path | None,
+) -> None:
     as_json, labels = as_json or file is not None, not bundle.task.answers_are_text
     asked = refused = 0
     for prompts in _chunks(inputs or _lines(file)):
-        for prompt, found in zip(prompts, _answered(bundle, prompts, how), strict=True):
+        with Waiting(f"answering {len(prompts)}" if len(prompts) > 1 else "answering"):
+            answers = _answered(bundle, prompts, how)
+        for prompt, found in zip(prompts, answers, strict=True):
             asked += 1
             if isinstance(found, InputError):
                 refused += 1
@@ -87,8 +108,8 @@ def ask(
                 if as_json:
                     print(json.dumps({"input": prompt, "error": str(found)}, ensure_ascii=False))
                 else:
-                    named = f"{json.dumps(prompt[:40], ensure_ascii=False)}: " if found.where is None else ""
-                    print(f"regard: {named}{found}", file=sys.stderr)
+                    named = f'"{printable(prompt[:40])}": ' if found.where is None else ""
+                    streams.tell(f"{named}{found}")
                 continue
             answer, some = found[0], found[: best or (len(found) if labels else 1)]
             record: dict[str, Any] = {"input": prompt} | _told(answer, labels) | {"tokens": answer.tokens}
@@ -129,11 +150,16 @@ def _told(answer: Answer, label: bool) -> dict[str, Any]:
 
 
 def _shown(prompt: str, answers: list[Answer], labels: bool) -> str:
-    if len(answers) == 1:
-        return f"{prompt}  ->  {answers[0].text}"
-    if labels:
-        return f"{prompt}  ->  " + ", ".join(f"{one.text} {math.exp(one.score):.1%}" for one in answers)
-    return "\n".join([f"{prompt}  ->  {answers[0].text}", *(f"    {one.score:8.3f}  {one.text}" for one in answers)])
+    texts = [printable(answer.text) for answer in answers]
+    scores = [answer.score for answer in answers]
+    asked = printable(prompt)
+    if labels and len(answers) > 1:
+        shares = [f"{text} {math.exp(score):.1%}" for text, score in zip(texts, scores, strict=True)]
+        return f"{asked}  ->  {', '.join(shares)}"
+    lines = [f"{asked}  ->  {texts[0]}"]
+    if len(answers) > 1:
+        lines += [f"    {score:8.3f}  {text}" for text, score in zip(texts, scores, strict=True)]
+    return "\n".join(lines)
 
 
 def _draw(bundle: Bundle, prompt: str, answer: Answer, path: Path) -> None:
@@ -148,13 +174,13 @@ def _draw(bundle: Bundle, prompt: str, answer: Answer, path: Path) -> None:
     texts = [bundle.codec.decode(answer.tokens[:end]) for end in range(len(answer.tokens) + 1)]
     words = [after[len(before) :].strip() for before, after in pairwise(texts)]  # as they stand in the sentence
     draw(path, raw[0].numpy(), words, answer.weights.mean(1).numpy(), grid, title=answer.text)
-    print(f"maps in {path}", file=sys.stderr)
+    print(f"maps in {printable(path)}", file=sys.stderr)
 
 
 def _lines(file: Path | None) -> Iterator[str]:
     """Lines that say something, from the file or from stdin."""
     if file is None:
-        yield from (line.strip() for line in sys.stdin if line.strip())
+        yield from (line.strip() for line in streams.typed() if line.strip())
         return
     with file.open(encoding="utf-8-sig", errors="replace") as opened:
         yield from (line.strip() for line in opened if line.strip())

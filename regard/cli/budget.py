@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.paths import filled_path
-from regard.errors import InputError
+from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
     from regard.costs.attention import Stack
@@ -298,7 +298,7 @@ def _tell(model: _Named | _Numbers, at: Lengths, asked: _Asked, as_json: bool) -
     if as_json:
         print(json.dumps(made.to_json() | told, indent=1, ensure_ascii=False))
         return
-    print("\n".join([*_table(made), *lines]))
+    print("\n".join(map(printable, [*_table(made), *lines])))
     if asked.formulas:
         print("\n" + "\n".join(_formulas(made)))
     print("\n" + DEFINITIONS)
@@ -364,7 +364,8 @@ def _tell_count(model: _Named, at: Lengths, why: NoClosedForm, as_json: bool) ->
         made = {"title": model.name, "parameters": parameters, "multiplications": counted, "flops": flops}
         print(json.dumps(made | {"memory": {}, "depth": {}, "parts": [], "notes": [why.what]}, indent=1))
         return
-    print(f"{model.name}: {why.what}\n\n{'counted by running':<24}{'multiplications':>20}  {'FLOPs':>20}")
+    print(printable(f"{model.name}: {why.what}"))
+    print(f"\n{'counted by running':<24}{'multiplications':>20}  {'FLOPs':>20}")
     for name, count in counted.items():
         print(f"  {name:<22}{count:>20,}  {2 * count:>20,}")
     print(f"parameters{parameters:>34,}\n\n{DEFINITIONS}")
@@ -384,7 +385,7 @@ def _plotted(model: _Named | _Numbers, made: Budget, file: Path, told: dict[str,
     series = None
     if model.attends:
         series = model.line(lambda s: replace(s, kernel="maclaurin", terms=terms, form="features", positions="none"))
-    meet = plot.draw(file, made.title, exact, series, terms=terms)
+    meet = plot.draw(file, printable(made.title), exact, series, terms=terms)
     told["plot"], told["crossover"] = str(file), meet
     said = f"; the series of {terms} terms multiplies less from {meet:,} places on" if meet else ""
     return f"wrote {file}{said}"

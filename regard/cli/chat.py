@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli import streams
+from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
-from regard.errors import InputError
+from regard.cli.waiting import Waiting
+from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
     from regard.bundle import Bundle
@@ -32,12 +35,18 @@ def chat(
     regard chat runs/demo
     regard chat runs/demo --set do_sample=true --set temperature=0.7
     """
-    from regard.bundle import load
+    streams.typed()
+    with Waiting(f"loading {run}") as loading, inference_threads(1):
+        from regard.bundle import load
 
-    bundle = load(run)
-    how = options(bundle, changes, greedy, seed)
+        bundle = load(run)
+        loading.end()
+        _chat(bundle, run, options(bundle, changes, greedy, seed))
+
+
+def _chat(bundle: Bundle, run: Path, how: Options) -> None:
     if sys.stdin.isatty():
-        print(f"{run}: {bundle.recipe.summary}\n/quit leaves, /help lists the commands")
+        print(f"{printable(run)}: {printable(bundle.recipe.summary)}\n/quit leaves, /help lists the commands")
     last = None
     for text in _typed(run):
         match text:
@@ -57,11 +66,11 @@ def _answer(bundle: Bundle, text: str, how: Options) -> str | None:
     """Print the answer as it comes; the prompt, if it could be answered. Ctrl-C ends the answer, not the chat."""
     try:
         for piece in bundle.stream(text, how):
-            print(piece, end="", flush=True)
+            print(printable(piece), end="", flush=True)
         print()
         return text
     except InputError as problem:
-        print(f"regard: {problem}", file=sys.stderr)
+        streams.tell(str(problem))
     except KeyboardInterrupt:
         print(" …")
     return None
@@ -77,7 +86,8 @@ def _looked(bundle: Bundle, prompt: str, how: Options) -> str:
     for token, weights in zip(answer.tokens, answer.weights.mean(1).tolist(), strict=False):
         best = max(range(len(places)), key=lambda place: weights[place])
         bar = "█" * round(20 * weights[best])
-        lines.append(f"{bundle.codec.decode([token]).strip() or '·':<14}{places[best]:<14}{weights[best]:4.0%} {bar}")
+        word = printable(bundle.codec.decode([token]).strip()) or "·"
+        lines.append(f"{word:<14}{printable(places[best]):<14}{weights[best]:4.0%} {bar}")
     return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.paths import filled_path
+from regard.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,7 +129,7 @@ def fetch(
             print(f"its sum was not known beforehand, so note what came: sha256 {one['sha256']}")
     if chosen.wants:
         print(f"it still wants {chosen.wants}")
-    print(f"look at it with: {shlex.join(['regard', 'data', 'inspect', found['folder']])}")
+    print(printable(f"look at it with: {shlex.join(['regard', 'data', 'inspect', found['folder']])}"))
 
 
 @data.command("export")
@@ -196,7 +197,10 @@ def _told(facts: dict[str, Any]) -> str:
         "into": facts.get("into"),
     }
     return "\n".join(
-        [f"{facts['name']}: {facts['what']}", *(f"  {name:<9}{value}" for name, value in rows.items() if value)]
+        [
+            f"{facts['name']}: {facts['what']}",
+            *(f"  {name:<9}{printable(value)}" for name, value in rows.items() if value),
+        ]
     )
 
 
@@ -243,10 +247,17 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 
 def _shown(path: Path, found: dict[str, Any]) -> str:
+    if found["kind"] == "several":
+        commands = {shlex.join(["regard", "data", "inspect", one["path"]]): one["what"] for one in found["sets"]}
+        widest = max(map(len, commands))
+        rows = (f"  {command:<{widest}}   # {what}" for command, what in commands.items())
+        return "\n".join([f"{path}: {len(commands)} data sets; look at one with:", *rows])
     lines = [f"{path}: {found['kind']}, {found['usable']:,} usable examples"]
     if "pictures" in found:
         lines[0] += f" of {found['pictures']:,} pictures"
     lines += [f"  skipped {count:,}: {reason}" for reason, count in found["skipped"].items()]
+    if "note" in found:
+        lines.insert(1, f"  {found['note']}")
     if found["replaced_characters"]:
         lines.append(f"  {found['replaced_characters']:,} characters replaced")
     counts = {f"{side} words": words for side, words in found["words"].items()}
@@ -254,4 +265,5 @@ def _shown(path: Path, found: dict[str, Any]) -> str:
     for what, told in counts.items():
         lines.append(f"  {what}: " + ", ".join(f"{name} {count:,}" for name, count in told.items()))
     lines += [f"    {'  ->  '.join(one.values())}" for one in found["samples"]]
-    return "\n".join([*lines, f"train on it with: {found['train']}"])
+    lines.append(f"train on it with: {found['train']}")
+    return "\n".join(map(printable, lines))

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
+from regard.cli.waiting import Waiting
+from regard.errors import DataError, printable
+
+if TYPE_CHECKING:
+    from regard.recipe import Recipe
 
 
 class Split(StrEnum):
     train = "train"
     valid = "valid"
     test = "test"
+
+
+NAMES = {Split.train: "training", Split.valid: "validation", Split.test: "test"}
 
 
 def evaluate(
@@ -40,23 +51,50 @@ def evaluate(
     regard evaluate runs/demo
     regard evaluate runs/demo --data mine.tsv --limit 200 --json
     """
-    from regard import build
-    from regard.bundle import load
-    from regard.evaluate import evaluate as judged
+    with Waiting(f"loading {run}"), inference_threads(None):
+        from regard import build
+        from regard.bundle import load
+        from regard.evaluate import evaluate as judged
 
-    bundle = load(run)
-    if data is None:
-        corpus = build.corpus(bundle.recipe, bundle.codec)
-        part = getattr(corpus, split.value)
-    else:
-        corpus = build.other(bundle.recipe, bundle.codec, data)
-        part = corpus.train
+        bundle = load(run)
+        search = options(bundle, changes, greedy, seed)
+    with Waiting("reading data"):
+        if data is None:
+            corpus = build.corpus(bundle.recipe, bundle.codec)
+            part = getattr(corpus, split.value)
+        else:
+            corpus = build.other(bundle.recipe, bundle.codec, data)
+            part = corpus.train
+    if not len(part):
+        raise _nothing(run, bundle.recipe, split) if data is None else _unusable(data, corpus.tally.summary())
     scores = {"data": corpus.tally.summary()}
-    scores |= judged(bundle, part, options=options(bundle, changes, greedy, seed), at_most=limit)
+    with Waiting(f"scoring {len(part):,} examples"):
+        scores |= judged(bundle, part, options=search, at_most=limit)
     if as_json:
         print(json.dumps(scores, ensure_ascii=False, indent=1))
     else:
         print(_table(scores))
+
+
+def _nothing(run: Path, recipe: Recipe, split: Split) -> DataError:
+    """The run has no such part: what holds one out, if its kind of data can, and what to type instead."""
+    other = f"regard evaluate {quote(str(run))} --data PATH scores other data"
+    missing = f"this run has no {NAMES[split]} examples"
+    if split.value not in type(recipe.data).model_fields:
+        return DataError(missing, where=run, hint=other)
+    path = getattr(recipe.data, "path", None)
+    own = "" if path is None else f" --data {quote(path)}"
+    share = f"data.{split.value}"
+    return DataError(
+        missing,
+        where=run,
+        got=f"{share} = {getattr(recipe.data, split.value)}",
+        hint=f"a new run holds some out with: regard train RECIPE{own} --set {share}=0.1, or {other}",
+    )
+
+
+def _unusable(data: Path, summary: str) -> DataError:
+    return DataError("no examples to evaluate on", where=data, got=summary)
 
 
 def _table(scores: dict[str, Any]) -> str:
@@ -66,16 +104,28 @@ def _table(scores: dict[str, Any]) -> str:
         told = [f"{who} {reached[name]:.4g}" for who, reached in others.items() if name in reached]
         return f"   ({', '.join(told)})" if told else ""
 
-    rows = [
-        f"{name:<20}{value:>10.4g}{beside(name)}" for name, value in scores.items() if isinstance(value, int | float)
-    ]
-    samples = [f"  {one['prompt']}  ->  {one['answer']}" for one in scores["samples"]]
-    return "\n".join([scores["data"], *rows, *_confusion(scores), "answers", *samples])
+    def row(name: str, value: float) -> str:
+        direction = scores["better"].get(name)
+        better = f"{direction} is better" if direction else ""
+        return f"{name:<20}{value:>10.4g}   {better:<16}{beside(name)}".rstrip()
+
+    rows = [row(name, value) for name, value in scores.items() if isinstance(value, int | float)]
+    samples = _samples(scores["samples"])
+    return "\n".join([printable(scores["data"]), *rows, *_confusion(scores), "answers", *samples])
+
+
+def _samples(samples: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What was asked, what the model answered, and every right answer."""
+    for sample in samples:
+        yield f"  {printable(sample['prompt'])}"
+        yield f"    answer     {printable(sample['answer'])}"
+        yield from (f"    reference  {printable(reference)}" for reference in sample["references"])
 
 
 def _confusion(scores: dict[str, Any]) -> list[str]:
     """Rows are what was right, columns what was answered; a large one is left to --json."""
-    labels, counts = scores.get("labels", []), scores.get("confusion", [])
+    labels = [printable(label) for label in scores.get("labels", [])]
+    counts = scores.get("confusion", [])
     if not 0 < len(labels) <= 20:
         return []
     wide = max(8, *(len(label) + 2 for label in labels))

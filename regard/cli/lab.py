@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.paths import filled_path
-from regard.errors import InputError
+from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -85,7 +85,7 @@ def _explain(experiment: ModuleType, changes: list[str], as_json: bool) -> None:
         return
     print(f"{(experiment.__doc__ or '').strip()}\n\nSettings, changed by --set FIELD=VALUE:")
     widest = max(len(f"{field}={value}") for field, value, _ in fields)
-    print("\n".join(f"  {f'{field}={value}':<{widest}}  {sentence}" for field, value, sentence in fields))
+    print("\n".join(f"  {printable(f'{field}={value}'):<{widest}}  {sentence}" for field, value, sentence in fields))
 
 
 def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html: bool, as_json: bool) -> None:
@@ -138,7 +138,7 @@ def _run_all(changes: list[str], out: Path, html: bool, as_json: bool) -> None:
         print(json.dumps(reports, indent=1, ensure_ascii=False))
     else:
         total = len(experiments)
-        _say(console, f"{total - refuted} of {total} experiments hold; pictures in {out}")
+        _say(console, f"{total - refuted} of {total} experiments hold; pictures in {printable(out)}")
     if refuted:
         raise typer.Exit(REFUTED)
 
@@ -187,7 +187,7 @@ def _write(name: str, experiment: ModuleType, chosen: Settings, report: Report, 
     if html:
         written = page.html(name, experiment.__doc__ or "", chosen, report)
         files.append(out / f"{name}.html")
-        write_output(files[-1], lambda draft: draft.write_text(written, "utf-8"))
+        write_output(files[-1], lambda file: file.write(written.encode()))
     return files
 
 
@@ -217,7 +217,7 @@ def _print(name: str, experiment: ModuleType, chosen: Settings, report: Report, 
 
     console = Console(highlight=False)
     _say(console, f"{name}: {(experiment.__doc__ or '').partition(chr(10))[0]}", "bold")
-    _say(console, "settings: " + ", ".join(f"{field}={value}" for field, value, _ in described(chosen)))
+    _say(console, printable("settings: " + ", ".join(f"{field}={value}" for field, value, _ in described(chosen))))
     for claim in report.claims:
         verdict, style = ("holds", "green") if claim.holds else ("DOES NOT HOLD", "bold red")
         _say(console, f"\n{claim.text}")
@@ -230,7 +230,7 @@ def _print(name: str, experiment: ModuleType, chosen: Settings, report: Report, 
     for note in report.notes:
         _say(console, f"\nnote: {note}")
     _say(console, f"\n{_verdict(report)}", _colour(report))
-    _say(console, "wrote " + ", ".join(map(str, files)))
+    _say(console, "wrote " + ", ".join(map(printable, files)))
 
 
 def _say(console: Console, text: str, style: str | None = None) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from regard.cli import streams
 from regard.cli.paths import filled_path
-from regard.errors import RecipeError, RegardError
+from regard.errors import RecipeError, RegardError, WriteError, printable
 
 recipes = typer.Typer(
     no_args_is_help=True,
@@ -75,7 +75,8 @@ def show(
     if as_json:
         print(json.dumps(recipe.load(name).to_json(), indent=2, ensure_ascii=False))
     else:
-        print(recipe.text(name), end="")
+        recipe.load(name)  # what is no recipe is not shown
+        print("\n".join(map(printable, recipe.text(name).split("\n"))), end="")
 
 
 @recipes.command()
@@ -92,10 +93,10 @@ def check(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Re
     for file in files:
         try:
             recipe.load(file)
-            print(f"{file}: in order")
+            print(f"{printable(file)}: in order")
         except RegardError as error:
             wrong += 1
-            print(f"regard: {error}", file=sys.stderr)
+            streams.tell(str(error))
     if wrong:
         raise typer.Exit(2)
 
@@ -114,13 +115,21 @@ def copy(
     regard recipes copy chat-attention mine.toml
     """
     from regard import recipe
+    from regard.disk import write_text
 
+    recipe.load(name)  # what is no recipe is not copied
     written = recipe.text(name)
     file_name = recipe.resolve_file(name).name
     to = Path(file_name) if to is None else to / file_name if to.is_dir() else to
+    if not force:
+        try:
+            to.open("x").close()
+        except FileExistsError:
+            raise RecipeError("a file is there already", where=to, hint="--force overwrites it") from None
     try:
-        with to.open("w" if force else "x", encoding="utf-8") as file:
-            file.write(written)
-    except FileExistsError:
-        raise RecipeError("a file is there already", where=to, hint="--force overwrites it") from None
-    print(f"wrote {to}; change it, then: regard train {to}")
+        write_text(to, written)
+    except WriteError:
+        if not force:
+            to.unlink()  # the empty file that kept the name
+        raise
+    print(f"wrote {printable(to)}; change it, then: regard train {printable(to)}")

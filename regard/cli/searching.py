@@ -15,7 +15,7 @@ Changes = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change how answers are found, as in num_beams=4 or top_p=0.9."),
 ]
 Greedy = Annotated[bool, typer.Option("--greedy", help="The likeliest token at each step, and nothing else.")]
-Seed = Annotated[int | None, typer.Option("--seed", help="Decides the draws when sampling.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Decides the draws when sampling, together with the input.")]
 
 
 def options(bundle: Bundle, changes: list[str] | None, greedy: bool, seed: int | None) -> Options:

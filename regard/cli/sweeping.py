@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from regard.errors import printable
 
 if TYPE_CHECKING:
     from regard.sweep import Make, Outcome, Trial
@@ -34,7 +36,7 @@ def swept(
     known: list[Outcome] = []
 
     def told(trial: Trial) -> AbstractContextManager[Reporter]:
-        console.print(f"\n{trial.name}, in {trial.run}", soft_wrap=True, markup=False)
+        console.print(f"\n{printable(trial.name)}, in {printable(trial.run)}", soft_wrap=True, markup=False)
         return Bar(console) if console.is_terminal else Lines(console)
 
     axes = [axis(one) for one in written]
@@ -63,19 +65,54 @@ def _plotted(known: Outcome, folder: Path) -> str | None:
 
 
 def table(known: Outcome, plot: str | None) -> str:
+    rows = _seed_rows(known) if known.has_seeds else _trial_rows(known)
+    curves = [f"curves of all in {plot}"] if plot else []
+    return "\n".join(printable(line) for line in [*rows, *curves, _verdict(known)])
+
+
+def _trial_rows(known: Outcome) -> list[str]:
     best = known.best
-    wide = max([len(trial.name) for trial in known.trials] + [6]) + 2
+    wide = _widest(trial.name for trial in known.trials)
     rows = [f"{'trial':<{wide}}{known.score:>12}{'best step':>12}{'seconds':>10}"]
-    rows += [_row(trial, wide) + ("  best" if trial == best else "") for trial in known.ordered]
-    rows += [f"curves of all in {plot}"] if plot else []
-    rows += (
-        [f"the best run is {best.run}; ask it with: regard ask {best.run} …"] if best else ["no run has a score yet"]
-    )
-    return "\n".join(rows)
+    return rows + [_row(trial, wide) + ("  best" if trial == best else "") for trial in known.ordered]
+
+
+def _seed_rows(known: Outcome) -> list[str]:
+    """Mean and spread over the seeds of each setting, then every run in the order it was asked for."""
+    best = known.best_setting
+    names = [setting.name or "all seeds" for setting in known.settings]
+    wide = _widest([*names, *(trial.name for trial in known.trials)])
+    rows = [f"{known.score + ' over seeds':<{wide}}{'mean':>12}{'std':>10}{'lowest':>10}{'highest':>10}{'seeds':>7}"]
+    for name, setting in zip(names, known.settings, strict=True):
+        spread = [setting.mean, setting.deviation, min(setting.scores, default=None), max(setting.scores, default=None)]
+        mean, std, lowest, highest = ("-" if number is None else f"{number:.4g}" for number in spread)
+        seeds = len(setting.scores) if setting.is_complete else f"{len(setting.scores)}/{len(setting.trials)}"
+        mark = "  best mean" if setting == best else ""
+        rows.append(f"{name:<{wide}}{mean:>12}{std:>10}{lowest:>10}{highest:>10}{seeds:>7}{mark}")
+    rows += ["", f"{'trial':<{wide}}{known.score:>12}{'best step':>12}{'seconds':>10}"]
+    return rows + [_row(trial, wide) for trial in known.trials]
+
+
+def _widest(names: Iterable[str]) -> int:
+    return max(*map(len, names), 6) + 2
+
+
+def _verdict(known: Outcome) -> str:
+    """What was found out, and what to type next."""
+    if not any(setting.scores for setting in known.settings):
+        return "no run has a score yet"
+    if best := known.best:
+        return f"the best run is {best.run}; ask it with: regard ask {best.run} …"
+    if setting := known.best_setting:
+        return f"the best setting, by its mean over {len(setting.scores)} seeds, is {setting.name}"
+    if len(known.settings) == 1:
+        return "runs that differ in their seeds only: the spread is chance, and none is the best"
+    return "no setting has all its seeds yet"
 
 
 def _row(trial: Trial, wide: int) -> str:
     if trial.score is None:
-        return f"{trial.name:<{wide}}{trial.state:>12}  {trial.why}".rstrip()
+        why = "; ".join(line.strip() for line in trial.why.splitlines())
+        return f"{trial.name:<{wide}}{trial.state:>12}  {why}".rstrip()
     numbers: tuple[Any, ...] = (f"{trial.score:.4g}", f"{trial.step:,}", f"{trial.seconds:.0f}")
     return f"{trial.name:<{wide}}{numbers[0]:>12}{numbers[1]:>12}{numbers[2]:>10}"

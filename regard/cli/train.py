@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.paths import filled_path
-from regard.errors import DataError, InputError
+from regard.cli.waiting import Waiting
+from regard.errors import DataError, InputError, printable
 
 if TYPE_CHECKING:
     from regard.checkpoint import Progress
@@ -84,10 +85,7 @@ def train(
     """
     from regard.recipe import load
 
-    # A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not the first of both.
-    given = {"steps": steps, "epochs": epochs, "tokens": tokens, "minutes": minutes}
-    budget = [f"train.{name}={'' if value is None else value}" for name, value in given.items()]
-    budget = budget if any(value is not None for value in given.values()) else []
+    budget = budget_changes(steps=steps, epochs=epochs, tokens=tokens, minutes=minutes)
     if not sweep and (trials or storage or prune):
         raise InputError("--trials, --storage and --prune are for a sweep", hint="add --sweep train.rate=1e-4..1e-1")
     if resume is not None:
@@ -100,15 +98,19 @@ def train(
                 hint="beside it a budget may be given, --data, and --set",
             )
         run = _existing(resume)
-        task = _own_recipe(run, []).task
-        chosen = _own_recipe(run, [*_own_data(data, task, resumed=True), *(changes or []), *budget])
+        changes = changes or []
+        if data is not None:
+            changes = _own_data(data, _own_recipe(run, []), str(run), changes, resumed=True)
+        chosen = _own_recipe(run, [*changes, *budget])
     else:
         if anyway:
             raise InputError("--anyway is for a run that is resumed", hint="regard train --resume RUN --anyway")
         if recipe is None:
             raise InputError("no recipe given", hint="regard recipes list shows them; try: regard train chat-attention")
-        own = _own_data(data, load(recipe).task) if data else []
-        chosen = load(recipe, [*own, *(changes or []), *budget])
+        changes = changes or []
+        if data is not None:
+            changes = _own_data(data, load(recipe), recipe, changes)
+        chosen = load(recipe, [*changes, *budget])
         path = getattr(chosen.data, "path", None)
         if path is not None and not Path(path).exists():
             raise DataError(
@@ -119,34 +121,55 @@ def train(
         if sweep:
             from regard.cli.sweeping import swept
 
-            changes = [*own, *(changes or []), *budget]
             folder = out or Path("runs") / f"{Path(recipe).stem}-sweep"
-            swept(lambda more: load(recipe, [*changes, *more]), sweep, folder, trials, storage, prune, as_json)
+            swept(lambda more: load(recipe, [*changes, *budget, *more]), sweep, folder, trials, storage, prune, as_json)
             return
         run = out or _free_folder(Path("runs") / Path(recipe).stem)
     _run(chosen, run, as_json, resume=resume is not None, anyway=anyway, tensorboard=tensorboard)
 
 
-def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool) -> None:
-    from rich.console import Console
+def budget_changes(**limits: float | None) -> list[str]:
+    """A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not the first of both.
 
-    from regard.build import TASKS
-    from regard.plot import curves
-    from regard.train import train as go
+    >>> budget_changes(steps=None, minutes=2.0), budget_changes(steps=None, minutes=None)
+    (['train.steps=', 'train.minutes=2.0'], [])
+    """
+    if all(limit is None for limit in limits.values()):
+        return []
+    return [f"train.{name}={'' if limit is None else limit}" for name, limit in limits.items()]
+
+
+def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool) -> None:
+    with Waiting("loading"):
+        from rich.console import Console
+
+        from regard.plot import curves
+        from regard.train import kept_because
+        from regard.train import train as go
 
     console = Console(stderr=as_json, highlight=False)
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
         progress = go(recipe, run, reporter=reporter, resume=resume, anyway=anyway, tensorboard=tensorboard)
     plot = curves(run)
+    facts = reporter.facts
+    because = kept_because(facts, progress)
     if as_json:
         best = None if progress.best is None else {"value": abs(progress.best), "step": progress.best_step}
-        score = recipe.train.score or TASKS[recipe.task].best
-        told = {"steps": progress.step, "seconds": progress.seconds, "score": score, "best": best}
-        print(json.dumps({"run": str(run), "kept_step": progress.kept_step} | told))
+        record = {
+            "run": str(run),
+            "kept_step": progress.kept_step,
+            "kept_because": because,
+            "steps": progress.step,
+            "seconds": progress.seconds,
+            "score": facts.score,
+            "scored_on": f"{facts.judged_part} examples",
+            "best": best,
+        }
+        print(json.dumps(record))
         return
     console.print(
-        f"done: {progress.step:,} steps in {_clock(progress.seconds)}; kept the weights of step "
-        f"{progress.kept_step:,}; curves in {plot}\n{_next(recipe, run)}",
+        f"done: {progress.step:,} steps in {_clock(progress.seconds)}; curves in {printable(plot)}\n"
+        f"{because}\n{printable(_next(recipe, run))}",
         soft_wrap=True,
         markup=False,
     )
@@ -184,17 +207,46 @@ def _own_recipe(run: Path, overrides: list[str]) -> Recipe:
     return began.override([*derived, *overrides])
 
 
-def _own_data(path: Path | None, task: str, *, resumed: bool = False) -> list[str]:
-    """What says where the data is; that a recipe holds out other files does not hold for it."""
-    if path is None:
-        return []
-    from regard.data.detect import kind
+def _own_data(path: Path, recipe: Recipe, name: str, changes: list[str], *, resumed: bool = False) -> list[str]:
+    """The changes, and what says where the data is; that a recipe holds out other files does not hold for it."""
+    from regard.data.detect import recognise
     from regard.recipe import SECTIONS
+    from regard.recipe.whole import read_overrides
 
-    found = kind(path, task)
-    fields = SECTIONS["data"][found].model_fields
-    others = [f"data.{name}=" for name in ("valid_path", "test_path") if name in fields and not resumed]
-    return [f"data.kind={found}", f"data.path={json.dumps(str(path))}", *others]
+    def elsewhere(kind: str) -> list[str]:
+        """What makes a recipe forget its own files for held-out parts."""
+        section = SECTIONS["data"].get(kind)
+        fields = section.model_fields if section and not resumed else {}
+        return [f"data.{field}=" for field in ("valid_path", "test_path") if field in fields]
+
+    given = read_overrides(changes).get("data", {})
+    if not isinstance(given, dict) or given.get("kind") is not None:  # whoever names the kind has decided
+        kind = given.get("kind") if isinstance(given, dict) else None
+        return [*elsewhere(str(kind)), f"data.path={_written(str(path))}", *changes]
+
+    columns = {field: value for field, value in dict(recipe.data).items() if field.endswith("_column")}
+    columns |= {field: value for field, value in given.items() if field.endswith("_column")}
+    found = recognise(
+        path,
+        columns=columns,
+        recipe=name,
+        task=recipe.task,
+        source=recipe.source.kind,
+        kind=recipe.data.kind if resumed else None,
+    )
+    own = [f"data.{field}={_written(value)}" for field, value in found.fields.items()]
+    kept = [change for change in changes if not _names_column(change)]
+    return [f"data.kind={found.kind}", *elsewhere(found.kind), *own, *kept]
+
+
+def _written(value: object) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _names_column(change: str) -> bool:
+    """Whether this says which column is meant: what was recognised says it in the words of its kind."""
+    key, _, value = (part.strip() for part in change.partition("="))
+    return key.startswith("data.") and key.endswith("_column") and value != ""
 
 
 def _sizes(section: Any, names: Sequence[str]) -> str:
@@ -228,11 +280,18 @@ class _Shown:
 
     def __init__(self, console: Any):
         self.console = console
+        self.reading = Waiting("reading data")
 
     def began(self, facts: Facts) -> None:
+        from regard.build import columns_taken
+
+        self.reading.end()
+        self.facts = facts
         recipe = facts.recipe
+        columns = columns_taken(recipe.data)
         self.console.print(
-            f"data      {facts.data}\n"
+            f"data      {printable(facts.data)}\n"
+            f"{f'          {printable(columns)}{chr(10)}' if columns else ''}"
             f"          {', '.join(f'{count:,} {name}' for name, count in facts.examples.items())}; "
             f"vocabulary {facts.vocabulary:,} ({recipe.codec.kind})\n"
             f"encoder   {_sizes(recipe.encoder, ('layers', 'width'))}\n"
@@ -246,17 +305,21 @@ class _Shown:
             self.noted(f"resuming at step {facts.resumed_at:,}")
 
     def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
+        from regard.plot import JUDGED_ON
+
         scores = ", ".join(f"{k} {v:.4g}" for k, v in record.items() if isinstance(v, float))
         self.console.print(
-            f"step {record['step']:,}: validation {scores}{'  (best so far)' if record['best'] else ''}",
+            f"step {record['step']:,}: {JUDGED_ON[record['kind']]} {scores}"
+            f"{'  (best so far)' if record['best'] else ''}",
             soft_wrap=True,
             markup=False,
         )
         for prompt, answer in samples:
-            self.console.print(f"    {prompt}  ->  {answer}", soft_wrap=True, markup=False)
+            self.console.print(f"    {printable(prompt)}  ->  {printable(answer)}", soft_wrap=True, markup=False)
 
     def noted(self, message: str) -> None:
-        self.console.print(message, soft_wrap=True, markup=False)
+        self.reading.end()
+        self.console.print(printable(message), soft_wrap=True, markup=False)
 
 
 class Lines(_Shown):
@@ -264,9 +327,11 @@ class Lines(_Shown):
 
     def __enter__(self) -> Lines:
         self.last = time.monotonic()
+        self.reading.begin()
         return self
 
-    def __exit__(self, *_: object) -> None: ...
+    def __exit__(self, *_: object) -> None:
+        self.reading.end()
 
     def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
         if time.monotonic() - self.last >= QUIET_SECONDS:
@@ -293,11 +358,17 @@ class Bar(_Shown):
             console=self.console,
         )
         self.bar = self.live.add_task("", total=1.0, step=0, facts="", left="-:--")
-        self.live.start()
+        self.reading.begin()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.live.stop()
+        self.reading.end()
+        if self.live.live.is_started:
+            self.live.stop()
+
+    def began(self, facts: Facts) -> None:
+        super().began(facts)
+        self.live.start()  # not before: there is nothing to show while the data is read
 
     def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
         self.live.update(

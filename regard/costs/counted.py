@@ -21,6 +21,7 @@ from regard.errors import InputError
 from regard.layers import maclaurin, native
 from regard.model import Model
 from regard.recipe import Recipe
+from regard.resources import check_memory
 
 
 @dataclass(frozen=True)
@@ -346,9 +347,9 @@ FORMULAS: dict[type[nn.Module], str] = {
 def built(recipe: Recipe, vocabulary: int | None = None, labels: int | None = None) -> Model:
     """The model of a recipe, with as many tokens and labels as its budget has."""
     sizes = codes(recipe, vocabulary, labels)
-    if not sizes.labels:
-        return build.model(recipe, vocabulary=sizes.vocabulary)
-    return build.model(recipe, vocabulary=sizes.labels + MARKS, source_vocabulary=sizes.vocabulary)
+    answers = sizes.labels + MARKS if sizes.labels else sizes.vocabulary
+    check_memory(build.weight_bytes(recipe, answers, sizes.vocabulary), "the weights of this model", build.SMALLER)
+    return build.model(recipe, vocabulary=answers, source_vocabulary=sizes.vocabulary)
 
 
 def of_model(model: Model, *, batch: int, source: int, target: int, align: float = 0.0) -> dict[str, int]:

@@ -58,5 +58,5 @@ def draw(path: Path, title: str, exact: Line, series: Line | None, *, terms: int
     axes.legend(frameon=False)
     kind = "svg" if path.suffix == ".svg" else "png"
     metadata = {"Creator": MADE_BY} if kind == "svg" else {"Software": MADE_BY}
-    write_output(path, lambda draft: figure.savefig(draft, format=kind, dpi=120, metadata=metadata))
+    write_output(path, lambda file: figure.savefig(file, format=kind, dpi=120, metadata=metadata))
     return meet

@@ -28,7 +28,7 @@ from regard.codecs import UNKNOWN, Codec, Labels, plain
 from regard.data.examples import Example, Item, identity, part_of, shown
 from regard.data.lines import EMPTY, Tally
 from regard.data.readers import word_count
-from regard.errors import DataError
+from regard.errors import DataError, NoRoomError
 
 FORMAT = 2
 PARTS = ("train", "valid", "test")
@@ -304,8 +304,7 @@ def prepare(
         except OSError as problem:
             if problem.errno != errno.ENOSPC:
                 raise
-            free = shutil.disk_usage(folder).free
-            raise DataError("no space for the prepared corpus", where=folder, got=f"{free:,} bytes free") from None
+            raise _refused(final, problem) from None
         fault = _fault(final, name)
         if fault is not None:
             raise DataError(
@@ -327,10 +326,20 @@ def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
             shutil.rmtree(final)  # damaged since it was written
         place.rename(final)
     except OSError as problem:
-        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise  # otherwise somebody else was faster, with the same content
+        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # otherwise somebody else was faster
+            written = sum(file.stat().st_size for file in place.iterdir())
+            shutil.rmtree(place, ignore_errors=True)  # so that what is free does not count it
+            raise _refused(final, problem, written) from None
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _refused(final: Path, problem: OSError, written: int = 0) -> Exception:
+    """What to tell of an error that came after so many bytes; one that names a file is of that file."""
+    refused = disk.refusal(final, problem, hint="REGARD_CACHE names another folder for prepared corpora")
+    if isinstance(refused, NoRoomError):
+        return refused.needing(written, at_least=True)
+    return problem if refused is None or problem.filename is not None else refused
 
 
 def _write(

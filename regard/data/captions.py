@@ -24,7 +24,8 @@ import numpy as np
 from regard.data.examples import Example, Item
 from regard.data.lines import EMPTY, Tally, mended, read_lines
 from regard.data.pictures import LARGEST_FILE, SUFFIXES, content_of, decoded
-from regard.data.readers import Column, checked, column_named, read_pairs, tidy
+from regard.data.readers import checked, read_pairs, tidy
+from regard.data.tables import CAPTIONED, Column
 from regard.errors import DataError, InputError
 
 MOST_MEMBERS = 1_000_000  # of a zip
@@ -36,9 +37,6 @@ LISTS = {
     "valid": "Flickr_8k.devImages.txt",
     "test": "Flickr_8k.testImages.txt",
 }
-PATHS = ("path", "file", "image", "picture", "filename", "file_name")  # columns of a table
-SENTENCES = ("text", "caption", "sentence", "description")
-TABLE = "captions.csv"  # in a folder with its pictures
 
 Told = Iterable[tuple[str, list[str]]]  # names of pictures, with the sentences of each
 
@@ -276,12 +274,6 @@ def coco_json(path: Path) -> Mapping[str, list[Any]]:
 # -- a table ----------------------------------------------------------------------------------------------------------
 
 
-def table_of(path: Path | str) -> Path:
-    """The table itself: the path, or captions.csv in that folder."""
-    path = Path(path)
-    return path / TABLE if path.is_dir() else path
-
-
 def read_captioned(
     path: Path | str,
     *,
@@ -293,7 +285,7 @@ def read_captioned(
 ) -> Iterator[Example]:
     """A picture's file and a sentence a line: CSV, TSV or JSON lines. Lines of one picture stand together."""
     lines = Tally()
-    told = _table(table_of(path), path_column, text_column, lines)
+    told = _table(Path(path), path_column, text_column, lines)
 
     def examples() -> Iterator[Example]:
         yield from _examples(told, fitted, tally)
@@ -307,7 +299,7 @@ def captioned_files(
     path: Path | str, images: str | None = None, *, path_column: Column = None, text_column: Column = None
 ) -> list[Path]:
     """The table, and its pictures: a folder or zip of their own, or the files that it names."""
-    path = table_of(path)
+    path = Path(path)
     if images is not None:
         return [path, Path(images)]
     named = (path.parent / name for name, _ in _table(path, path_column, text_column, Tally()))
@@ -315,31 +307,6 @@ def captioned_files(
 
 
 def _table(path: Path, path_column: Column, text_column: Column, tally: Tally) -> Told:
-    if path.is_file():
-        path_column = path_column or column_named(path, PATHS)
-        text_column = text_column or column_named(path, SENTENCES)
-    pairs = read_pairs(path, source_column=path_column, target_column=text_column, tally=tally, limit=1.0)
+    columns = {"source_column": path_column, "target_column": text_column}
+    pairs = read_pairs(path, **columns, tally=tally, limit=1.0, roles=CAPTIONED)
     return _grouped((str(pair.source), pair.target) for pair in pairs)
-
-
-# -- any path ---------------------------------------------------------------------------------------------------------
-
-TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".csv.gz", ".tsv.gz", ".jsonl.gz")
-
-
-def detect(path: Path | str) -> str | None:
-    """The kind of data with captions that a path is, as a recipe names it; None: it is none."""
-    path = Path(path)
-    name = path.name.lower()
-    if path.is_dir():
-        if (path / TOKENS).is_file() or any(path.glob(f"*/{TOKENS}")):
-            return "flickr8k"
-        return "captioned" if (path / TABLE).is_file() and detect(path / TABLE) else None
-    if name.endswith("token.txt"):
-        return "flickr8k"
-    if name.endswith(".json"):
-        return "coco"
-    if path.is_file() and (name.endswith(TABLES) or name == "captions.txt"):
-        first = next(iter(_table(path, None, None, Tally())), ("", []))[0]
-        return "captioned" if Path(first).suffix.lower() in SUFFIXES else None
-    return None

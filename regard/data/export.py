@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from regard.data import captions, drawn, pictures, spoken
+from regard.data import drawn, pictures, spoken
 from regard.errors import InputError, did_you_mean
 
 
@@ -78,7 +78,7 @@ def _drawings(folder: Path, count: int, seed: int) -> Exported:
         name = f"drawing-{number:04d}.png"
         Image.fromarray(picture).save(folder / name)
         rows.append((name, scene.sentence))
-    return _table(folder / captions.TABLE, ("path", "text"), rows, "caption-attention")
+    return _table(folder / "captions.csv", ("path", "text"), rows, "caption-attention")
 
 
 def _voices(folder: Path, count: int, seed: int) -> Exported:

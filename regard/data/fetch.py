@@ -8,7 +8,6 @@ whoever finds the folder finds all of it.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import http.client
@@ -31,7 +30,7 @@ from typing import Any, NoReturn
 
 from regard import disk
 from regard.data.unpack import unpack
-from regard.errors import DataError, InputError, did_you_mean
+from regard.errors import DataError, InputError, NoRoomError, did_you_mean
 
 RECORD = "fetched.json"
 CHUNK = 1 << 18
@@ -236,7 +235,7 @@ def fetch(chosen: DataSet, folder: Path, progress: Progress = lambda *_: None) -
         return there
     parts = folder.with_name(f".{folder.name}.regard-part")
     parts.mkdir(parents=True, exist_ok=True)
-    with _alone(parts), _room(parts):
+    with _alone(parts), _room(chosen, parts):
         there = _there(chosen.name, folder)
         if there is not None:  # somebody was faster
             return there
@@ -336,18 +335,26 @@ def _alone(parts: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _room(parts: Path) -> Iterator[None]:
+def _room(chosen: DataSet, parts: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
-        if problem.errno != errno.ENOSPC:
+        refused = disk.refusal(parts.parent, problem)
+        if isinstance(refused, NoRoomError):
+            _no_room(parts, f"{refused.free:,} bytes free, {_needed(chosen, parts):,} needed")
+        if refused is None or problem.filename is not None:
             raise
-        _no_room(parts, f"{shutil.disk_usage(parts).free:,} bytes free")
+        raise refused from None
+
+
+def _needed(chosen: DataSet, parts: Path) -> int:
+    """Bytes still to come: downloads that are not here, and what is unpacked of all."""
+    here = sum(file.stat().st_size for file in parts.iterdir())
+    return chosen.bytes + chosen.size - here
 
 
 def _check_room(chosen: DataSet, parts: Path) -> None:
-    here = sum(file.stat().st_size for file in parts.iterdir())
-    needed, free = chosen.bytes + chosen.size - here, shutil.disk_usage(parts).free
+    needed, free = _needed(chosen, parts), shutil.disk_usage(parts).free
     if free < needed:
         _no_room(parts, f"{free:,} bytes free, {needed:,} needed")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from regard.data.examples import Example, legible
 from regard.data.lines import Tally, is_binary, read_lines
-from regard.data.readers import Column, checked, read_pairs, tidy, usable
+from regard.data.readers import checked, read_pairs, tidy, usable
+from regard.data.tables import LABELLED, Column
 from regard.errors import DataError
 
 LARGEST_TEXT = 1 << 20  # bytes of a file that is one text
@@ -28,7 +29,8 @@ def read_labelled(
     the folder of its label; a folder of files has a text a line, in the file of its label (as rt-polarity has)."""
     path = Path(path)
     if path.is_file():
-        return read_pairs(path, source_column=text_column, target_column=label_column, tally=tally, limit=limit)
+        columns = {"source_column": text_column, "target_column": label_column}
+        return read_pairs(path, **columns, tally=tally, limit=limit, roles=LABELLED)
     files = labelled_files(path)
     by_folder = any(file.parent != path for file in files)
     examples = _folders(files, path, tally) if by_folder else _files(files, path, tally)
@@ -45,7 +47,7 @@ def labelled_files(path: Path | str) -> list[Path]:
     folders = sorted(inner for inner in path.iterdir() if inner.is_dir())
     found = [file for folder in folders for file in sorted(folder.rglob("*.txt")) if file.is_file()]
     found = found or sorted(file for file in path.iterdir() if file.is_file() and _is_text(file))
-    if len(set(_labels(found, path))) < 2:
+    if len(set(labels_of(found, path))) < 2:
         raise DataError(
             f"no usable examples in {path}",
             got=f"{len(found)} files of one label" if found else "no texts",
@@ -58,7 +60,7 @@ def _is_text(file: Path) -> bool:
     return not file.name.startswith(".") and file.suffix.lower() != ".json" and not is_binary(file)
 
 
-def _labels(files: list[Path], path: Path) -> list[str]:
+def labels_of(files: list[Path], path: Path) -> list[str]:
     """Of each file its folder's name; of files alone what their names do not share, the stem or the suffix of
     rt-polarity.neg."""
     alike = len({file.stem for file in files}) == 1
@@ -70,7 +72,7 @@ def _labels(files: list[Path], path: Path) -> list[str]:
 
 
 def _folders(files: list[Path], path: Path, tally: Tally) -> Iterator[Example]:
-    for file, label in zip(files, _labels(files, path), strict=True):
+    for file, label in zip(files, labels_of(files, path), strict=True):
         if file.stat().st_size > LARGEST_TEXT:
             tally.skip("text too long")
             continue
@@ -79,7 +81,7 @@ def _folders(files: list[Path], path: Path, tally: Tally) -> Iterator[Example]:
 
 
 def _files(files: list[Path], path: Path, tally: Tally) -> Iterator[Example]:
-    for file, label in zip(files, _labels(files, path), strict=True):
+    for file, label in zip(files, labels_of(files, path), strict=True):
         for line in read_lines(file, tally, declared="cp1252"):
             yield from usable(Example(tidy(line), label), tally)
 

@@ -16,7 +16,10 @@ from typing import Any, BinaryIO, cast
 from regard.errors import DataError
 
 LINE = 1 << 20  # bytes; a longer line is not an example
-EMPTY = "empty side"  # the one reason that says nothing bad about a file
+EMPTY = "empty side"
+SYSTEM = "system message"
+UNANSWERED = "user message without a reply"
+HARMLESS = (EMPTY, SYSTEM, UNANSWERED)  # reasons that say nothing bad about a file
 
 
 @dataclass
@@ -37,7 +40,7 @@ class Tally:
 
     @property
     def bad(self) -> int:
-        return self.skipped.total() - self.skipped[EMPTY]
+        return self.skipped.total() - sum(self.skipped[reason] for reason in HARMLESS)
 
     def summary(self) -> str:
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.skipped.items()) if count)

@@ -21,12 +21,12 @@ import numpy as np
 from regard.data.examples import Example, Item, legible
 from regard.data.lines import Tally
 from regard.data.readers import checked
+from regard.data.tables import PICTURES as SUFFIXES
 from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # others may start programs (EPS), or are seldom looked at
 LARGEST_FILE = 64 << 20  # bytes
 MOST_PIXELS = 50_000_000

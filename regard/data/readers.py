@@ -6,24 +6,19 @@ them hold more than a few megabytes.
 
 from __future__ import annotations
 
-import csv
 import importlib.resources
-import json
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice, pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 from regard.data.examples import Example
 from regard.data.lines import EMPTY, Tally, mended, read_lines
+from regard.data.messages import exchanges
+from regard.data.tables import PAIRS, Column, Roles, choose, json_object, look, read_rows
 from regard.errors import DataError, did_you_mean
-
-QUOTED = 50  # lines that one quoted CSV field may span before we hold its quote to be a mistake
-
-Column = str | int | None
-
 
 # -- the ChatterBot corpus --------------------------------------------------------------------------------------------
 
@@ -106,10 +101,6 @@ def _said(value: Any, tally: Tally) -> str:
 
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
-SOURCES = ("prompt", "source", "question", "input", "text", "src", "sentence", "review")
-LABELS = ("label", "class", "sentiment")
-TARGETS = ("reply", "target", "answer", "output", "response", "completion", "tgt", *LABELS)
-
 
 def read_pairs(
     path: Path | str,
@@ -118,190 +109,59 @@ def read_pairs(
     target_column: Column = None,
     tally: Tally,
     limit: float = 0.5,
+    roles: Roles = PAIRS,
 ) -> Iterator[Example]:
-    """A pair a line: TSV (not quoted), CSV or JSONL, also gzipped.
+    """A pair a line: TSV (not quoted), CSV or JSONL, also gzipped; or a conversation a line, as OpenAI has them.
 
-    Columns are given by name or by number from 1; without them they are the first known names of the header
-    (prompt, reply; question, answer; ...) or else the first and the second column; the fields of JSON have to be known.
+    Columns are given by name or by number from 1; without them they are known by their names (prompt, reply; question,
+    answer; …) or by what they hold, and where that is not plain they are asked for (`tables.choose`).
     """
     path = _existing_file(path)
-    lines = read_lines(path, tally)
-    first = next(lines, "")
-    lines = chain([first], lines)
-    kind = _format(path, first)
-    if kind == "jsonl":
-        pairs = _objects(lines, source_column, target_column, tally)
-    else:
-        rows = (line.split("\t") for line in lines if line) if kind == "tsv" else _csv_rows(lines, first, tally)
-        pairs = _columns(rows, source_column, target_column, tally, path)
+    pairs = _pairs(path, source_column, target_column, tally, roles)
     examples = (example for pair in pairs for example in usable(Example(*map(tidy, pair)), tally))
     return checked(examples, path, tally, limit=limit)
 
 
-def column_named(path: Path, names: Iterable[str]) -> str | None:
-    """The first of the names that the first line of a table has: as a cell, or as a field of its object."""
-    first = next(read_lines(path, Tally()), "")
-    match _format(path, first):
-        case "jsonl":
-            cells = list(_json(first, Tally()) or ())
-        case "tsv":
-            cells = first.split("\t")
-        case _:
-            cells = next(_csv_rows(iter([first]), first, Tally()), [])
-    there = {cell.strip().lower() for cell in cells}
-    return next((name for name in names if name in there), None)
-
-
-def _format(path: Path, first: str) -> str:
-    name = path.name.lower().removesuffix(".gz")
-    for suffix, kind in ((".tsv", "tsv"), (".csv", "csv"), (".jsonl", "jsonl"), (".ndjson", "jsonl")):
-        if name.endswith(suffix):
-            return kind
-    if first.lstrip().startswith("{"):
-        return "jsonl"
-    return "tsv" if "\t" in first else "csv"
-
-
-def _csv_rows(lines: Iterator[str], first: str, tally: Tally) -> Iterator[list[str]]:
-    """The rows of a CSV file. A quote that does not close costs its own line, not the rest of the file."""
-    unquoted = re.sub('"[^"]*"?', "", first)
-    delimiter = next((mark for mark in ",;\t|" if mark in unquoted), ",")
-    waiting: deque[str] = deque()  # lines read ahead of the row they belong to
-    ran_out = False
-
-    def feed() -> Iterator[str]:
-        nonlocal ran_out
-        for i in range(QUOTED):
-            if i == len(waiting):
-                waiting.extend(islice(lines, 1))
-            if i == len(waiting):
-                break
-            yield waiting[i] + "\n"
-        ran_out = True  # the csv module asks for another line only while a quote is open
-
-    while waiting or (waiting := deque(islice(lines, 1))):
-        if '"' not in waiting[0]:
-            row, taken = waiting[0].split(delimiter) if waiting[0] else [], 1
-        else:
-            ran_out, reader = False, csv.reader(feed(), delimiter=delimiter)
-            try:
-                row, taken = next(reader), reader.line_num
-            except csv.Error:
-                row, taken = [], reader.line_num
-                tally.skip("field too long")
-            if ran_out:
-                row, taken = [], 1
-                tally.skip("unclosed quote")
-        for _ in range(taken):
-            waiting.popleft()
-        if row:
-            yield row
-
-
-def _columns(
-    rows: Iterator[list[str]], source: Column, target: Column, tally: Tally, path: Path
-) -> Iterator[tuple[str, str]]:
-    ahead = list(islice(rows, 100))
-    if not ahead:
+def _pairs(path: Path, source: Column, target: Column, tally: Tally, roles: Roles) -> Iterator[tuple[str, str]]:
+    table = look(path, asked=(source, target))
+    kind, rows = read_rows(path, tally)
+    if source is None and target is None and table.has_messages:
+        yield from _messages(rows, tally)
         return
-    names = [cell.strip().lower() for cell in ahead[0]]
-    if _is_header(names, ahead[1:], source, target):
-        if len(names) < 2:
-            raise DataError("only one column", where=path, hint="a pair needs two")
-        del ahead[0]
-        source, target = _known(names, source, target)
-    else:  # the usual width: the first row may be a broken one
-        widths = Counter(len(row) for row in ahead if len(row) > 1) or Counter([2])
-        names = [""] * widths.most_common(1)[0][0]
-    left = _index(source, 0, names, path)
-    right = _index(target, 1, names, path)
-    if left == right and source is None:
-        left = 1
-    elif left == right and target is None:
-        right = 0
-    for row in chain(ahead, rows):
-        if len(row) != len(names):
+    if table.is_empty:
+        for _ in islice(rows, table.header, None):  # counted by their reasons
+            tally.skip("wrong field count" if kind != "jsonl" else "missing field")
+        return
+    choice = choose(table, roles, source, target)
+    if kind == "jsonl":
+        yield from _values(rows, table.names[choice.source], table.names[choice.target], tally)
+        return
+    for row in islice(rows, table.header, None):
+        if len(row) == len(table.names):
+            yield row[choice.source], row[choice.target]
+        else:
             tally.skip("wrong field count")
-        else:
-            yield row[left], row[right]
 
 
-def _is_header(names: list[str], rows: list[list[str]], source: Column, target: Column) -> bool:
-    """Two of the names are known, or one that was asked for; or there is one of labels, above others that repeat."""
-    if len(set(names) & {*SOURCES, *TARGETS}) > 1:
-        return True
-    if any(isinstance(column, str) and column.lower() in names for column in (source, target)):
-        return True
-    for i, name in enumerate(names):
-        below = [row[i].strip().lower() for row in rows if len(row) == len(names)] if name in LABELS else []
-        if name not in below and len(set(below)) < len(below):
-            return True
-    return False
+def _messages(rows: Iterator[dict[str, Any]], tally: Tally) -> Iterator[tuple[str, str]]:
+    for row in rows:
+        for prompt, reply in exchanges(row, tally):
+            yield mended(prompt, tally), mended(reply, tally)
 
 
-def _known(names: Iterable[str], source: Column, target: Column) -> tuple[Column, Column]:
-    """
-    >>> _known(["id", "question", "answer"], None, None)
-    ('question', 'answer')
-    """
-    names = set(names)
-    if source is None:
-        source = next((name for name in SOURCES if name in names), None)
-    if target is None:
-        target = next((name for name in TARGETS if name in names and name != source), None)
-    return source, target
-
-
-def _index(column: Column, default: int, names: list[str], path: Path) -> int:
-    if column is None:
-        return default
-    if isinstance(column, str) and column.lower() in names:
-        return names.index(column.lower())
-    number = int(column) if isinstance(column, int) or column.isdecimal() else 0
-    if not 1 <= number <= len(names):
-        hint = did_you_mean(str(column), names) if any(names) else f"no header; use a number from 1 to {len(names)}"
-        raise DataError("no such column", where=path, got=column, hint=hint)
-    return number - 1
-
-
-def _objects(lines: Iterator[str], source: Column, target: Column, tally: Tally) -> Iterator[tuple[str, str]]:
-    for line in lines:
-        row = _json(line, tally)
-        if row is None:
-            continue
-        left, right = (_field(column, list(row)) for column in _known(map(str.lower, row), source, target))
-        if left not in row or right not in row:
+def _values(rows: Iterator[dict[str, Any]], source: str, target: str, tally: Tally) -> Iterator[tuple[str, str]]:
+    """The two values of every object; capitals of their keys make no difference."""
+    for row in rows:
+        keys = {key.lower(): key for key in reversed(row)}
+        sides = [keys.get(name.lower()) if name not in row else name for name in (source, target)]
+        if None in sides:
             tally.skip("missing field")
-        elif not all(row[side] is None or isinstance(row[side], str | int | float) for side in (left, right)):
-            tally.skip("field is not text")
+            continue
+        values = [row[side] for side in sides if side is not None]
+        if all(value is None or isinstance(value, str | int | float) for value in values):
+            yield _said(values[0], tally), _said(values[1], tally)
         else:
-            yield _said(row[left], tally), _said(row[right], tally)
-
-
-def _field(column: Column, names: list[str]) -> Column:
-    """The name of a numbered field, unless the number is itself a name; capitals make no difference.
-
-    >>> _field("prompt", ["id", "Prompt"]), _field(1, ["id", "Prompt"])
-    ('Prompt', 'id')
-    """
-    if isinstance(column, str) and column not in names:
-        column = next((name for name in names if name.lower() == column.lower()), column)
-    number = int(column) if column not in names and column is not None and str(column).isdecimal() else 0
-    return names[number - 1] if 1 <= number <= len(names) else column
-
-
-def _json(line: str, tally: Tally) -> dict[str, Any] | None:
-    if not line.strip():
-        return None
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        tally.skip("not JSON")
-        return None
-    if not isinstance(row, dict):
-        tally.skip("not an object")
-        return None
-    return row
+            tally.skip("field is not text")
 
 
 # -- Cornell ----------------------------------------------------------------------------------------------------------
@@ -342,6 +202,14 @@ def cornell_files(path: Path | str) -> list[Path]:
     )
 
 
+def holds_cornell(folder: Path) -> bool:
+    """Whether the corpus lies in this folder itself."""
+    raw = ("movie_lines.txt", "movie_conversations.txt")
+    if all((folder / name).is_file() for name in raw):
+        return True
+    return any((folder / name).is_file() for name in ("utterances.jsonl", "utterances.jsonl.gz"))
+
+
 def _movies(lines: Path, conversations: Path, tally: Tally) -> Iterator[Example]:
     texts: dict[str, str] = {}
     for line in read_lines(lines, tally, declared="cp1252"):
@@ -365,7 +233,7 @@ def _utterances(path: Path, tally: Tally) -> Iterator[Example]:
     texts: dict[str, str] = {}
     replies: list[tuple[str, str]] = []
     for line in read_lines(path, tally):
-        row = _json(line, tally)
+        row = json_object(line, tally)
         if row is None:
             continue
         said, name, answers = row.get("text"), row.get("id"), row.get("reply-to", row.get("reply_to"))
@@ -398,7 +266,7 @@ def detect(path: Path | str) -> Literal["pairs", "cornell"]:
         cornell_files(path)
         return "cornell"
     first = next(read_lines(_existing_file(path), Tally()), "")
-    row = _json(first, Tally()) if first.startswith("{") else None
+    row = json_object(first, Tally()) if first.startswith("{") else None
     return "cornell" if row and "text" in row and ("reply-to" in row or "reply_to" in row) else "pairs"
 
 

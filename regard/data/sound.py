@@ -21,10 +21,11 @@ import numpy as np
 from regard.data.examples import Example, Item
 from regard.data.lines import EMPTY, Tally, read_lines
 from regard.data.parallel import english
-from regard.data.readers import checked, column_named, read_pairs, tidy
+from regard.data.readers import checked, read_pairs, tidy
+from regard.data.tables import SOUNDS as SUFFIXES
+from regard.data.tables import SPOKEN, Column
 from regard.errors import DataError, InputError
 
-SUFFIXES = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".aiff", ".aif", ".au"})
 LARGEST_FILE = 256 << 20  # bytes
 SLOWEST, FASTEST = 1_000, 192_000  # samples a second
 MOST_CHANNELS = 8
@@ -361,60 +362,40 @@ def fsdd_files(path: Path | str) -> Recordings:
     return Recordings(sorted(named, key=lambda one: (one[2], one[1], one[3])), len(sounds) - len(named))
 
 
+def is_fsdd(path: Path) -> bool:
+    """Whether a folder has files of such names."""
+    home = path / "recordings" if (path / "recordings").is_dir() else path
+    return any(file.suffix.lower() in SUFFIXES and _NAMED.match(file.stem) for file in home.iterdir())
+
+
 # -- tables -----------------------------------------------------------------------------------------------------------
 
-PATHS = ("path", "file", "audio", "wav", "sound", "filename", "audio_filepath", "file_name")
-TEXTS = ("text", "sentence", "transcript", "transcription", "label", "normalized_text")
 
-
-def read_sounds(path: Path | str, *, how: Hearing, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
+def read_sounds(
+    path: Path | str,
+    *,
+    how: Hearing,
+    path_column: Column = None,
+    text_column: Column = None,
+    tally: Tally,
+    limit: float = 0.5,
+) -> Iterator[Example]:
     """A table (CSV, TSV, JSON lines) with a file and a text a row; paths count from the table's own folder."""
-    return checked(how.examples(_table(path, tally), tally), path, tally, limit=limit)
+    rows = _table(path, path_column, text_column, tally)
+    return checked(how.examples(rows, tally), path, tally, limit=limit)
 
 
-def sounds_files(path: Path | str) -> list[Path]:
-    return [Path(path), *(row.path for row in _table(path, Tally()) if os.path.isfile(row.path))]
+def sounds_files(path: Path | str, *, path_column: Column = None, text_column: Column = None) -> list[Path]:
+    rows = _table(path, path_column, text_column, Tally())
+    return [Path(path), *(row.path for row in rows if os.path.isfile(row.path))]
 
 
-def _table(path: Path | str, tally: Tally) -> Iterator[Row]:
+def _table(path: Path | str, path_column: Column, text_column: Column, tally: Tally) -> Iterator[Row]:
     path, rows = Path(path), Tally()
     if not path.is_file():
         raise DataError("no such file", where=path)
-    columns = {"source_column": column_named(path, PATHS), "target_column": column_named(path, TEXTS)}
-    for name, text in read_pairs(path, **columns, tally=rows, limit=1.0):
+    columns = {"source_column": path_column, "target_column": text_column}
+    for name, text in read_pairs(path, **columns, tally=rows, limit=1.0, roles=SPOKEN):
         yield Row(path.parent / str(name), str(name), text)
     tally.skipped += rows.skipped
     tally.replaced += rows.replaced
-
-
-# -- any path ---------------------------------------------------------------------------------------------------------
-
-
-def detect(path: Path | str) -> Literal["ljspeech", "fsdd", "sounds"]:
-    """Which reader a path is for."""
-    path = Path(path)
-    if not path.exists():
-        raise DataError("no such file or folder", where=path)
-    if path.is_file():
-        if path.suffix.lower() in SUFFIXES:
-            raise DataError("one sound is no corpus", where=path, hint="give a folder, or a table with path,text")
-        return "sounds"
-    if (path / "metadata.csv").is_file():
-        return "ljspeech"
-    fsdd_files(path)
-    return "fsdd"
-
-
-READERS = {"ljspeech": read_ljspeech, "fsdd": read_fsdd, "sounds": read_sounds}
-
-
-def holds_sounds(path: Path | str) -> bool:
-    """Whether this is a folder that `detect` knows, or a table whose first file is a sound."""
-    path = Path(path)
-    try:
-        if path.is_dir():
-            return detect(path) == "fsdd" or (path / "wavs").is_dir()
-        first = next(iter(_table(path, Tally())), None)
-    except DataError:
-        return False
-    return first is not None and first.path.suffix.lower() in SUFFIXES

@@ -165,7 +165,7 @@ def settings(model: type[S], overrides: Sequence[str] = ()) -> S:
         problems = dict.fromkeys(_problem(model, item, given) for item in error.errors(include_url=False))
     if len(problems) == 1:
         raise InputError(*problems)
-    raise InputError("\n  ".join([f"--set: {len(problems)} things to mend", *problems]))
+    raise InputError(f"--set: {len(problems)} things to mend", details=problems)
 
 
 def _frozen(value: Any) -> Any:

@@ -33,8 +33,8 @@ def draw(figure: Figure, folder: Path, name: str) -> list[Path]:
     image, vector = folder / f"{name}.png", folder / f"{name}.svg"
     _settle(figure)
     metadata = {"Software": MADE_BY}
-    write_output(image, lambda draft: figure.savefig(draft, format="png", dpi=144, metadata=metadata))
-    write_output(vector, lambda draft: draft.write_text(svg(figure), "utf-8"))
+    write_output(image, lambda file: figure.savefig(file, format="png", dpi=144, metadata=metadata))
+    write_output(vector, lambda file: file.write(svg(figure).encode()))
     return [image, vector]
 
 

@@ -300,7 +300,7 @@ class SelfAttention(nn.Module):
         self,
         x: Float[Tensor, "*rows D"],
         slots: Float[Tensor, "2 B H C K"],
-        at: Int[Tensor, "B"] | int,
+        at: Int[Tensor, " B"] | int,
         onto: Onto | None,
         turning: Turning | None,
     ) -> Float[Tensor, "*rows D"]:

@@ -35,7 +35,7 @@ def halved(mask: Bool[Tensor, "B S"]) -> Bool[Tensor, "B Half"]:
 
 
 def halving_convolution(
-    x: Float[Tensor, "B S I"], weight: Float[Tensor, "reach I O"], bias: Float[Tensor, "O"]
+    x: Float[Tensor, "B S I"], weight: Float[Tensor, "reach I O"], bias: Float[Tensor, " O"]
 ) -> Float[Tensor, "B Half O"]:
     """sum_{dt, i'} weight[dt, i', i] x[b, 2t + dt, i'] - bias[i] for t < ceil(S / 2); x is zero past its end.
 

@@ -50,8 +50,8 @@ class _CrossEntropy(torch.autograd.Function):
 def cross_entropy(
     hidden: Float[Tensor, "N D"],
     weight: Float[Tensor, "V D"],
-    bias: Float[Tensor, "V"],
-    targets: Int[Tensor, "N"],
+    bias: Float[Tensor, " V"],
+    targets: Int[Tensor, " N"],
     *,
     smoothing: float = 0.0,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:

@@ -53,7 +53,7 @@ def log_mel(
     mask: Bool[Tensor, "B N"],
     *,
     filters: Float[Tensor, "F M"],
-    shape: Float[Tensor, "W"],
+    shape: Float[Tensor, " W"],
     hop: int,
     span: float = 8.0,
     relative: bool = False,
@@ -85,7 +85,7 @@ def evened(features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"]) -> Float
 
 
 def stretched(
-    features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"], factor: Float[Tensor, "B"]
+    features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"], factor: Float[Tensor, " B"]
 ) -> tuple[Float[Tensor, "B S2 M"], Bool[Tensor, "B S2"]]:
     """Clips that last `factor` times as long, at the same pitch: frames in straight lines between those there are."""
     last = (mask.sum(1) - 1)[:, None]

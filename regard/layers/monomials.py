@@ -61,14 +61,14 @@ def _recipe(width: int, terms: int) -> tuple[Tensor, tuple[tuple[Tensor, Tensor]
     return torch.cat(weights), tuple(pairs)
 
 
-def weights(width: int, terms: int, like: Tensor) -> Float[Tensor, "M"]:
+def weights(width: int, terms: int, like: Tensor) -> Float[Tensor, " M"]:
     """1/alpha! of every monomial, to be read only."""
     return _weights(width, terms, like.dtype, like.device)
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
-def _weights(width: int, terms: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "M"]:
+def _weights(width: int, terms: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, " M"]:
     return _recipe(width, terms)[0].to(device, dtype)
 
 

@@ -151,7 +151,7 @@ def decoder_step(
     last: Sequence[Tensor | None],
     x: Float[Tensor, "B D"],
     past: Float[Tensor, "N B H C K"],
-    at: Int[Tensor, "B"],
+    at: Int[Tensor, " B"],
     memory: Float[Tensor, "N B H S K"],
     mask: Bool[Tensor, "B S"],
     waves: Float[Tensor, "B pairs 2"] | None,

@@ -43,7 +43,7 @@ def grid(columns: int, rows: int) -> Int[Tensor, "places 2"]:
     return torch.cartesian_prod(torch.arange(columns), torch.arange(rows))
 
 
-def rates(width: int, device: torch.device | None = None) -> Float[Tensor, "half"]:
+def rates(width: int, device: torch.device | None = None) -> Float[Tensor, " half"]:
     """How fast each pair of `width` numbers turns: 10000^(-2i/D), in float64, for a far place times a rounded rate is
     a wrong angle."""
     return BASE ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
@@ -109,7 +109,7 @@ def offsets(queries: Places, keys: Int[Tensor, "..."], *, axes: int = 1) -> Int[
     return keys[..., None, :] - queries[..., :, None]
 
 
-def alibi_slopes(heads: int) -> Float[Tensor, "H"]:
+def alibi_slopes(heads: int) -> Float[Tensor, " H"]:
     """m_h = 2^(-8h/H), h = 1..H, for H a power of two. Otherwise those of the power of two below, then every second one
     of the power of two above                                          (Press et al. 2022, section 3 and their code)
 
@@ -123,7 +123,7 @@ def alibi_slopes(heads: int) -> Float[Tensor, "H"]:
 
 
 def alibi(
-    queries: Places, keys: Int[Tensor, "..."], slopes: Float[Tensor, "H"], *, axes: int = 1
+    queries: Places, keys: Int[Tensor, "..."], slopes: Float[Tensor, " H"], *, axes: int = 1
 ) -> Float[Tensor, "*rows H T S"]:
     """-m_h |i - j|, zero where a query looks at its own place         (Press et al. 2022, section 3)
 
@@ -135,7 +135,7 @@ def alibi(
 
 
 def relative(
-    queries: Places, keys: Int[Tensor, "..."], table: Float[Tensor, "H *distances"]
+    queries: Places, keys: Int[Tensor, "..."], table: Float[Tensor, " H *distances"]
 ) -> Float[Tensor, "*rows H T S"]:
     """b_h[clip(j - i)]: one number a head and distance, where a distance beyond the table's reach counts as its reach
     (the clipping of Shaw et al. 2018, equation 4, on a scalar a head as in Raffel et al. 2020, section 2.1).

@@ -33,11 +33,48 @@ from regard.metrics.text import (
     words,
 )
 
-LOWER_IS_BETTER = frozenset({"perplexity", "cer", "wer"})  # names of scores, as they are logged
+# Names of scores, as they are logged. A mean length is neither: it is good when it is that of the references.
+LOWER_IS_BETTER = frozenset({"perplexity", "word_perplexity", "cer", "wer", "bland_share", "repetition"})
+HIGHER_IS_BETTER = frozenset(
+    {
+        "accuracy",
+        "accuracy_at_5",
+        "precision",
+        "recall",
+        "f1",
+        "exact",
+        "bleu",
+        "bleu_1",
+        "bleu_2",
+        "bleu_3",
+        "bleu_4",
+        "chrf",
+        "distinct_1",
+        "distinct_2",
+        "unique_share",
+        "jaccard",
+        "cosine",
+        "damerau_levenshtein",
+    }
+)
+
+
+def better(name: str) -> str | None:
+    """Which values of a score are better; None if neither.
+
+    >>> better("wer"), better("chrf"), better("mean_length")
+    ('lower', 'higher', None)
+    """
+    if name in LOWER_IS_BETTER:
+        return "lower"
+    return "higher" if name in HIGHER_IS_BETTER else None
+
 
 __all__ = [
+    "HIGHER_IS_BETTER",
     "LOWER_IS_BETTER",
     "accuracy",
+    "better",
     "bland_share",
     "bleu",
     "bleus",

@@ -52,15 +52,15 @@ class _Files(_Data):
 
 
 class DataPairs(_Files):
-    """Pairs of prompt and answer in a file: TSV, CSV or JSON lines."""
+    """Pairs of prompt and answer in a file: TSV, CSV or JSON lines, also those of OpenAI's "messages"."""
 
     kind: Literal["pairs"]
     path: Text
     """The file, relative to the folder the command runs in."""
     source_column: Text | int | None = None
-    """Name or number (from 1) of the column with the prompt; not given: the first."""
+    """Name or number (from 1) of the column with the prompt; not given: known by its name or by what it holds."""
     target_column: Text | int | None = None
-    """Name or number (from 1) of the column with the answer; not given: the second."""
+    """Name or number (from 1) of the column with the answer; not given: known by its name or by what it holds."""
 
 
 class DataCornell(_Files):
@@ -110,9 +110,11 @@ class DataLabelled(_Files):
     path: Text
     """The file or folder, relative to the folder the command runs in."""
     text_column: Text | int | None = None
-    """Of a table: name or number (from 1) of the column with the text; not given: the first."""
+    """Of a table: name or number (from 1) of the column with the text; not given: known by its name or by what it
+    holds."""
     label_column: Text | int | None = None
-    """Of a table: name or number (from 1) of the column with the label; not given: the second."""
+    """Of a table: name or number (from 1) of the column with the label; not given: known by its name or by what it
+    holds."""
 
 
 class DataReviews(_Data):
@@ -223,6 +225,12 @@ class DataSounds(_Sounds):
     kind: Literal["sounds"]
     path: Text
     """The table, relative to the folder the command runs in; the paths in it are relative to its own."""
+    path_column: Text | int | None = None
+    """Name or number (from 1) of the column with the sound's file; not given: "path", "audio" and the like, or the one
+    that holds files of sounds."""
+    text_column: Text | int | None = None
+    """Name or number (from 1) of the column with the text; not given: "text", "transcript" and the like, or the only
+    one that holds text."""
     valid_path: Text | None = None
     """A table of its own to validate on; the share `valid` is then not held out."""
     test_path: Text | None = None
@@ -274,15 +282,15 @@ class DataCaptioned(_Captions):
 
     kind: Literal["captioned"]
     path: Text
-    """The table, or a folder with captions.csv in it, relative to the folder the command runs in."""
+    """The table, relative to the folder the command runs in."""
     images: Text | None = None
     """The folder or zip the files are in; not given: the table's own folder."""
     path_column: Text | int | None = None
     """Name or number (from 1) of the column with the picture's file; not given: "path", "image" and the like, or the
-    first."""
+    one that holds files of pictures."""
     text_column: Text | int | None = None
-    """Name or number (from 1) of the column with the sentence; not given: "text", "caption" and the like, or the
-    second."""
+    """Name or number (from 1) of the column with the sentence; not given: "text", "caption" and the like, or the only
+    one that holds text."""
     valid_path: Text | None = None
     """A table of its own to validate on; the share `valid` is then not held out."""
     test_path: Text | None = None

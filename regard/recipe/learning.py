@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import Count, Rate, Section, Seed, Share, Size, Weight, Whole
+from regard.recipe.fields import LARGEST, Count, Rate, Section, Seed, Share, Size, Weight, Whole
 
 
 class Train(Section):
@@ -35,7 +35,8 @@ class Train(Section):
     """Highest learning rate of the decoder; derived: the same rate."""
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant", "epochs"] = "cosine"
     """How the rate falls after the warm-up; cosine and linear reach `final_rate` at the end of the budget. With epochs
-    it stays the same within a pass over the data: it rises from `final_rate` and falls back to it, by equal steps."""
+    it stays the same within a pass over the data: it rises from `final_rate` and falls back to it, by equal steps, over
+    the passes of the budget `epochs`, or else over as many as the other budgets leave time for."""
     warmup: Whole = 100
     """Steps over which the rate rises from 0; with schedule = "epochs", passes."""
     final_rate: Annotated[float, Field(ge=0, le=1)] = 0.05
@@ -66,17 +67,13 @@ class Train(Section):
     the character error rate for speech, bleu_4 to caption and perplexity otherwise."""
     keep: Literal["auto", "best", "last"] = "auto"
     """Which weights the run ends with; auto: the best, unless fewer than 200 examples are held out to tell them by."""
-    threads: Size | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Threads of the processor; not given: as many as torch finds."""
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
         if self.steps is self.epochs is self.tokens is self.minutes is None:
             raise ValueError("a budget is missing; give at least one of steps, epochs, tokens, minutes")
-        if self.schedule == "epochs" and (self.epochs is None or self.warmup >= self.epochs):
-            raise ValueError(
-                f'schedule = "epochs" needs more epochs than warmup; got epochs = {self.epochs}, warmup = {self.warmup}'
-            )
         return self
 
 
@@ -85,13 +82,13 @@ class Search(Section):
 
     num_beams: Annotated[int, Field(ge=1, le=1024)] = 1
     """Answers followed side by side; 1: greedy."""
-    length_penalty: float = 1.0
+    length_penalty: Annotated[float, Field(ge=-5, le=5)] = 1.0
     """Power of the length by which an answer's score is divided; larger favours long answers."""
     early_stopping: bool = False
     """Beam search ends with `num_beams` finished answers, even if one under way might still beat them."""
     do_sample: bool = False
     """Draws each token instead of taking the likeliest."""
-    temperature: Rate = 1.0
+    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     """Below 1 sampling is bolder about the likely tokens, above 1 it is more even."""
     top_k: Whole = 0
     """Sampling draws among this many of the likeliest tokens; 0: all."""
@@ -99,7 +96,7 @@ class Search(Section):
     """Sampling draws among the likeliest tokens that together have this probability."""
     no_repeat_ngram_size: Whole = 0
     """No run of this many tokens comes twice in an answer; 0: any may."""
-    repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
+    repetition_penalty: Annotated[float, Field(ge=1, le=1000)] = 1.0
     """Above 1, tokens already in the answer are less likely to come again."""
     max_new_tokens: Size = 64
     """Most tokens of an answer."""
@@ -107,15 +104,16 @@ class Search(Section):
     """Fewest tokens of an answer."""
     candidates: Annotated[int, Field(ge=1, le=1024)] = 1
     """Answers found for each prompt, of which re-ranking picks one."""
-    anti_prior: Weight = 0.0
+    anti_prior: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """Weight of the answer's likelihood without its prompt, which is subtracted (maximum mutual information), so that
     what fits every prompt loses; needs `source.empty`."""
     anti_prior_steps: Whole = 5
     """First tokens of an answer on which `anti_prior` acts in the search itself; re-ranking uses the whole answer."""
-    rarity: Weight = 0.0
+    rarity: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """Weight of the mean rarity (IDF) of an answer's words in re-ranking."""
     seed: Seed = 1
-    """Decides every draw of sampling."""
+    """Decides every draw of sampling, together with the input: the same input has the same answer, alone and in any
+    company."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -123,6 +121,11 @@ class Search(Section):
             raise ValueError(
                 "min_new_tokens must not be above max_new_tokens; "
                 f"got min_new_tokens = {self.min_new_tokens}, max_new_tokens = {self.max_new_tokens}"
+            )
+        if self.candidates * self.max_new_tokens > LARGEST:
+            raise ValueError(
+                f"candidates times max_new_tokens must be at most {LARGEST:,}; "
+                f"got {self.candidates:,} times {self.max_new_tokens:,}"
             )
         if self.do_sample and self.num_beams > 1:
             raise ValueError(f"do_sample = true needs num_beams = 1; got num_beams = {self.num_beams}")

@@ -35,6 +35,8 @@ def resolve_file(name: str | Path) -> Path:
     if not path.exists():
         what = "no such file" if path.suffix == ".toml" else "no such recipe"
         raise RecipeError(what, where=name, hint=did_you_mean(path.stem, names()))
+    if path.suffix != ".toml" or not path.is_file():
+        raise RecipeError("not a recipe: a .toml file is one", where=name, hint="regard recipes list names others")
     return path
 
 

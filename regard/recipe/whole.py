@@ -289,9 +289,9 @@ def validated(tree: Mapping[str, Any], where: str, layers: Mapping[str, Mapping[
     except ValidationError as error:
         found = [problem for item in error.errors(include_url=False) for problem in _problems(item, tree)]
     problems = list(dict.fromkeys(f"{_origin(place, layers) or where}: {said}" for place, said in found))
-    if len(problems) > 1:
-        problems.insert(0, f"{where}: {len(problems)} things to mend")
-    raise RecipeError("\n  ".join(problems))
+    if len(problems) == 1:
+        raise RecipeError(problems[0])
+    raise RecipeError(f"{where}: {len(problems)} things to mend", details=problems)
 
 
 def _problems(item: Any, tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:

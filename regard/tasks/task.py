@@ -40,7 +40,7 @@ class Batch(NamedTuple):
     tokens: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
     real: Bool[Tensor, "B T"]
-    rows: Int[Tensor, "B"] | None = None  # which row of raw each has; None: raw has one for each
+    rows: Int[Tensor, " B"] | None = None  # which row of raw each has; None: raw has one for each
 
 
 class Scores(NamedTuple):

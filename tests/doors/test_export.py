@@ -59,7 +59,7 @@ def test_drawings_are_those_of_their_seed(tmp_path: Path, capsys):
     assert table(other["table"]) != table(told["table"])
     seen = inspect(tmp_path / "drawings")
     assert (seen["kind"], seen["usable"], seen["pictures"]) == ("captioned", 7, 7)
-    assert seen["train"] == f"regard train caption-attention --data {tmp_path}/drawings"
+    assert seen["train"] == f"regard train caption-attention --data {tmp_path}/drawings/captions.csv"
 
 
 @voices

@@ -11,6 +11,7 @@ import json
 import os
 import random
 import re
+import resource
 import signal
 import socket
 import stat
@@ -372,9 +373,8 @@ def test_a_server_that_never_gets_further_is_given_up_and_resumed_another_day(si
     error = refused(capsys, *given)
     assert f"{site.at('it')}: the download stopped; got the connection ended early, 123,456 of" in error
     assert "run it again to go on from there" in error and len(site.asked) == 1 + fetch.TRIES
-    assert (cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part").stat().st_size == 123_456 and clean(
-        cache
-    )
+    part = cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part"
+    assert part.stat().st_size == 123_456 and clean(cache)
     site.wall, site.asked = None, []
     assert cli.main(given) == 0
     assert site.ranges_asked() == ["bytes=123456-"]
@@ -705,8 +705,21 @@ def test_a_disk_that_fills_up_keeps_what_has_come(site: Site, cache: Path, monke
         patch.setattr(fetch, "unpack", full)
         error = refused(capsys, *given)
     assert f"{cache}: no space left on the disk; got " in error and "what has come is kept" in error
+    assert re.search(r"bytes free, [\d,]+ needed", error)
     assert clean(cache)
     assert cli.main(given) == 0 and len(site.asked) == 1
+
+
+def test_a_limit_on_the_size_of_files_is_named(site: Site, cache: Path, capsys):
+    given = words("cornell", site, zipped())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, before[1]))
+    try:
+        error = refused(capsys, *given)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert f"{cache}" in error and "cannot be written: File too large" in error
+    assert cli.main(given) == 0
 
 
 def test_a_second_process_is_told_to_wait(site: Site, cache: Path, capsys):

@@ -201,3 +201,23 @@ def test_copy_never_overwrites_unasked(tmp_path: Path, monkeypatch, capsys: pyte
     capsys.readouterr()
     assert main(["recipes", "copy", "chat-gru", "no/such/folder/mine.toml"]) == 2
     assert capsys.readouterr().err == "regard: no/such/folder/mine.toml: No such file or directory\n"
+
+
+def test_only_recipes_are_shown_copied_and_checked(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+    secret, other = Path("secret"), Path("other.toml")
+    secret.write_text("password")
+    other.write_text('[package]\nname = "password"\n')
+    for name in ("secret", "../" + tmp_path.name + "/secret", str(tmp_path / "secret"), "/etc/passwd", "/dev/zero"):
+        for words in (["show", name], ["show", name, "--json"], ["check", name], ["copy", name, "copied.toml"]):
+            assert main(["recipes", *words]) == 2
+            said = capsys.readouterr()
+            assert not said.out and "password" not in said.err
+            assert said.err == f"regard: {name}: not a recipe: a .toml file is one; regard recipes list names others\n"
+    for words in (["show", str(other)], ["copy", str(other), "copied.toml"]):
+        assert main(["recipes", *words]) == 2
+        said = capsys.readouterr()
+        assert not said.out and "the section [data] is missing" in said.err
+    os.mkfifo("pipe.toml")
+    assert main(["recipes", "show", "pipe.toml"]) == 2  # and does not wait for a writer
+    assert not Path("copied.toml").exists()

@@ -43,7 +43,8 @@ def test_training_tells_sizes_scores_samples_and_what_to_type_next(tmp_path, cap
     assert cli.main(["train", "chat-gru", *sets, "--steps", "3"]) == 0
     told = capsys.readouterr().out
     assert "10 train" in told and "parameters" in told and "width 48" in told
-    assert "validation" in told and "Hello!  ->" in told
+    assert "step 3: training examples perplexity" in told and "Hello!  ->" in told and "validation" not in told
+    assert "kept the last weights, step 3, because no examples are held out (train.keep=auto)" in told
     assert "regard chat runs/chat-gru" in told
     run = tmp_path / "runs" / "chat-gru"
     assert {"recipe.json", "codec.json", "model.safetensors", "metrics.jsonl", "manifest.json", "curves.png"} <= {
@@ -51,7 +52,11 @@ def test_training_tells_sizes_scores_samples_and_what_to_type_next(tmp_path, cap
     }
     assert cli.main(["train", "chat-gru", *sets, "--epochs", "1", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["run"] == "runs/chat-gru-2" and result["steps"] == 1
+    assert result["run"] == "runs/chat-gru-2" and result["steps"] == result["kept_step"] == 1
+    assert result["scored_on"] == "training examples" and "no examples are held out" in result["kept_because"]
+    assert cli.main(["train", "chat-gru", *sets, "--set", "data.valid=0.3", "--steps", "1", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["scored_on"] == "validation examples" and "step 1: validation perplexity" in told.err
 
 
 def test_ask_answers(trained: Path, capsys):

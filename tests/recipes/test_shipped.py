@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
+from pathlib import Path
 
 import pytest
 
-from regard import recipe
+from regard import cli, recipe
+from regard.cli.train import budget_changes
+from tests import tiny
 
 
 @pytest.mark.parametrize("name", recipe.names())
@@ -44,3 +48,54 @@ def test_the_classic_is_what_the_specification_says():
     assert classic.decoder.attention == "dot"
     assert (classic.train.rate, classic.train.decoder_rate, classic.train.clip) == (1e-4, 5e-4, 50)
     assert classic.train.steps == 4000
+
+
+LIMITS = {"steps": 2, "epochs": 1, "minutes": 0.1, "tokens": 1000}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("name", recipe.names())
+def test_every_recipe_takes_every_budget(name: str, limit: str):
+    limits = dict.fromkeys(LIMITS) | {limit: LIMITS[limit]}
+    budget = recipe.load(name, budget_changes(**limits)).train
+    assert {key: getattr(budget, key) for key in LIMITS} == limits
+
+
+def _text(folder: Path) -> list[str]:
+    return tiny.by_heart(tiny.pairs_file(folder))
+
+
+def _blanks(folder: Path) -> list[str]:
+    return tiny.by_heart(tiny.text_file(folder))
+
+
+def _pictures(folder: Path) -> list[str]:
+    return tiny.pictures_by_heart(tiny.pictures_folder(folder))
+
+
+def _captions(folder: Path) -> list[str]:
+    return tiny.captions_by_heart(tiny.captions_table(folder))
+
+
+def _sounds(folder: Path) -> list[str]:
+    changes = tiny.sounds_by_heart(tiny.sounds_table(folder), "source.frames=40")
+    return [change for change in changes if not change.startswith(("train.schedule", "train.warmup"))]
+
+
+ONE_OF_EACH_TASK = {
+    "chat-gru": _text,
+    "translate-attention": _text,
+    "blank-rnn": _blanks,
+    "image-stride": _pictures,
+    "caption-attention": _captions,
+    "reference/speech-lstm": _sounds,
+    "reference/speech-transformer": _sounds,
+}
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_TASK)
+def test_two_steps_are_two_steps(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    changes = [word for change in ONE_OF_EACH_TASK[name](tmp_path) for word in ("--set", change)]
+    assert cli.main(["train", name, *changes, "--steps", "2", "--out", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["steps"] == 2

@@ -17,7 +17,7 @@ from regard.data import cache
 from regard.data.cache import Ragged, RaggedWriter, document_frequency, fingerprint, prepare
 from regard.data.examples import Example, part_of
 from regard.data.readers import read_pairs
-from regard.errors import DataError
+from regard.errors import DataError, NoRoomError
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 EXAMPLES = [Example(f"Question {i}, please?", f"The answer is {i % 7}.") for i in range(101)]
@@ -317,7 +317,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(RaggedWriter, "extend", full)
-    with pytest.raises(DataError, match="no space for the prepared corpus; got .* bytes free"):
+    with pytest.raises(NoRoomError, match="no space left on the disk; got .* bytes free, at least [1-9].* needed"):
         prepared(tmp_path)
     assert not list(tmp_path.iterdir())
 

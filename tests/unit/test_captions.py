@@ -148,7 +148,7 @@ def test_a_table_without_a_header_may_speak_of_pictures(tmp_path):
     home = folder(tmp_path)
     names = sorted(PICTURES)
     (home / "t.tsv").write_text("".join(f"{name}\tA picture of a file\n" for name in names))
-    assert captions.detect(home / "t.tsv") == "captioned"
+    assert detect.kind(home / "t.tsv", "caption") == "captioned"
     assert captions.captioned_files(home / "t.tsv")[1:] == [home / name for name in names]
 
 

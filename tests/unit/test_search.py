@@ -576,19 +576,20 @@ def test_rarity_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_be
     ("wrong", "message"),
     [
         ({"num_beams": 0}, "search: num_beams must be at least 1; got 0"),
-        ({"length_penalty": math.nan}, "search: length_penalty must be a finite number; got nan"),
+        ({"length_penalty": math.nan}, "search: length_penalty must be at least -5 and at most 5; got nan"),
         (
             {"temperature": 0.0},
-            "search: temperature must be above 0 (for the likeliest token, set do_sample to false); got 0.0",
+            "search: temperature must be at least 1e-06 and at most 1e+06 (for the likeliest token, "
+            + "set do_sample to false); got 0.0",
         ),
         ({"top_k": -1}, "search: top_k must be at least 0; got -1"),
         ({"top_p": 1.5}, "search: top_p must be above 0 and at most 1; got 1.5"),
         ({"no_repeat_ngram_size": -2}, "search: no_repeat_ngram_size must be at least 0; got -2"),
-        ({"repetition_penalty": 0.5}, "search: repetition_penalty must be at least 1; got 0.5"),
+        ({"repetition_penalty": 0.5}, "search: repetition_penalty must be at least 1 and at most 1000; got 0.5"),
         ({"max_new_tokens": 0}, "search: max_new_tokens must be at least 1; got 0"),
         ({"min_new_tokens": 65}, "search: min_new_tokens must be at most max_new_tokens, 64; got 65"),
-        ({"anti_prior": -1.0}, "search: anti_prior must be at least 0; got -1.0"),
-        ({"rarity": math.inf}, "search: rarity must be at least 0; got inf"),
+        ({"anti_prior": -1.0}, "search: anti_prior must be at least 0 and at most 1000; got -1.0"),
+        ({"rarity": math.inf}, "search: rarity must be at least 0 and at most 1000; got inf"),
         ({"do_sample": True, "num_beams": 3}, "search: num_beams must be 1 with do_sample; got 3"),
         (
             {"candidates": 4, "num_beams": 3},
@@ -625,3 +626,44 @@ def test_likeliest_is_argmax(rows: int, size: int):
     assert torch.equal(likeliest(scores), scores.argmax(-1))
     scores[0, -1] = 99
     assert likeliest(scores)[0] == size - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", 1e-40),
+        ("temperature", 1e300),
+        ("length_penalty", 1e308),
+        ("length_penalty", -400.0),
+        ("repetition_penalty", 1e308),
+        ("anti_prior", 1e308),
+        ("rarity", 1e308),
+        *((name, value) for name in ("temperature", "length_penalty", "top_p") for value in (math.nan, math.inf)),
+    ],
+)
+def test_options_beyond_what_floats_can_hold_are_refused(name: str, value: float):
+    with pytest.raises(InputError, match=f"^search: {name} must be "):
+        Options(**{name: value})
+
+
+def test_draws_are_made_beforehand_and_so_have_a_limit():
+    with pytest.raises(InputError, match="candidates times max_new_tokens must be at most 1,048,576; got 1,024 times"):
+        Options(do_sample=True, candidates=1024, max_new_tokens=1 << 20)
+
+
+@pytest.mark.parametrize("name", ["temperature", "length_penalty", "repetition_penalty", "rarity", "anti_prior"])
+def test_every_allowed_value_gives_answers_with_finite_ranks(name: str):
+    bounds = {"temperature": (1e-6, 1e6), "length_penalty": (-5.0, 5.0), "repetition_penalty": (1.0, 1000.0)}
+    decoder, memory = Table(seed=3), memories(2, seed=5)
+    for value in bounds.get(name, (0.0, 1000.0)):
+        for how in ({"do_sample": True, "candidates": 3, "seed": 1}, {"num_beams": 3, "candidates": 3}):
+            options = Options(**{name: value}, **how, max_new_tokens=7)
+            for row in search(decoder, memory, MARKS, options, prior=PRIOR, rarity=torch.rand(V)):
+                assert row and all(math.isfinite(one.rank) and math.isfinite(one.score) for one in row)
+                assert all(set(one.tokens) <= set(WORDS) for one in row)
+
+
+def test_the_smallest_nucleus_is_the_likeliest_token():
+    logits = torch.tensor([[0.0, 3.0, 1.0]])
+    for p in (1e-300, 1e-46, 1e-9):
+        assert ours.top_p(logits, p).isfinite().tolist() == [[False, True, False]]

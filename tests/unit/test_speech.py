@@ -15,7 +15,7 @@ from regard.codecs import END, PAD, START, Characters
 from regard.data import espeak, spoken
 from regard.data.lines import Tally
 from regard.data.sound import Hearing
-from regard.errors import DataError, InputError, RecipeError
+from regard.errors import DataError, InputError
 from regard.layers.likelihood import cross_entropy
 from regard.optimise import factor, optimiser
 from regard.tasks.speech import SoundSource, Speech
@@ -89,11 +89,6 @@ def test_padding_is_learned_and_the_floor_is_that_of_smoothing():
     hidden = torch.nn.functional.one_hot(targets, 35).double() * sure
     loss, _ = cross_entropy(hidden, torch.eye(35).double(), torch.zeros(35).double(), targets, smoothing=smoothing)
     assert float(loss) / len(targets) == pytest.approx(0.6613, abs=5e-5)
-
-
-def test_a_schedule_by_epochs_needs_them():
-    with pytest.raises(RecipeError, match='schedule = "epochs" needs more epochs than warmup'):
-        recipe.load("speech-attention", ["train.schedule=epochs", "train.epochs=", "train.steps=5"])
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------

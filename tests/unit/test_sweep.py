@@ -61,6 +61,71 @@ def test_the_table_begins_with_the_best():
         assert "failed" in rows[4]
 
 
+# -- seeds ------------------------------------------------------------------------------------------------------------
+
+
+def seeded(scores: dict[str, list[float]]) -> list[Trial]:
+    """For each rate a trial of each seed from 1 up."""
+    return [
+        Trial({"train.rate": rate, "seed": str(seed)}, f"run-{rate}-{seed}", "done", score)
+        for rate, reached in scores.items()
+        for seed, score in enumerate(reached, 1)
+    ]
+
+
+@pytest.mark.parametrize(("score", "best"), [("perplexity", "0.1"), ("accuracy", "0.2")])
+def test_settings_are_ranked_by_their_mean_over_seeds(score: str, best: str):
+    """The luckiest single run belongs to the other setting."""
+    lucky = {"perplexity": 4.0, "accuracy": 20.0}[score]
+    known = Outcome(score, seeded({"0.1": [9.0, 10.0, 11.0], "0.2": [lucky, 14.0, 15.0]}))
+    if score == "accuracy":
+        known = Outcome(score, seeded({"0.1": [lucky, 1.0, 3.0], "0.2": [9.0, 10.0, 11.0]}))
+    first = known.settings[0]
+    assert first.values == {"train.rate": best} and known.best_setting == first and known.best is None
+    assert (first.mean, first.deviation, min(first.scores), max(first.scores)) == (10.0, 1.0, 9.0, 11.0)
+    shown = table(known, None)
+    (row,) = [line for line in shown.splitlines() if line.endswith("best mean")]
+    assert row.split() == [f"train.rate={best}", "10", "1", "9", "11", "3", "best", "mean"]
+    assert shown.endswith(f"the best setting, by its mean over 3 seeds, is train.rate={best}")
+    told = known.to_json()
+    assert told["best"] is None and told["best_setting"] == {"train.rate": best}
+    assert told["settings"][0]["standard_deviation"] == 1.0 and told["settings"][0]["seeds"] == 3
+
+
+def test_of_seeds_alone_none_is_the_best():
+    trials = [Trial({"seed": str(n)}, f"run-{n}", "done", float(n)) for n in (2, 1, 3)]
+    known = Outcome("perplexity", trials)
+    shown = table(known, None)
+    assert known.best is known.best_setting is known.to_json()["best"] is None
+    assert "best run" not in shown and "  best\n" not in shown and "best mean" not in shown
+    assert shown.splitlines()[1].split() == ["all", "seeds", "2", "1", "1", "3", "3"]
+    assert [line.split()[0] for line in shown.splitlines()[4:7]] == ["seed=2", "seed=1", "seed=3"]  # not ranked
+
+
+def test_a_setting_whose_seed_failed_does_not_win():
+    trials = seeded({"0.1": [9.0, 10.0], "0.2": [4.0, 5.0]})
+    trials[-1] = Trial(trials[-1].values, "run", "failed", why="not a number")
+    known = Outcome("perplexity", trials)
+    assert known.best_setting is not None and known.best_setting.values == {"train.rate": "0.1"}
+    assert "1/2" in table(known, None)
+    assert known.settings[1].deviation is None  # one seed has no spread
+
+
+def test_seeds_through_the_door(tiny, tmp_path, capsys):
+    changes = [word for change in tiny for word in ("--set", change)]
+    command = ["train", "chat-gru", *changes, "--out", str(tmp_path / "s"), "--sweep", "seed=1,2,3"]
+    assert cli.main(command) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "runs that differ in their seeds only: the spread is chance, and none is the best"
+    assert cli.main([*command, "--json"]) == 0
+    outcome = json.loads(capsys.readouterr().out)
+    scores = [trial["score"] for trial in outcome["trials"]]
+    assert outcome["best"] is None and len(set(scores)) == 3
+    (setting,) = outcome["settings"]
+    assert setting["mean"] == pytest.approx(sum(scores) / 3)
+    assert (setting["lowest"], setting["highest"]) == (min(scores), max(scores))
+
+
 @pytest.fixture
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Overrides of a recipe that trains in a moment."""

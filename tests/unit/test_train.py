@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ import torch
 from regard import recipe
 from regard.bundle import load
 from regard.optimise import factor, used_up
-from regard.plot import curves
-from regard.train import train
+from regard.plot import curves, figure
+from regard.train import FITTED, VALID, kept_because, train
 from tests.tiny import Silent, by_heart, pairs_file, text_file
 
 
@@ -60,7 +61,7 @@ def test_a_validation_after_each_epoch(trained):
         "train.steps=", "train.epochs=3", "train.batch_examples=4", "train.valid_every=0", "train.save_every=0"
     )
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines if line["kind"] == "valid"] == [3, 6, 9] and progress.step == 9
+    assert [line["step"] for line in lines if line["kind"] == FITTED] == [3, 6, 9] and progress.step == 9
     assert {int(one.name.split("-")[1]) for one in (run / "checkpoints").iterdir()} <= {3, 6, 9}
 
 
@@ -125,7 +126,7 @@ def test_a_large_confusion_matrix_is_not_logged_at_every_validation(tmp_path, mo
 def test_a_short_run_has_a_curve_too(trained):
     _, _, run = trained("train.steps=7")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [(line["step"], line["kind"]) for line in lines] == [(7, "train"), (7, "valid")]
+    assert [(line["step"], line["kind"]) for line in lines] == [(7, "train"), (7, FITTED)]
 
 
 def test_what_is_written(trained):
@@ -133,9 +134,9 @@ def test_what_is_written(trained):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [(line["step"], line["kind"]) for line in lines] == [
         (20, "train"),
-        (20, "valid"),
+        (20, FITTED),
         (40, "train"),
-        (40, "valid"),
+        (40, FITTED),
     ]
     assert lines[2]["loss"] < lines[0]["loss"] and len(lines[1]["samples"]) == 3
     assert curves(run).read_bytes().startswith(b"\x89PNG")
@@ -156,3 +157,74 @@ def test_the_nearest_limit_counts():
     how = recipe.Train(steps=100, epochs=2, tokens=1000, minutes=10)
     assert used_up(how, step=10, epochs=1.5, tokens=100, minutes=1) == 0.75
     assert used_up(how, step=500, epochs=0, tokens=0, minutes=0) == 1.0
+
+
+def test_a_schedule_by_epochs_is_the_same_under_any_budget():
+    """Seven epochs of five steps: the budget says when it ends, whatever it counts."""
+    changes = {"schedule": "epochs", "warmup": 2, "final_rate": 0.1}
+    by_epochs = recipe.Train(epochs=7, **changes)
+    others = [recipe.Train(**{name: 35}, **changes) for name in ("steps", "tokens", "minutes")]
+    for step in range(35):
+        expected = factor(by_epochs, step, step / 35, step / 5)
+        assert [factor(how, step, step / 35, step / 5) for how in others] == [expected] * 3
+
+
+def test_a_warm_up_by_epochs_may_be_longer_than_the_run():
+    how = recipe.Train(epochs=1, schedule="epochs", warmup=2, final_rate=0.25)
+    assert [factor(how, step, step / 4, step / 4) for step in range(4)] == [0.25] * 4
+
+
+# -- which weights are kept, and on what they were judged --------------------------------------------------------------
+
+
+def test_nothing_is_called_validation_where_nothing_is_held_out(trained):
+    _, reporter, run = trained("train.steps=4", "train.valid_every=2")
+    assert reporter.record["kind"] == FITTED and "valid" not in (run / "metrics.jsonl").read_text()
+    assert (reporter.facts.judged_part, reporter.facts.judged) == ("training", 10)
+    panels = figure([json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()], "run").axes
+    assert legend(panels[0]) == ["training batches", "training examples", "kept, step 4"]
+
+
+def test_what_is_held_out_is_validation(trained):
+    _, reporter, run = trained("train.steps=4", "train.valid_every=2", "data.valid=0.3")
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert {line["kind"] for line in lines} == {"train", VALID} and reporter.record["kind"] == VALID
+    assert reporter.facts.judged == reporter.facts.examples["valid"] > 0
+
+
+def legend(panel) -> list[str]:
+    return [text.get_text() for text in panel.get_legend().get_texts()]
+
+
+SEEN_TWICE = ("train.steps=4", "train.valid_every=2", "train.rate=1e-12", "train.warmup=0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([], "kept the last weights, step 4, because no examples are held out (train.keep=auto)"),
+        (["data.valid=0.3"], r"kept the last weights, step 4, because \d examples are held out, fewer than 200 \(tr"),
+        (["train.keep=last"], "kept the last weights, step 4, because train.keep=last says so"),
+        (["train.keep=best"], r"kept the weights of step \d: lowest perplexity, \d[\d.]+, on 10 training examples"),
+        (["train.keep=best", "data.valid=0.3"], r"step \d: lowest perplexity, \d[\d.]+, on \d validation examples"),
+        (["train.keep=best", "train.score=chrf"], r"step \d: highest chrf, \d[\d.]*, on 10 training examples"),
+    ],
+)
+def test_a_run_says_why_it_kept_what_it_kept(trained, changes: list[str], said: str):
+    progress, reporter, _ = trained(*SEEN_TWICE, *changes)
+    because = kept_because(reporter.facts, progress)
+    assert because == said or re.search(said, because)
+
+
+def test_many_that_are_held_out_choose_the_best(tmp_path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"say {i}\tit is {i}\n" for i in range(700)), "utf-8")
+    changes = by_heart(path, *SEEN_TWICE, "data.valid=0.5", "encoder.width=8", "train.rate=30.0", "train.clip=0.0")
+    reporter = Silent()
+    progress = train(recipe.load("chat-gru", changes), tmp_path / "run", reporter=reporter)
+    held_out = reporter.facts.examples["valid"]
+    assert held_out >= 200
+    because = kept_because(reporter.facts, progress)
+    assert because.startswith(f"kept the weights of step {progress.best_step}: lowest perplexity, ")
+    assert because.endswith(f", on {held_out} validation examples")

@@ -1,0 +1,108 @@
+"""What `regard evaluate` shows beside its numbers, and what it says where there is nothing to score."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from regard import build, cli, codecs, metrics, recipe
+from regard.cli.evaluate import Split, _nothing
+from regard.errors import DataError
+from tests.tiny import PAIRS, by_heart, pairs_file
+
+NEITHER = {"mean_length"}  # good when it is that of the references
+CODECS = {"words": codecs.Words(["a", "b"]), "labels": codecs.Labels(["a", "b"], text=codecs.Words(["a", "b"]))}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("evaluated")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        changes = by_heart(pairs_file(folder), "train.steps=3", "encoder.width=8", "codec.kind=words")
+        sets = [word for change in changes for word in ("--set", change)]
+        assert cli.main(["train", "chat-gru", "--out", str(folder / "run"), *sets]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(autouse=True)
+def _cache(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REGARD_CACHE", str(run.parent / "cache"))
+
+
+def test_references_stand_beside_the_answers(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    several = tmp_path / "several.tsv"
+    several.write_text("Hello!\tHi there.\nHello!\tGood day.\nGoodbye\tSee you soon!\n", "utf-8")
+    assert cli.main(["evaluate", str(run), "--data", str(several)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line.split(None, 1) for line in lines[lines.index("answers") + 1 :]]
+    assert [line[0] for line in shown] == ["Hello!", "answer", *["reference"] * 2, "Goodbye", "answer", "reference"]
+    assert [line[1] for line in shown if line[0] == "reference"] == ["Hi there.", "Good day.", "See you soon!"]
+
+
+def test_every_score_says_which_way_is_better(run: Path, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["evaluate", str(run), "--split", "train"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    for name in ("perplexity", "word_perplexity", "bland_share", "repetition"):
+        assert "lower is better" in rows[name]
+    for name in ("chrf", "distinct_1", "unique_share"):
+        assert "higher is better" in rows[name]
+    assert "better" not in rows["mean_length"] and "better" not in rows["examples"]
+    assert cli.main(["evaluate", str(run), "--split", "train", "--json"]) == 0
+    better = json.loads(capsys.readouterr().out)["better"]
+    assert (better["perplexity"], better["chrf"]) == ("lower", "higher") and "mean_length" not in better
+
+
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("chat-gru", "words"),
+        ("translate-gru", "words"),
+        ("blank-rnn", "words"),
+        ("caption-attention", "words"),
+        ("speech-attention", "words"),
+        ("sentiment-gru", "labels"),
+    ],
+)
+def test_no_task_has_a_score_without_a_direction(name: str, codec: str):
+    task = build.task(recipe.load(name), CODECS[codec])
+    scores = task.judge([["a", "b", "a", "b", "a"], ["b", "b", "a", "b", "a"]], [["a"], ["b"]])
+    assert {score for score in scores.numbers if metrics.better(score) is None} <= NEITHER
+    assert metrics.better(task.best) is not None
+    assert not metrics.LOWER_IS_BETTER & metrics.HIGHER_IS_BETTER
+
+
+@pytest.mark.parametrize(("split", "part"), [("valid", "validation"), ("test", "test")])
+def test_a_missing_part_names_its_own_field(run: Path, split: str, part: str, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["evaluate", str(run), "--split", split]) == 2
+    error = capsys.readouterr().err
+    other = {"valid": "data.test", "test": "data.valid"}[split]
+    assert f"this run has no {part} examples; got data.{split} = 0.0" in error and other not in error
+    assert f"regard train RECIPE --data {run.parent / 'pairs.tsv'} --set data.{split}=0.1" in error
+    assert f"regard evaluate {run} --data PATH" in error and error.count("\n") == 1
+
+
+def test_data_with_parts_of_its_own_is_not_told_to_hold_some_out():
+    chosen = recipe.load("reference/octmnist-pool")
+    message = str(_nothing(Path("run"), chosen, Split.test))
+    assert "no test examples" in message and "data.test" not in message and "--data PATH" in message
+
+
+def test_other_data_without_an_example_says_what_was_read(run: Path, tmp_path: Path, capsys):
+    (tmp_path / "bad.tsv").write_text("no tab\nnone here\n", "utf-8")
+    assert cli.main(["evaluate", str(run), "--data", str(tmp_path / "bad.tsv")]) == 2
+    error = capsys.readouterr().err
+    assert "bad.tsv" in error and "skipped" in error and error.count("\n") == 1
+
+
+def test_an_empty_part_is_refused_in_python_too(run: Path):
+    from regard.bundle import load
+    from regard.evaluate import evaluate
+
+    bundle = load(run)
+    corpus = build.corpus(bundle.recipe, bundle.codec)
+    assert evaluate(bundle, corpus.train)["examples"] == len(PAIRS)
+    with pytest.raises(DataError, match="no examples to evaluate on"):
+        evaluate(bundle, corpus.test)
