@@ -1,16 +1,23 @@
 """regard: a workbench for attention. raw -> Frontend -> Source -> Encoder -> Memory -> Decoder -> Answer.
 
-The attention core is at hand as `regard.attend(q, k, v)`, costs as `regard.budget("chat-attention")`; torch is imported
-when the first of them needs it, so `import regard` is instant.
+    bot = regard.load("runs/demo")              a trained model: Bundle
+    bot.ask("Are you a robot?").text            one input, one Answer; a list of inputs, a list of Answers
+    regard.attend(q, k, v, causal=True)         the attention core
+    regard.budget("chat-attention")             what a model costs
+
+torch is imported when the first of them needs it, so `import regard` is instant.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
+    from regard.bundle import Bundle as Bundle
+    from regard.bundle import load as load
     from regard.costs import budget as budget
+    from regard.errors import RegardError as RegardError
     from regard.layers.attention import attend as attend
     from regard.layers.attention import attention_weights as attention_weights
     from regard.layers.maclaurin import MaclaurinState as MaclaurinState
@@ -18,33 +25,51 @@ if TYPE_CHECKING:
     from regard.layers.maclaurin import maclaurin_error_bound as maclaurin_error_bound
     from regard.layers.maclaurin import maclaurin_features as maclaurin_features
     from regard.layers.multihead import MultiHead as MultiHead
+    from regard.search import Options as Options
+    from regard.values import Answer as Answer
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Answer": "values",
+    "Bundle": "bundle",
+    "MaclaurinState": "layers.maclaurin",
+    "MultiHead": "layers.multihead",
+    "Options": "search",
+    "RegardError": "errors",
     "attend": "layers.attention",
     "attention_weights": "layers.attention",
     "budget": "costs",
+    "load": "bundle",
     "maclaurin_attention": "layers.maclaurin",
     "maclaurin_error_bound": "layers.maclaurin",
     "maclaurin_features": "layers.maclaurin",
-    "MaclaurinState": "layers.maclaurin",
-    "MultiHead": "layers.multihead",
 }
 
-__all__ = [  # noqa: RUF022
+__all__ = [
+    "Answer",
+    "Bundle",
+    "MaclaurinState",
+    "MultiHead",
+    "Options",
+    "RegardError",
     "attend",
     "attention_weights",
     "budget",
+    "load",
     "maclaurin_attention",
     "maclaurin_error_bound",
     "maclaurin_features",
-    "MaclaurinState",
-    "MultiHead",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        return getattr(import_module(f"regard.{_HOMES[name]}"), name)
+        return getattr(_import_module(f"regard.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The public names, and what else every module has (submodules that were imported among it)."""
+    hidden = {"annotations"}
+    return sorted({*globals(), *__all__} - hidden)

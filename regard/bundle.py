@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
+import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
@@ -14,23 +17,44 @@ from torch import Tensor
 
 from regard import build, codecs, disk
 from regard.codecs import Codec
-from regard.errors import BundleError
+from regard.errors import BundleError, InputError, RecipeError, did_you_mean
 from regard.model import Model
-from regard.recipe import Recipe
+from regard.recipe import Recipe, Search, SourceSound
 from regard.resources import check_memory
 from regard.search import Options, search, seeds_of, stream
-from regard.tasks.task import Given, Task
+from regard.tasks.speech import needs_rate
+from regard.tasks.task import Given, Task, is_sound
 from regard.values import Answer, Memory
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 RECIPE, CODEC, WEIGHTS = "recipe.json", "codec.json", "model.safetensors"
 
 
+Input: TypeAlias = "str | os.PathLike[str] | np.ndarray | Tensor | Image | tuple[np.ndarray | Tensor, float]"
+
+
+def _is_one(inputs: Any) -> bool:
+    """Whether this is one input, not several: a string is one although it has letters, an array although it has rows.
+
+    >>> _is_one("Hello"), _is_one(["Hello"]), _is_one(np.zeros((8, 8))), _is_one((np.zeros(8000), 8000))
+    (True, False, True, True)
+    """
+    one = isinstance(inputs, str | bytes | os.PathLike | np.ndarray | Tensor | Mapping) or is_sound(inputs)
+    return one or not isinstance(inputs, Iterable)
+
+
+def _first(weights: Tensor | None, places: int) -> Tensor | None:
+    return None if weights is None else weights[..., :places]
+
+
 @dataclass(frozen=True)
 class Bundle:
-    """A trained model with its recipe and codec.
+    """A trained model with its recipe and codec. `regard.load(run)` makes one.
 
-    >>> bundle = load(Path("runs/demo"))                                                        # doctest: +SKIP
-    >>> bundle.ask(["What are you?"])[0].text                                                   # doctest: +SKIP
+    >>> bot = regard.load("runs/demo")                                                          # doctest: +SKIP
+    >>> bot.ask("What are you?").text                                                           # doctest: +SKIP
     'I am an artificial intelligence.'
     """
 
@@ -41,37 +65,93 @@ class Bundle:
 
     @property
     def options(self) -> Options:
+        """How answers are found unless a call says otherwise: the recipe's section [search]."""
         return build.options(self.recipe.search)
 
-    def ask(self, inputs: Sequence[Given], options: Options | None = None) -> list[Answer]:
-        """One answer for each input, best first found. Where answers are drawn, each depends on its own input and on
-        `options.seed` alone: asked twice, also in one call, the same input has the same answer."""
-        return [found[0] for found in self.candidates(inputs, options)]
+    @overload
+    def ask(
+        self, inputs: Input, options: Options | None = None, *, rate: float | None = None, **changes: Any
+    ) -> Answer: ...
+
+    @overload
+    def ask(
+        self, inputs: Iterable[Input], options: Options | None = None, *, rate: float | None = None, **changes: Any
+    ) -> list[Answer]: ...
+
+    def ask(
+        self,
+        inputs: Input | Iterable[Input],
+        options: Options | None = None,
+        *,
+        rate: float | None = None,
+        **changes: Any,
+    ) -> Answer | list[Answer]:
+        """The answer to one input, or a list of the answers to several.
+
+        inputs   one input, or a list of them. What an input is depends on the task:
+                 text      a str (for the task `blank`, with ___ in the place of a word)
+                 picture   the path of a file, a PIL image, or an array (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) of
+                           bytes or of floats from 0 to 1; each is resized as the file of that picture would be
+                 sound     the path of a file, or samples (n,) or (n, channels) with `rate=`, or (samples, rate)
+        options  how to search, whole; by default the recipe's
+        rate     samples a second, for arrays of samples
+        changes  single search options, as in `num_beams=4`, on top of the recipe's
+
+        An `Answer` has tokens, text, score and weights (T, H, S): token of the answer, head, place of the source. Where
+        answers are drawn, each depends on its own input and on the option `seed` alone: asked twice, also in one call,
+        the same input has the same answer.
+
+        >>> bot.ask("Are you a robot?").text                                                    # doctest: +SKIP
+        'Yes I am.'
+        >>> [answer.text for answer in bot.ask(["Hello!", "Are you a robot?"])]                 # doctest: +SKIP
+        ['Greetings!', 'Yes I am.']
+        >>> likeliest = bot.ask("Hello!", num_beams=4)                                          # doctest: +SKIP
+        >>> bot.ask("Are you a robot?").weights.shape          # 4 tokens, 1 head, 5 places     # doctest: +SKIP
+        torch.Size([4, 1, 5])
+        """
+        alone = _is_one(inputs)
+        best = [found[0] for found in self.candidates(self._asked(inputs, rate), options, **changes)]
+        return best[0] if alone else best
 
     @torch.inference_mode()
-    def candidates(self, inputs: Sequence[Given], options: Options | None = None) -> list[list[Answer]]:
-        """Every candidate of each input, best first."""
-        options = options or self.options
+    def candidates(self, inputs: Sequence[Given], options: Options | None = None, **changes: Any) -> list[list[Answer]]:
+        """For each of a list of inputs, every answer that the search finds, best first.
+
+        >>> len(bot.candidates(["Hello!"], num_beams=5, candidates=5)[0])                       # doctest: +SKIP
+        5
+        """
+        options = self.search_options(options, **changes)
+        if not len(inputs):
+            return []
         raw, mask = self.task.read(inputs)
+        memory = self.model.read(raw, mask)
         found = search(
             self.model.decoder,
-            self.model.read(raw, mask),
+            memory,
             self.task.marks,
             options,
             prior=self._prior(options),
             rarity=self.model.rarity,
             seeds=seeds_of(options, _contents(raw, mask)),
         )
+        numbers = torch.arange(1, memory.mask.shape[1] + 1, device=memory.mask.device)
+        places = (memory.mask * numbers).amax(1).tolist()  # of each source, without padding
         return [
-            [Answer(one.tokens, self.task.codec.decode(one.tokens), one.score, one.weights) for one in row]
-            for row in found
+            [Answer(one.tokens, self.task.codec.decode(one.tokens), one.score, _first(one.weights, own)) for one in row]
+            for row, own in zip(found, places, strict=True)
         ]
 
     @torch.inference_mode()
-    def stream(self, given: Given, options: Options | None = None) -> Iterator[str]:
-        """The answer as it comes: pieces of text that add up to it."""
-        options = options or self.options
-        raw, mask = self.task.read([given])
+    def stream(
+        self, given: Input, options: Options | None = None, *, rate: float | None = None, **changes: Any
+    ) -> Iterator[str]:
+        """The answer to one input as it comes: pieces of text that add up to it.
+
+        >>> for piece in bot.stream("Tell me a joke", temperature=0.7):                         # doctest: +SKIP
+        ...     print(piece, end="", flush=True)
+        """
+        options = self.search_options(options, **changes)
+        raw, mask = self.task.read(self._asked([given], rate))
         steps = stream(
             self.model.decoder,
             self.model.read(raw, mask),
@@ -88,6 +168,54 @@ class Bundle:
             text = self.task.codec.decode(tokens)
             yield text[len(shown) :]
             shown = text
+
+    def search_options(self, options: Options | None = None, **changes: Any) -> Options:
+        """The recipe's search with some options changed. As on the command line, `num_beams` turns sampling off; other
+        draws at every call come with `seed=None`.
+
+        >>> bot.search_options(num_beams=4).do_sample                                           # doctest: +SKIP
+        False
+        """
+        if not changes:
+            return options or self.options
+        if options is not None:
+            raise InputError("give options or single search options, not both", where="ask", got=", ".join(changes))
+        for name in changes:
+            if name not in Search.model_fields:
+                raise InputError(
+                    "no such search option", where="ask", got=name, hint=did_you_mean(name, Search.model_fields)
+                )
+        section = {}
+        for name, value in changes.items():
+            if value is not None:
+                section[name] = value.item() if isinstance(value, np.generic) else value
+        if "num_beams" in section:  # a beam search draws nothing, so what the recipe says about draws is dropped
+            section = {"do_sample": False, "candidates": 1} | section
+        try:
+            chosen = build.options(self.recipe.replaced({"search": section}, "ask").search)
+        except RecipeError as problem:
+            raise InputError(str(problem)) from None
+        new_draws = "seed" in changes and changes["seed"] is None
+        return replace(chosen, seed=None) if new_draws else chosen
+
+    def _asked(self, inputs: Any, rate: float | None) -> list[Given]:
+        """A list of inputs, arrays of samples with their rate."""
+        several = [inputs] if _is_one(inputs) else list(inputs)
+        source = self.recipe.source
+        if not isinstance(source, SourceSound):
+            if rate is not None:
+                raise InputError("rate is for sounds, and this model reads none", where="ask", got=f"rate={rate}")
+            return several
+        sounds = []
+        for sound in several:
+            if isinstance(sound, np.ndarray | Tensor):
+                if rate is None:
+                    raise needs_rate(sound, source.rate)
+                sound = (sound, rate)
+            elif rate is not None:
+                raise InputError("rate is for arrays of samples: a file says its own", where="ask", got=f"rate={rate}")
+            sounds.append(sound)
+        return sounds
 
     def _prior(self, options: Options) -> Memory | None:
         """The memory of an input that says nothing, on which the decoder is a language model of answers."""
@@ -179,6 +307,12 @@ def put_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 def load(folder: Path | str) -> Bundle:
+    """The model of a run's folder, ready to be asked. Every file is checked against its SHA-256 sum first.
+
+    >>> bot = regard.load("runs/demo")                                                          # doctest: +SKIP
+    >>> bot.ask("Are you a robot?").text                                                        # doctest: +SKIP
+    'Yes I am.'
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise BundleError("no such run", where=folder, hint="train one with: regard train chat-attention")

@@ -51,7 +51,11 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How to search. Off by default: a plain `Options()` is greedy."""
+    """How to search. Off by default: a plain `Options()` is greedy.
+
+    >>> Options(num_beams=4, candidates=2).do_sample
+    False
+    """
 
     num_beams: int = 1  # hypotheses kept for each source; 1 is greedy
     length_penalty: float = 1.0  # answers are ranked by score / length ** length_penalty

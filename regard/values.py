@@ -130,7 +130,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Answer:
-    """A finished answer; for each of its tokens, the weights over the memory that produced it."""
+    """A finished answer; for each of its tokens, the weights over the memory that produced it.
+
+    tokens   numbers of the tokens, without start and end mark
+    text     what they say
+    score    the log-probability of the answer by the model, end mark included
+    weights  (T, H, S), or None for a model without attention: how much token t of the answer attended to place s of
+             the source, in head h of the decoder's last layer. Each weights[t, h] adds up to 1. The places of a text
+             are its tokens, then the end mark; of a picture its grid, row by row; of a sound stretches of equal length.
+             An encoder that shortens its input leaves one place for every few of them.
+
+    >>> answer = bot.ask("Are you a robot?")                                                    # doctest: +SKIP
+    >>> answer.weights.shape                                   # 4 tokens, 1 head, 5 places     # doctest: +SKIP
+    torch.Size([4, 1, 5])
+    >>> bot.task.places("Are you a robot?")                    # what the places stand for      # doctest: +SKIP
+    ['are', 'you', 'a', 'robot', '(end)']
+    """
 
     tokens: tuple[int, ...]
     text: str

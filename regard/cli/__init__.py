@@ -26,6 +26,14 @@ from regard.errors import InputError, RegardError, did_you_mean, printable
 
 VERBS = ("train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab")
 
+SYNONYMS = {  # words of other programs
+    "answer": "ask", "generate": "ask", "infer": "ask", "predict": "ask", "transcribe": "ask", "translate": "ask",
+    "cost": "budget", "flops": "budget", "params": "budget", "talk": "chat", "dataset": "data", "download": "data",
+    "fetch": "data", "score": "evaluate", "test": "evaluate", "validate": "evaluate", "experiment": "lab",
+    "config": "recipes", "list": "recipes", "models": "recipes", "finetune": "train", "fit": "train", "learn": "train",
+    "resume": "train", "sweep": "train",
+}  # fmt: skip
+
 DONE, FAULT, MEND, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
 
 EPILOG = """\b
@@ -54,7 +62,8 @@ class Verbs(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         known = self.list_commands(ctx)
         if args[0] not in known:
-            raise InputError("no such verb", got=f'"{args[0]}"', hint=did_you_mean(args[0], known))
+            hint = did_you_mean(SYNONYMS.get(args[0], args[0]), known)
+            raise InputError("no such verb", got=f'"{args[0]}"', hint=hint)
         return args[0], self.get_command(ctx, args[0]), args[1:]
 
 

@@ -27,12 +27,13 @@ data = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""What regard can read, what a file of yours holds, and public data sets to fetch.
+    help="""What regard can read, what a file of yours holds, public data sets to fetch, and built-in data as files.
 
 \b
 regard data list
 regard data inspect pairs.tsv
-regard data fetch cornell""",
+regard data fetch cornell
+regard data export digits digits/""",
 )
 
 
@@ -129,6 +130,44 @@ def fetch(
     if chosen.wants:
         print(f"it still wants {chosen.wants}")
     print(printable(f"look at it with: {shlex.join(['regard', 'data', 'inspect', found['folder']])}"))
+
+
+@data.command("export")
+def export_data(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="digits, drawings or voices.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.", parser=filled_path)
+    ],
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="Files.")] = 100,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Decides which. Recipes learn from drawings of seed 1.")
+    ] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """Write some of the built-in data as files to ask a model about, with a table of what is right.
+
+    Digits are pictures in a folder for each label, some of those image-pool learns from. Drawings have a table of
+    sentences. Voices are laid out as LJ Speech is, speak as none does that speech-attention learns from, and need the
+    extra "speech".
+
+    \b
+    regard data export digits digits/
+    regard data export drawings drawings/ --count 20
+    regard data export voices voices/ --seed 7
+    """
+    from regard.data.export import export
+
+    exported = export(kind, folder, count=count, seed=seed)
+    table = str(folder / exported.table)
+    if as_json:
+        record = {"folder": str(folder), "files": exported.files, "table": table, "recipe": exported.recipe}
+        print(json.dumps(record, ensure_ascii=False, indent=1))
+        return
+    some = "file" if count == 1 else "files"
+    print(f"wrote {count:,} {some} into {folder}; what is right stands in {table}")
+    example = str(folder / exported.files[0])
+    print(f"ask about one with: {shlex.join(['regard', 'ask', f'runs/{exported.recipe}', example])}")
+    print(f"train on them with: {shlex.join(['regard', 'train', exported.recipe, '--data', str(folder)])}")
 
 
 def _facts(one: DataSet) -> dict[str, Any]:

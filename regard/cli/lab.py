@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
     from regard.lab.experiment import Report, Settings, Table
 
 REFUTED = 3
+QUIET_SECONDS = 10  # between two lines of progress when there is no terminal
 
 
 def lab(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="An experiment; not given: lists them.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="An experiment, or all; not given: lists them.")
+    ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting; may be repeated.")
     ] = None,
@@ -40,11 +45,12 @@ def lab(
     \b
     regard lab
     regard lab orthogonal
+    regard lab all --html
     regard lab scores --set laws='["signs"]' --set samples=2000 --html
 
     Exit codes: 0 every claim holds, 3 one does not, 2 something to mend in the command.
     """
-    from regard.lab import claims, load
+    from regard.lab import ALL, claims, load
 
     if name is None:
         if stray := [word for word, given in (("--set", changes), ("--html", html), ("--explain", explain)) if given]:
@@ -56,10 +62,16 @@ def lab(
             widest = max(map(len, listed))
             print("\n".join(f"{key:<{widest}}  {claim}" for key, claim in listed.items()))
         return
+    if name == ALL:
+        if explain:
+            raise InputError("--explain is for one experiment", hint="regard lab lists them")
+        _run_all(changes or [], _writable(out), html, as_json)
+        return
     experiment = load(name)
-    _explain(experiment, changes or [], as_json) if explain else _run(
-        name, experiment, changes or [], _writable(out), html, as_json
-    )
+    if explain:
+        _explain(experiment, changes or [], as_json)
+        return
+    _run(name, experiment, changes or [], _writable(out), html, as_json)
 
 
 def _explain(experiment: ModuleType, changes: list[str], as_json: bool) -> None:
@@ -77,25 +89,115 @@ def _explain(experiment: ModuleType, changes: list[str], as_json: bool) -> None:
 
 
 def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html: bool, as_json: bool) -> None:
-    from regard.disk import claim_output, write_output
-    from regard.lab import page
     from regard.lab.experiment import settings
 
     chosen = settings(experiment.Settings, changes)
-    for ending in ("png", "svg", *(["html"] if html else [])):  # better told before the experiment than after it
-        claim_output(out / f"{name}.{ending}")
-    report: Report = experiment.run(chosen)
-    files = page.draw(report.figure, out, name)
-    if html:
-        written = page.html(name, experiment.__doc__ or "", chosen, report)
-        files.append(out / f"{name}.html")
-        write_output(files[-1], lambda file: file.write(written.encode()))
+    _claim(name, out, html)
+    report = _watched(name, experiment, chosen)
+    files = _write(name, experiment, chosen, report, out, html)
     if as_json:
         print(json.dumps(_plain(name, experiment, chosen, report, files), indent=1, ensure_ascii=False))
     else:
         _print(name, experiment, chosen, report, files)
     if not report.holds:
         raise typer.Exit(REFUTED)
+
+
+def _run_all(changes: list[str], out: Path, html: bool, as_json: bool) -> None:
+    """Every experiment, a line each; a setting that one of them does not have is refused before the first runs."""
+    from rich.console import Console
+
+    from regard.lab import load, names
+    from regard.lab.experiment import settings
+
+    experiments = {name: load(name) for name in names()}
+    chosen = {name: settings(experiment.Settings, changes) for name, experiment in experiments.items()}
+    for name in experiments:
+        _claim(name, out, html)
+    console = Console(highlight=False)
+    widest = max(map(len, experiments))
+    reports = []
+    refuted = 0
+    for name, experiment in experiments.items():
+        began = time.monotonic()
+        report = _watched(name, experiment, chosen[name])
+        files = _write(name, experiment, chosen[name], report, out, html)
+        reports.append(_plain(name, experiment, chosen[name], report, files))
+        refuted += not report.holds
+        if not as_json:
+            seconds = time.monotonic() - began
+            _say(console, f"{name:<{widest}}  {_verdict(report):<22}{seconds:6.1f} s", _colour(report))
+            for claim in report.claims:
+                if not claim.holds:
+                    _say(
+                        console, f"  DOES NOT HOLD: {claim.text}; expected {claim.expected}, measured {claim.measured}"
+                    )
+            for note in report.notes:
+                _say(console, f"  note: {note}")
+    if as_json:
+        print(json.dumps(reports, indent=1, ensure_ascii=False))
+    else:
+        total = len(experiments)
+        _say(console, f"{total - refuted} of {total} experiments hold; pictures in {printable(out)}")
+    if refuted:
+        raise typer.Exit(REFUTED)
+
+
+def _watched(name: str, experiment: ModuleType, chosen: Settings) -> Report:
+    """Run it; how far it is stands in a terminal's last line, or elsewhere in a line of stderr now and then."""
+    from rich.console import Console
+
+    from regard.lab.experiment import watched
+
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        with console.status(name) as status:
+
+            def show(what: str, done: int, total: int) -> None:
+                status.update(f"{name}: {what}, {done / total:.0%}")
+
+            with watched(show):
+                return experiment.run(chosen)
+    last = time.monotonic()
+
+    def tell(what: str, done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= QUIET_SECONDS:
+            last = time.monotonic()
+            print(f"  {name}: {what}, {done / total:.0%}", file=sys.stderr, flush=True)
+
+    with watched(tell):
+        return experiment.run(chosen)
+
+
+def _claim(name: str, out: Path, html: bool) -> None:
+    """Refuse to overwrite files of somebody else: better told before the experiment than after it."""
+    from regard.disk import claim_output
+
+    for ending in ("png", "svg", *(["html"] if html else [])):
+        claim_output(out / f"{name}.{ending}")
+
+
+def _write(name: str, experiment: ModuleType, chosen: Settings, report: Report, out: Path, html: bool) -> list[Path]:
+    """Its picture, and its page if that is wanted."""
+    from regard.disk import write_output
+    from regard.lab import page
+
+    files = page.draw(report.figure, out, name)
+    if html:
+        written = page.html(name, experiment.__doc__ or "", chosen, report)
+        files.append(out / f"{name}.html")
+        write_output(files[-1], lambda file: file.write(written.encode()))
+    return files
+
+
+def _verdict(report: Report) -> str:
+    kept = sum(claim.holds for claim in report.claims)
+    return f"{kept} of {len(report.claims)} claims hold"
+
+
+def _colour(report: Report) -> str:
+    return "bold green" if report.holds else "bold red"
 
 
 def _writable(folder: Path) -> Path:
@@ -125,8 +227,9 @@ def _print(name: str, experiment: ModuleType, chosen: Settings, report: Report, 
     for table in report.tables:
         _say(console, f"\n{table.title}", "bold")
         _say(console, _aligned(table))
-    kept = sum(claim.holds for claim in report.claims)
-    _say(console, f"\n{kept} of {len(report.claims)} claims hold", "bold green" if report.holds else "bold red")
+    for note in report.notes:
+        _say(console, f"\nnote: {note}")
+    _say(console, f"\n{_verdict(report)}", _colour(report))
     _say(console, "wrote " + ", ".join(map(printable, files)))
 
 
@@ -162,6 +265,7 @@ def _plain(name: str, experiment: ModuleType, chosen: Settings, report: Report, 
             {"title": table.title, "columns": table.columns, "rows": [list(map(_number, row)) for row in table.rows]}
             for table in report.tables
         ],
+        "notes": list(report.notes),
         "files": [str(file) for file in files],
     }
 

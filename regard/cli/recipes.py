@@ -31,22 +31,30 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A shipped recipe, or 
 def list_recipes(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list, for programs.")] = False,
 ) -> None:
-    """The recipes that ship with regard.
+    """The recipes that ship with regard: name, task, data, how long training usually takes, and what it is.
 
     \b
     regard recipes list
     regard recipes list --json
     """
     from regard import recipe
+    from regard.recipe.durations import MACHINE, MEASURED, usual
 
     shipped = {name: recipe.load(name) for name in recipe.names()}
     if as_json:
-        rows = [{"name": name, "task": each.task, "summary": each.summary} for name, each in shipped.items()]
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
-    else:
-        widest = max(map(len, shipped))
+        records = []
         for name, each in shipped.items():
-            print(f"{name:<{widest}}  {each.summary}")
+            record = {"name": name, "task": each.task, "data": each.data.kind, "minutes": each.train.minutes}
+            measured = MEASURED[name]._asdict() if name in MEASURED else None
+            records.append(record | {"measured": measured, "summary": each.summary})
+        print(json.dumps(records, indent=2, ensure_ascii=False))
+        return
+    rows = [("recipe", "task", "data", "takes", "what it is")]
+    rows += [(name, each.task, each.data.kind, usual(name, each), each.summary) for name, each in shipped.items()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, task, data, takes, summary in rows:
+        print(f"{name:<{widths[0]}}  {task:<{widths[1]}}  {data:<{widths[2]}}  {takes:>{widths[3]}}  {summary}")
+    print(f"\ntakes: training as measured on {MACHINE}, or the recipe's own train.minutes; -: not measured")
 
 
 @recipes.command()

@@ -144,6 +144,13 @@ def _stamp(paper: np.ndarray, shape: str, x: float, y: float, radius: float, ink
     paper[top:bottom, left:right] += covered * (ink - paper[top:bottom, left:right])
 
 
+def drawing(seed: int, number: int) -> tuple[Scene, np.ndarray]:
+    """A scene and its picture, the same whenever they are drawn."""
+    draw = np.random.default_rng([seed, number])
+    seen = scene(draw)
+    return seen, picture(seen, draw)
+
+
 def read_drawn(
     *, count: int, seed: int, size: tuple[int, int], colours: int, crop: bool = False, tally: Tally
 ) -> Iterator[Example]:
@@ -151,9 +158,7 @@ def read_drawn(
     if colours != 3:
         raise DataError("the sentences name colours", where="source.colours", got=colours, hint="set it to 3")
     for number in range(count):
-        draw = np.random.default_rng([seed, number])
-        seen = scene(draw)
-        drawn = picture(seen, draw)
+        seen, drawn = drawing(seed, number)
         tally.used += 1
         values = fitted(drawn, size=size, colours=colours, crop=crop)
         yield Example(Item(f"drawing {number}", values, drawn.tobytes()), seen.sentence)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import io
+import sys
 import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from regard.data.lines import Tally
 from regard.data.readers import checked
 from regard.data.tables import PICTURES as SUFFIXES
 from regard.errors import DataError, InputError
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # others may start programs (EPS), or are seldom looked at
 LARGEST_FILE = 64 << 20  # bytes
@@ -111,6 +115,74 @@ def fitted(values: np.ndarray, *, size: tuple[int, int], colours: int, crop: boo
     from PIL import Image
 
     return _fitted(Image.fromarray(np.ascontiguousarray(values)), size, colours, crop)
+
+
+def is_image(value: object) -> bool:
+    """Whether this is an image of PIL, which is not imported to find out: who has one has imported it."""
+    image = sys.modules.get("PIL.Image")
+    return image is not None and isinstance(value, image.Image)
+
+
+def from_image(image: Image.Image, *, size: tuple[int, int], colours: int, crop: bool = False) -> np.ndarray:
+    """What `read_picture` makes of the file of this picture. (A JPEG file is decoded at a smaller size where that is
+    enough, so its pixels may differ a little from those of an image that was decoded as a whole.)"""
+    from PIL import ImageOps
+
+    if not image.width * image.height:
+        raise InputError("a picture of no pixels", got=f"{image.width} x {image.height}")
+    if image.width * image.height > MOST_PIXELS:
+        raise InputError("the picture is too large", got=f"{image.width:,} x {image.height:,} pixels")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _fitted(ImageOps.exif_transpose(image), size, colours, crop)
+    except Exception as problem:  # it may not have been decoded before, and each of pillow's formats has its own errors
+        raise InputError("not a picture that can be read", got=str(problem)[:120] or None) from None
+
+
+def from_array(values: np.ndarray, *, size: tuple[int, int], colours: int, crop: bool = False) -> np.ndarray:
+    """What `read_picture` makes of the file of this picture: (h, w), or (h, w, channels) with grey, grey and alpha,
+    RGB or RGBA, as bytes, as floats from 0 to 1 or as booleans; or (h, w) of 16 bits."""
+    from PIL import Image
+
+    if values.ndim == 3 and values.shape[2] == 1:
+        values = values[..., 0]
+    if not (values.ndim == 2 or (values.ndim == 3 and values.shape[2] in (2, 3, 4))):
+        channels_first = values.ndim == 3 and values.shape[0] in (1, 3, 4)
+        raise InputError(
+            "the array of a picture has shape (h, w), (h, w, 1), (h, w, 3) or (h, w, 4)",
+            got=f"{values.dtype} {values.shape}",
+            hint="move its channels to the end: transpose(1, 2, 0)" if channels_first else None,
+        )
+    if not values.size:
+        raise InputError("a picture of no pixels", got=f"shape {values.shape}")
+    return from_image(Image.fromarray(_as_bytes(values)), size=size, colours=colours, crop=crop)
+
+
+def _as_bytes(values: np.ndarray) -> np.ndarray:
+    """Bytes, or the 16 bits of a grey picture as they are."""
+    if values.dtype == np.uint8 or (values.dtype == np.uint16 and values.ndim == 2):
+        return np.ascontiguousarray(values)
+    if values.dtype == np.bool_:
+        return values.astype(np.uint8) * 255
+    if not np.issubdtype(values.dtype, np.floating):
+        raise InputError(
+            "a picture is of bytes (uint8), or of floats from 0 to 1",
+            got=f"{values.dtype} {values.shape}",
+            hint="if its numbers are 0 to 255: astype(numpy.uint8)",
+        )
+    values = values.astype(np.float64)
+    if not np.isfinite(values).all():
+        raise InputError("pixels that are not numbers", got="nan or inf")
+    lowest = float(values.min())
+    highest = float(values.max())
+    if lowest < 0 or highest > 1:
+        raise InputError(
+            "a picture of floats has them from 0 to 1",
+            got=f"{lowest:g} to {highest:g}",
+            hint="if they are 0 to 255: astype(numpy.uint8)" if lowest >= 0 else None,
+        )
+    return np.rint(values * 255).astype(np.uint8)
 
 
 # -- folders ----------------------------------------------------------------------------------------------------------
@@ -220,18 +292,22 @@ def medmnist_arrays(path: Path | str, part: Part) -> tuple[np.ndarray, list[int]
 
 def read_digits(*, size: tuple[int, int], colours: int, crop: bool = False, tally: Tally) -> Iterator[Example]:
     """The 1,797 handwritten digits, 8 x 8, that scikit-learn brings."""
-    path = digits_file()
 
     def examples() -> Iterator[Example]:
-        with gzip.open(path, "rt") as lines:
-            rows = np.loadtxt(lines, delimiter=",").astype(np.int64)
-        for i, row in enumerate(rows):
-            image = (row[:64].reshape(8, 8) * 255 // 16).astype(np.uint8)
+        for i, (image, label) in enumerate(digits()):
             tally.used += 1
             values = fitted(image, size=size, colours=colours, crop=crop)
-            yield Example(Item(f"digit {i}", values, image.tobytes()), str(row[64]))
+            yield Example(Item(f"digit {i}", values, image.tobytes()), label)
 
-    return checked(examples(), path, tally, limit=0.0)
+    return checked(examples(), digits_file(), tally, limit=0.0)
+
+
+def digits() -> Iterator[tuple[np.ndarray, str]]:
+    """Each digit as bytes (8, 8), and its label."""
+    with gzip.open(digits_file(), "rt") as lines:
+        rows = np.loadtxt(lines, delimiter=",").astype(np.int64)
+    for row in rows:
+        yield (row[:64].reshape(8, 8) * 255 // 16).astype(np.uint8), str(row[64])
 
 
 def digits_file() -> Path:

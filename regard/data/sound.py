@@ -31,6 +31,7 @@ SLOWEST, FASTEST = 1_000, 192_000  # samples a second
 MOST_CHANNELS = 8
 BLOCK = 1 << 16  # frames unpacked at a time
 LOUDEST = 32767
+FLOAT_LIMIT = 100.0  # floats a little above 1 are clipped, as in a file; these are integers that became floats
 HIGHEST_PEAK = 1e9  # of samples that should be in -1..1; some programs write whole numbers as floats
 UNSAID = 0xFFFFFFFF  # what an AU file says that does not know its size, and RF64 in place of a larger one
 UNKNOWN = 2**63 - 1  # frames of a FLAC file that came out of a pipe; libsndfile cannot go on in it
@@ -57,6 +58,57 @@ def read_sound(path: Path | str, *, rate: int, max_seconds: float) -> Item:
     if not len(made):
         raise InputError("too short a sound", where=path, got=f"{len(samples):,} samples of {found:,} a second")
     return Item(str(path), made, hashlib.sha256(content).digest())
+
+
+def from_samples(samples: np.ndarray, own_rate: float, *, rate: int, max_seconds: float) -> np.ndarray:
+    """What `read_sound` makes of a file with these samples, `own_rate` a second: (n,) or (n, channels), floats from -1
+    to 1 or integers of 8 (unsigned), 16 or 32 bits."""
+    if not SLOWEST <= own_rate <= FASTEST or own_rate != int(own_rate):
+        raise InputError(
+            f"the rate of a sound must be a whole number from {SLOWEST:,} to {FASTEST:,}", got=f"{own_rate:g}"
+        )
+    own_rate = int(own_rate)
+    if samples.ndim not in (1, 2) or (samples.ndim == 2 and not 1 <= samples.shape[1] <= MOST_CHANNELS):
+        channels_first = samples.ndim == 2 and 1 <= samples.shape[0] <= MOST_CHANNELS
+        raise InputError(
+            f"samples have shape (n,) or (n, channels), with at most {MOST_CHANNELS} channels",
+            got=f"{samples.dtype} {samples.shape}",
+            hint="move its channels to the end: transpose it" if channels_first else None,
+        )
+    if not len(samples):
+        raise InputError("a sound of no samples")
+    if len(samples) > max_seconds * own_rate:
+        raise InputError(too_long(max_seconds), got=f"{len(samples) / own_rate:,.1f} seconds")
+    values = _as_floats(samples)
+    if values.ndim == 2:
+        values = values.mean(1, dtype=np.float64).astype(np.float32)
+    made = resampled(values, own_rate, rate)
+    if not len(made):
+        raise InputError("too short a sound", got=f"{len(samples):,} samples of {own_rate:,} a second")
+    return made
+
+
+def _as_floats(samples: np.ndarray) -> np.ndarray:
+    """Samples as 32-bit floats from -1 to 1, by the same division with which libsndfile reads integers."""
+    if samples.dtype == np.int16 or samples.dtype == np.int32:
+        return (samples / -float(np.iinfo(samples.dtype).min)).astype(np.float32)
+    if samples.dtype == np.uint8:
+        return ((samples.astype(np.float32) - 128) / 128).astype(np.float32)
+    if not np.issubdtype(samples.dtype, np.floating):
+        raise InputError(
+            "samples are floats from -1 to 1, or integers of type uint8, int16 or int32", got=str(samples.dtype)
+        )
+    values = samples.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise InputError("samples that are not numbers")
+    highest = float(np.abs(values).max())
+    if highest > FLOAT_LIMIT:
+        raise InputError(
+            "samples that are floats go from -1 to 1",
+            got=f"up to {highest:,.0f}",
+            hint="if they are those of 16-bit integers, divide them by 32768",
+        )
+    return values
 
 
 def resampled(samples: np.ndarray, found: int, rate: int) -> np.ndarray:

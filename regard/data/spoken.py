@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -143,9 +143,9 @@ def read_digits(*, count: int, how: Hearing, tally: Tally) -> Iterator[Example]:
     return checked(examples, "what the voices say", tally, limit=0.5)
 
 
-def _examples(said: Sequence[Job], how: Hearing, tally: Tally, *, trim: float = 0.0) -> Iterator[Example]:
-    samples, ends = _spoken(tuple(said), how.rate)
-    for i, (job, (start, end)) in enumerate(zip(said, pairwise([0, *ends]), strict=True)):
+def _examples(wanted: Sequence[Job], how: Hearing, tally: Tally, *, trim: float = 0.0) -> Iterator[Example]:
+    samples, ends = _spoken(tuple(wanted), how.rate)
+    for i, (job, (start, end)) in enumerate(zip(wanted, pairwise([0, *ends]), strict=True)):
         values = np.asarray(samples[start:end])
         values = values[loud(values, trim)]
         if len(values) > how.max_seconds * how.rate:
@@ -173,21 +173,27 @@ def library() -> Path:
 
 
 @functools.lru_cache(maxsize=3)  # a corpus is read more than once while it is prepared
-def _spoken(said: tuple[Job, ...], rate: int) -> tuple[np.ndarray, list[int]]:
+def _spoken(wanted: tuple[Job, ...], rate: int) -> tuple[np.ndarray, list[int]]:
     """The samples of all jobs one after the other, in a file that goes when they do, and where each ends."""
-    library()
-    voices = list(dict.fromkeys(job.voice.partition("+")[2] for job in said))
-    groups = [[job for job in said if job.voice.partition("+")[2] == voice] for voice in voices]
     ends, end = [], 0
-    with tempfile.TemporaryFile() as file, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        for found, sounds in pool.map(_say_apart, groups):
-            for sound in sounds:
-                samples = resampled(sound.astype(np.float32) / 32768, found, rate)
-                file.write(samples.tobytes())
-                end += len(samples)
-                ends.append(end)
+    with tempfile.TemporaryFile() as file:
+        for own_rate, sound in said(wanted):
+            samples = resampled(sound.astype(np.float32) / 32768, own_rate, rate)
+            file.write(samples.tobytes())
+            end += len(samples)
+            ends.append(end)
         file.flush()
         return np.memmap(file, np.int16, "r"), ends
+
+
+def said(wanted: Sequence[Job]) -> Iterator[tuple[int, np.ndarray]]:
+    """The rate and the 16-bit samples of each job, which are in the order that `jobs` gives them, voice by voice."""
+    library()
+    groups = [list(group) for _, group in groupby(wanted, key=lambda job: job.voice.partition("+")[2])]
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for rate, sounds in pool.map(_say_apart, groups):
+            for sound in sounds:
+                yield rate, sound
 
 
 def _say_apart(group: Sequence[Job]) -> tuple[int, list[np.ndarray]]:

@@ -24,6 +24,8 @@ from regard.lab import experiment
 from regard.lab.experiment import Claim, Report, Table, zero
 from regard.layers.attention import attend, attention_weights
 
+ALSO = ("linear-map", "kronecker", "matrix")  # what else people call it
+
 
 class Settings(experiment.Settings):
     length: Annotated[int, Field(ge=2, le=16)] = 5

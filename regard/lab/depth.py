@@ -30,6 +30,8 @@ from regard.values import Source
 
 OUTPUTS = 2  # classes behind the LSTM
 
+ALSO = ("parallel", "sequential", "steps")  # what else people call it
+
 
 class Settings(experiment.Settings):
     lengths: Annotated[tuple[Annotated[int, Field(ge=2, le=4096)], ...], Field(min_length=3)] = (

@@ -33,6 +33,8 @@ CASES: dict[Order, str] = {
 }
 BROKEN = 1e-3  # a relative difference above this is none of rounding
 
+ALSO = ("permutation", "permute", "order", "invariance")  # what else people call it
+
 
 class Settings(experiment.Settings):
     length: Annotated[int, Field(ge=3, le=64)] = 7

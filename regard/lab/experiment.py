@@ -6,7 +6,9 @@ def run(settings: Settings) -> Report: ...      the same settings, the same repo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -58,6 +60,7 @@ class Report:
     claims: tuple[Claim, ...]
     tables: tuple[Table, ...]
     figure: Figure  # made without pyplot: no global state, no window
+    notes: tuple[str, ...] = ()  # what a reader of the tables should know
 
     @property
     def holds(self) -> bool:
@@ -116,6 +119,28 @@ def figure(width: float = 11.0, height: float = 4.2) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+# -- progress ---------------------------------------------------------------------------------------------------------
+
+Watcher = Callable[[str, int, int], None]
+_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """While this lasts, `watcher(what, done, total)` is called as an experiment gets on."""
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def progress(what: str, done: int, total: int) -> None:
+    """Tell whoever watches this experiment, if anybody does."""
+    if (watcher := _watcher.get()) is not None:
+        watcher(what, done, total)
 
 
 S = TypeVar("S", bound=Settings)

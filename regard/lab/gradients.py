@@ -36,6 +36,8 @@ STEP = 1e-5  # of the finite differences; their own error is near 1e-10 then
 
 Size = Annotated[int, Field(ge=1, le=32)]
 
+ALSO = ("backprop", "backpropagation", "bptt", "lstm", "gru", "autograd")  # what else people call it
+
 
 class Settings(experiment.Settings):
     rows: Size = 2
@@ -128,7 +130,10 @@ def run(settings: Settings) -> Report:
             Claim(f"{kind.upper()} by hand = finite differences", "0 (below 1e-06)", below(worst), worst <= 1e-6),
         ]
         rows += [(kind, name, shape, clean(first), below(second)) for name, shape, first, second in own]
-    checks = [check_gradients(mistake, cell="lstm", **sizes) for mistake in MISTAKES]
+    checks = []
+    for number, mistake in enumerate(MISTAKES):
+        experiment.progress("looking for mistakes", number, len(MISTAKES))
+        checks.append(check_gradients(mistake, cell="lstm", **sizes))
     for mistake, check in zip(MISTAKES, checks, strict=True):
         said = mistake.told in str(check)
         claims.append(

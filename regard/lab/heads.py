@@ -28,6 +28,8 @@ from regard.layers.attention import attend, attention_weights
 
 ROUNDS = 60  # of alternating least squares; after that it hardly moves
 
+ALSO = ("multihead", "multi-head", "sum-of-heads")  # what else people call it
+
 
 class Settings(experiment.Settings):
     heads: Annotated[int, Field(ge=1, le=4)] = 2

@@ -29,6 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from regard.lab import experiment
 from regard.lab.experiment import BLACK, BLUE, COLOURS, ORANGE, Claim, Report, Table, near, zero
+from regard.lab.timing import busy, load_per_core, spread
 from regard.layers.attention import attend, attention_weights
 from regard.layers.maclaurin import (
     FORMS,
@@ -45,6 +46,8 @@ Length = Annotated[int, Field(ge=16, le=65536)]
 Terms = Annotated[int, Field(ge=1, le=15)]
 PLACES = 64  # of the sequences whose error is measured
 BELOW = -10.0  # the score at which odd degrees are shown to fail
+
+ALSO = ("taylor", "series", "linear-attention", "kernel", "features")  # what else people call it
 
 
 class Settings(experiment.Settings):
@@ -75,7 +78,8 @@ def run(settings: Settings) -> Report:
     K, draws = settings.width, torch.Generator().manual_seed(settings.seed)
     errors = _errors(settings, draws)
     work = [_counted(L, K, draws) for L in settings.lengths[: max(2, sum(L <= 1024 for L in settings.lengths))]]
-    times = [_timed(L, K, settings.repeats, draws) for L in settings.lengths]
+    load = load_per_core()
+    times, spreads = _all_timed(settings, draws)
     crossing = _crossing(K)
     claims = (*_about_features(draws), _about_forms(draws), *_about_errors(settings, errors), *_about_work(work, K),
               *_about_degrees())  # fmt: skip
@@ -83,7 +87,6 @@ def run(settings: Settings) -> Report:
     odd = tuple(
         (n, n - 1, polynomial(torch.tensor(BELOW, dtype=torch.float64), n).item(), _lowest(n)) for n in range(1, 7)
     )
-    won = next((L for L, _, quadratic, chunked in times if chunked < quadratic), None)
     tables = (
         Table("Features", ("K", "terms", "symmetric", "full"), counts),
         Table(
@@ -93,14 +96,16 @@ def run(settings: Settings) -> Report:
         ),
         Table(f"The series at t = {BELOW:g}, where exp is {math.exp(BELOW):.2g}, and its smallest value on [-12, 12]",
               ("terms", "top degree", "value", "smallest"), odd),
-        Table(f"Counted multiplications, K = E = {K}: features win above L = {crossing:.0f}",
+        Table(f"Counted multiplications, K = E = {K}: features have fewer above L = {crossing:.0f}",
               ("L", "quadratic form", "features"), tuple(work)),
         Table(
             f"Measured ms with {torch.get_num_threads()} of torch's threads, float32, "
-            f"{'C kernel' if takes(torch.zeros(1, K), 3) else 'torch only'}; features win from L = {won or 'none'}",
+            f"{'C kernel' if takes(torch.zeros(1, K), 3) else 'torch only'}; features are faster than the quadratic "
+            f"form {faster(times, 2)}, than exact attention {faster(times, 1)}",
             ("L", "exact", "quadratic form", "features"), tuple(times)),
     )  # fmt: skip
-    return Report(claims, tables, _figure(settings, errors, times))
+    note = busy(spreads, load)
+    return Report(claims, tables, _figure(settings, errors, times), () if note is None else (note,))
 
 
 def _about_features(draws: torch.Generator) -> tuple[Claim, ...]:
@@ -228,22 +233,53 @@ def _lowest(terms: int) -> float:
     return polynomial(torch.linspace(-12, 12, 24001, dtype=torch.float64), terms).min().item()
 
 
-def _timed(length: int, width: int, repeats: int, draws: torch.Generator) -> tuple[int, float, float, float]:
-    """ms of exact attention, of the quadratic form and of that with features, in turns."""
+Times = tuple[int, float, float, float]  # L, and ms of exact attention, of the quadratic form and of features
+
+
+def _all_timed(settings: Settings, draws: torch.Generator) -> tuple[list[Times], list[float]]:
+    """The times of every length, to as many digits as are shown, and how far repeated calls differ."""
+    rows, spreads = [], []
+    for number, length in enumerate(settings.lengths):
+        experiment.progress(f"timing L = {length:,}", number, len(settings.lengths))
+        seconds = _timed(length, settings.width, settings.repeats, draws)
+        exact, quadratic, features = (float(f"{min(calls) * 1e3:.4g}") for calls in seconds)
+        rows.append((length, exact, quadratic, features))
+        spreads += [spread(calls) for calls in seconds]
+    return rows, spreads
+
+
+def faster(times: Sequence[Times], column: int) -> str:
+    """From which length on features are faster than a column of the table, at it and at all that are longer.
+
+    >>> faster([(64, 1.0, 3.0, 2.0), (128, 4.0, 3.0, 2.0), (256, 9.0, 1.0, 2.0)], 1)
+    'from L = 128 on'
+    >>> faster([(64, 1.0, 3.0, 2.0), (128, 4.0, 3.0, 2.0), (256, 9.0, 1.0, 2.0)], 2)
+    'not at L = 256'
+    """
+    first = None
+    for row in reversed(times):
+        if row[3] >= row[column]:
+            break
+        first = row[0]
+    return f"not at L = {times[-1][0]:,}" if first is None else f"from L = {first:,} on"
+
+
+def _timed(length: int, width: int, repeats: int, draws: torch.Generator) -> list[list[float]]:
+    """Seconds of repeated calls of exact attention, of the quadratic form and of that with features, in turns."""
     q, k, v = (_draw(length, width, draws).float() for _ in range(3))
     calls: tuple[Callable[[], Tensor], ...] = (
         lambda: attend(q, k, v),
         lambda: maclaurin_attention(q, k, v, form="quadratic"),
         lambda: maclaurin_attention(q, k, v, form="chunked"),
     )
-    best = [math.inf] * len(calls)
+    seconds: list[list[float]] = [[] for _ in calls]
     for turn in range(repeats + 1):
         for n, call in enumerate(calls):
             start = perf_counter()
             call()
             if turn:  # the first call of each pays for what is made once
-                best[n] = min(best[n], (perf_counter() - start) * 1e3)
-    return length, best[0], best[1], best[2]
+                seconds[n].append(perf_counter() - start)
+    return seconds
 
 
 def _draw(rows: int, width: int, draws: torch.Generator) -> Tensor:

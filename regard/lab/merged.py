@@ -26,6 +26,8 @@ from regard.lab.experiment import BLACK, BLUE, ORANGE, RED, Claim, Report, Table
 from regard.layers.attention import attention_weights
 from regard.layers.positions import rotary
 
+ALSO = ("merge", "query-key", "qk")  # what else people call it
+
 
 class Settings(experiment.Settings):
     heads: Annotated[int, Field(ge=1, le=16)] = 3

@@ -26,6 +26,8 @@ from regard.layers.attention import attention_weights
 
 STRENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
+ALSO = ("orthonormal", "identity", "unchanged")  # what else people call it
+
 
 class Settings(experiment.Settings):
     places: Annotated[int, Field(ge=2, le=64)] = 4

@@ -80,6 +80,7 @@ def html(name: str, docstring: str, settings: Settings, report: Report) -> str:
         "</table></div>",
         f"<h2>Picture</h2>{_inline(svg(report.figure), claim)}",
         *map(_table, report.tables),
+        *(f"<p>{escape(note)}</p>" for note in report.notes),
         f"<h2>Formula</h2><pre>{escape(formula.strip(chr(10)))}</pre>",
         _table(Table("Settings", ("field", "value", ""), tuple(described(settings)))),
         f"<h2>Again</h2><pre>{escape(command)}</pre></body></html>",

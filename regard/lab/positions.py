@@ -57,6 +57,8 @@ TOKENS = ((1.0, 2.0, 3.0, 4.0), (0.5, -1.0, 2.0, 0.0), (-1.5, 0.25, 1.0, -2.0), 
 DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64)
 TURNED = ("every layer", "the first layer", "the input")
 
+ALSO = ("rotary", "rope", "alibi", "sinusoidal", "position", "extrapolation")  # what else people call it
+
 
 class Settings(experiment.Settings):
     width: Annotated[int, Field(ge=4, le=128)] = 32
@@ -284,13 +286,14 @@ def trained(settings: Settings) -> tuple[dict[str, list[float | None]], Tensor]:
     last half of a length; and the numbers that `relative` learned (H, distances)."""
     scores: dict[str, list[float | None]] = {}
     table = torch.zeros(())
-    for kind in KINDS:
+    for number, kind in enumerate(KINDS):
         torch.manual_seed(settings.seed)
         positions = kinds(settings, settings.length)[kind]
         model = Tiny(positions, width=settings.width, heads=settings.heads, letters=settings.letters)
         draws = torch.Generator().manual_seed(settings.seed)
         optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
-        for _ in range(settings.steps):
+        for step in range(settings.steps):
+            experiment.progress(f"training with {kind}", number * settings.steps + step, len(KINDS) * settings.steps)
             tokens, last = lines(64, settings.length, settings, draws)
             optimiser.zero_grad()
             F.cross_entropy(model(tokens).flatten(0, 1), last.flatten()).backward()

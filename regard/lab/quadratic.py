@@ -27,9 +27,12 @@ from torch import Tensor
 from regard.count import Trace
 from regard.lab import experiment
 from regard.lab.experiment import BLACK, BLUE, ORANGE, Claim, Report, Table, near
+from regard.lab.timing import busy, load_per_core, spread
 from regard.layers.attention import attend_unchecked, weights_unchecked
 
 NUMBER = 4  # bytes of a float32
+
+ALSO = ("cost", "flash", "memory", "complexity", "flops")  # what else people call it
 
 
 class Settings(experiment.Settings):
@@ -67,10 +70,11 @@ def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Measured:
-    """One call: seconds and peak bytes (None: not known)."""
+    """One call: seconds, peak bytes (None: not known), and how far repeated calls differ."""
 
     seconds: float
     memory: int | None
+    spread: float
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,11 @@ def run(settings: Settings) -> Report:
     draws = torch.Generator().manual_seed(settings.seed)
     for form in (explicit, fused):  # the first call of a process pays for what is made once
         measure(form, _inputs(settings.lengths[0], D, H, draws), repeats=1)
-    every = [_length(L, settings, draws) for L in settings.lengths]
+    load = load_per_core()
+    every = []
+    for number, L in enumerate(settings.lengths):
+        experiment.progress(f"measuring L = {L:,}", number, len(settings.lengths))
+        every.append(_length(L, settings, draws))
     lengths = settings.lengths
     places = sorted({each.fused_bytes / each.L for each in every})
     claims = (
@@ -144,7 +152,8 @@ def run(settings: Settings) -> Report:
             ),
         ),
     )
-    return Report(claims, tables, _figure(every))
+    note = busy([form.spread for each in every for form in (each.explicit, each.fused)], load)
+    return Report(claims, tables, _figure(every), () if note is None else (note,))
 
 
 def _length(length: int, settings: Settings, draws: torch.Generator) -> Length:
@@ -204,7 +213,7 @@ def measure(form: Callable[..., Tensor], given: Sequence[Tensor], repeats: int) 
         start = perf_counter()
         form(*given)
         seconds.append(perf_counter() - start)
-    return Measured(min(seconds), memory)
+    return Measured(min(seconds), memory, spread(seconds))
 
 
 def peak_memory(f: Callable[[], object]) -> int | None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import count, pairwise, product
 from typing import Annotated, Literal, Self
 
 import torch
@@ -35,6 +35,8 @@ EXCESS = {"normal": 0.0, "uniform": -1.2, "signs": -2.0, "sparse": 7.0}
 MOST_NUMBERS = 1 << 22  # drawn at once
 WIDTH = 64  # D of the softmaxes
 SIGMAS = 5.0  # further from its expectation no mean of draws should be
+
+ALSO = ("variance", "scaling", "sqrt", "softmax", "logits")  # what else people call it
 
 
 class Settings(experiment.Settings):
@@ -181,9 +183,12 @@ def unit(shape: tuple[int, ...], draws: torch.Generator) -> Tensor:
 
 def sampled(settings: Settings, draws: torch.Generator) -> Iterator[Sample]:
     """Scores of one pair of unit inputs for each D, under fresh weights every time."""
+    every = len(settings.widths) * len(settings.laws) * len(settings.head_widths)
+    numbers = count()
     for D in settings.widths:
         x, y = unit((2, D), draws)
         for law, K in product(settings.laws, settings.head_widths):
+            experiment.progress(f"drawing {law}, D = {D}, K = {K}", next(numbers), every)
             scores, together = [], max(1, MOST_NUMBERS // (D * K))
             for first in range(0, settings.samples, together):
                 shape = (min(together, settings.samples - first), K, D)

@@ -42,6 +42,8 @@ from regard.values import Memory
 
 VOCABULARY, PADDING, LAYERS, SHIFT = 11, 2, 2, 5
 
+ALSO = ("myths", "mistakes", "folklore")  # what else people call it
+
 
 class Settings(experiment.Settings):
     repeats: Annotated[int, Field(ge=2, le=1000)] = 3

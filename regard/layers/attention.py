@@ -65,7 +65,12 @@ def attention_weights(
     causal: bool = False,
     scale: float | None = None,
 ) -> Tensor:
-    """The weights (…, T, S) that `attend` uses, of the same arguments. Where a query may not look is exactly 0."""
+    """The weights (…, T, S) that `attend` uses, of the same arguments. Where a query may not look is exactly 0.
+
+    >>> q, k = torch.zeros(1, 2), torch.ones(4, 2)
+    >>> attention_weights(q, k, mask=torch.tensor([True, True, False, False])).tolist()
+    [[0.5, 0.5, 0.0, 0.0]]
+    """
     mask, bias = _checked(q, k, k, mask=mask, bias=bias, causal=causal, scale=scale)
     return weights_in_range(q, k, mask=mask, bias=bias, causal=causal, scale=scale)
 

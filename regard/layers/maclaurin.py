@@ -42,6 +42,11 @@ class MaclaurinState:
     """What linear attention remembers of the keys it has seen: sums of their features times [v | 1].
 
     The last column of the first row is the number of keys seen.
+
+    >>> state = maclaurin_start(width=2, values=3)
+    >>> context, state = maclaurin_step(torch.ones(2), torch.ones(2), torch.ones(3), state)
+    >>> context.tolist(), int(state.sums[0, -1])
+    ([1.0, 1.0, 1.0], 1)
     """
 
     sums: Float[Tensor, "*batch M E"]

@@ -53,6 +53,10 @@ class MultiHead(nn.Module):
 
     Scores are computed as `regard.attend` does it: half precision in float32, and without overflow. Queries, keys or
     values that are not finite themselves are an InputError.
+
+    >>> layer, x = MultiHead(width=12, heads=3), torch.zeros(2, 5, 12)  # (B, T, D)
+    >>> layer(x).shape, layer(x, causal=True).shape
+    (torch.Size([2, 5, 12]), torch.Size([2, 5, 12]))
     """
 
     def __init__(

@@ -202,6 +202,10 @@ class Recipe(Section):
         changes = read_overrides(overrides)
         return validated(merged(self.to_json(), changes, carry=True), "recipe", {"--set": changes})
 
+    def replaced(self, changes: Mapping[str, Any], where: str = "recipe") -> Recipe:
+        """The same with values as they are, `{"search": {"num_beams": 4}}`; `where` begins an error."""
+        return validated(merged(self.to_json(), changes, carry=True), where, {})
+
 
 # ----------------------------------------------------------------------------------------------------------- overrides
 

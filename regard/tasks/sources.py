@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,7 +12,7 @@ from torch import Tensor
 
 from regard.codecs import END, UNKNOWN, Codec, plain
 from regard.data.cache import Part
-from regard.data.pictures import read_picture
+from regard.data.pictures import from_array, from_image, is_image, read_picture
 from regard.errors import InputError
 from regard.tasks.task import Given, padded
 
@@ -65,7 +67,7 @@ class TextSource:
 
 
 class PictureSource:
-    """Pictures (h, w, colours) of bytes, all of one size: a file is fitted to it, an array must have it.
+    """Pictures (h, w, colours) of bytes, all of one size, to which a file, a PIL image or an array is fitted.
 
     Training sees a part of each, cut out at random and stretched to the size of the whole, no side of which is shorter
     by more than the share `cut`; and half of them as in a mirror, if `flip`.
@@ -80,13 +82,18 @@ class PictureSource:
         return self.rows([self._one(given) for given in inputs])
 
     def _one(self, given: Given) -> np.ndarray:
+        form = {"size": self.size, "colours": self.colours, "crop": self.crop}
+        if isinstance(given, Tensor):
+            given = given.detach().cpu().numpy()
         if isinstance(given, np.ndarray):
-            if given.shape != (*self.size, self.colours) or given.dtype != np.uint8:
-                raise InputError(
-                    f"a picture must be bytes of shape {(*self.size, self.colours)}", got=f"{given.dtype} {given.shape}"
-                )
-            return given
-        return read_picture(given, size=self.size, colours=self.colours, crop=self.crop).values
+            if given.shape == (*self.size, self.colours) and given.dtype == np.uint8:  # a row of a corpus
+                return given
+            return from_array(given, **form)
+        if isinstance(given, str | os.PathLike):
+            return read_picture(Path(given), **form).values
+        if is_image(given):
+            return from_image(given, **form)
+        raise InputError("this model reads pictures", got=type(given).__name__, hint="a file, a PIL image or an array")
 
     def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         raw = torch.from_numpy(np.stack(rows))

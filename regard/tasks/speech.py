@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -13,15 +15,25 @@ from torch import Tensor
 from regard import metrics
 from regard.codecs import END, PAD, START, Codec
 from regard.data.cache import Part
-from regard.data.sound import LOUDEST, loud, read_sound, too_long
+from regard.data.sound import LOUDEST, from_samples, loud, read_sound, too_long
 from regard.errors import InputError
 from regard.masks import from_lengths
 from regard.tasks.chat import Writing
-from regard.tasks.task import Batch, Given, Scores
+from regard.tasks.task import Batch, Given, Scores, is_sound
+
+
+def needs_rate(samples: np.ndarray | Tensor, rate: int) -> InputError:
+    """What an array of samples is refused with that comes without its rate, which nobody can guess."""
+    return InputError(
+        "an array of samples needs its rate",
+        got=f"{samples.dtype} {tuple(samples.shape)}",
+        hint=f"ask(samples, rate={rate}), if there are so many a second",
+    )
 
 
 class SoundSource:
-    """Sounds of 16-bit samples, of any length up to `max_seconds`: a file is brought to `rate`, an array must have it.
+    """Sounds of 16-bit samples, of any length up to `max_seconds`: a file, or (samples, rate), is brought to `rate`; an
+    array without a rate is a row of a corpus, which has it already.
 
     What is softer than the share `trim` of the peak is left away at both ends. `speed`, `tilt` and `noise` are how far
     training bends them: shares of their length, of each sample that goes into the next one, and of their peak.
@@ -45,13 +57,21 @@ class SoundSource:
         return self.rows([self._one(given) for given in inputs])
 
     def _one(self, given: Given) -> np.ndarray:
-        if not isinstance(given, np.ndarray):
-            return read_sound(given, rate=self.rate, max_seconds=self.max_seconds).values
-        if given.ndim != 1 or given.dtype != np.int16 or not len(given):
-            raise InputError("a sound must be 16-bit samples in one row", got=f"{given.dtype} {given.shape}")
-        if len(given) > self.max_seconds * self.rate:
-            raise InputError(too_long(self.max_seconds), got=f"{len(given) / self.rate:,.1f} seconds")
-        return given
+        match given:
+            case (samples, rate) if is_sound(given):
+                values = samples.detach().cpu().numpy() if isinstance(samples, Tensor) else samples
+                return from_samples(values, rate, rate=self.rate, max_seconds=self.max_seconds)
+            case np.ndarray(ndim=1, dtype=np.int16) if len(given):  # a row of a corpus
+                if len(given) > self.max_seconds * self.rate:
+                    raise InputError(too_long(self.max_seconds), got=f"{len(given) / self.rate:,.1f} seconds")
+                return given
+            case str() | os.PathLike():
+                return read_sound(Path(given), rate=self.rate, max_seconds=self.max_seconds).values
+            case np.ndarray() | Tensor():
+                raise needs_rate(given, self.rate)
+        raise InputError(
+            "this model reads sounds", got=type(given).__name__, hint="a file, or an array of samples and its rate"
+        )
 
     def _cut(self, row: np.ndarray) -> np.ndarray:
         return row[loud(row, self.trim)]

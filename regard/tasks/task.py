@@ -17,7 +17,19 @@ from regard.data.cache import Part
 from regard.masks import from_lengths
 from regard.search import Marks
 
-Given = Any  # what a person gives: a text, the path of a picture, or the array of one
+Given = Any  # what a person gives: text; a file, PIL image or array of a picture; a file or (samples, rate) of a sound
+
+
+def is_sound(given: object) -> bool:
+    """Whether this is (samples, rate): an array or tensor, and a number.
+
+    >>> is_sound((np.zeros(3), 8000)), is_sound(("a prompt", "another"))
+    (True, False)
+    """
+    match given:
+        case (np.ndarray() | Tensor(), int() | float() | np.integer() | np.floating()):
+            return isinstance(given, tuple)
+    return False
 
 
 class Batch(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 
 from regard import lab
 from regard.cli import main
-from regard.lab import orthogonal
+from regard.lab import experiment, orthogonal
 from regard.lab.experiment import Claim, Report, Table, figure
 
 
@@ -191,3 +191,81 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_experiment_runs(tmp_
     assert one_line(capsys, "orthogonal", "--out", str(file / "in")) == f"{file}/in: Not a directory"
     monkeypatch.setattr("os.access", lambda _, mode: mode != os.W_OK)
     assert one_line(capsys, "orthogonal", "--out", str(tmp_path)) == f"--out: cannot write there; got {tmp_path}"
+
+
+def test_a_topic_is_answered_with_its_experiment(capsys):
+    for word, name in [("multihead", "heads"), ("Rotary", "positions"), ("taylor", "maclaurin"), ("bptt", "gradients")]:
+        assert one_line(capsys, word) == f'lab: no such experiment; got "{word}"; did you mean "{name}"?'
+    words = lab.synonyms()
+    assert set(words.values()) == set(lab.names()) and not set(words) & {*lab.names(), lab.ALL}
+
+
+def a_report(holds: bool, *notes: str) -> Report:
+    claims = (Claim("one is one", "1", "1", True), Claim("one is two", "2", "1" if holds else "3", holds))
+    return Report(claims, (Table("numbers", ("n",), ((1,),)),), figure(), notes)
+
+
+@pytest.fixture
+def three(monkeypatch) -> None:
+    """A lab of three experiments, of which each takes a moment."""
+    monkeypatch.setattr(lab, "names", lambda: ["dense-map", "merged", "orthogonal"])
+
+
+def test_all_runs_every_experiment_and_has_a_line_for_each(tmp_path: Path, capsys, three):
+    assert main(["lab", "all", "--out", str(tmp_path), "--html", "--set", "seed=3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[:-1]] == ["dense-map", "merged", "orthogonal"]
+    assert all(line.split()[2] == "of" and line.endswith(" s") and "claims hold" in line for line in lines[:-1])
+    assert lines[-1] == f"3 of 3 experiments hold; pictures in {tmp_path}"
+    written = {f"{name}.{kind}" for name in ("dense-map", "merged", "orthogonal") for kind in ("png", "svg", "html")}
+    assert {file.name for file in tmp_path.iterdir()} == written
+
+
+def test_one_of_all_that_does_not_hold_is_named_and_exits_3(tmp_path: Path, capsys, three, monkeypatch):
+    monkeypatch.setattr(orthogonal, "run", lambda _: a_report(False, "the machine is busy"))
+    assert main(["lab", "all", "--out", str(tmp_path)]) == 3
+    told = capsys.readouterr().out
+    assert "orthogonal  1 of 2 claims hold" in told
+    assert "  DOES NOT HOLD: one is two; expected 2, measured 3\n  note: the machine is busy\n" in told
+    assert told.endswith(f"2 of 3 experiments hold; pictures in {tmp_path}\n")
+    assert main(["lab", "all", "--out", str(tmp_path), "--json"]) == 3
+    rows = json.loads(capsys.readouterr().out)
+    verdicts = [(row["experiment"], row["holds"]) for row in rows]
+    assert verdicts == [("dense-map", True), ("merged", True), ("orthogonal", False)]
+    assert rows[2]["notes"] == ["the machine is busy"]
+
+
+def test_all_is_refused_before_anything_runs(tmp_path: Path, capsys, three, monkeypatch):
+    monkeypatch.setattr(orthogonal, "run", None)
+    out = ("--out", str(tmp_path))
+    assert one_line(capsys, "all", *out, "--set", "strength=3").startswith("--set: strength: no such field; got 3; ")
+    assert one_line(capsys, "all", "--explain") == "--explain is for one experiment; regard lab lists them"
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "orthogonal.svg").write_text("mine")
+    assert str(tmp_path / "orthogonal.svg") in one_line(capsys, "all", *out)
+    assert [file.name for file in tmp_path.iterdir()] == ["orthogonal.svg"]
+
+
+def test_progress_is_told_now_and_then_where_there_is_no_terminal(tmp_path: Path, capsys, monkeypatch):
+    def slow(_) -> Report:
+        experiment.progress("training", 1, 4)
+        return a_report(True)
+
+    monkeypatch.setattr(orthogonal, "run", slow)
+    assert main(["lab", "orthogonal", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("regard.cli.lab.QUIET_SECONDS", 0)
+    assert main(["lab", "orthogonal", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "  orthogonal: training, 25%\n"
+    experiment.progress("nobody watches", 1, 4)
+
+
+def test_times_of_a_busy_machine_come_with_a_note(tmp_path: Path, capsys, monkeypatch):
+    words = ["lab", "quadratic", "--out", str(tmp_path), "--html", "--set", "lengths=[3, 5, 7]", "--set", "repeats=1"]
+    monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 0.0, 0.0))
+    assert main(words) == 0
+    assert "\nnote: the machine is busy (" in capsys.readouterr().out
+    assert "the machine is busy (" in (tmp_path / "quadratic.html").read_text("utf-8")
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))  # one call each: no spread
+    assert main(words) == 0
+    assert "the machine is busy" not in capsys.readouterr().out

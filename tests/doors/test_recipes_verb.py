@@ -12,6 +12,7 @@ import pytest
 
 from regard import __version__, cli, recipe
 from regard.cli import main
+from regard.recipe.durations import MACHINE, MEASURED, Duration
 
 
 def regard(*words: str, **options) -> subprocess.CompletedProcess[str]:
@@ -64,6 +65,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
     ("words", "said"),
     [
         (["recipse"], 'no such verb; got "recipse"; did you mean "recipes"?'),
+        (["predict"], 'no such verb; got "predict"; did you mean "ask"?'),
         (["recipes", "lst"], "No such command 'lst'. Did you mean 'list'? See regard recipes --help"),
         (["recipes", "show"], "Missing argument 'NAME'. See regard recipes show --help"),
         (["--vrsion"], "No such option: --vrsion (Possible options: --version) See regard --help"),
@@ -72,6 +74,10 @@ def test_version(capsys: pytest.CaptureFixture[str]):
 def test_a_command_that_cannot_be_understood(words: list[str], said: str, capsys: pytest.CaptureFixture[str]):
     assert main(words) == 2
     assert capsys.readouterr().err == f"regard: {said}\n"
+
+
+def test_words_of_other_programs_lead_to_verbs():
+    assert set(cli.SYNONYMS.values()) <= set(cli.VERBS) and not set(cli.SYNONYMS) & set(cli.VERBS)
 
 
 def test_a_mistake_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixture[str]):
@@ -119,12 +125,41 @@ def test_a_reader_that_has_seen_enough_is_no_error():
 
 def test_list(capsys: pytest.CaptureFixture[str]):
     assert main(["recipes", "list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    header, *lines, empty, footer = capsys.readouterr().out.splitlines()
+    assert header.split()[:4] == ["recipe", "task", "data", "takes"] and empty == ""
+    assert footer.startswith("takes: training as measured on one or both of 2 cores of an AMD EPYC")
     assert [line.split()[0] for line in lines] == recipe.names()
+    for line in lines:
+        name, task, data, *_ = line.split()
+        chosen = recipe.load(name)
+        assert (task, data) == (chosen.task, chosen.data.kind) and line.endswith(chosen.summary)
+    assert any(line.split()[:5] == ["image-pool", "classify", "digits", "34", "s"] for line in lines)
     assert main(["recipes", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == recipe.names()
     assert all(row["summary"] and row["task"] in recipe.READS for row in rows)
+    measured = {row["name"]: row["measured"] for row in rows}
+    assert measured["image-pool"] == {"seconds": 34.2, "threads": 1} and measured["chat-gru"] is None
+
+
+def test_durations_are_those_of_the_benchmarks():
+    """Every figure was measured, and of the recipe as it ships: with as many steps, where the recipe says how many."""
+    results = Path(__file__).parents[2] / "bench" / "results"
+    defaults, sentiment, multi30k, fsdd = (
+        json.loads((results / f"{name}.json").read_text("utf-8"))
+        for name in ("defaults", "sentiment", "multi30k", "fsdd")
+    )
+    records = dict(defaults["recipes"])
+    records |= {f"sentiment-{name}": record | {"threads": 1} for name, record in sentiment["models"].items()}
+    records["multi30k-transformer"] = {"seconds": multi30k["facts"]["training_seconds"], "threads": 2}
+    records["speech-fsdd"] = fsdd["left_out"]["nobody"] | {"threads": 1}
+    figures = {name: Duration(record["seconds"], record["threads"]) for name, record in records.items()}
+    assert figures == MEASURED
+    assert all(found["machine"]["processor"] in MACHINE for found in (defaults, sentiment, fsdd))
+    for name, record in records.items():
+        assert not record.get("changes")
+        steps = recipe.load(name).train.steps
+        assert steps is None or steps == record["steps"], name
 
 
 def test_show(capsys: pytest.CaptureFixture[str]):

@@ -83,3 +83,23 @@ def test_settings_that_cannot_be():
         with pytest.raises(experiment.InputError) as refused:
             experiment.settings(Settings, [override])
         assert str(refused.value) == said
+
+
+def test_what_is_said_of_times_is_what_the_table_shows(monkeypatch: pytest.MonkeyPatch):
+    """Whatever was measured: `from L on` holds for L and all that are longer, against the column that is named."""
+    seconds = {17: (1, 3, 2), 31: (3, 1, 2), 64: (3, 3, 2)}  # of exact, quadratic form, features
+    monkeypatch.setattr(maclaurin, "_timed", lambda length, *_: [[x * 1e-3] for x in seconds[length]])
+    table = run(SMALL).tables[-1]
+    assert table.rows == ((17, 1.0, 3.0, 2.0), (31, 3.0, 1.0, 2.0), (64, 3.0, 3.0, 2.0))
+    assert "faster than the quadratic form from L = 64 on, than exact attention from L = 31 on" in table.title
+    seconds[64] = (1, 3, 2)
+    assert "the quadratic form from L = 64 on, than exact attention not at L = 64" in run(SMALL).tables[-1].title
+
+
+def test_times_that_vary_come_with_a_note(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(maclaurin, "_timed", lambda *_: [[1.0, 1.1, 1.1]] * 3)
+    assert run(SMALL).notes == ()
+    monkeypatch.setattr(maclaurin, "_timed", lambda *_: [[1.0, 2.0, 3.0]] * 3)
+    (note,) = run(SMALL).notes
+    assert note == "the machine is busy (repeated calls differ by 100%): measure again when it is idle"

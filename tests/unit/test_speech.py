@@ -174,7 +174,7 @@ def test_soft_ends_are_left_away_when_it_learns_and_when_it_is_asked():
 
 def test_arrays_must_be_sounds():
     for wrong in (np.zeros(5), np.zeros((5, 2), np.int16), np.zeros(0, np.int16)):
-        with pytest.raises(InputError, match="16-bit samples in one row"):
+        with pytest.raises(InputError, match="an array of samples needs its rate"):
             task().read([wrong])
     with pytest.raises(InputError, match=r"longer than 2 seconds; got 2\.5 seconds"):
         task().read([np.zeros(20_000, np.int16)])

@@ -206,8 +206,8 @@ def test_pictures_are_answered_as_arrays_too(pictured):
     bundle = load(pictured[0])
     found = bundle.candidates([np.zeros((28, 28, 1), np.uint8)], Options(num_beams=3, candidates=3))[0]
     assert sorted(answer.text for answer in found) == ["fact", "joke", "taste"]
-    with pytest.raises(InputError, match="a picture must be bytes of shape"):
-        bundle.ask([np.zeros((28, 27, 1), np.uint8)])
+    with pytest.raises(InputError, match="the array of a picture has shape"):
+        bundle.ask([np.zeros((28, 27, 5), np.uint8)])
 
 
 def test_texts_are_classified_and_judged(tmp_path, monkeypatch):

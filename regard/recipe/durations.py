@@ -1,0 +1,55 @@
+"""How long the shipped recipes take to train, where that was measured.
+
+Figures are copied from bench/results (a test holds the two in step): seconds by the clock, from the start of training
+to its end, with other programs beside it. A recipe without a figure there has none here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from regard.recipe.whole import Recipe
+
+MACHINE = "one or both of 2 cores of an AMD EPYC, with other programs beside it, November 2026"
+
+
+class Duration(NamedTuple):
+    seconds: float
+    threads: int
+
+
+MEASURED = {
+    "caption-attention": Duration(182.8, 2),
+    "caption-transformer": Duration(229.1, 2),
+    "image-patches": Duration(281.3, 1),
+    "image-pool": Duration(34.2, 1),
+    "image-stride": Duration(22.1, 1),
+    "multi30k-transformer": Duration(3606, 2),
+    "sentiment-cnn": Duration(108.2, 1),
+    "sentiment-gru": Duration(342.4, 1),
+    "sentiment-lstm": Duration(181.3, 1),
+    "sentiment-transformer": Duration(415.1, 1),
+    "speech-attention": Duration(502.1, 2),
+    "speech-fsdd": Duration(468.0, 1),
+    "speech-transformer": Duration(428.2, 2),
+    "translate-attention": Duration(251.1, 1),
+    "translate-convolution": Duration(167.5, 2),
+    "translate-gru": Duration(160.8, 2),
+    "translate-maclaurin": Duration(282.3, 2),
+    "translate-transformer": Duration(251.9, 2),
+}
+
+
+def usual(name: str, recipe: Recipe) -> str:
+    """How long a shipped recipe takes, in words: as measured, or as its own budget says; "-" where nobody knows.
+
+    >>> from regard.recipe import load
+    >>> [usual(name, load(name)) for name in ("image-pool", "caption-flickr8k", "reference/octmnist-pool")]
+    ['34 s', '60 min', '-']
+    """
+    if recipe.train.minutes is not None:
+        return f"{recipe.train.minutes:g} min"
+    if name not in MEASURED:
+        return "-"
+    seconds = MEASURED[name].seconds
+    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,265 @@
+"""What a person types in Python, and what comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from PIL import Image
+
+import regard
+from regard import build, recipe
+from regard.bundle import Bundle
+from regard.cli.searching import options as typed
+from regard.codecs import Characters, Labels
+from regard.errors import InputError
+from regard.recipe import Search
+from regard.search import Options
+from regard.train import train
+from regard.values import Answer
+from tests.tiny import PAIRS, Silent, by_heart, pairs_file
+
+LETTERS = list(" abcdefghijklmnopqrstuvwxyz")
+GREEDY = Options(max_new_tokens=5)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("python")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(home / "cache"))
+        chosen = recipe.load("chat-attention", by_heart(pairs_file(home), "train.steps=60", "codec.min_count=1"))
+        train(chosen, home / "run", reporter=Silent())
+    return home / "run"
+
+
+@pytest.fixture(scope="module")
+def bot(run: Path) -> Bundle:
+    return regard.load(run)
+
+
+def untrained(name: str, codec, *changes: str) -> Bundle:
+    torch.manual_seed(7)
+    chosen = recipe.load(name, changes)
+    model = build.model(chosen, vocabulary=codec.size, source_vocabulary=codec.source_size)
+    return Bundle(chosen, codec, build.task(chosen, codec), model.eval())
+
+
+# ------------------------------------------------------------------------------------------------------ what is there
+
+
+def test_dir_shows_the_public_names_and_importing_stays_instant():
+    code = "import sys, regard; sys.exit(str((set(regard.__all__) - set(dir(regard)), 'torch' in sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.strip() == "(set(), False)"
+    assert {"load", "Answer", "Bundle", "Options", "attend", "budget"} <= set(regard.__all__)
+    assert not {"import_module", "TYPE_CHECKING", "annotations"} & set(dir(regard))
+
+
+def test_everything_public_is_explained_with_an_example():
+    assert [name for name in regard.__all__ if ">>>" not in (getattr(regard, name).__doc__ or "")] == []
+    methods = (Bundle.ask, Bundle.candidates, Bundle.stream, Bundle.search_options)
+    assert [method.__name__ for method in methods if ">>>" not in (method.__doc__ or "")] == []
+    assert "(T, H, S)" in (Answer.__doc__ or "") and "(T, H, S)" in (Bundle.ask.__doc__ or "")
+
+
+def test_a_name_that_is_not_there():
+    with pytest.raises(AttributeError, match="module 'regard' has no attribute 'nothing'"):
+        _ = regard.nothing
+
+
+# -------------------------------------------------------------------------------------------------------- one or many
+
+
+def test_one_input_has_one_answer_and_a_list_a_list(bot: Bundle):
+    prompts = [prompt for prompt, _ in PAIRS]
+    one = bot.ask(prompts[0], GREEDY)
+    assert isinstance(one, Answer) and one.text
+    several = bot.ask(prompts, GREEDY)
+    assert isinstance(several, list) and several[0].tokens == one.tokens
+    assert bot.ask(tuple(prompts), GREEDY) == several == bot.ask(iter(prompts), GREEDY)
+    assert bot.ask([]) == [] == bot.candidates([])
+
+
+def test_weights_have_the_places_of_their_own_source_whatever_else_is_asked(bot: Bundle):
+    short, long = "Goodbye", "What is two plus two?"
+    alone = bot.ask(short, GREEDY)
+    beside = bot.ask([short, long], GREEDY)[0]
+    assert alone.weights is not None and beside.weights is not None
+    assert alone.weights.shape == (len(alone.tokens), 1, len(bot.task.places(short))) == beside.weights.shape
+    assert torch.allclose(alone.weights, beside.weights, atol=1e-6)
+    assert torch.allclose(beside.weights.sum(-1), torch.ones(len(alone.tokens), 1))
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"bytes", {"a": 1}, [3], np.zeros(3), Path("x")])
+def test_what_is_no_text_is_refused(bot: Bundle, wrong):
+    with pytest.raises(InputError, match="this model reads text; got "):
+        bot.ask(wrong)
+
+
+# ------------------------------------------------------------------------------------------------------------ options
+
+
+def test_every_search_option_is_a_keyword(bot: Bundle):
+    for name, field in Search.model_fields.items():
+        assert bot.ask("Hello!", **{name: getattr(bot.recipe.search, name)}) is not None, field
+    assert bot.search_options(num_beams=4) == typed(bot, ["num_beams=4"], False, None)
+    assert bot.search_options(temperature=0.5, top_k=np.int64(3)) == typed(
+        bot, ["temperature=0.5", "top_k=3"], False, None
+    )
+    assert bot.search_options() == bot.options
+    assert bot.search_options(seed=None) == dataclasses.replace(bot.options, seed=None)
+    assert bot.ask("Hello!", num_beams=2) == bot.ask("Hello!", bot.search_options(num_beams=2))
+    assert len(bot.candidates(["Hello!"], num_beams=3, candidates=3)[0]) == 3
+    assert "".join(bot.stream("Hello!", num_beams=2)) == bot.ask("Hello!", num_beams=2).text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"nun_beams": 2}, 'ask: no such search option; got nun_beams; did you mean "num_beams"?'),
+        ({"num_beams": "two"}, 'ask: search.num_beams: must be a whole number >= 1 and <= 1,024; got "two"'),
+        ({"num_beams": 2.5}, "ask: search.num_beams: must be a whole number >= 1 and <= 1,024; got 2.5"),
+        ({"top_p": float("nan")}, "ask: search.top_p: must be a number > 0 and <= 1; got NaN"),
+        ({"rate": 8000}, "ask: rate is for sounds, and this model reads none; got rate=8000"),
+        ({"options": GREEDY, "top_k": 1}, "ask: give options or single search options, not both; got top_k"),
+    ],
+)
+def test_a_wrong_option_is_one_line(bot: Bundle, changes: dict, said: str):
+    with pytest.raises(InputError) as refused:
+        bot.ask("Hello!", **changes)
+    assert str(refused.value) == said
+
+
+# ----------------------------------------------------------------------------------------------------------- pictures
+
+PICTURES = {  # at sizes that are not the model's
+    "L": (31, 23),
+    "RGB": (37, 41, 3),
+    "RGBA": (67, 71, 4),
+    "LA": (29, 43, 2),
+    "I;16": (61, 59),
+    "1": (31, 29),
+}
+
+
+@pytest.fixture(scope="module", params=["image-pool", "image-patches", "caption-attention"])
+def sighted(request) -> Bundle:
+    changes = ["source.fit=crop"] if request.param == "image-patches" else []
+    codec = Characters(LETTERS) if request.param == "caption-attention" else Labels(list("abcdefg"))
+    changes += ["codec.kind=characters"] if request.param == "caption-attention" else []
+    return untrained(request.param, codec, *changes)
+
+
+def drawn(mode: str) -> Image.Image:
+    draw = np.random.default_rng(3)
+    if mode == "I;16":
+        return Image.fromarray(draw.integers(0, 1 << 16, PICTURES[mode], np.uint16))
+    values = draw.integers(0, 256, PICTURES[mode], np.uint8)
+    return Image.fromarray(values).convert("1") if mode == "1" else Image.fromarray(values)
+
+
+@pytest.mark.parametrize("mode", PICTURES)
+def test_file_image_and_array_of_a_picture_are_answered_alike(sighted: Bundle, mode: str, tmp_path: Path):
+    image = drawn(mode)
+    image.save(tmp_path / "it.png")
+    array = np.asarray(Image.open(tmp_path / "it.png"))
+    forms = [str(tmp_path / "it.png"), Image.open(tmp_path / "it.png"), image, array]
+    if mode != "I;16":
+        forms.append(torch.from_numpy(array.copy()))
+    if mode == "L":
+        forms.append(array[..., None])
+    if array.dtype == np.uint8:
+        forms += [(array / 255).astype(np.float32), array / 255, array[:, ::-1][:, ::-1]]
+    right = sighted.ask(tmp_path / "it.png", GREEDY)
+    assert isinstance(right, Answer)
+    for form in forms:
+        assert sighted.ask(form, GREEDY) == right, type(form)
+    raw, _ = sighted.task.read([*forms, tmp_path / "it.png"])
+    assert (raw == raw[-1]).all()
+
+
+def test_a_picture_that_lies_on_its_side_is_turned_as_its_file_is(sighted: Bundle, tmp_path: Path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn it by 90 degrees
+    drawn("RGB").save(tmp_path / "it.png", exif=exif)
+    raw, _ = sighted.task.read([tmp_path / "it.png", Image.open(tmp_path / "it.png"), drawn("RGB")])
+    assert (raw[0] == raw[1]).all() and not (raw[0] == raw[2]).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (np.zeros((3, 8, 8), np.uint8), "got uint8 (3, 8, 8); move its channels to the end: transpose(1, 2, 0)"),
+        (np.zeros(8, np.uint8), "(h, w, 3) or (h, w, 4); got uint8 (8,)"),
+        (np.zeros((0, 8), np.uint8), "a picture of no pixels; got shape (0, 8)"),
+        (np.zeros((8, 8), np.int64), "got int64 (8, 8); if its numbers are 0 to 255: astype(numpy.uint8)"),
+        (np.full((8, 8), 255.0), "a picture of floats has them from 0 to 1; got 255 to 255; if they are 0 to 255: "),
+        (np.full((8, 8), -0.5), "a picture of floats has them from 0 to 1; got -0.5 to -0.5"),
+        (np.full((8, 8), np.nan), "pixels that are not numbers"),
+        (np.array([["a"]]), "a picture is of bytes (uint8), or of floats from 0 to 1; got <U1 (1, 1)"),
+        (Image.new("L", (9000, 9000)), "the picture is too large; got 9,000 x 9,000 pixels"),
+        (5, "this model reads pictures; got int; a file, a PIL image or an array"),
+    ],
+)
+def test_an_array_that_is_no_picture_is_one_line(wrong, said: str):
+    with pytest.raises(InputError) as refused:
+        untrained("image-pool", Labels(list("ab"))).ask(wrong)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+# ------------------------------------------------------------------------------------------------------------- sounds
+
+
+@pytest.fixture(scope="module")
+def hearing() -> Bundle:
+    return untrained("speech-attention", Characters(LETTERS))
+
+
+@pytest.mark.parametrize("kind", ["PCM_16", "PCM_U8", "PCM_32", "FLOAT"])
+@pytest.mark.parametrize("rate", [8000, 16000, 22050])
+def test_file_and_samples_of_a_sound_are_answered_alike(hearing: Bundle, kind: str, rate: int, tmp_path: Path):
+    shape = (rate // 3,) if kind == "FLOAT" else (rate // 3, 2)
+    noise = 0.3 * np.random.default_rng(5).standard_normal(shape)
+    soundfile.write(tmp_path / "it.wav", noise, rate, subtype=kind)
+    samples, _ = soundfile.read(tmp_path / "it.wav")
+    right = hearing.ask(tmp_path / "it.wav", GREEDY)
+    assert isinstance(right, Answer)
+    forms = [samples, samples.astype(np.float32), torch.from_numpy(samples)]
+    if kind in ("PCM_16", "PCM_32"):
+        forms.append(soundfile.read(tmp_path / "it.wav", dtype={"PCM_16": "int16", "PCM_32": "int32"}[kind])[0])
+    for form in forms:
+        assert hearing.ask(form, GREEDY, rate=rate) == right == hearing.ask((form, rate), GREEDY)
+        assert hearing.ask([form, form], GREEDY, rate=rate)[1].text == right.text
+    raw, mask = hearing.task.read([tmp_path / "it.wav", *((form, rate) for form in forms)])
+    assert (raw == raw[0]).all() and mask.all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "rate", "said"),
+    [
+        (np.zeros(800), None, "an array of samples needs its rate; got float64 (800,); ask(samples, rate="),
+        (np.zeros(800, np.int16), None, "an array of samples needs its rate; got int16 (800,)"),
+        (np.zeros(800), 8000.5, "must be a whole number from 1,000 to 192,000; got 8000.5"),
+        (np.zeros(800), float("nan"), "must be a whole number from 1,000 to 192,000; got nan"),
+        (np.zeros(800), 7, "must be a whole number from 1,000 to 192,000; got 7"),
+        (np.zeros((2, 800)), 8000, "got float64 (2, 800); move its channels to the end: transpose it"),
+        (np.zeros(0), 8000, "a sound of no samples"),
+        (np.full(800, 20_000.0), 8000, "got up to 20,000; if they are those of 16-bit integers, divide them by 32768"),
+        (np.full(800, np.inf), 8000, "samples that are not numbers"),
+        (np.zeros(800, np.int64), 8000, "floats from -1 to 1, or integers of type uint8, int16 or int32; got int64"),
+        (np.zeros(8000 * 61), 8000, "longer than 60 seconds; got 61.0 seconds"),
+        ("it.wav", 8000, "rate is for arrays of samples: a file says its own; got rate=8000"),
+        (5, None, "this model reads sounds; got int; a file, or an array of samples and its rate"),
+    ],
+)
+def test_samples_that_are_no_sound_are_one_line(hearing: Bundle, wrong, rate, said: str):
+    with pytest.raises(InputError) as refused:
+        hearing.ask(wrong, rate=rate)
+    assert said in str(refused.value)
