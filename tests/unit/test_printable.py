@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import unicodedata
@@ -125,6 +126,8 @@ def test_prompts_answers_and_tables_of_sweeps(tmp_path: Path, capsys, monkeypatc
     assert any(r"\u202e" in line for line in lines(capsys, "data", "inspect", pairs))
     told = lines(capsys, "ask", tmp_path / "run", f"Hello{mark}", "--best", "2")
     assert told[0].startswith(r"Hello\u202e\u2066  ->  \u202e")
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"Hello{mark}\n/attend\n"))
+    assert lines(capsys, "chat", tmp_path / "run")[0].startswith(r"\u202e")
     told = lines(
         capsys, "train", "chat-gru", "--out", tmp_path / f"s{EVIL}", *sets, "--steps", "1", "--sweep", "seed=1,2"
     )

@@ -42,6 +42,22 @@ def test_a_model_that_does_not_fit_is_refused_with_both_numbers(tmp_path, capsys
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "train.threads=100000",
+        "decoder.layers=1000000",
+        "train.batch_tokens=1000000000000000",
+        "search.num_beams=1000000000",
+    ],
+)
+def test_absurd_sizes_are_refused_before_anything_is_begun(tmp_path, capsys, change: str):
+    assert cli.main(["train", "chat-gru", "--out", str(tmp_path / "run"), "--set", change]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"regard: --set: {change.partition('=')[0]}: must be a whole number >= 1 and <= ")
+    assert error.count("\n") == 1 and not (tmp_path / "run").exists()
+
+
 def test_training_needs_the_optimiser_too(tmp_path, monkeypatch):
     """Weights that fit by themselves, and not with their gradients and two means of each."""
     from regard.train import train
