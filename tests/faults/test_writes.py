@@ -57,7 +57,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def full(path: Path) -> Path:
     """Whatever is written to `path`, or to its draft, goes to a disk without any space."""
-    path.with_name(f".{path.name}.{os.getpid()}").symlink_to("/dev/full")
+    disk.draft_of(path).symlink_to("/dev/full")
     return path
 
 
@@ -139,9 +139,9 @@ def test_maps_are_named(tmp_path: Path, capsys, monkeypatch):
     with largest_file(300):
         assert "maps.png: cannot be written: File too large" in one_line(capsys, *ask, tmp_path / "maps.png")
     assert not (tmp_path / "maps.png").exists()
-    assert f"{tmp_path}: cannot be written: a folder" in one_line(capsys, *ask, tmp_path)
+    assert f"{tmp_path}: something that regard did not write" in one_line(capsys, *ask, tmp_path)
     (tmp_path / "pipe").symlink_to("/dev/full")
-    assert "pipe: cannot be written: not a regular file" in one_line(capsys, *ask, tmp_path / "pipe")
+    assert "pipe: something that regard did not write" in one_line(capsys, *ask, tmp_path / "pipe")
     assert Path("/dev/full").is_char_device() and (tmp_path / "pipe").is_symlink()
 
 

@@ -129,6 +129,15 @@ def test_prompts_answers_and_tables_of_sweeps(tmp_path: Path, capsys, monkeypatc
     monkeypatch.setattr("sys.stdin", io.StringIO(f"Hello{mark}\n/attend\n"))
     assert lines(capsys, "chat", tmp_path / "run")[0].startswith(r"\u202e")
     told = lines(
-        capsys, "train", "chat-gru", "--out", tmp_path / f"s{EVIL}", *sets, "--steps", "1", "--sweep", "seed=1,2"
+        capsys,
+        "train",
+        "chat-gru",
+        "--out",
+        tmp_path / f"s{EVIL}",
+        *sets,
+        "--steps",
+        "1",
+        "--sweep",
+        "train.rate=0.1,0.2",
     )
-    assert any(f"the best run is {tmp_path}/s{SAFE}/seed=" in line for line in told)
+    assert any(f"the best run is {tmp_path}/s{SAFE}/train.rate=" in line for line in told)

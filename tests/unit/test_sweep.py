@@ -248,8 +248,9 @@ def test_a_trial_that_fails_is_told_and_not_repeated(tiny, tmp_path):
 
 
 def test_what_another_process_trains_is_left_to_it(tiny, tmp_path):
+    sweep(maker(tiny), [axis("train.rate=0.001")], tmp_path / "s", told=Teller())
     run = tmp_path / "s" / "train.rate=0.01"
-    run.mkdir(parents=True)
+    run.mkdir()
     with disk.locked(run):
         outcome = sweep(maker(tiny), [axis("train.rate=0.01,0.001")], tmp_path / "s", told=Teller())
     assert [trial.state for trial in outcome.trials] == ["elsewhere", "done"]

@@ -275,7 +275,7 @@ def test_own_data_of_each_kind_is_recognised(tmp_path, monkeypatch, capsys):
         told = capsys.readouterr().out
         assert asked in told and "10 train" in told and "accuracy" in told
     assert cli.main(["train", "image-pool", "--data", str(table), "--out", str(tmp_path / "x")]) == 2
-    assert 'data of kind "labelled" needs "tokens"' in capsys.readouterr().err
+    assert "this is labelled text, which image-pool does not learn from; try: " in capsys.readouterr().err
 
 
 def test_kinds_that_do_not_go_together_are_named():
