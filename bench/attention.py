@@ -1,9 +1,11 @@
-"""Does attention pay? chat-attention against chat-lstm, which is the same without it, for the same number of steps.
+"""Does attention pay? chat-attention against chat-lstm, which is the same without it, for the same
+number of steps.
 
     python -m bench.attention
 
-On Cornell's pairs, where a reply seldom depends on single words of the prompt, and on Multi30k English to German, where
-it nearly always does. The figure is perplexity per piece on the 5 % that the recipe holds out.
+On Cornell's pairs, where a reply seldom depends on single words of the prompt, and on Multi30k
+English to German, where it nearly always does. The figure is perplexity per piece on the 5 % that
+the recipe holds out.
 """
 
 from __future__ import annotations
@@ -30,17 +32,28 @@ def cornell(data: Path) -> list[tuple[str, str]]:
 
 def multi30k(data: Path) -> list[tuple[str, str]]:
     files = (data / "multi30k" / f"train.{language}.gz" for language in ("en", "de"))
-    return list(zip(*(gzip.decompress(file.read_bytes()).decode().splitlines() for file in files), strict=True))
+    return list(
+        zip(
+            *(gzip.decompress(file.read_bytes()).decode().splitlines() for file in files),
+            strict=True,
+        )
+    )
 
 
 def perplexity(name: str, pairs: list[tuple[str, str]], steps: int, seed: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         file, run = Path(folder) / "pairs.tsv", Path(folder) / "run"
-        file.write_text("".join(f"{prompt}\t{reply}\n" for prompt, reply in pairs), encoding="utf-8")
+        file.write_text(
+            "".join(f"{prompt}\t{reply}\n" for prompt, reply in pairs), encoding="utf-8"
+        )
         changes = ["data.kind=pairs", f'data.path="{file}"', f"train.steps={steps}", f"seed={seed}"]
-        train(recipe.load(name, [*changes, f"train.valid_every={steps}"]), run, reporter=ours.Told())
+        train(
+            recipe.load(name, [*changes, f"train.valid_every={steps}"]), run, reporter=ours.Told()
+        )
         bundle = load(run)
-        return likelihood(bundle.model, bundle.task, build.corpus(bundle.recipe, bundle.codec).valid).perplexity
+        return likelihood(
+            bundle.model, bundle.task, build.corpus(bundle.recipe, bundle.tokenizer).valid
+        ).perplexity
 
 
 def main() -> None:
@@ -50,7 +63,8 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     figures = {
         corpus.__name__: {
-            name: perplexity(name, corpus(given.data), given.steps, given.seed) for name in RECIPES.values()
+            name: perplexity(name, corpus(given.data), given.steps, given.seed)
+            for name in RECIPES.values()
         }
         for corpus in (cornell, multi30k)
     }

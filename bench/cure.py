@@ -2,14 +2,16 @@
 
     python -m bench.cure --run FOLDER
 
-`bench.cornell` scores replies to held-out lines of Cornell. Settings chosen by looking at those would flatter
-themselves, so they are chosen here: the 2,000 lines before the held-out ones are left out of training as well, and a
-chat-attention trained on the rest answers the first 500 prompts among them with every setting of a grid. The run is
-kept in FOLDER, so that other grids need no training.
+`bench.cornell` scores replies to held-out lines of Cornell. Settings chosen by looking at those
+would flatter themselves, so they are chosen here: the 2,000 lines before the held-out ones are left
+out of training as well, and a chat-attention trained on the rest answers the first 500 prompts
+among them with every setting of a grid. The run is kept in FOLDER, so that other grids need no
+training.
 
-The rule, fixed before the figures: of the settings with at most 4 % bland replies (the goal is 5 % elsewhere), at
-least a third of people's distinct-2 and at most 1 % of words that are in no training line, the one whose replies the
-model itself finds likeliest a token, which is the one that strays least.
+The rule, fixed before the figures: of the settings with at most 4 % bland replies (the goal is 5 %
+elsewhere), at least a third of people's distinct-2 and at most 1 % of words that are in no training
+line, the one whose replies the model itself finds likeliest a token, which is the one that strays
+least.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from regard.train import train
 
 GRID = {
     "top_p": (0.7, 0.8, 0.9),
-    "anti_prior": (0.5, 0.7, 1.0),
-    "rarity": (0.2, 0.4),
+    "mmi_weight": (0.5, 0.7, 1.0),
+    "idf_weight": (0.2, 0.4),
 }
 MOST_BLAND, LEAST_DISTINCT, MOST_STRANGE = 0.04, 1 / 3, 0.01
 
@@ -43,9 +45,18 @@ def trained(pairs: Sequence[Pair], given: Namespace) -> bundle.Bundle:
     if not (given.run / bundle.RECIPE).exists():
         given.run.parent.mkdir(parents=True, exist_ok=True)
         file = given.run.with_suffix(".tsv")
-        file.write_text("".join(f"{prompt}\t{reply}\n" for prompt, reply in pairs), encoding="utf-8")
-        how = ["data.kind=pairs", f'data.path="{file}"', "train.steps=", f"train.minutes={given.minutes}"]
-        chosen = recipe.load("chat-attention", [*how, f"seed={given.seed}", f"train.threads={given.threads}"])
+        file.write_text(
+            "".join(f"{prompt}\t{reply}\n" for prompt, reply in pairs), encoding="utf-8"
+        )
+        how = [
+            "data.kind=pairs",
+            f'data.path="{file}"',
+            "train.steps=",
+            f"train.minutes={given.minutes}",
+        ]
+        chosen = recipe.load(
+            "chat-attention", [*how, f"seed={given.seed}", f"train.threads={given.threads}"]
+        )
         train(chosen, given.run, reporter=ours.Told())
     return bundle.load(given.run)
 
@@ -55,7 +66,10 @@ def likelihood(chatbot: bundle.Bundle, prompts: Sequence[str], replies: Sequence
     total, tokens = 0.0, 0
     for start in range(0, len(prompts), 64):
         raw, mask = chatbot.task.read(prompts[start : start + 64])
-        targets = [np.asarray(chatbot.codec.encode(reply), np.int64) for reply in replies[start : start + 64]]
+        targets = [
+            np.asarray(chatbot.tokenizer.encode(reply), np.int64)
+            for reply in replies[start : start + 64]
+        ]
         batch = chatbot.task.batch([np.empty(0, np.int64)] * len(targets), targets)
         with torch.inference_mode():
             total -= float(chatbot.model.loss(raw, mask, *batch[2:])[1])
@@ -65,7 +79,9 @@ def likelihood(chatbot: bundle.Bundle, prompts: Sequence[str], replies: Sequence
 
 def main() -> None:
     parser = measure.options(__doc__)
-    parser.add_argument("--run", type=Path, required=True, help="where the trained run is, or shall be")
+    parser.add_argument(
+        "--run", type=Path, required=True, help="where the trained run is, or shall be"
+    )
     parser.add_argument("--minutes", type=float, default=8, help="training time")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -89,7 +105,14 @@ def main() -> None:
         scores["log_likelihood"] = likelihood(chatbot, prompts, said)
         row = setting | {
             name: scores[name]
-            for name in ("bland_share", "distinct_2", "unique_share", "strange_words", "log_likelihood", "mean_length")
+            for name in (
+                "bland_share",
+                "distinct_2",
+                "unique_share",
+                "strange_words",
+                "log_likelihood",
+                "mean_length",
+            )
         }
         print("  ".join(f"{key} {value:.3f}" for key, value in row.items()), flush=True)
         rows.append(row)
@@ -104,7 +127,9 @@ def main() -> None:
     chosen = max(good, key=lambda row: row["log_likelihood"]) if good else None
     print("chosen", chosen)
     if chosen:
-        for prompt, reply in list(zip(prompts, replies[tuple(chosen[name] for name in GRID)], strict=True))[::20]:
+        for prompt, reply in list(
+            zip(prompts, replies[tuple(chosen[name] for name in GRID)], strict=True)
+        )[::20]:
             print(f"{prompt}\n    {reply}")
     record = {"people": people, "grid": rows, "chosen": chosen, "facts": measure.facts(given)}
     print(measure.write("cure", record))

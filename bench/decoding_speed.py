@@ -2,10 +2,11 @@
 
     python -m bench.decoding_speed
 
-The model and pieces of bench.training_speed, untrained. It cannot end by itself; instead both sides are told to end
-each answer at the length of its reference translation, so that lengths are those of real use and the same for both:
-one sentence at a time, as in a conversation, and 128 together, as over a file. What counts is tokens of answers; what
-a side computes for rows that have ended already is its own affair.
+The model and pieces of bench.training_speed, untrained. It cannot end by itself; instead both sides
+are told to end each answer at the length of its reference translation, so that lengths are those of
+real use and the same for both: one sentence at a time, as in a conversation, and 128 together, as
+over a file. What counts is tokens of answers; what a side computes for rows that have ended already
+is its own affair.
 """
 
 from __future__ import annotations
@@ -70,7 +71,12 @@ def main() -> None:
         print(f"batch {size}\n{measure.told(own)}")
     if given.only is None:
         setting = {"batches": {f"batch {size}": count for size, count in BATCHES.items()}}
-        record = {"unit": "tokens/s", "setting": setting, "figures": figures, "facts": measure.facts(given)}
+        record = {
+            "unit": "tokens/s",
+            "setting": setting,
+            "figures": figures,
+            "facts": measure.facts(given),
+        }
         print(measure.write("decoding_speed", record))
 
 

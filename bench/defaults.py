@@ -1,5 +1,5 @@
-"""Every recipe that needs no data of yours (but chat, which bench.cornell judges), as it is shipped: trained, then
-judged on examples that chose nothing.
+"""Every recipe that needs no data of yours (but chat, which bench.cornell judges), as it is
+shipped: trained, then judged on examples that chose nothing.
 
     python -m bench.defaults                            all of them
     python -m bench.defaults --recipe image-pool        one of them; the others stay in the table
@@ -33,8 +33,15 @@ SHOWN = {
 
 def main() -> None:
     parser = measure.options(__doc__)
-    parser.add_argument("--recipe", action="append", choices=tuple(SHOWN), help="train only this one; the others stay")
-    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a change for all recipes")
+    parser.add_argument(
+        "--recipe",
+        action="append",
+        choices=tuple(SHOWN),
+        help="train only this one; the others stay",
+    )
+    parser.add_argument(
+        "--set", action="append", metavar="KEY=VALUE", help="a change for all recipes"
+    )
     parser.add_argument("--out", type=Path, default=measure.ROOT / "runs" / "bench-defaults")
     parser.set_defaults(seed=1)  # as the recipes have it
     given = parser.parse_args()

@@ -1,4 +1,5 @@
-"""Train a recipe, judge it on its test part, and say what that took: what benchmarks of quality share."""
+"""Train a recipe, judge it on its test part, and say what that took: what benchmarks of quality
+share."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ class Quiet:
     def stepped(self, progress, loss, speed, done) -> None: ...
 
     def validated(self, record, samples) -> None:
-        scores = {name: round(value, 4) for name, value in record.items() if isinstance(value, float)}
+        scores = {
+            name: round(value, 4) for name, value in record.items() if isinstance(value, float)
+        }
         print("  ", scores, "step", record["step"], flush=True)
 
     def noted(self, message) -> None:
@@ -40,9 +43,12 @@ def judged(chosen: Recipe, folder: Path, shown: Sequence[str]) -> dict[str, Any]
     progress = train(chosen, folder, reporter=reporter)
     clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
     bot = bundle.load(folder)
-    corpus = build.corpus(chosen, bot.codec)
+    corpus = build.corpus(chosen, bot.tokenizer)
     found, chosen_by = evaluate(bot, corpus.test), evaluate(bot, corpus.valid)
-    asked = [f"{one['prompt']} -> {one['answer']} ({', '.join(one['references'])})" for one in found["samples"]]
+    asked = [
+        f"{one['prompt']} -> {one['answer']} ({', '.join(one['references'])})"
+        for one in found["samples"]
+    ]
     return {name: round(found[name], 4) for name in shown} | {
         **({"confusion": found["confusion"]} if "confusion" in found else {}),
         "valid": {name: round(chosen_by[name], 4) for name in shown},

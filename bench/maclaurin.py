@@ -2,11 +2,12 @@
 
     python -m bench.maclaurin
 
-Batch x heads = 2, single precision. Each round times every side of a case in turns, so a machine that slows down slows
-all of them; a figure is the median of its rounds, the lowest and the highest beside it. `native` is with the C kernel,
-`torch` without it (REGARD_NATIVE=0). Useful arithmetic is 2 x 2 L M (E + 1) operations a head, what the formula asks
-for, as a share of what torch reaches in a 1024 x 1024 x 1024 matrix product in the same round. `auto` is held against
-the best of the forms. Extra memory is what a process grows by at its peak, less what it is handed back.
+Batch x heads = 2, single precision. Each round times every side of a case in turns, so a machine
+that slows down slows all of them; a figure is the median of its rounds, the lowest and the highest
+beside it. `native` is with the C kernel, `torch` without it (REGARD_NATIVE=0). Useful arithmetic is
+2 x 2 L M (E + 1) operations a head, what the formula asks for, as a share of what torch reaches in
+a 1024 x 1024 x 1024 matrix product in the same round. `auto` is held against the best of the forms.
+Extra memory is what a process grows by at its peak, less what it is handed back.
 """
 
 from __future__ import annotations
@@ -60,7 +61,10 @@ CASES = (
 )
 DOUBLING = (8192, 16384, 32768, 65536)
 LENGTHS = tuple(2**n for n in range(6, 17))
-LONGEST = {"quadratic": 8192, "recurrent": 512}  # longer ones are far from the best, and take minutes
+LONGEST = {
+    "quadratic": 8192,
+    "recurrent": 512,
+}  # longer ones are far from the best, and take minutes
 
 
 @contextmanager
@@ -82,7 +86,8 @@ def sides() -> tuple[str, ...]:
 def inputs(case: Case, seed: int) -> tuple[torch.Tensor, ...]:
     make = torch.Generator().manual_seed(seed)
     return tuple(
-        torch.randn(1, HEADS, case.length, case.width, generator=make).requires_grad_(case.backward) for _ in range(3)
+        torch.randn(1, HEADS, case.length, case.width, generator=make).requires_grad_(case.backward)
+        for _ in range(3)
     )
 
 
@@ -108,14 +113,18 @@ def seconds(work: Callable[[], object], at_least: float = 0.05) -> float:
             return spent / calls
 
 
-def rounds_of(works: dict[str, Callable[[], object]], rounds: int, at_least: float = 0.05) -> dict[str, list[float]]:
+def rounds_of(
+    works: dict[str, Callable[[], object]], rounds: int, at_least: float = 0.05
+) -> dict[str, list[float]]:
     """Seconds of each, round by round in turns, after one call each that does not count."""
     for work in works.values():
         work()
     figures: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
     for number in range(rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:  # nobody always follows the same one
+        for name in (
+            names[number % len(names) :] + names[: number % len(names)]
+        ):  # nobody always follows the same one
             figures[name].append(seconds(works[name], at_least))
     return figures
 
@@ -139,7 +148,9 @@ def against_exact(given: Namespace) -> dict[str, Any]:
         works |= {side: lambda side=side: run(case, side, qkv) for side in sides()}  # noqa: B023
         works["product"] = lambda: square @ square
         figures = rounds_of(works, given.rounds if case.length <= 16384 else min(3, given.rounds))
-        own: dict[str, Any] = {"seconds": {name: measure._spread(values) for name, values in figures.items()}}
+        own: dict[str, Any] = {
+            "seconds": {name: measure._spread(values) for name, values in figures.items()}
+        }
         own["must"], own["goal"] = case.must, case.goal
         useful = 4 * case.length * HEADS * how_many(case.width, 3) * (case.width + 1)
         own["peak_gflops"] = measure._spread([2 * 1024**3 / s / 1e9 for s in figures["product"]])
@@ -155,7 +166,9 @@ def against_exact(given: Namespace) -> dict[str, Any]:
                 ]
                 own[f"share of peak, {side}"] = measure._spread(shares)
                 line += "   share of matmul peak " + told(own[f"share of peak, {side}"])
-            print(line + (f"   must {case.must}x, goal {case.goal}x" if case.must else ""), flush=True)
+            print(
+                line + (f"   must {case.must}x, goal {case.goal}x" if case.must else ""), flush=True
+            )
         record[case.name] = own
     return record
 
@@ -169,7 +182,9 @@ def doubling(given: Namespace) -> dict[str, Any]:
             works = {}
             for case in cases:
                 qkv = inputs(case, given.seed)
-                works[str(case.length)] = lambda case=case, qkv=qkv, side=side: run(case, side, qkv, "chunked")
+                works[str(case.length)] = lambda case=case, qkv=qkv, side=side: run(
+                    case, side, qkv, "chunked"
+                )
             figures = rounds_of(works, given.rounds, 0.1)
             own = {
                 f"{longer} / {shorter}": ratios(figures[str(longer)], figures[str(shorter)])
@@ -177,7 +192,11 @@ def doubling(given: Namespace) -> dict[str, Any]:
             }
             name = f"{side}{', causal' if causal else ''}"
             record[name] = own
-            print(f"time(2L) / time(L), width 32, {name}: " + "   ".join(told(s) for s in own.values()), flush=True)
+            print(
+                f"time(2L) / time(L), width 32, {name}: "
+                + "   ".join(told(s) for s in own.values()),
+                flush=True,
+            )
     return record
 
 
@@ -191,19 +210,25 @@ def automatic(given: Namespace) -> dict[str, Any]:
                     case = Case(width, length, causal)
                     qkv = inputs(case, given.seed)
                     forms = [
-                        f for f in ("quadratic", "parallel", "chunked", "recurrent") if length <= LONGEST.get(f, length)
+                        f
+                        for f in ("quadratic", "parallel", "chunked", "recurrent")
+                        if length <= LONGEST.get(f, length)
                     ]
                     works = {f: lambda f=f: run(case, side, qkv, f) for f in [*forms, "auto"]}  # noqa: B023
                     figures = rounds_of(works, given.rounds, 0.02)
                     best = min(forms, key=lambda f: measure._spread(figures[f])["median"])
                     with native(side == "native"):
                         kernel = takes(qkv[0], 3)
-                    chosen = cheapest(HEADS, length, length, width, width, terms=3, causal=causal, kernel=kernel)
+                    chosen = cheapest(
+                        HEADS, length, length, width, width, terms=3, causal=causal, kernel=kernel
+                    )
                     own = {
                         "best": best,
                         "chosen": chosen,
                         "auto / best": ratios(figures["auto"], figures[best]),
-                        "milliseconds": {f: 1e3 * measure._spread(v)["median"] for f, v in figures.items()},
+                        "milliseconds": {
+                            f: 1e3 * measure._spread(v)["median"] for f, v in figures.items()
+                        },
                     }
                     name = f"{side}, width {width}{', causal' if causal else ''}, L {length}"
                     record[name] = own
@@ -221,13 +246,26 @@ def memory(given: Namespace) -> dict[str, Any]:
     for side in sides():
         for backward in (False, True):
             for length in (8192, 65536):
-                command = [sys.executable, "-m", "bench.maclaurin", "--peak", side, str(length), str(int(backward))]
-                said = subprocess.run(command, cwd=measure.ROOT, capture_output=True, text=True, check=True)
+                command = [
+                    sys.executable,
+                    "-m",
+                    "bench.maclaurin",
+                    "--peak",
+                    side,
+                    str(length),
+                    str(int(backward)),
+                ]
+                said = subprocess.run(
+                    command, cwd=measure.ROOT, capture_output=True, text=True, check=True
+                )
                 own = json.loads(said.stdout.splitlines()[-1])
                 name = f"{side}, width 64, L {length:,}{', forward + backward' if backward else ''}"
                 record[name] = own
                 extra = "unknown" if own["extra_mib"] is None else f"{own['extra_mib']:.1f} MiB"
-                print(f"extra memory, {name}: {extra} (L x M would be {own['features_mib']:,.0f} MiB)", flush=True)
+                print(
+                    f"extra memory, {name}: {extra} (L x M would be {own['features_mib']:,.0f} MiB)",
+                    flush=True,
+                )
     return record
 
 
@@ -237,9 +275,15 @@ def peak(side: str, length: int, backward: bool) -> None:
     qkv = inputs(case, 0)
     run(warm, side, inputs(warm, 0), "chunked")
     grown = peak_memory(lambda: run(case, side, qkv, "chunked"))
-    handed_back = (5 if backward else 1) * qkv[0].nbytes  # the context; and its gradient, dq, dk and dv
+    handed_back = (5 if backward else 1) * qkv[
+        0
+    ].nbytes  # the context; and its gradient, dq, dk and dv
     extra = None if grown is None else (grown - handed_back) / 2**20
-    print(json.dumps({"extra_mib": extra, "features_mib": HEADS * length * how_many(64, 3) * 4 / 2**20}))
+    print(
+        json.dumps(
+            {"extra_mib": extra, "features_mib": HEADS * length * how_many(64, 3) * 4 / 2**20}
+        )
+    )
 
 
 def main() -> None:
@@ -248,14 +292,27 @@ def main() -> None:
         return
     parts = {"exact": against_exact, "doubling": doubling, "memory": memory, "auto": automatic}
     parser = measure.options(__doc__, rounds=5)
-    parser.add_argument("--part", choices=list(parts), action="append", help="only this part (nothing is written then)")
-    parser.add_argument("--skip-long", action="store_true", help="leave out L 65,536 against exact attention")
+    parser.add_argument(
+        "--part",
+        choices=list(parts),
+        action="append",
+        help="only this part (nothing is written then)",
+    )
+    parser.add_argument(
+        "--skip-long", action="store_true", help="leave out L 65,536 against exact attention"
+    )
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    record = {name: part(given) for name, part in parts.items() if not given.part or name in given.part}
+    record = {
+        name: part(given) for name, part in parts.items() if not given.part or name in given.part
+    }
     if not given.part and not given.skip_long:
         setting = {"batch x heads": HEADS, "terms": 3, "type": "float32", "rounds": given.rounds}
-        print(measure.write("maclaurin", {"setting": setting, "figures": record, "facts": measure.facts(given)}))
+        print(
+            measure.write(
+                "maclaurin", {"setting": setting, "figures": record, "facts": measure.facts(given)}
+            )
+        )
 
 
 if __name__ == "__main__":

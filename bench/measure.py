@@ -1,7 +1,9 @@
-"""What every benchmark needs: facts of the machine, rounds that take turns, one JSON file a benchmark.
+"""What every benchmark needs: facts of the machine, rounds that take turns, one JSON file a
+benchmark.
 
-Two sides are timed in turns (peer, ours, peer, ours, ...), so a machine that slows down slows both. The figure of a
-side is the median of its rounds; the ratio is the median of the rounds' own ratios, ours / peer.
+Two sides are timed in turns (peer, ours, peer, ours, ...), so a machine that slows down slows both.
+The figure of a side is the median of its rounds; the ratio is the median of the rounds' own ratios,
+ours / peer.
 """
 
 from __future__ import annotations
@@ -44,9 +46,16 @@ class Speed(NamedTuple):
 
 def options(description: str | None, *, rounds: int | None = None) -> argparse.ArgumentParser:
     """The options all benchmarks share."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of torch, the same for all sides")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=os.cpu_count(),
+        help="threads of torch, the same for all sides",
+    )
     parser.add_argument("--data", type=Path, default=DATA, help="the folder with the corpora")
     parser.add_argument("--only", choices=("peer", "ours"), help="run one side only")
     if rounds is not None:
@@ -55,7 +64,8 @@ def options(description: str | None, *, rounds: int | None = None) -> argparse.A
 
 
 def facts(given: argparse.Namespace) -> dict[str, Any]:
-    """Date, revision, machine, threads, versions and seed: what a reader needs to judge or repeat a figure."""
+    """Date, revision, machine, threads, versions and seed: what a reader needs to judge or
+    repeat a figure."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "revision": revision(),
@@ -68,12 +78,14 @@ def facts(given: argparse.Namespace) -> dict[str, Any]:
             "memory_gib": _memory(),
             "os": platform.platform(),
         },
-        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        "versions": {"python": platform.python_version()}
+        | {name: _version(name) for name in PACKAGES},
     }
 
 
 def revision() -> str:
-    """The commit measured, with "+changes" where files differ from it; "unknown" outside a repository.
+    """The commit measured, with "+changes" where files differ from it; "unknown" outside a
+    repository.
 
     New figures under bench/results are not changes of what was measured.
     """
@@ -88,21 +100,27 @@ def revision() -> str:
 def take_turns(prepare: Prepare, given: argparse.Namespace) -> dict[str, list[float]]:
     """Tokens/s of each side, round by round in turns.
 
-    Each side lives in a process of its own, as it does for its users, made by `prepare(name, given)`: what one does to
-    the memory allocator or to torch's settings cannot help or harm the other. Only one of them works at a time.
+    Each side lives in a process of its own, as it does for its users, made by `prepare(name,
+    given)`: what one does to the memory allocator or to torch's settings cannot help or harm the
+    other. Only one of them works at a time.
     """
     names = [given.only] if given.only else ["peer", "ours"]
     figures: dict[str, list[float]] = {name: [] for name in names}
     with ExitStack() as stack:
         context = multiprocessing.get_context("spawn")
-        pools = {name: ProcessPoolExecutor(1, context, _begin, (prepare, name, given)) for name in names}
+        pools = {
+            name: ProcessPoolExecutor(1, context, _begin, (prepare, name, given)) for name in names
+        }
         for pool in pools.values():
             stack.enter_context(pool)
             pool.submit(_turn, None).result()  # wait until it is prepared
         for number in range(given.rounds):
             for name, pool in pools.items():
                 figures[name].append(pool.submit(_turn, number).result().rate)
-                print(f"round {number + 1}/{given.rounds}  {name:5} {figures[name][-1]:12,.1f}", flush=True)
+                print(
+                    f"round {number + 1}/{given.rounds}  {name:5} {figures[name][-1]:12,.1f}",
+                    flush=True,
+                )
     return figures
 
 
@@ -125,14 +143,17 @@ def summary(figures: Mapping[str, list[float]]) -> dict[str, Any]:
     """Median and spread of each side, and of the ratio ours / peer where both were measured."""
     spreads: dict[str, Any] = {name: _spread(values) for name, values in figures.items()}
     if "ours" in figures and "peer" in figures:
-        spreads["ratio"] = _spread([ours / peer for ours, peer in zip(figures["ours"], figures["peer"], strict=True)])
+        spreads["ratio"] = _spread(
+            [ours / peer for ours, peer in zip(figures["ours"], figures["peer"], strict=True)]
+        )
     return spreads
 
 
 def told(figures: Mapping[str, Any]) -> str:
     """A summary in lines to print."""
     return "\n".join(
-        f"{name:6}{s['median']:12,.2f}  ({s['low']:,.2f} to {s['high']:,.2f})" for name, s in figures.items()
+        f"{name:6}{s['median']:12,.2f}  ({s['low']:,.2f} to {s['high']:,.2f})"
+        for name, s in figures.items()
     )
 
 
@@ -141,10 +162,17 @@ def read(name: str, folder: Path = RESULTS) -> dict[str, Any]:
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def enter(name: str, group: str, key: str, entry: Mapping[str, Any], given: argparse.Namespace) -> dict[str, Any]:
-    """One entry of a record that keeps the others, also those that another run wrote meanwhile; all entries."""
+def enter(
+    name: str, group: str, key: str, entry: Mapping[str, Any], given: argparse.Namespace
+) -> dict[str, Any]:
+    """One entry of a record that keeps the others, also those that another run wrote meanwhile;
+    all entries."""
     entries = read(name)[group] if (RESULTS / f"{name}.json").exists() else {}
-    own = {"changes": getattr(given, "set", None) or [], "threads": given.threads, "seed": given.seed}
+    own = {
+        "changes": getattr(given, "set", None) or [],
+        "threads": given.threads,
+        "seed": given.seed,
+    }
     entries[key] = {**entry, **own}
     write(name, {**facts(given), group: entries})
     return entries
@@ -160,11 +188,18 @@ def write(name: str, record: Mapping[str, Any], folder: Path = RESULTS) -> Path:
 
 
 def _spread(values: list[float]) -> dict[str, Any]:
-    return {"median": statistics.median(values), "low": min(values), "high": max(values), "rounds": values}
+    return {
+        "median": statistics.median(values),
+        "low": min(values),
+        "high": max(values),
+        "rounds": values,
+    }
 
 
 def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def _module() -> str:
@@ -175,7 +210,9 @@ def _module() -> str:
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        return next(
+            line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")
+        )
     except (OSError, StopIteration):
         return platform.processor() or platform.machine()
 

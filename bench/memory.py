@@ -1,16 +1,18 @@
-"""Memory: the closed forms of `regard budget` against the peak that training and a forward pass really reach.
+"""Memory: the closed forms of `regard budget` against the peak that training and a forward pass
+really reach.
 
     python -m bench.memory
     python -m bench.memory --others
 
-The terms of the forms were read off the allocations of the main recipes, so their figures say how well the forms fit
-what they were made from. The others were written down before they were first run, and no term was made from them: they
-say what to expect of a recipe of one's own.
+The terms of the forms were read off the allocations of the main recipes, so their figures say how
+well the forms fit what they were made from. The others were written down before they were first
+run, and no term was made from them: they say what to expect of a recipe of one's own.
 
-Every recipe in a process of its own: two steps of training to warm up, then one whose allocations are recorded, by
-torch's own profiler, which sees every byte that the allocator of the CPU gives and takes back. The peak is the largest
-sum of them, with the weights and the optimiser's means that were there before. Beside it stands how far the resident
-memory of the whole process grew, as the kernel has it: that has the allocator's leftovers and scratch of oneDNN in it.
+Every recipe in a process of its own: two steps of training to warm up, then one whose allocations
+are recorded, by torch's own profiler, which sees every byte that the allocator of the CPU gives and
+takes back. The peak is the largest sum of them, with the weights and the optimiser's means that
+were there before. Beside it stands how far the resident memory of the whole process grew, as the
+kernel has it: that has the allocator's leftovers and scratch of oneDNN in it.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ MAIN = [  # recipe, vocabulary its own data makes (None: it has none), rows, pla
     ("reference/chat-classic", 7823, 64, 10),
     ("reference/octmnist-pool", None, 8, 1),
     ("reference/octmnist-stride", None, 8, 1),
-    ("speech-attention", 33, 16, 60, "source.tempo=0.0"),
-    ("speech-transformer", 33, 16, 60, "source.tempo=0.0"),
+    ("speech-attention", 33, 16, 60, "source.tempo_perturbation=0.0"),
+    ("speech-transformer", 33, 16, 60, "source.tempo_perturbation=0.0"),
     ("caption-attention", 36, 64, 16),
     ("caption-transformer", 36, 64, 16),
     ("caption-flickr8k", 3000, 16, 16),
@@ -57,15 +59,15 @@ MAIN = [  # recipe, vocabulary its own data makes (None: it has none), rows, pla
 ]
 OTHERS = [
     ("sentiment-transformer", 500, 24, 48, "encoder.width=96", "encoder.layers=3", "encoder.dropout=0.0"),
-    ("sentiment-transformer", 500, 40, 60, "encoder.ffn=64", "encoder.positions=rotary"),
+    ("sentiment-transformer", 500, 40, 60, "encoder.ffn_width=64", "encoder.positions=rotary"),
     ("sentiment-lstm", 500, 40, 25, "encoder.layers=3", "encoder.width=96"),
     ("sentiment-gru", 500, 40, 50, "encoder.directions=1", "encoder.layers=2"),
     ("sentiment-cnn", 500, 40, 50, "encoder.layers=4", "encoder.width=64"),
-    ("image-pool", None, 20, 1, "source.size=[40,24]", "source.colours=3", "source.channels=[12,20,28]",
+    ("image-pool", None, 20, 1, "source.size=[40,24]", "source.channels_in=3", "source.channels=[12,20,28]",
      "source.padding=[1,1,1]", "decoder.dropout=0.0"),
-    ("image-stride", None, 30, 1, "source.colours=3", "source.channels=[24,8]", "source.padding=[1,1]"),
+    ("image-stride", None, 30, 1, "source.channels_in=3", "source.channels=[24,8]", "source.padding=[1,1]"),
     ("image-patches", None, 50, 1, "encoder.positions=relative", "source.patch=7"),
-    ("translate-attention", 60, 24, 40, "encoder.cell=gru", "decoder.cell=gru", "decoder.looks=before"),
+    ("translate-attention", 60, 24, 40, "encoder.cell=gru", "decoder.cell=gru", "decoder.attention_order=before_cell"),
     ("translate-attention", 60, 24, 40, "encoder.layers=2", "decoder.layers=3"),
     ("translate-transformer", 60, 24, 90, "encoder.dropout=0.0", "decoder.dropout=0.0", "encoder.positions=alibi",
      "decoder.positions=alibi"),
@@ -84,7 +86,7 @@ def measured(
     import torch
 
     from regard import recipe
-    from regard.costs.counted import built
+    from regard.budget.modules import built
     from regard.optimise import optimiser
     from regard.train import keep_memory
 
@@ -95,13 +97,17 @@ def measured(
     model = built(of, vocabulary)
     update = optimiser(model, of.train)
     raw, mask = model.frontend.example(rows, length)
-    ids = torch.full((rows, 1 if of.decoder.kind == "one-shot" else length), model.decoder.vocabulary - 1)
+    ids = torch.full(
+        (rows, 1 if of.decoder.kind == "classifier" else length), model.decoder.vocabulary - 1
+    )
     real = torch.ones_like(ids, dtype=torch.bool)
 
     def step() -> None:
-        loss, _ = model.loss(raw, mask, ids, ids, real, smoothing=of.train.smoothing)
+        loss, _ = model.loss(raw, mask, ids, ids, real, smoothing=of.train.label_smoothing)
         (loss / ids.numel()).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), of.train.clip or math.inf, foreach=True)
+        torch.nn.utils.clip_grad_norm_(
+            model.parameters(), of.train.max_grad_norm or math.inf, foreach=True
+        )
         update.step()
         update.zero_grad(set_to_none=True)
 
@@ -113,7 +119,9 @@ def measured(
     for _ in range(2):
         step()
     resident = _resident(peak=True) - before
-    always = 1 + (2 if of.train.optimiser == "adamw" else 0) + (of.train.average > 0)  # the means of both
+    always = (
+        1 + (2 if of.train.optimiser == "adamw" else 0) + (of.train.ema_decay > 0)
+    )  # the means of both
     training = always * weights + _peak(step)
     model.eval()
     forward()
@@ -150,14 +158,21 @@ def _resident(*, peak: bool = False) -> int:
 
 def compare(given: Namespace) -> list[dict[str, Any]]:
     from regard import recipe
-    from regard.costs import budget
+    from regard.budget import budget
 
     rows = []
     context = multiprocessing.get_context("spawn")
     for name, vocabulary, batch, length, *sets in OTHERS if given.others else MAIN:
         with ProcessPoolExecutor(1, context) as pool:
-            found = pool.submit(measured, name, sets, vocabulary, batch, length, given.threads).result()
-        sizes = {"batch": batch, "source_length": length, "target_length": length, "vocabulary": vocabulary}
+            found = pool.submit(
+                measured, name, sets, vocabulary, batch, length, given.threads
+            ).result()
+        sizes = {
+            "batch": batch,
+            "source_length": length,
+            "target_length": length,
+            "vocabulary": vocabulary,
+        }
         closed = budget(recipe.load(name, sets), **sizes).memory
         row = {
             "recipe": name,
@@ -171,7 +186,8 @@ def compare(given: Namespace) -> list[dict[str, Any]]:
         print(
             f"{name:<24} {batch:>3} x {length:<4}"
             + "".join(
-                f"  {k} {found[k] / 1e6:8.1f} MB, formula {row['off'][k]:+7.2%}" for k in ("training", "inference")
+                f"  {k} {found[k] / 1e6:8.1f} MB, formula {row['off'][k]:+7.2%}"
+                for k in ("training", "inference")
             )
             + f"  resident {found['resident'] / 1e6:8.1f} MB",
             flush=True,

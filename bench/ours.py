@@ -1,8 +1,9 @@
 """Our side of the benchmarks. They call nothing of the library but what is here.
 
-The model of both speed benchmarks has the sizes of `bench.peers.hf.make`: a Transformer of 4+4 layers, width 128, 4
-heads, FFN 256 (ReLU), dropout 0.1, source, target and output embeddings tied. Ids come from `training_speed.corpus`:
-0 pads, 1 starts, 2 ends; sources and targets both end in 2 and neither holds 0 or 1.
+The model of both speed benchmarks has the sizes of `bench.peers.hf.make`: a Transformer of 4+4
+layers, width 128, 4 heads, FFN 256 (ReLU), dropout 0.1, source, target and output embeddings tied.
+Ids come from `training_speed.corpus`: 0 pads, 1 starts, 2 ends; sources and targets both end in 2
+and neither holds 0 or 1.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from regard.frontends import Tokens
 from regard.layers.positions import Sinusoidal
 from regard.model import Model
 from regard.optimise import factor, optimiser
-from regard.search import Marks, Options, search
+from regard.search import Options, SpecialTokens, search
 from regard.tasks.task import Batch, padded
 from regard.train import keep_memory, train
 from regard.values import Memory, State, Step
@@ -40,12 +41,16 @@ def make(vocabulary: int, seed: int) -> Model:
     """The model, untrained."""
     keep_memory()  # as `regard train` does
     torch.manual_seed(seed)
-    sizes = dict(width=WIDTH, layers=4, heads=4, inner=256, activation="relu", dropout=0.1)
+    sizes = dict(width=WIDTH, layers=4, heads=4, ffn_width=256, activation="relu", dropout=0.1)
     model = Model(
         frontend=Tokens(vocabulary=vocabulary, width=WIDTH, dropout=0.1),
         encoder=TransformerEncoder(inputs=WIDTH, positions=Sinusoidal(width=WIDTH), **sizes),
         decoder=TransformerDecoder(
-            vocabulary=vocabulary, memory_width=WIDTH, positions=Sinusoidal(width=WIDTH), tied=True, **sizes
+            vocabulary=vocabulary,
+            memory_width=WIDTH,
+            positions=Sinusoidal(width=WIDTH),
+            tied=True,
+            **sizes,
         ),
     )
     model.frontend.embedding = model.decoder.embedding
@@ -53,14 +58,22 @@ def make(vocabulary: int, seed: int) -> Model:
 
 
 def train_steps(
-    model: Model, pairs: Sequence[tuple[Ids, Ids]], *, tokens: int, warmup: int, steps: int, seed: int
+    model: Model,
+    pairs: Sequence[tuple[Ids, Ids]],
+    *,
+    tokens: int,
+    warmup: int,
+    steps: int,
+    seed: int,
 ) -> Speed:
-    """`warmup` steps, then `steps` steps on the clock, with label smoothing 0.1, AdamW and clipping at norm 1.
+    """`warmup` steps, then `steps` steps on the clock, with label smoothing 0.1, AdamW and clipping
+    at norm 1.
 
-    `tokens` is how many real target tokens a batch should hold on average: what the peer's batches hold. How sentences
-    are put together is ours to choose. Returns the real target tokens (end marks counted, padding not) of the steps on
-    the clock and their seconds, from the end of the last warm-up step to the end of the last step, so that making
-    batches counts. Data order follows `seed`.
+    `tokens` is how many real target tokens a batch should hold on average: what the peer's batches
+    hold. How sentences are put together is ours to choose. Returns the real target tokens (end
+    marks counted, padding not) of the steps on the clock and their seconds, from the end of the
+    last warm-up step to the end of the last step, so that making batches counts. Data order follows
+    `seed`.
     """
     how = recipe.Train(steps=warmup + steps, schedule="constant")
     adam = optimiser(model, how)
@@ -84,7 +97,9 @@ def train_steps(
 def _batches(pairs: Sequence[tuple[Ids, Ids]], tokens: int, seed: int) -> Iterator[Batch]:
     source = np.array([len(s) for s, _ in pairs])
     target = np.array([len(t) for _, t in pairs])
-    places = round(tokens * (source.mean() + target.mean()) / target.mean())  # our batches count both sides
+    places = round(
+        tokens * (source.mean() + target.mean()) / target.mean()
+    )  # our batches count both sides
     for epoch in itertools.count():
         for index in batches(source, target, tokens=places, seed=seed, epoch=epoch):
             raw, mask = padded([np.array(pairs[i][0]) for i in index])
@@ -100,26 +115,30 @@ def never_end(model: Model) -> Model:
 
 
 class _EndAt:
-    """A decoder that is told where each row ends. Each row carries its own end, so rows may move and leave."""
+    """A decoder that is told where each row ends. Each row carries its own end, so rows may move
+    and leave."""
 
     def __init__(self, decoder: Decoder, ends: Sequence[int]):
         self.decoder, self.ends = decoder, torch.tensor(ends)
 
     def start(self, memory: Memory) -> State:
-        return replace(self.decoder.start(memory), carried=(self.ends[None].float(),))
+        return replace(self.decoder.start(memory), recurrent=(self.ends[None].float(),))
 
     def step(self, token: torch.Tensor, state: State) -> Step:
         step = self.decoder.step(token, state)
-        step.logits[:, END].masked_fill_(state.position >= state.carried[0][0], 1e9)
+        step.logits[:, END].masked_fill_(state.position >= state.recurrent[0][0], 1e9)
         return step
 
 
 def greedy(model: Model, sources: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
-    """One batch of sources, answered greedily, each to its length; only the produced tokens, without the marks."""
+    """One batch of sources, answered greedily, each to its length; only the produced tokens,
+    without the marks."""
     with torch.inference_mode():
         memory = model.read(*padded([np.array(source) for source in sources]))
         decoder, options = _EndAt(model.decoder, lengths), Options(max_new_tokens=max(lengths) + 1)
-        found = search(decoder, memory, Marks(START, END), options, weights=False, scores=False)
+        found = search(
+            decoder, memory, SpecialTokens(START, END), options, weights=False, scores=False
+        )
     return [list(row[0].tokens) for row in found]
 
 
@@ -135,7 +154,9 @@ class Chatbot:
         for start in range(0, len(pairs), 64):
             some = pairs[start : start + 64]
             raw, mask = self.bundle.task.read([prompt for prompt, _ in some])
-            targets = [np.asarray(self.bundle.codec.encode(reply), np.int64) for _, reply in some]
+            targets = [
+                np.asarray(self.bundle.tokenizer.encode(reply), np.int64) for _, reply in some
+            ]
             batch = self.bundle.task.batch([np.empty(0, np.int64)] * len(some), targets)
             with torch.inference_mode():
                 total += float(self.bundle.model.loss(raw, mask, *batch[2:])[1])
@@ -149,12 +170,22 @@ class Chatbot:
         return evaluate.answers(self.bundle, prompts, options)
 
 
-def chat(pairs: Sequence[tuple[str, str]], minutes: float, seed: int, overrides: Sequence[str] = ()) -> Chatbot:
+def chat(
+    pairs: Sequence[tuple[str, str]], minutes: float, seed: int, overrides: Sequence[str] = ()
+) -> Chatbot:
     """Our chatbot (chat-attention), trained on all raw pairs for `minutes` on the clock."""
     with tempfile.TemporaryDirectory() as folder:
         file, run = Path(folder) / "pairs.tsv", Path(folder) / "run"
-        file.write_text("".join(f"{prompt}\t{reply}\n" for prompt, reply in pairs), encoding="utf-8")
-        data = ["data.kind=pairs", f'data.path="{file}"', "train.steps=", f"train.minutes={minutes}", f"seed={seed}"]
+        file.write_text(
+            "".join(f"{prompt}\t{reply}\n" for prompt, reply in pairs), encoding="utf-8"
+        )
+        data = [
+            "data.kind=pairs",
+            f'data.path="{file}"',
+            "train.steps=",
+            f"train.minutes={minutes}",
+            f"seed={seed}",
+        ]
         train(recipe.load("chat-attention", [*data, *overrides]), run, reporter=Told())
         return Chatbot(load(run))
 
@@ -168,7 +199,11 @@ class Told:
     def stepped(self, progress, loss, speed, done) -> None: ...
 
     def validated(self, record, samples) -> None:
-        print({key: value for key, value in record.items() if not isinstance(value, str)}, samples, flush=True)
+        print(
+            {key: value for key, value in record.items() if not isinstance(value, str)},
+            samples,
+            flush=True,
+        )
 
     def noted(self, message: str) -> None:
         print(message, flush=True)

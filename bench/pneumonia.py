@@ -2,11 +2,12 @@
 
     python -m bench.pneumonia
 
-Both are the reference recipes, 224,892 parameters less those of two labels that are not there: plain SGD, 15 epochs,
-batches of 8. The rate is the one of 0.1, 0.01 and 0.001 with the best mean validation accuracy of the three seeds (one
-that cannot be it any more is given up); the test part is asked once, with the weights of the last epoch. The interval
-of the difference is of the test pictures: each counts with its mean over the seeds, A less B, and 1.96 standard errors
-either side of the mean of that.
+Both are the reference recipes, 224,892 parameters less those of two labels that are not there:
+plain SGD, 15 epochs, batches of 8. The rate is the one of 0.1, 0.01 and 0.001 with the best mean
+validation accuracy of the three seeds (one that cannot be it any more is given up); the test part
+is asked once, with the weights of the last epoch. The interval of the difference is of the test
+pictures: each counts with its mean over the seeds, A less B, and 1.96 standard errors either side
+of the mean of that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bench import measure
 from bench.judging import Quiet
 from regard import build, recipe
 from regard.bundle import Bundle, load
-from regard.data.cache import Part
+from regard.data.cache import Split
 from regard.evaluate import answers, questions
 from regard.train import train
 
@@ -32,13 +33,18 @@ SEEDS = (42, 43, 44)
 
 
 def trained(name: str, data: Path, rate: float, seed: int, threads: int, folder: Path) -> Bundle:
-    changes = [f'data.path="{data}"', "data.test_first=[]", f"train.rate={rate}", f"seed={seed}"]
+    changes = [
+        f'data.path="{data}"',
+        "data.test_first=[]",
+        f"train.learning_rate={rate}",
+        f"seed={seed}",
+    ]
     run = folder / f"{name}-{rate}-{seed}"
     train(recipe.load(NETS[name], [*changes, f"train.threads={threads}"]), run, reporter=Quiet())
     return load(run)
 
 
-def right(bundle: Bundle, part: Part) -> np.ndarray:
+def right(bundle: Bundle, part: Split) -> np.ndarray:
     """Which of the pictures of a part are answered as they should be."""
     asked = questions(part, bundle.task)
     given = answers(bundle, [one.given for one in asked])
@@ -61,7 +67,9 @@ def main() -> None:
                     tried[rate].append(trained(name, data, rate, seed, given.threads, Path(folder)))
                     corpus = build.corpus(tried[rate][0].recipe)
                     valid[rate].append(float(right(tried[rate][-1], corpus.valid).mean()))
-                    if sum(valid[rate]) + len(SEEDS) - len(valid[rate]) < max(map(sum, valid.values())):
+                    if sum(valid[rate]) + len(SEEDS) - len(valid[rate]) < max(
+                        map(sum, valid.values())
+                    ):
                         break  # it could not be the best any more
             rate = max(valid, key=lambda one: sum(valid[one]))
             runs, corpus = tried[rate], build.corpus(tried[rate][0].recipe)
@@ -85,7 +93,11 @@ def main() -> None:
     }
     print(figures["pool less stride"])
     setting = {"seeds": SEEDS, "rates": RATES, "test_pictures": len(gap)}
-    print(measure.write("pneumonia", {"setting": setting, "figures": figures, "facts": measure.facts(given)}))
+    print(
+        measure.write(
+            "pneumonia", {"setting": setting, "figures": figures, "facts": measure.facts(given)}
+        )
+    )
 
 
 if __name__ == "__main__":

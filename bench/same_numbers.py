@@ -1,10 +1,12 @@
-"""Whether a refactoring changed any number: losses of the first steps and answers of every shipped recipe.
+"""Whether a refactoring changed any number: losses of the first steps and answers of every shipped
+recipe.
 
     python -m bench.same_numbers record before.json
     python -m bench.same_numbers compare before.json
 
-Each recipe learns ten tiny examples for a few steps, with dropout, label smoothing and averaged weights on, one thread,
-and one fixed seed. Every loss is compared to the last bit, and so are the tokens and scores of greedy and beam answers.
+Each recipe learns ten tiny examples for a few steps, with dropout, label smoothing and averaged
+weights on, one thread, and one fixed seed. Every loss is compared to the last bit, and so are the
+tokens and scores of greedy and beam answers.
 """
 
 from __future__ import annotations
@@ -29,8 +31,8 @@ STEPS = 30
 NOISE = (
     "encoder.dropout=0.1",
     "decoder.dropout=0.1",
-    "train.smoothing=0.1",
-    "train.average=0.9",
+    "train.label_smoothing=0.1",
+    "train.ema_decay=0.9",
 )
 
 
@@ -43,9 +45,15 @@ def main() -> None:
         print(f"{len(numbers)} recipes recorded in {file}")
         return
     before = json.loads(file.read_text())
-    differing = [name for name in sorted(before.keys() | numbers.keys()) if before.get(name) != numbers.get(name)]
+    differing = [
+        name
+        for name in sorted(before.keys() | numbers.keys())
+        if before.get(name) != numbers.get(name)
+    ]
     for name in differing:
-        print(f"{name}: differs in {', '.join(_parts(before.get(name, {}), numbers.get(name, {})))}")
+        print(
+            f"{name}: differs in {', '.join(_parts(before.get(name, {}), numbers.get(name, {})))}"
+        )
     print(f"{len(before) - len(differing)} of {len(before)} recipes have the same numbers")
     sys.exit(bool(differing))
 
@@ -83,7 +91,9 @@ def _has(shipped: recipe.Recipe, change: str) -> bool:
 
 
 def _parts(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    return [part for part in sorted(before.keys() | after.keys()) if before.get(part) != after.get(part)]
+    return [
+        part for part in sorted(before.keys() | after.keys()) if before.get(part) != after.get(part)
+    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""regard: a workbench for attention. raw -> Frontend -> Source -> Encoder -> Memory -> Decoder -> Answer.
+"""regard: a workbench for attention. raw -> Frontend -> Source -> Encoder -> Memory -> Decoder ->
+Answer.
 
     bot = regard.load("runs/demo")              a trained model: Bundle
     bot.ask("Are you a robot?").text            one input, one Answer; a list of inputs, a list of Answers
@@ -14,9 +15,9 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from regard.budget import budget as budget
     from regard.bundle import Bundle as Bundle
     from regard.bundle import load as load
-    from regard.costs import budget as budget
     from regard.errors import RegardError as RegardError
     from regard.layers.attention import attend as attend
     from regard.layers.attention import attention_weights as attention_weights
@@ -39,7 +40,7 @@ _HOMES = {
     "RegardError": "errors",
     "attend": "layers.attention",
     "attention_weights": "layers.attention",
-    "budget": "costs",
+    "budget": "budget",
     "load": "bundle",
     "maclaurin_attention": "layers.maclaurin",
     "maclaurin_error_bound": "layers.maclaurin",

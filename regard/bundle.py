@@ -15,33 +15,38 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from regard import build, codecs, disk
-from regard.codecs import Codec
+from regard import build, disk, tokenizers
 from regard.errors import BundleError, InputError, RecipeError, did_you_mean
 from regard.model import Model
 from regard.recipe import Recipe, Search, SourceSound
 from regard.resources import check_memory
 from regard.search import Options, search, seeds_of, stream
 from regard.tasks.speech import needs_rate
-from regard.tasks.task import Given, Task, is_sound
+from regard.tasks.task import Task, is_sound
+from regard.tokenizers import Tokenizer
 from regard.values import Answer, Memory
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-RECIPE, CODEC, WEIGHTS = "recipe.json", "codec.json", "model.safetensors"
+RECIPE, TOKENIZER, WEIGHTS = "recipe.json", "tokenizer.json", "model.safetensors"
 
 
-Input: TypeAlias = "str | os.PathLike[str] | np.ndarray | Tensor | Image | tuple[np.ndarray | Tensor, float]"
+Input: TypeAlias = (
+    "str | os.PathLike[str] | np.ndarray | Tensor | Image | tuple[np.ndarray | Tensor, float]"
+)
 
 
 def _is_one(inputs: Any) -> bool:
-    """Whether this is one input, not several: a string is one although it has letters, an array although it has rows.
+    """Whether this is one input, not several: a string is one although it has letters, an array
+    although it has rows.
 
     >>> _is_one("Hello"), _is_one(["Hello"]), _is_one(np.zeros((8, 8))), _is_one((np.zeros(8000), 8000))
     (True, False, True, True)
     """
-    one = isinstance(inputs, str | bytes | os.PathLike | np.ndarray | Tensor | Mapping) or is_sound(inputs)
+    one = isinstance(inputs, str | bytes | os.PathLike | np.ndarray | Tensor | Mapping) or is_sound(
+        inputs
+    )
     return one or not isinstance(inputs, Iterable)
 
 
@@ -51,15 +56,17 @@ def _first(weights: Tensor | None, places: int) -> Tensor | None:
 
 @dataclass(frozen=True)
 class Bundle:
-    """A trained model with its recipe and codec. `regard.load(run)` makes one.
+    """A trained model with its recipe and tokenizer. `regard.load(run)` makes one.
 
-    >>> bot = regard.load("runs/demo")                                                          # doctest: +SKIP
-    >>> bot.ask("What are you?").text                                                           # doctest: +SKIP
+    # doctest: +SKIP
+    >>> bot = regard.load("runs/demo")
+    # doctest: +SKIP
+    >>> bot.ask("What are you?").text
     'I am an artificial intelligence.'
     """
 
     recipe: Recipe
-    codec: Codec
+    tokenizer: Tokenizer
     task: Task
     model: Model
 
@@ -70,12 +77,22 @@ class Bundle:
 
     @overload
     def ask(
-        self, inputs: Input, options: Options | None = None, *, rate: float | None = None, **changes: Any
+        self,
+        inputs: Input,
+        options: Options | None = None,
+        *,
+        rate: float | None = None,
+        **changes: Any,
     ) -> Answer: ...
 
     @overload
     def ask(
-        self, inputs: Iterable[Input], options: Options | None = None, *, rate: float | None = None, **changes: Any
+        self,
+        inputs: Iterable[Input],
+        options: Options | None = None,
+        *,
+        rate: float | None = None,
+        **changes: Any,
     ) -> list[Answer]: ...
 
     def ask(
@@ -97,27 +114,35 @@ class Bundle:
         rate     samples a second, for arrays of samples
         changes  single search options, as in `num_beams=4`, on top of the recipe's
 
-        An `Answer` has tokens, text, score and weights (T, H, S): token of the answer, head, place of the source. Where
-        answers are drawn, each depends on its own input and on the option `seed` alone: asked twice, also in one call,
-        the same input has the same answer.
+        An `Answer` has tokens, text, score and weights (T, H, S): token of the answer, head, place
+        of the source. Where answers are drawn, each depends on its own input and on the option
+        `seed` alone: asked twice, also in one call, the same input has the same answer.
 
-        >>> bot.ask("Are you a robot?").text                                                    # doctest: +SKIP
+        # doctest: +SKIP
+        >>> bot.ask("Are you a robot?").text
         'Yes I am.'
-        >>> [answer.text for answer in bot.ask(["Hello!", "Are you a robot?"])]                 # doctest: +SKIP
+        # doctest: +SKIP
+        >>> [answer.text for answer in bot.ask(["Hello!", "Are you a robot?"])]
         ['Greetings!', 'Yes I am.']
-        >>> likeliest = bot.ask("Hello!", num_beams=4)                                          # doctest: +SKIP
+        # doctest: +SKIP
+        >>> likeliest = bot.ask("Hello!", num_beams=4)
         >>> bot.ask("Are you a robot?").weights.shape          # 4 tokens, 1 head, 5 places     # doctest: +SKIP
         torch.Size([4, 1, 5])
         """
         alone = _is_one(inputs)
-        best = [found[0] for found in self.candidates(self._asked(inputs, rate), options, **changes)]
+        best = [
+            found[0] for found in self.candidates(self._asked(inputs, rate), options, **changes)
+        ]
         return best[0] if alone else best
 
     @torch.inference_mode()
-    def candidates(self, inputs: Sequence[Given], options: Options | None = None, **changes: Any) -> list[list[Answer]]:
+    def candidates(
+        self, inputs: Sequence[Input], options: Options | None = None, **changes: Any
+    ) -> list[list[Answer]]:
         """For each of a list of inputs, every answer that the search finds, best first.
 
-        >>> len(bot.candidates(["Hello!"], num_beams=5, candidates=5)[0])                       # doctest: +SKIP
+        # doctest: +SKIP
+        >>> len(bot.candidates(["Hello!"], num_beams=5, candidates=5)[0])
         5
         """
         options = self.search_options(options, **changes)
@@ -128,26 +153,40 @@ class Bundle:
         found = search(
             self.model.decoder,
             memory,
-            self.task.marks,
+            self.task.special_tokens,
             options,
             prior=self._prior(options),
-            rarity=self.model.rarity,
+            idf=self.model.idf,
             seeds=seeds_of(options, _contents(raw, mask)),
         )
         numbers = torch.arange(1, memory.mask.shape[1] + 1, device=memory.mask.device)
         places = (memory.mask * numbers).amax(1).tolist()  # of each source, without padding
         return [
-            [Answer(one.tokens, self.task.codec.decode(one.tokens), one.score, _first(one.weights, own)) for one in row]
+            [
+                Answer(
+                    one.tokens,
+                    self.task.tokenizer.decode(one.tokens),
+                    one.score,
+                    _first(one.weights, own),
+                )
+                for one in row
+            ]
             for row, own in zip(found, places, strict=True)
         ]
 
     @torch.inference_mode()
     def stream(
-        self, given: Input, options: Options | None = None, *, rate: float | None = None, **changes: Any
+        self,
+        given: Input,
+        options: Options | None = None,
+        *,
+        rate: float | None = None,
+        **changes: Any,
     ) -> Iterator[str]:
         """The answer to one input as it comes: pieces of text that add up to it.
 
-        >>> for piece in bot.stream("Tell me a joke", temperature=0.7):                         # doctest: +SKIP
+        # doctest: +SKIP
+        >>> for piece in bot.stream("Tell me a joke", temperature=0.7):
         ...     print(piece, end="", flush=True)
         """
         options = self.search_options(options, **changes)
@@ -155,41 +194,51 @@ class Bundle:
         steps = stream(
             self.model.decoder,
             self.model.read(raw, mask),
-            self.task.marks,
+            self.task.special_tokens,
             options,
             prior=self._prior(options),
-            rarity=self.model.rarity,
+            idf=self.model.idf,
             seeds=seeds_of(options, _contents(raw, mask)),
         )
         tokens: list[int] = []
         shown = ""
         for token, _ in steps:
             tokens.append(token)
-            text = self.task.codec.decode(tokens)
+            text = self.task.tokenizer.decode(tokens)
             yield text[len(shown) :]
             shown = text
 
     def search_options(self, options: Options | None = None, **changes: Any) -> Options:
-        """The recipe's search with some options changed. As on the command line, `num_beams` turns sampling off; other
-        draws at every call come with `seed=None`.
+        """The recipe's search with some options changed. As on the command line, `num_beams` turns
+        sampling off; other draws at every call come with `seed=None`.
 
-        >>> bot.search_options(num_beams=4).do_sample                                           # doctest: +SKIP
+        # doctest: +SKIP
+        >>> bot.search_options(num_beams=4).do_sample
         False
         """
         if not changes:
             return options or self.options
         if options is not None:
-            raise InputError("give options or single search options, not both", where="ask", got=", ".join(changes))
+            raise InputError(
+                "give options or single search options, not both",
+                where="ask",
+                got=", ".join(changes),
+            )
         for name in changes:
             if name not in Search.model_fields:
                 raise InputError(
-                    "no such search option", where="ask", got=name, hint=did_you_mean(name, Search.model_fields)
+                    "no such search option",
+                    where="ask",
+                    got=name,
+                    hint=did_you_mean(name, Search.model_fields),
                 )
         section = {}
         for name, value in changes.items():
             if value is not None:
                 section[name] = value.item() if isinstance(value, np.generic) else value
-        if "num_beams" in section:  # a beam search draws nothing, so what the recipe says about draws is dropped
+        if (
+            "num_beams" in section
+        ):  # a beam search draws nothing, so what the recipe says about draws is dropped
             section = {"do_sample": False, "candidates": 1} | section
         try:
             chosen = build.options(self.recipe.replaced({"search": section}, "ask").search)
@@ -198,13 +247,15 @@ class Bundle:
         new_draws = "seed" in changes and changes["seed"] is None
         return replace(chosen, seed=None) if new_draws else chosen
 
-    def _asked(self, inputs: Any, rate: float | None) -> list[Given]:
+    def _asked(self, inputs: Any, rate: float | None) -> list[Input]:
         """A list of inputs, arrays of samples with their rate."""
         several = [inputs] if _is_one(inputs) else list(inputs)
         source = self.recipe.source
         if not isinstance(source, SourceSound):
             if rate is not None:
-                raise InputError("rate is for sounds, and this model reads none", where="ask", got=f"rate={rate}")
+                raise InputError(
+                    "rate is for sounds, and this model reads none", where="ask", got=f"rate={rate}"
+                )
             return several
         sounds = []
         for sound in several:
@@ -213,13 +264,18 @@ class Bundle:
                     raise needs_rate(sound, source.rate)
                 sound = (sound, rate)
             elif rate is not None:
-                raise InputError("rate is for arrays of samples: a file says its own", where="ask", got=f"rate={rate}")
+                raise InputError(
+                    "rate is for arrays of samples: a file says its own",
+                    where="ask",
+                    got=f"rate={rate}",
+                )
             sounds.append(sound)
         return sounds
 
     def _prior(self, options: Options) -> Memory | None:
-        """The memory of an input that says nothing, on which the decoder is a language model of answers."""
-        return self.model.read(*self.task.nothing()) if options.anti_prior else None
+        """The memory of an input that says nothing, on which the decoder is a language model of
+        answers."""
+        return self.model.read(*self.task.nothing()) if options.mmi_weight else None
 
 
 def _contents(raw: Tensor, mask: Tensor) -> list[bytes]:
@@ -230,20 +286,27 @@ def _contents(raw: Tensor, mask: Tensor) -> list[bytes]:
 
 
 def tensors(model: Model) -> dict[str, Tensor]:
-    """Every weight once, though it may have two names (tied embeddings), and the buffers that are saved."""
+    """Every weight once, though it may have two names (tied embeddings), and the buffers that
+    are saved."""
     kept = model.state_dict()
-    named = dict(model.named_parameters()) | {name: b for name, b in model.named_buffers() if name in kept}
+    named = dict(model.named_parameters()) | {
+        name: b for name, b in model.named_buffers() if name in kept
+    }
     return {name: tensor.detach().contiguous() for name, tensor in named.items()}
 
 
 def load_tensors(model: Model, saved: dict[str, Tensor], where: object) -> None:
     own = tensors(model)
     if wrong := sorted(own.keys() ^ saved.keys()):
-        raise BundleError("the weights are not those of this recipe", where=where, got=", ".join(wrong[:3]))
+        raise BundleError(
+            "the weights are not those of this recipe", where=where, got=", ".join(wrong[:3])
+        )
     for name, tensor in own.items():
         if tensor.shape != saved[name].shape:
             raise BundleError(
-                f"{name} must have shape {tuple(tensor.shape)}", where=where, got=f"shape {tuple(saved[name].shape)}"
+                f"{name} must have shape {tuple(tensor.shape)}",
+                where=where,
+                got=f"shape {tuple(saved[name].shape)}",
             )
         tensor.copy_(saved[name])
 
@@ -254,7 +317,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise BundleError("a file is missing", where=path) from None
     except (SafetensorError, ValueError) as problem:
-        raise BundleError("damaged: not a safetensors file", where=path, got=str(problem)[:120]) from None
+        raise BundleError(
+            "damaged: not a safetensors file", where=path, got=str(problem)[:120]
+        ) from None
 
 
 def write_tensors(path: Path, content: dict[str, Tensor]) -> None:
@@ -270,19 +335,19 @@ def size(content: dict[str, Tensor]) -> int:
     return sum(tensor.nbytes for tensor in content.values())
 
 
-def create(folder: Path, recipe: Recipe, codec: Codec) -> None:
-    """Begin a run: what stays the same whatever the weights are. The manifest comes first, so that a folder that a kill
-    left half-made is known to be ours."""
+def create(folder: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
+    """Begin a run: what stays the same whatever the weights are. The manifest comes first, so
+    that a folder that a kill left half-made is known to be ours."""
     disk.write_json(folder / disk.MANIFEST, {"format": disk.FORMAT, "files": {}})
     put_recipe(folder, recipe)
-    text = codecs.dumps(codec)
+    text = tokenizers.dumps(tokenizer)
     with disk.needs(len(text.encode())):
-        disk.put(folder, CODEC, lambda draft: draft.write_text(text, "utf-8"))
+        disk.put(folder, TOKENIZER, lambda draft: draft.write_text(text, "utf-8"))
 
 
 def has_begun(folder: Path) -> bool:
     """Whether there is a run in this folder, all of `create` included."""
-    needed = {RECIPE, CODEC}
+    needed = {RECIPE, TOKENIZER}
     listed = disk.manifest(folder) if (folder / disk.MANIFEST).exists() else {}
     return needed <= listed.keys() and all((folder / name).is_file() for name in needed)
 
@@ -307,15 +372,20 @@ def put_recipe(folder: Path, recipe: Recipe) -> None:
 
 
 def load(folder: Path | str) -> Bundle:
-    """The model of a run's folder, ready to be asked. Every file is checked against its SHA-256 sum first.
+    """The model of a run's folder, ready to be asked. Every file is checked against its SHA-256 sum
+    first.
 
-    >>> bot = regard.load("runs/demo")                                                          # doctest: +SKIP
-    >>> bot.ask("Are you a robot?").text                                                        # doctest: +SKIP
+    # doctest: +SKIP
+    >>> bot = regard.load("runs/demo")
+    # doctest: +SKIP
+    >>> bot.ask("Are you a robot?").text
     'Yes I am.'
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise BundleError("no such run", where=folder, hint="train one with: regard train chat-attention")
+        raise BundleError(
+            "no such run", where=folder, hint="train one with: regard train chat-attention"
+        )
     if not (folder / disk.MANIFEST).exists():
         raise BundleError("not a run folder: it has no manifest.json", where=folder)
     if not (folder / WEIGHTS).exists():
@@ -324,10 +394,12 @@ def load(folder: Path | str) -> Bundle:
             where=folder,
             hint=f"go on with: regard train --resume {folder}",
         )
-    check_memory(2 * (folder / WEIGHTS).stat().st_size, "the weights of this run, read and in the model,")
-    disk.verify(folder, RECIPE, CODEC, WEIGHTS)
+    check_memory(
+        2 * (folder / WEIGHTS).stat().st_size, "the weights of this run, read and in the model,"
+    )
+    disk.verify(folder, RECIPE, TOKENIZER, WEIGHTS)
     recipe = Recipe.from_json(disk.read_json(folder / RECIPE), folder / RECIPE)
-    codec = codecs.read(folder / CODEC)
-    model = build.model(recipe, vocabulary=codec.size, source_vocabulary=codec.source_size)
+    tokenizer = tokenizers.read(folder / TOKENIZER)
+    model = build.model(recipe, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
     load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
-    return Bundle(recipe, codec, build.task(recipe, codec), model.eval())
+    return Bundle(recipe, tokenizer, build.task(recipe, tokenizer), model.eval())

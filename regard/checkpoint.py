@@ -12,7 +12,7 @@ import torch
 
 from regard import disk
 from regard.bundle import load_tensors, read_tensors, size, tensors, write_tensors
-from regard.errors import BundleError, NewerFormatError
+from regard.errors import BundleError, OtherFormatError
 from regard.model import Model
 
 FOLDER, KEPT = "checkpoints", 2
@@ -45,7 +45,13 @@ class Progress:
     threads: int = 0  # of the processor; another number adds up in another order. 0: not known
 
 
-def save(run: Path, model: Model, average: Model | None, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
+def save(
+    run: Path,
+    model: Model,
+    average: Model | None,
+    optimiser: torch.optim.Optimizer,
+    progress: Progress,
+) -> None:
     """Write `checkpoints/step-000400`, then forget all but the newest few."""
     content = {WEIGHTS: tensors(model)}
     if average is not None:
@@ -76,12 +82,13 @@ def load_newest(
     optimiser: torch.optim.Optimizer,
     noted: Callable[[str], None],
 ) -> Progress | None:
-    """Restore the newest checkpoint that is whole, saying so for each that is not; None: there is none. One that is
-    whole and still does not fit the model, or that a later version wrote, is an error, and stays."""
+    """Restore the newest checkpoint that is whole, saying so for each that is not; None: there
+    is none. One that is whole and still does not fit the model, or that a later version wrote,
+    is an error, and stays."""
     for folder in _steps(run):
         try:
             disk.verify_folder(folder)
-        except NewerFormatError:
+        except OtherFormatError:
             raise
         except BundleError as problem:
             aside = _set_aside(folder)  # so that it is never taken for the newest again
@@ -91,7 +98,9 @@ def load_newest(
         load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
         if average is not None:
             file = folder / AVERAGE
-            file = file if file.exists() else folder / WEIGHTS  # averaging was not on yet: the mean begins here
+            file = (
+                file if file.exists() else folder / WEIGHTS
+            )  # averaging was not on yet: the mean begins here
             load_tensors(average, read_tensors(file), file)
         _load_optimiser(optimiser, model, read_tensors(folder / OPTIMISER))
         return progress
@@ -118,7 +127,11 @@ def newest(run: Path) -> int | None:
 
 def _steps(run: Path) -> list[Path]:
     """Newest first, and only those whose name is exactly what `save` gives."""
-    numbers = [int(folder.name[5:]) for folder in (run / FOLDER).glob("step-*") if folder.name[5:].isdecimal()]
+    numbers = [
+        int(folder.name[5:])
+        for folder in (run / FOLDER).glob("step-*")
+        if folder.name[5:].isdecimal()
+    ]
     folders = [run / FOLDER / _name(number) for number in sorted(set(numbers), reverse=True)]
     return [folder for folder in folders if folder.is_dir()]
 
@@ -128,7 +141,8 @@ def _name(step: int) -> str:
 
 
 def _set_aside(folder: Path) -> Path:
-    """Give a damaged checkpoint another name. It is not removed: what is wrong may be one file too many."""
+    """Give a damaged checkpoint another name. It is not removed: what is wrong may be one file
+    too many."""
     aside = folder.with_name(f"{folder.name}.damaged")
     number = 1
     while aside.exists():
@@ -140,12 +154,16 @@ def _set_aside(folder: Path) -> Path:
 
 def _progress(folder: Path) -> Progress:
     content: Any = disk.read_json(folder / PROGRESS)
-    if not isinstance(content, dict) or not content.keys() <= {field.name for field in fields(Progress)}:
+    if not isinstance(content, dict) or not content.keys() <= {
+        field.name for field in fields(Progress)
+    }:
         raise BundleError("not a progress file of this version of regard", where=folder / PROGRESS)
     return Progress(**content)
 
 
-def _load_optimiser(optimiser: torch.optim.Optimizer, model: Model, saved: dict[str, torch.Tensor]) -> None:
+def _load_optimiser(
+    optimiser: torch.optim.Optimizer, model: Model, saved: dict[str, torch.Tensor]
+) -> None:
     parameters = dict(model.named_parameters())
     for name, value in saved.items():
         parameter, key = name.rsplit("/", 1)

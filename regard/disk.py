@@ -15,10 +15,17 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from regard.errors import BundleError, BusyError, InputError, NewerFormatError, NoRoomError, WriteError
+from regard.errors import (
+    BundleError,
+    BusyError,
+    InputError,
+    OtherFormatError,
+    NoRoomError,
+    WriteError,
+)
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 LOCK = ".regard-lock"
 INTACT = "what was saved before is intact"
 MADE_BY = "made by regard"  # in the first lines of every picture and page that we write
@@ -34,9 +41,12 @@ def draft_of(path: Path, half: str = "new") -> Path:
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside the file, sync, rename over it, sync the folder: a crash at any moment leaves the old or the new."""
+    """Write beside the file, sync, rename over it, sync the folder: a crash at any moment leaves
+    the old or the new."""
     with _room_for(path):
-        if path.exists() and not path.is_file():  # a device or a pipe, which the rename would remove
+        if (
+            path.exists() and not path.is_file()
+        ):  # a device or a pipe, which the rename would remove
             what = "a folder" if path.is_dir() else "not a regular file"
             raise WriteError(f"cannot be written: {what}")
         draft = draft_of(path)
@@ -78,7 +88,11 @@ def claim_output(path: Path) -> None:
             if MADE_BY.encode() in file.read(4096):
                 return
     if path.exists():
-        raise InputError("something that regard did not write is there already", where=path, hint="choose another name")
+        raise InputError(
+            "something that regard did not write is there already",
+            where=path,
+            hint="choose another name",
+        )
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -86,10 +100,11 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_folder(path: Path, write: Callable[[Path], None]) -> None:
-    """A new folder with a manifest of its files; it has its name only once everything in it is on the disk.
+    """A new folder with a manifest of its files; it has its name only once everything in it is on
+    the disk.
 
-    A folder cannot be renamed over another, so there is a moment between two renames at which only the halves exist;
-    `recover` puts that right after a kill.
+    A folder cannot be renamed over another, so there is a moment between two renames at which only
+    the halves exist; `recover` puts that right after a kill.
     """
     draft = draft_of(path)
     old = draft_of(path, "old")
@@ -99,7 +114,10 @@ def write_folder(path: Path, write: Callable[[Path], None]) -> None:
             draft.mkdir(parents=True)
             write(draft)
             names = sorted(file.name for file in draft.iterdir())
-            write_json(draft / MANIFEST, {"format": FORMAT, "files": {name: [digest(draft / name)] for name in names}})
+            write_json(
+                draft / MANIFEST,
+                {"format": FORMAT, "files": {name: [digest(draft / name)] for name in names}},
+            )
             for name in names:
                 _sync(draft / name)
             _sync(draft)
@@ -117,7 +135,8 @@ def write_folder(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder that `write_folder` made. It loses its name first: half of one is never taken for a whole."""
+    """Remove a folder that `write_folder` made. It loses its name first: half of one is never
+    taken for a whole."""
     draft = draft_of(path)
     os.replace(path, draft)
     shutil.rmtree(draft, ignore_errors=True)
@@ -135,12 +154,23 @@ def read_json(path: Path) -> Any:
 
 
 def manifest(folder: Path) -> dict[str, list[str]]:
-    """File names and the SHA-256 sums each may have (two, while one file is being replaced by another)."""
+    """File names and the SHA-256 sums each may have (two, while one file is being replaced by
+    another)."""
     content = read_json(folder / MANIFEST)
     match content:
         case {"format": int(version)} if version > FORMAT:
-            raise NewerFormatError(
-                "written by a newer regard", where=folder, got=f"format {version}", hint="upgrade regard to read it"
+            raise OtherFormatError(
+                "written by a newer regard",
+                where=folder,
+                got=f"format {version}",
+                hint="upgrade regard to read it",
+            )
+        case {"format": int(version)} if 0 < version < FORMAT:
+            raise OtherFormatError(
+                "written by an earlier regard, whose weights had other names",
+                where=folder,
+                got=f"format {version}",
+                hint="train it again",
             )
         case {"format": int(version), "files": dict(files)} if version == FORMAT:
             return files
@@ -148,7 +178,8 @@ def manifest(folder: Path) -> dict[str, list[str]]:
 
 
 def verify(folder: Path, *needed: str) -> None:
-    """Every file of the manifest, and every file that is needed, is there and is what was written."""
+    """Every file of the manifest, and every file that is needed, is there and is what was
+    written."""
     _verify(folder, lambda listed: {*listed, *needed})
 
 
@@ -158,8 +189,8 @@ def verify_files(folder: Path, *names: str) -> None:
 
 
 def verify_folder(folder: Path) -> None:
-    """The files of the manifest are there, are what was written, and nothing else is beside them. Hidden files do not
-    count: a file manager leaves its own."""
+    """The files of the manifest are there, are what was written, and nothing else is beside
+    them. Hidden files do not count: a file manager leaves its own."""
     verify(folder)
     names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")}
     if extra := sorted(names - {MANIFEST, *manifest(folder)}):
@@ -182,8 +213,9 @@ def _verify(folder: Path, chosen: Callable[[Iterable[str]], Iterable[str]]) -> N
 
 
 def put(folder: Path, name: str, write: Callable[[Path], object]) -> None:
-    """Replace one file of a folder with a manifest. Until the new file is there the manifest allows the old one too, so
-    a reader finds a whole folder at every moment, and after a crash at any."""
+    """Replace one file of a folder with a manifest. Until the new file is there the manifest
+    allows the old one too, so a reader finds a whole folder at every moment, and after a crash
+    at any."""
     listed = manifest(folder)
 
     def announced(draft: Path) -> None:
@@ -192,13 +224,17 @@ def put(folder: Path, name: str, write: Callable[[Path], object]) -> None:
         write_json(folder / MANIFEST, {"format": FORMAT, "files": listed | {name: sums}})
 
     write_file(folder / name, announced)
-    write_json(folder / MANIFEST, {"format": FORMAT, "files": listed | {name: [digest(folder / name)]}})
+    write_json(
+        folder / MANIFEST, {"format": FORMAT, "files": listed | {name: [digest(folder / name)]}}
+    )
 
 
 def recover(folder: Path) -> None:
-    """Finish, undo or remove the saves in this folder that a kill cut short. Only for the holder of its lock.
+    """Finish, undo or remove the saves in this folder that a kill cut short. Only for the holder of
+    its lock.
 
-    Where a folder is missing, the new one takes its name if all of it is there, and the old one otherwise.
+    Where a folder is missing, the new one takes its name if all of it is there, and the old one
+    otherwise.
     """
     halves: dict[str, list[tuple[str, Path]]] = {}
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -208,7 +244,9 @@ def recover(folder: Path) -> None:
 
     for name, paths in halves.items():
         target = folder / name
-        folders = [(half, path) for half, path in sorted(paths) if path.is_dir()]  # "new" sorts before "old"
+        folders = [
+            (half, path) for half, path in sorted(paths) if path.is_dir()
+        ]  # "new" sorts before "old"
         if folders and not target.exists():
             whole = [path for _, path in folders if _is_whole(path)]
             old = [path for half, path in folders if half == "old"]
@@ -216,7 +254,9 @@ def recover(folder: Path) -> None:
                 os.replace(chosen[0], target)
                 _sync(folder)
         for _, path in paths:
-            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(
+                missing_ok=True
+            )
 
 
 def _is_whole(folder: Path) -> bool:
@@ -228,7 +268,8 @@ def _is_whole(folder: Path) -> bool:
 
 
 def claim(folder: Path, mark: str, what: str) -> None:
-    """Refuse to write into a folder with somebody's own files: it must be new, empty, or have our file `mark`."""
+    """Refuse to write into a folder with somebody's own files: it must be new, empty, or have
+    our file `mark`."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -253,7 +294,8 @@ def append_line(path: Path, line: str) -> None:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a log. What is not UTF-8 is replaced, and a line that a kill cut short is left out."""
+    """The objects of a log. What is not UTF-8 is replaced, and a line that a kill cut short is
+    left out."""
     records = []
     for line in path.read_text("utf-8", errors="replace").split("\n"):
         with contextlib.suppress(ValueError, RecursionError):
@@ -270,7 +312,8 @@ def digest(path: Path) -> str:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer a folder; the second is told who the first is. The lock goes with its process, however that ends."""
+    """One writer a folder; the second is told who the first is. The lock goes with its process,
+    however that ends."""
     with (folder / LOCK).open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -291,11 +334,16 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _room_for(path: Path) -> Iterator[None]:
-    """What the system refuses while `path` is written becomes an error that names it, and none of its drafts."""
+    """What the system refuses while `path` is written becomes an error that names it, and none
+    of its drafts."""
     try:
         yield
     except Exception as problem:
-        refused = problem.at(path) if isinstance(problem, WriteError) else refusal(path, problem, hint=INTACT)
+        refused = (
+            problem.at(path)
+            if isinstance(problem, WriteError)
+            else refusal(path, problem, hint=INTACT)
+        )
         if refused is None:
             raise
         raise refused from None
@@ -303,7 +351,8 @@ def _room_for(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def needs(count: int) -> Iterator[None]:
-    """If there is no room for what is written inside, the error says that it needs so many bytes."""
+    """If there is no room for what is written inside, the error says that it needs so many
+    bytes."""
     try:
         yield
     except NoRoomError as problem:
@@ -311,13 +360,20 @@ def needs(count: int) -> Iterator[None]:
 
 
 def refusal(path: Path, problem: Exception, hint: str | None = None) -> WriteError | None:
-    """What to tell of an error that came while `path` was written; None: it did not come from the system."""
+    """What to tell of an error that came while `path` was written; None: it did not come from
+    the system."""
     code = _system_code(problem)
     if code is None:
         return None
     if code in (errno.ENOSPC, errno.EDQUOT):
-        what = "no space left on the disk" if code == errno.ENOSPC else "your quota of the disk is used up"
-        return NoRoomError(what, where=path, free=shutil.disk_usage(_existing(path)).free, hint=hint)
+        what = (
+            "no space left on the disk"
+            if code == errno.ENOSPC
+            else "your quota of the disk is used up"
+        )
+        return NoRoomError(
+            what, where=path, free=shutil.disk_usage(_existing(path)).free, hint=hint
+        )
     if code == errno.EFBIG:
         hint = "ulimit -f shows the largest file that is allowed here"
     elif code != errno.EIO:
@@ -326,7 +382,8 @@ def refusal(path: Path, problem: Exception, hint: str | None = None) -> WriteErr
 
 
 def _system_code(problem: Exception) -> int | None:
-    """The system's number of an error. safetensors wraps it: "I/O error: File too large (os error 27)"."""
+    """The system's number of an error. safetensors wraps it: "I/O error: File too large (os
+    error 27)"."""
     if isinstance(problem, OSError):
         return problem.errno
     wrapped = re.search(r"\(os error (\d+)\)", str(problem))

@@ -18,8 +18,9 @@ SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def printable(value: object) -> str:
-    """A value as text that stays on its line: control characters are escaped, so that no file name, label, prompt or
-    answer can move the cursor, colour the terminal, or look like a message of ours.
+    """A value as text that stays on its line: control characters are escaped, so that no file name,
+    label, prompt or answer can move the cursor, colour the terminal, or look like a message of
+    ours.
 
     >>> print(printable("seven\\x1b[31m\\nred\\u202e"))
     seven\\x1b[31m\\nred\\u202e
@@ -36,7 +37,8 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 class RegardError(Exception):
-    """What is wrong, where, what was received, and what is allowed or what to type next. `details` have a line each.
+    """What is wrong, where, what was received, and what is allowed or what to type next. `details`
+    have a line each.
 
     >>> str(RegardError("no such recipe", where="recipes", got="chat-atention", hint="did you mean chat-attention?"))
     'recipes: no such recipe; got chat-atention; did you mean chat-attention?'
@@ -73,8 +75,8 @@ class BundleError(RegardError):
     """A run folder that is not one, or whose files are not what was saved."""
 
 
-class NewerFormatError(BundleError):
-    """A folder that a later version wrote: not damaged, but not for this one."""
+class OtherFormatError(BundleError):
+    """A folder that an earlier or a later version wrote: not damaged, but not for this one."""
 
 
 class InputError(RegardError):
@@ -94,7 +96,8 @@ class WriteError(RegardError):
 
 
 class NoRoomError(WriteError):
-    """The disk, or what a person may use of it, is full. `needed` is None where nobody can say it beforehand."""
+    """The disk, or what a person may use of it, is full. `needed` is None where nobody can say
+    it beforehand."""
 
     def __init__(
         self,
@@ -122,7 +125,9 @@ class NoRoomError(WriteError):
         return self._with(self.where, count, at_least)
 
     def _with(self, where: object, needed: int | None, at_least: bool) -> NoRoomError:
-        return NoRoomError(self.what, where=where, free=self.free, needed=needed, at_least=at_least, hint=self.hint)
+        return NoRoomError(
+            self.what, where=where, free=self.free, needed=needed, at_least=at_least, hint=self.hint
+        )
 
 
 class NoMemoryError(RegardError):

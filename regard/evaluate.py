@@ -14,18 +14,19 @@ import torch
 from regard import metrics
 from regard.bundle import Bundle
 from regard.data.batches import ordered
-from regard.data.cache import Part
+from regard.data.cache import Split
 from regard.errors import DataError
 from regard.model import Model
 from regard.search import Options
-from regard.tasks.task import Given, Task
+from regard.tasks.task import Input, Task
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """-log p of some answers, in nats, end marks included; the tokens and the words it is spread over (0: labels)."""
+    """-log p of some answers, in nats, end marks included; the tokens and the words it is spread
+    over (0: labels)."""
 
     nats: float
     tokens: int
@@ -33,12 +34,12 @@ class Likelihood:
 
     @property
     def perplexity(self) -> float:
-        """For each token of the codec."""
+        """For each token of the tokenizer."""
         return metrics.perplexity(self.nats, self.tokens)
 
     @property
     def word_perplexity(self) -> float:
-        """For each word (and end mark): comparable between codecs."""
+        """For each word (and end mark): comparable between tokenizers."""
         return metrics.perplexity(self.nats, self.words)
 
     @property
@@ -51,24 +52,28 @@ class Likelihood:
 def likelihood(
     model: Model,
     task: Task,
-    part: Part,
+    part: Split,
     *,
     batch_tokens: int = 8192,
     at_most: int | None = None,
     between: Callable[[], None] = lambda: None,
 ) -> Likelihood:
-    """Over the whole part, or over its first `at_most` examples. `between` is called before each batch, and may raise
-    to end it all."""
+    """Over the whole part, or over its first `at_most` examples. `between` is called before each
+    batch, and may raise to end it all."""
     training, nats, tokens, words = model.training, 0.0, 0, 0
     model.eval()
     size = min(len(part), at_most or len(part))
     source, target = (lengths[:size] for lengths in task.lengths(part))
     for index in ordered(source, target, tokens=batch_tokens, groups=part.groups):
         between()
-        batch = task.batch(part.sources(index), [part.target[i] for i in index])
+        batch = task.batch(part.gather_sources(index), [part.target[i] for i in index])
         nats += float(model.loss(*batch)[1])
         tokens += int(batch.real.sum())
-        words += sum(len(metrics.words(part.texts(i).target)) + 1 for i in index) if task.answers_are_text else 0
+        words += (
+            sum(len(metrics.words(part.texts(i).target)) + 1 for i in index)
+            if task.answers_are_text
+            else 0
+        )
     model.train(training)
     return Likelihood(nats, tokens, words)
 
@@ -78,20 +83,24 @@ class Question:
     """An input as a person sees it and as the model is given it, with every right answer."""
 
     shown: str
-    given: Given
+    given: Input
     references: list[str]
 
 
-def questions(part: Part, task: Task, *, at_most: int | None = None) -> list[Question]:
-    """In the order of the corpus; one text, or one picture, with all its answers is one question. `at_most` so many are
-    spread evenly over the part, which may go voice by voice, or label by label."""
+def questions(part: Split, task: Task, *, at_most: int | None = None) -> list[Question]:
+    """In the order of the corpus; one text, or one picture, with all its answers is one
+    question. `at_most` so many are spread evenly over the part, which may go voice by voice, or
+    label by label."""
     if not part.form.is_text:
         starts = np.arange(len(part)) if part.groups is None else part.groups
         runs = _spread([range(a, b) for a, b in pairwise([*starts.tolist(), len(part)])], at_most)
-        return [Question(part.shown(r[0]), part.source[r[0]], [part.texts(i).target for i in r]) for r in runs]
+        return [
+            Question(part.source_name(r[0]), part.source[r[0]], [part.texts(i).target for i in r])
+            for r in runs
+        ]
     grouped: defaultdict[str, list[str]] = defaultdict(list)
     for i in range(len(part)):
-        source, target = task.question(part.shown(i), part.texts(i).target)
+        source, target = task.question(part.source_name(i), part.texts(i).target)
         grouped[source].append(target)
     return _spread([Question(text, text, right) for text, right in grouped.items()], at_most)
 
@@ -107,26 +116,29 @@ def _spread(items: list[T], at_most: int | None) -> list[T]:
 
 def answers(
     bundle: Bundle,
-    prompts: Sequence[Given],
+    prompts: Sequence[Input],
     options: Options | None = None,
     *,
     rows: int = 64,
     between: Callable[[], None] = lambda: None,
 ) -> list[str]:
-    """The texts of the answers, asked in batches of like length; `between` is called before each batch."""
+    """The texts of the answers, asked in batches of like length; `between` is called before each
+    batch."""
     return [best for best, *_ in ranked(bundle, prompts, options, rows=rows, between=between)]
 
 
 def ranked(
     bundle: Bundle,
-    prompts: Sequence[Given],
+    prompts: Sequence[Input],
     options: Options | None = None,
     *,
     rows: int = 64,
     between: Callable[[], None] = lambda: None,
 ) -> list[list[str]]:
     """The texts of all answers that the search finds to each prompt, best first."""
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]) if isinstance(prompts[i], str) else 0)
+    order = sorted(
+        range(len(prompts)), key=lambda i: len(prompts[i]) if isinstance(prompts[i], str) else 0
+    )
     found: dict[int, list[str]] = {}
     for start in range(0, len(order), rows):
         between()
@@ -136,8 +148,11 @@ def ranked(
     return [found[i] for i in range(len(prompts))]
 
 
-def evaluate(bundle: Bundle, part: Part, *, options: Options | None = None, at_most: int | None = None) -> dict:
-    """Every score of the task, and what the references themselves reach where that means something."""
+def evaluate(
+    bundle: Bundle, part: Split, *, options: Options | None = None, at_most: int | None = None
+) -> dict:
+    """Every score of the task, and what the references themselves reach where that means
+    something."""
     if not len(part):
         raise DataError("no examples to evaluate on")
     seen = likelihood(bundle.model, bundle.task, part)
@@ -152,7 +167,7 @@ def evaluate(bundle: Bundle, part: Part, *, options: Options | None = None, at_m
         **numbers,
         **scores.tables,
         "better": {name: direction for name in numbers if (direction := metrics.better(name))},
-        "blind": bundle.task.blind([one.references for one in asked]),
+        "baselines": bundle.task.baselines([one.references for one in asked]),
         "references": bundle.task.of_references([one.references[0] for one in asked]),
         "samples": [
             {"prompt": one.shown, "answer": answer, "references": one.references}

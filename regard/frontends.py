@@ -16,13 +16,20 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.layers.attention import part
 from regard.layers.blocks import Dropout
-from regard.layers.mel import evened, hide_bands, log_mel, mel_filters, stretched
-from regard.layers.residual import Around, ResidualConvolution, convolution, norm
+from regard.layers.mel import (
+    log_mel,
+    mel_filters,
+    per_band_normalisation,
+    spec_augment,
+    time_stretch,
+)
+from regard.layers.residual import PaddingMode, ResidualConvolution, convolution, norm
 from regard.values import Source
 
 
 class Embedding(nn.Module):
-    """sqrt(D) e[w]: vectors of unit variance, from a matrix whose rows have norm 1, as an output matrix should."""
+    """sqrt(D) e[w]: vectors of unit variance, from a matrix whose rows have norm 1, as an output
+    matrix should."""
 
     def __init__(self, *, vocabulary: int, width: int):
         super().__init__()
@@ -39,7 +46,9 @@ class Embedding(nn.Module):
 
     def step(self, token: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
         """The same for one place, without what a module call does around it."""
-        return nn.functional.embedding(token, part(self, "table")._parameters["weight"]) * self.scale
+        return (
+            nn.functional.embedding(token, part(self, "table")._parameters["weight"]) * self.scale
+        )
 
 
 class Frontend(nn.Module, ABC):
@@ -51,15 +60,21 @@ class Frontend(nn.Module, ABC):
     @abstractmethod
     def forward(self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"]) -> Source: ...
 
-    def example(self, rows: int, length: int) -> tuple[Shaped[Tensor, "B ..."], Bool[Tensor, "B S"]]:
-        """Raw input without padding, `length` places long where that is free: what a cost is counted on."""
+    def example(
+        self, rows: int, length: int
+    ) -> tuple[Shaped[Tensor, "B ..."], Bool[Tensor, "B S"]]:
+        """Raw input without padding, `length` places long where that is free: what a cost is
+        counted on."""
         raise InputError(f"{type(self).__name__} has no example to be counted on")
 
 
 class Tokens(Frontend):
-    """A place is a token of text. Where there is a `mark`, the place where it stands is asked about."""
+    """A place is a token of text. Where there is a `mark`, the place where it stands is asked
+    about."""
 
-    def __init__(self, *, vocabulary: int, width: int, dropout: float = 0.0, mark: int | None = None):
+    def __init__(
+        self, *, vocabulary: int, width: int, dropout: float = 0.0, mark: int | None = None
+    ):
         super().__init__()
         self.embedding = Embedding(vocabulary=vocabulary, width=width)
         self.dropout = Dropout(dropout)
@@ -70,55 +85,63 @@ class Tokens(Frontend):
         return Source(self.dropout(self.embedding(raw)), mask, asked=asked)
 
     def example(self, rows: int, length: int) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
-        return torch.zeros(rows, length, dtype=torch.long), torch.ones(rows, length, dtype=torch.bool)
+        return torch.zeros(rows, length, dtype=torch.long), torch.ones(
+            rows, length, dtype=torch.bool
+        )
 
 
-# -- pictures: (B, h, w, C) of bytes, of one size, so that there is no padding and the mask says nothing ---------------
+# -- pictures: (B, h, w, C) of bytes, of one size, so that there is no padding and the mask says not
 
 
 class Pictures(Frontend):
-    """What reads pictures of one size and as many colours."""
+    """What reads pictures of one size and as many channels."""
 
     size: tuple[int, int]
-    colours: int
+    channels_in: int
 
-    def example(self, rows: int, length: int) -> tuple[UInt8[Tensor, "B h w C"], Bool[Tensor, "B S"]]:
-        raw = torch.zeros(rows, *self.size, self.colours, dtype=torch.uint8)
+    def example(
+        self, rows: int, length: int
+    ) -> tuple[UInt8[Tensor, "B h w C"], Bool[Tensor, "B S"]]:
+        raw = torch.zeros(rows, *self.size, self.channels_in, dtype=torch.uint8)
         return raw, torch.ones(rows, 1, dtype=torch.bool)
 
 
 class Convolutions(Pictures):
-    """A place is a point of the grid that convolutions leave. Each is followed by ReLU and halves the grid: by the
-    largest of each 2 x 2 points ("pool"), or by making every second point only ("stride")."""
+    """A place is a point of the grid that convolutions leave. Each is followed by ReLU and
+    halves the grid: by the largest of each 2 x 2 points ("pool"), or by making every second
+    point only ("stride")."""
 
     def __init__(
         self,
         *,
         size: tuple[int, int],
-        colours: int,
+        channels_in: int,
         channels: Sequence[int],
         padding: Sequence[int],
-        reach: int = 3,
-        halve: str = "pool",
+        kernel_size: int = 3,
+        downsample: str = "pool",
     ):
         super().__init__()
-        self.size, self.colours, self.pool = size, colours, halve == "pool"
+        self.size, self.channels_in, self.pool = size, channels_in, downsample == "pool"
         layers = (
-            nn.Conv2d(a, b, reach, stride=1 if self.pool else 2, padding=around)
-            for (a, b), around in zip(pairwise([colours, *channels]), padding, strict=True)
+            nn.Conv2d(a, b, kernel_size, stride=1 if self.pool else 2, padding=pixels)
+            for (a, b), pixels in zip(pairwise([channels_in, *channels]), padding, strict=True)
         )
         self.layers = cast(list[nn.Conv2d], nn.ModuleList(layers))
         self.width = channels[-1]
         sides = size
-        for around in padding:
-            inner = [side + 2 * around - reach for side in sides]
+        for pixels in padding:
+            inner = [side + 2 * pixels - kernel_size for side in sides]
             sides = (_halved(inner[0], self.pool), _halved(inner[1], self.pool))
             if min(sides) < 1:
-                raise InputError("the picture is too small for so many convolutions", got=f"{size[0]} x {size[1]}")
+                raise InputError(
+                    "the picture is too small for so many convolutions",
+                    got=f"{size[0]} x {size[1]}",
+                )
         self.grid = sides
 
     def forward(self, raw: UInt8[Tensor, "B h w C"], mask: Bool[Tensor, "B S"]) -> Source:
-        x = _pixels(raw, self.size, self.colours).to(self.layers[0].weight.dtype)
+        x = _pixels(raw, self.size, self.channels_in).to(self.layers[0].weight.dtype)
         for layer in self.layers:
             x = layer(x).relu()
             x = F.max_pool2d(x, 2) if self.pool else x
@@ -126,28 +149,36 @@ class Convolutions(Pictures):
 
 
 class ResidualConvolutions(Pictures):
-    """A place is a point of the grid that a deeper net leaves: a first convolution that makes every `stem`-th point
-    only, then stages of `blocks` residual convolutions, each ending in a norm and on a grid half as fine as the one
-    before it."""
+    """A place is a point of the grid that a deeper net leaves: a first convolution that makes
+    every `stem`-th point only, then stages of `blocks` residual convolutions, each ending in a
+    norm and on a grid half as fine as the one before it."""
 
     def __init__(
         self,
         *,
         size: tuple[int, int],
-        colours: int,
+        channels_in: int,
         channels: Sequence[int],
         blocks: int = 2,
         stem: int = 4,
-        around: Around = "zeros",
+        padding_mode: PaddingMode = "zeros",
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.size, self.colours, self.width = size, colours, channels[-1]
-        layers: list[nn.Module] = [convolution(colours, channels[0], 2 * stem - 1, stride=stem, around=around)]
+        self.size, self.channels_in, self.width = size, channels_in, channels[-1]
+        layers: list[nn.Module] = [
+            convolution(
+                channels_in, channels[0], 2 * stem - 1, stride=stem, padding_mode=padding_mode
+            )
+        ]
         for n, wide in enumerate(channels):
             if n:
-                layers.append(convolution(channels[n - 1], wide, stride=2, around=around))
-            layers += (ResidualConvolution(channels=wide, around=around) for _ in range(blocks))
+                layers.append(
+                    convolution(channels[n - 1], wide, stride=2, padding_mode=padding_mode)
+                )
+            layers += (
+                ResidualConvolution(channels=wide, padding_mode=padding_mode) for _ in range(blocks)
+            )
             layers += [norm(wide), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.dropout = Dropout(dropout)
@@ -156,25 +187,38 @@ class ResidualConvolutions(Pictures):
 
     def forward(self, raw: UInt8[Tensor, "B h w C"], mask: Bool[Tensor, "B S"]) -> Source:
         weight = cast(nn.Conv2d, self.layers[0]).weight
-        x = 4 * _pixels(raw, self.size, self.colours).to(weight.dtype) - 2  # about unit variance
+        x = (
+            4 * _pixels(raw, self.size, self.channels_in).to(weight.dtype) - 2
+        )  # about unit variance
         # the norm is a quarter faster on a CPU where the channels of a point lie together
         return _gridded(self.dropout(self.layers(x.contiguous(memory_format=torch.channels_last))))
 
 
 class Patches(Pictures):
-    """A place is a square of `patch` x `patch` pixels, each mapped by the same matrix (Dosovitskiy et al. 2021)."""
+    """A place is a square of `patch` x `patch` pixels, each mapped by the same matrix
+    (Dosovitskiy et al. 2021)."""
 
-    def __init__(self, *, size: tuple[int, int], colours: int, patch: int, width: int, dropout: float = 0.0):
+    def __init__(
+        self,
+        *,
+        size: tuple[int, int],
+        channels_in: int,
+        patch: int,
+        width: int,
+        dropout: float = 0.0,
+    ):
         super().__init__()
         if size[0] % patch or size[1] % patch:
-            raise InputError("patches must tile the picture", got=f"{patch} for {size[0]} x {size[1]} pixels")
-        self.size, self.colours, self.width = size, colours, width
+            raise InputError(
+                "patches must tile the picture", got=f"{patch} for {size[0]} x {size[1]} pixels"
+            )
+        self.size, self.channels_in, self.width = size, channels_in, width
         self.grid = (size[0] // patch, size[1] // patch)
-        self.cut = nn.Conv2d(colours, width, patch, stride=patch)
+        self.cut = nn.Conv2d(channels_in, width, patch, stride=patch)
         self.dropout = Dropout(dropout)
 
     def forward(self, raw: UInt8[Tensor, "B h w C"], mask: Bool[Tensor, "B S"]) -> Source:
-        x = _pixels(raw, self.size, self.colours).to(self.cut.weight.dtype)
+        x = _pixels(raw, self.size, self.channels_in).to(self.cut.weight.dtype)
         return _gridded(self.dropout(self.cut(x)))
 
 
@@ -189,10 +233,12 @@ def _halved(side: int, pool: bool) -> int:
     return (side + 1) // 2 if pool else side // 2 + 1
 
 
-def _pixels(raw: Tensor, size: tuple[int, int], colours: int) -> Tensor:
+def _pixels(raw: Tensor, size: tuple[int, int], channels_in: int) -> Tensor:
     """Bytes (B, h, w, C) as numbers in [0, 1), (B, C, h, w)."""
-    if raw.shape[1:] != (*size, colours):
-        raise InputError(f"pictures must have shape {(*size, colours)}", got=f"shape {tuple(raw.shape[1:])}")
+    if raw.shape[1:] != (*size, channels_in):
+        raise InputError(
+            f"pictures must have shape {(*size, channels_in)}", got=f"shape {tuple(raw.shape[1:])}"
+        )
     return raw.permute(0, 3, 1, 2).to(torch.get_default_dtype()) / 256
 
 
@@ -202,16 +248,18 @@ def _gridded(x: Float[Tensor, "B D h w"]) -> Source:
     return Source(x.flatten(2).transpose(1, 2), mask, (height, width))
 
 
-# -- sounds: (B, N) of 16-bit samples, with a mask (B, N) of those that are real ---------------------------------------
+# -- sounds: (B, N) of 16-bit samples, with a mask (B, N) of those that are real--------------------
 
 
 class Sound(Frontend):
-    """A place is what convolutions of reach 3 leave of frames of log-mel energies; a stride of 2 halves their number.
-    With `channels` they go over time and over the mels, which each of them halves: what another voice says a little
-    higher is then found a little higher, and need not be learned again (Abdel-Hamid et al. 2014).
+    """A place is what convolutions of reach 3 leave of frames of log-mel energies; a stride of 2
+    halves their number. With `channels` they go over time and over the mels, which each of them
+    halves: what another voice says a little higher is then found a little higher, and need not be
+    learned again (Abdel-Hamid et al. 2014).
 
-    Energies are made anew in every pass: that takes a tenth of a step, and lets training bend the samples first. With
-    `frames` every sound is cut or filled up to as many, and the silence at its end counts as sound.
+    Energies are made anew in every pass: that takes a tenth of a step, and lets training bend the
+    samples first. With `frames` every sound is cut or filled up to as many, and the silence at its
+    end counts as sound.
     """
 
     def __init__(
@@ -225,22 +273,28 @@ class Sound(Frontend):
         strides: Sequence[int],
         channels: Sequence[int] = (),
         frames: int | None = None,
-        span: float = 8.0,
+        dynamic_range: float = 8.0,
         levels: str = "absolute",
-        tempo: float = 0.0,
+        tempo_perturbation: float = 0.0,
         time_masks: int = 0,
-        widest_time: float = 0.0,
+        time_mask_width: float = 0.0,
         mel_masks: int = 0,
-        widest_mels: float = 0.0,
+        mel_mask_width: float = 0.0,
         dropout: float = 0.0,
     ):
         super().__init__()
         self.hop, self.frames, self.width = hop, frames, width
-        self.span, self.levels, self.tempo = span, levels, tempo
-        self.masks = ((1, time_masks, widest_time), (2, mel_masks, widest_mels))
+        self.dynamic_range, self.levels, self.tempo_perturbation = (
+            dynamic_range,
+            levels,
+            tempo_perturbation,
+        )
+        self.masks = ((1, time_masks, time_mask_width), (2, mel_masks, mel_mask_width))
         self.filters: Tensor
         self.shape: Tensor
-        self.register_buffer("filters", mel_filters(mels=mels, window=window, rate=rate).float(), persistent=False)
+        self.register_buffer(
+            "filters", mel_filters(mels=mels, window=window, rate=rate).float(), persistent=False
+        )
         self.register_buffer("shape", torch.hann_window(window), persistent=False)
         self.out: nn.Linear | None = None
         if channels:
@@ -248,7 +302,10 @@ class Sound(Frontend):
             layers = (convolution(*sides, stride=(stride, 2)) for sides, stride in sizes)
             self.out = nn.Linear(channels[-1] * -(-mels // 2 ** len(channels)), width)
         else:
-            layers = (nn.Conv1d(width if n else mels, width, 3, stride=s, padding=1) for n, s in enumerate(strides))
+            layers = (
+                nn.Conv1d(width if n else mels, width, 3, stride=s, padding=1)
+                for n, s in enumerate(strides)
+            )
         self.layers = cast(list[nn.Conv1d | nn.Conv2d], nn.ModuleList(layers))
         self.dropout = Dropout(dropout)
 
@@ -260,7 +317,10 @@ class Sound(Frontend):
     def forward(self, raw: Int16[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Source:
         if self.frames is not None:
             more = self.frames * self.hop - raw.shape[1]
-            raw, mask = F.pad(raw.masked_fill(~mask, 0), (0, more)), torch.ones_like(F.pad(mask, (0, more)))
+            raw, mask = (
+                F.pad(raw.masked_fill(~mask, 0), (0, more)),
+                torch.ones_like(F.pad(mask, (0, more))),
+            )
         samples = raw.to(self.filters.dtype) / 32768
         x, mask = log_mel(
             samples,
@@ -268,19 +328,21 @@ class Sound(Frontend):
             filters=self.filters,
             shape=self.shape,
             hop=self.hop,
-            span=self.span,
+            dynamic_range=self.dynamic_range,
             relative=self.levels != "absolute",
         )
-        x = evened(x, mask) if self.levels == "bands" else x
-        if self.training and self.tempo:
+        x = per_band_normalisation(x, mask) if self.levels == "bands" else x
+        if self.training and self.tempo_perturbation:
             draws = torch.rand(len(x), device=x.device, dtype=x.dtype) * 2 - 1
-            x, mask = stretched(x, mask, (1 + self.tempo) ** draws)
+            x, mask = time_stretch(x, mask, (1 + self.tempo_perturbation) ** draws)
         for axis, count, widest in self.masks if self.training else ():
-            x = hide_bands(x, mask, axis=axis, count=count, widest=widest) if count else x
+            x = spec_augment(x, mask, axis=axis, count=count, widest=widest) if count else x
         x = x.transpose(1, 2) if self.out is None else x[:, None]  # (B, M, S) or (B, 1, S, M)
         for layer in self.layers:
             real = mask[:, None] if self.out is None else mask[:, None, :, None]
             x, mask = F.gelu(layer(x.masked_fill(~real, 0))), mask[:, :: layer.stride[0]]
         x = x.transpose(1, 2)
         x = x if self.out is None else F.gelu(self.out(x.flatten(2)))
-        return Source(self.dropout(x), mask.contiguous())  # the kernel of a decoder's step reads it as it lies
+        return Source(
+            self.dropout(x), mask.contiguous()
+        )  # the kernel of a decoder's step reads it as it lies

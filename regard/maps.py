@@ -1,4 +1,5 @@
-"""Where a model looked: its picture, and once more for each word with what the word was read from."""
+"""Where a model looked: its picture, and once more for each word with what the word was read
+from."""
 
 from __future__ import annotations
 
@@ -17,10 +18,16 @@ HEAT = "inferno"
 
 
 def draw(
-    path: Path, picture: np.ndarray, words: Sequence[str], weights: np.ndarray, grid: tuple[int, int], *, title: str
+    path: Path,
+    picture: np.ndarray,
+    words: Sequence[str],
+    weights: np.ndarray,
+    grid: tuple[int, int],
+    *,
+    title: str,
 ) -> None:
-    """A PNG of the picture (h, w, colours) and, for each word, of its weights (T, h * w of the grid) upon the picture.
-    A map is as bright as its own largest weight, which stands over it."""
+    """A PNG of the picture (h, w, channels) and, for each word, of its weights (T, h * w of the
+    grid) upon the picture. A map is as bright as its own largest weight, which stands over it."""
     from matplotlib.figure import Figure  # without pyplot: no global state, no window
 
     rows = math.ceil((1 + len(words)) / COLUMNS)
@@ -32,7 +39,14 @@ def draw(
     for ax, word, row in zip(axes[1:], words, weights, strict=True):
         ax.imshow(grey, cmap="gray", vmin=0, vmax=255)
         heat = row.reshape(grid)
-        ax.imshow(heat, cmap=HEAT, alpha=0.6, vmin=0, extent=(0, width, height, 0), interpolation="bilinear")
+        ax.imshow(
+            heat,
+            cmap=HEAT,
+            alpha=0.6,
+            vmin=0,
+            extent=(0, width, height, 0),
+            interpolation="bilinear",
+        )
         ax.set_title(f"{printable(word)}  {heat.max():.2f}", fontsize=9, parse_math=False)
     for ax in axes:
         ax.set_axis_off()

@@ -11,24 +11,32 @@ from regard.recipe import Train
 
 
 def optimiser(model: Model, how: Train) -> torch.optim.Optimizer:
-    """Matrices decay, vectors only if asked; the decoder may have a rate of its own (`peak` is a group's highest)."""
+    """Matrices decay, vectors only if asked; the decoder may have a rate of its own (`peak` is a
+    group's highest)."""
     groups = []
-    for part, rate in (("frontend", how.rate), ("encoder", how.rate), ("decoder", how.decoder_rate)):
+    for part, rate in (
+        ("frontend", how.learning_rate),
+        ("encoder", how.learning_rate),
+        ("decoder", how.decoder_learning_rate),
+    ):
         named = [p for name, p in model.named_parameters() if name.startswith(f"{part}.")]
         for decay, kept in (
             (how.weight_decay, [p for p in named if p.ndim > 1]),
-            (how.weight_decay if how.decay_vectors else 0.0, [p for p in named if p.ndim < 2]),
+            (
+                how.weight_decay if how.decay_biases_and_norms else 0.0,
+                [p for p in named if p.ndim < 2],
+            ),
         ):
             if kept:
                 groups.append({"params": kept, "lr": rate, "peak": rate, "weight_decay": decay})
     if how.optimiser == "sgd":
-        return torch.optim.SGD(groups, lr=how.rate)
+        return torch.optim.SGD(groups, lr=how.learning_rate)
     return torch.optim.AdamW(groups, betas=how.betas, fused=True)
 
 
 def factor(how: Train, step: int, done: float, epochs: float = 0.0) -> float:
-    """What the peak rate is multiplied by at `step` (from 0), when `done` (0 to 1) of the budget is used up after so
-    many `epochs`, of which the last may be under way.
+    """What the peak rate is multiplied by at `step` (from 0), when `done` (0 to 1) of the budget is
+    used up after so many `epochs`, of which the last may be under way.
 
     >>> how = Train(steps=100, warmup=4, schedule="inverse-sqrt")
     >>> [factor(how, step, step / 100) for step in (0, 3, 15)]
@@ -36,29 +44,38 @@ def factor(how: Train, step: int, done: float, epochs: float = 0.0) -> float:
     >>> how = Train(epochs=5, warmup=2, final_rate=0.0, schedule="epochs")
     >>> [factor(how, 0, epoch / 5, epoch) for epoch in range(5)]
     [0.0, 0.5, 1.0, 0.5, 0.0]
-    >>> how = Train(steps=10, warmup=2, final_rate=0.0, schedule="epochs")  # 2 steps an epoch: 5 epochs
+    # 2 steps an epoch: 5 epochs
+    >>> how = Train(steps=10, warmup=2, final_rate=0.0, schedule="epochs")
     >>> [factor(how, step, step / 10, step / 2) for step in range(10)]
     [0.0, 0.0, 0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 0.0, 0.0]
     """
     if how.schedule == "epochs":
         epoch = int(epochs)
-        falling = (epoch - how.warmup) / max(1, _expected_epochs(how, done, epochs) - how.warmup - 1)
-        height = epoch / how.warmup if epoch < how.warmup else max(0.0, 1 - falling)
-        return how.final_rate + (1 - how.final_rate) * height
-    warm = min(1.0, (step + 1) / how.warmup) if how.warmup else 1.0
+        falling = (epoch - how.warmup_steps) / max(
+            1, _expected_epochs(how, done, epochs) - how.warmup_steps - 1
+        )
+        height = epoch / how.warmup_steps if epoch < how.warmup_steps else max(0.0, 1 - falling)
+        return how.final_learning_rate_share + (1 - how.final_learning_rate_share) * height
+    warm = min(1.0, (step + 1) / how.warmup_steps) if how.warmup_steps else 1.0
     match how.schedule:
         case "inverse-sqrt":
-            return warm * math.sqrt(max(how.warmup, 1) / max(step + 1, how.warmup, 1))
+            return warm * math.sqrt(max(how.warmup_steps, 1) / max(step + 1, how.warmup_steps, 1))
         case "cosine":
-            return warm * (how.final_rate + (1 - how.final_rate) * (1 + math.cos(math.pi * done)) / 2)
+            return warm * (
+                how.final_learning_rate_share
+                + (1 - how.final_learning_rate_share) * (1 + math.cos(math.pi * done)) / 2
+            )
         case "linear":
-            return warm * (how.final_rate + (1 - how.final_rate) * (1 - done))
+            return warm * (
+                how.final_learning_rate_share + (1 - how.final_learning_rate_share) * (1 - done)
+            )
         case "constant":
             return warm
 
 
 def _expected_epochs(how: Train, done: float, epochs: float) -> int:
-    """The epochs a run will begin. Under a budget of something else they are estimated from its pace so far."""
+    """The epochs a run will begin. Under a budget of something else they are estimated from its
+    pace so far."""
     if how.epochs is not None:
         return how.epochs
     if not done:

@@ -11,13 +11,26 @@ from regard.disk import read_json_lines, write_buffered
 from regard.errors import printable
 from regard.metrics import LOWER_IS_BETTER
 
-HIDDEN = ("step", "epoch", "seconds", "perplexity", "word_perplexity")  # the loss shows perplexity already
+HIDDEN = (
+    "step",
+    "epoch",
+    "seconds",
+    "perplexity",
+    "word_perplexity",
+)  # the loss shows perplexity already
 SHARES = "shares"
-WIDER = ("bleu", "chrf", "mean_length")  # begin the names of scores that may stay below 1, and are no shares
+WIDER = (
+    "bleu",
+    "chrf",
+    "mean_length",
+)  # begin the names of scores that may stay below 1, and are no shares
 FEW = 12  # labels beside which the counts can be read
 LONGEST = 20  # characters of a label
 GREY, BLUE, ORANGE, RED = "0.6", "C0", "C1", "C3"
-JUDGED_ON = {"valid": "validation", "training_examples": "training examples"}  # kinds of lines with scores, as shown
+JUDGED_ON = {
+    "valid": "validation",
+    "training_examples": "training examples",
+}  # kinds of lines with scores, as shown
 
 
 def curves(run: Path) -> Path:
@@ -29,9 +42,9 @@ def curves(run: Path) -> Path:
 
 
 def figure(lines: list[dict[str, Any]], name: str) -> Any:
-    """Training and validation loss and every other validation score, dashed what is reached without looking at the
-    input, and which labels the weights that were kept took for which. A ring is around what was kept, at the score that
-    decides which weights are best."""
+    """Training and validation loss and every other validation score, dashed what is reached
+    without looking at the input, and which labels the weights that were kept took for which. A
+    ring is around what was kept, at the score that decides which weights are best."""
     from matplotlib.figure import Figure  # without pyplot: no global state, no window
     from matplotlib.ticker import MaxNLocator
 
@@ -50,11 +63,18 @@ def figure(lines: list[dict[str, Any]], name: str) -> Any:
     axes[0].set_title(printable(name), parse_math=False)
     for ax, (title, names) in zip(axes[1:], panels.items(), strict=True):
         for name in names:
-            _line(ax, [(line["step"], line[name]) for line in valid if name in line], label=name, marker="o")
-            if blind := [guess[name] for guess in valid[-1].get("blind", {}).values() if name in guess]:
+            _line(
+                ax,
+                [(line["step"], line[name]) for line in valid if name in line],
+                label=name,
+                marker="o",
+            )
+            if blind := [
+                guess[name] for guess in valid[-1].get("baselines", {}).values() if name in guess
+            ]:
                 reached = min(blind) if name in LOWER_IS_BETTER else max(blind)
                 ax.axhline(reached, color=ax.lines[-1].get_color(), linewidth=0.9, linestyle="--")
-        if valid[-1].get("blind"):
+        if valid[-1].get("baselines"):
             ax.plot([], [], color=GREY, linewidth=0.9, linestyle="--", label="without the input")
         ax.set_title(title)
         if title == SHARES:
@@ -115,19 +135,31 @@ def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
     >>> _panels([{"bleu_4": 0.0, "exact": 0.0, "wer": 1.2}, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9}])
     {'bleu_4': ['bleu_4'], 'wer': ['wer'], 'shares': ['exact']}
     """
-    names = sorted({name for line in valid for name, v in line.items() if isinstance(v, float) and name not in HIDDEN})
+    names = sorted(
+        {
+            name
+            for line in valid
+            for name, v in line.items()
+            if isinstance(v, float) and name not in HIDDEN
+        }
+    )
     shares = [
         name
         for name in names
-        if not name.startswith(WIDER) and all(0 <= line[name] <= 1 for line in valid if name in line)
+        if not name.startswith(WIDER)
+        and all(0 <= line[name] <= 1 for line in valid if name in line)
     ]
     panels = {name: [name] for name in names if name not in shares}
     return panels | ({SHARES: shares} if shares else {})
 
 
 def _loss(ax: Any, lines: list[dict[str, Any]], valid: list[dict[str, Any]]) -> None:
-    trained = [(line["step"], line["loss"]) for line in lines if line["kind"] == "train" and "loss" in line]
-    _line(ax, trained, label="training batches", color=GREY, marker="o" if len(trained) < 3 else None)
+    trained = [
+        (line["step"], line["loss"]) for line in lines if line["kind"] == "train" and "loss" in line
+    ]
+    _line(
+        ax, trained, label="training batches", color=GREY, marker="o" if len(trained) < 3 else None
+    )
     for (kind, name), colour in zip(JUDGED_ON.items(), (BLUE, ORANGE), strict=True):
         scored = [line for line in valid if line["kind"] == kind and "perplexity" in line]
         points = [(line["step"], math.log(line["perplexity"])) for line in scored]
@@ -135,8 +167,11 @@ def _loss(ax: Any, lines: list[dict[str, Any]], valid: list[dict[str, Any]]) -> 
     ax.set_ylabel("loss (nats a token)")
 
 
-def _ring(axes: Sequence[Any], panels: Sequence[Sequence[str]], valid: list[dict[str, Any]]) -> None:
-    """Around the weights that were kept, in the panel of the score that says which are best: the first is the loss."""
+def _ring(
+    axes: Sequence[Any], panels: Sequence[Sequence[str]], valid: list[dict[str, Any]]
+) -> None:
+    """Around the weights that were kept, in the panel of the score that says which are best: the
+    first is the loss."""
     kept = [line for line in valid if line.get("kept", line.get("best"))]
     if not kept:
         return
@@ -158,7 +193,10 @@ def _confusion(ax: Any, line: dict[str, Any]) -> None:
     shares = [[n / max(1, sum(row)) for n in row] for row in counts]
     ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     few, sideways = len(labels) <= FEW, max(map(len, labels)) > 3
-    written = {"fontsize": "small" if few else 5, "parse_math": False}  # a label with two $ is no formula
+    written = {
+        "fontsize": "small" if few else 5,
+        "parse_math": False,
+    }  # a label with two $ is no formula
     ax.set_xticks(range(len(labels)), labels, rotation=90 if sideways else 0, **written)
     ax.set_yticks(range(len(labels)), labels, **written)
     if few:
@@ -166,7 +204,9 @@ def _confusion(ax: Any, line: dict[str, Any]) -> None:
             for x, n in enumerate(row):
                 shade = "white" if shares[y][x] > 0.5 else "black"
                 ax.text(x, y, n, ha="center", va="center", color=shade, fontsize="small")
-    ax.set(title=f"right (rows) and answered, step {line['step']:,}", xlabel="answered", ylabel="right")
+    ax.set(
+        title=f"right (rows) and answered, step {line['step']:,}", xlabel="answered", ylabel="right"
+    )
 
 
 def _line(ax: Any, points: list[tuple[float, float]], **look: Any) -> None:

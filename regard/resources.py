@@ -11,16 +11,20 @@ from pathlib import Path
 from regard.errors import NoMemoryError
 
 HINT = "a smaller model, batch, beam or input needs less"
-ALLOCATION = re.compile("can't allocate memory|not enough memory|out of memory|bad_alloc|size calculation overflowed")
+ALLOCATION = re.compile(
+    "can't allocate memory|not enough memory|out of memory|bad_alloc|size calculation overflowed"
+)
 
 
 def available_memory() -> int:
-    """Bytes that this process may still take: of the machine, of its control group, and of `ulimit -v`."""
+    """Bytes that this process may still take: of the machine, of its control group, and of
+    `ulimit -v`."""
     return min(_of_machine(), *_of_groups(), _of_limit())
 
 
 def check_memory(needed: int, what: str, hint: str = HINT) -> None:
-    """Refuse what cannot fit before it is begun: the system would kill the process half-way, without a word."""
+    """Refuse what cannot fit before it is begun: the system would kill the process half-way,
+    without a word."""
     free = available_memory()
     if needed > free:
         got = f"{_size(needed)} needed, {_size(free)} available"
@@ -30,7 +34,9 @@ def check_memory(needed: int, what: str, hint: str = HINT) -> None:
 def shortage(error: BaseException) -> NoMemoryError | None:
     """What to tell of an error that is about memory; None: it is about something else."""
     text = str(error)
-    if not isinstance(error, MemoryError) and not (isinstance(error, RuntimeError) and ALLOCATION.search(text)):
+    if not isinstance(error, MemoryError) and not (
+        isinstance(error, RuntimeError) and ALLOCATION.search(text)
+    ):
         return None
     wanted = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ [KMGTP]i?B)", text)
     got = None
@@ -54,7 +60,9 @@ def allocations() -> Iterator[None]:
 def _of_machine() -> int:
     """What the system can give without swapping; all there is where it does not say that."""
     with contextlib.suppress(OSError):
-        said = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("utf-8"), re.MULTILINE)
+        said = re.search(
+            r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("utf-8"), re.MULTILINE
+        )
         if said:
             return int(said[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

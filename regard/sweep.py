@@ -1,11 +1,13 @@
-"""Sweeps: the same recipe with several values of some fields; the validation score says which was best.
+"""Sweeps: the same recipe with several values of some fields; the validation score says which was
+best.
 
-    train.rate=0.1,0.01,0.001     values: a grid, every combination of them is tried
-    train.rate=1e-4..1e-1         a range: optuna proposes values, on a logarithmic scale where it spans a decade
+    train.learning_rate=0.1,0.01,0.001     values: a grid, every combination of them is tried
+    train.learning_rate=1e-4..1e-1         a range: optuna proposes values, on a logarithmic scale where it spans a decade
     seed=1,2,3                    seeds are no settings: the others are ranked by their mean over these
 
-Every trial is a run of its own in the sweep's folder, named by its values, so whoever comes to the same values again,
-after a kill or from another process, goes on with that run or reads off what it reached.
+Every trial is a run of its own in the sweep's folder, named by its values, so whoever comes to the
+same values again, after a kill or from another process, goes on with that run or reads off what it
+reached.
 """
 
 from __future__ import annotations
@@ -43,12 +45,17 @@ from regard.train import Reporter, Stopped, train
 
 RECORD, RESULT, STORAGE = "sweep.json", "result.json", "sweep.db"
 DECADE = 10
-HEARTBEAT, GRACE = 15, 60  # seconds: a worker on another machine that was silent for so long is dead
+HEARTBEAT, GRACE = (
+    15,
+    60,
+)  # seconds: a worker on another machine that was silent for so long is dead
 RETRIES = 3
 TRIALS = 20  # of a range, if nothing is said
 FOUND = "trial"  # under which name a storage keeps what one reached
 
-Make = Callable[[Sequence[str]], Recipe]  # the recipe with some fields changed, each written section.field=value
+Make = Callable[
+    [Sequence[str]], Recipe
+]  # the recipe with some fields changed, each written section.field=value
 
 
 @dataclass(frozen=True)
@@ -69,27 +76,38 @@ class Axis:
         return self.low > 0 and self.high / self.low >= DECADE
 
     def __str__(self) -> str:
-        return f"{self.key}={','.join(self.values) if self.values else f'{self.low:g}..{self.high:g}'}"
+        return (
+            f"{self.key}={','.join(self.values) if self.values else f'{self.low:g}..{self.high:g}'}"
+        )
 
 
 def axis(written: str) -> Axis:
     """
-    >>> axis("train.rate=0.1,0.01").values, axis("decoder.hidden=[4,8],[16]").values
+    >>> axis("train.learning_rate=0.1,0.01").values, axis("decoder.hidden=[4,8],[16]").values
     (('0.1', '0.01'), ('[4,8]', '[16]'))
-    >>> axis("train.rate=1e-4..1e-1").is_logarithmic, axis("encoder.layers=1..4").is_logarithmic
+    >>> axis("train.learning_rate=1e-4..1e-1").is_logarithmic, axis("encoder.layers=1..4").is_logarithmic
     (True, False)
     """
     key, _, value = (part.strip() for part in written.partition("="))
     if not key or not value:
-        hint = "train.rate=0.1,0.01 tries values, train.rate=1e-4..1e-1 a range"
-        raise InputError("a sweep has the form section.field=values", where="--sweep", got=f'"{written}"', hint=hint)
+        hint = "train.learning_rate=0.1,0.01 tries values, train.learning_rate=1e-4..1e-1 a range"
+        raise InputError(
+            "a sweep has the form section.field=values",
+            where="--sweep",
+            got=f'"{written}"',
+            hint=hint,
+        )
     if ends := _ends(value):
         try:
             low, high = (float(end) for end in ends)
         except ValueError:
-            raise InputError("the ends of a range are numbers", where=f"--sweep {key}", got=value) from None
+            raise InputError(
+                "the ends of a range are numbers", where=f"--sweep {key}", got=value
+            ) from None
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise InputError("a range goes from a number to a larger one", where=f"--sweep {key}", got=value)
+            raise InputError(
+                "a range goes from a number to a larger one", where=f"--sweep {key}", got=value
+            )
         return Axis(key, low=low, high=high)
     values = [one.strip() for one in _values(value)]
     if not any(values):
@@ -156,7 +174,7 @@ def _named(values: Mapping[str, str]) -> str:
 
 def _is_seed(key: str) -> bool:
     """
-    >>> _is_seed("seed"), _is_seed("search.seed"), _is_seed("train.rate")
+    >>> _is_seed("seed"), _is_seed("search.seed"), _is_seed("train.learning_rate")
     (True, True, False)
     """
     return key.rpartition(".")[2] == "seed"
@@ -176,7 +194,11 @@ class Setting:
     @property
     def scores(self) -> list[float]:
         """Of the trials that are done."""
-        return [trial.score for trial in self.trials if trial.state == "done" and trial.score is not None]
+        return [
+            trial.score
+            for trial in self.trials
+            if trial.state == "done" and trial.score is not None
+        ]
 
     @property
     def mean(self) -> float | None:
@@ -207,8 +229,9 @@ class Setting:
 class Outcome:
     """What a sweep knows so far.
 
-    Without seeds among its fields, `best` is the first of those that are done and have the best score. A seed that
-    does well is luck: with seeds, no run is the best, and settings are ranked by their mean.
+    Without seeds among its fields, `best` is the first of those that are done and have the best
+    score. A seed that does well is luck: with seeds, no run is the best, and settings are ranked by
+    their mean.
     """
 
     score: str
@@ -217,13 +240,18 @@ class Outcome:
     @property
     def ordered(self) -> list[Trial]:
         """Best first; those without a score come last."""
-        return sorted(self.trials, key=lambda trial: (trial.score is None, self._sign * (trial.score or 0.0)))
+        return sorted(
+            self.trials, key=lambda trial: (trial.score is None, self._sign * (trial.score or 0.0))
+        )
 
     @property
     def best(self) -> Trial | None:
         if self.has_seeds:
             return None
-        return next((trial for trial in self.ordered if trial.state == "done" and trial.score is not None), None)
+        return next(
+            (trial for trial in self.ordered if trial.state == "done" and trial.score is not None),
+            None,
+        )
 
     @property
     def has_seeds(self) -> bool:
@@ -231,14 +259,15 @@ class Outcome:
 
     @property
     def settings(self) -> list[Setting]:
-        """Best mean first. One some of whose seeds are missing or failed comes after those that are complete, since
-        its mean may be of the lucky ones."""
+        """Best mean first. One some of whose seeds are missing or failed comes after those that
+        are complete, since its mean may be of the lucky ones."""
         groups: dict[str, Setting] = {}
         for trial in self.trials:
             group = groups.setdefault(_named(trial.setting), Setting(trial.setting, []))
             group.trials.append(trial)
         return sorted(
-            groups.values(), key=lambda one: (one.mean is None, not one.is_complete, self._sign * (one.mean or 0.0))
+            groups.values(),
+            key=lambda one: (one.mean is None, not one.is_complete, self._sign * (one.mean or 0.0)),
         )
 
     @property
@@ -256,7 +285,10 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         best = self.best
         trials = [asdict(trial) for trial in self.trials]
-        outcome: dict[str, Any] = {"score": self.score, "best": None if best is None else asdict(best)}
+        outcome: dict[str, Any] = {
+            "score": self.score,
+            "best": None if best is None else asdict(best),
+        }
         if self.has_seeds:
             chosen = self.best_setting
             outcome["best_setting"] = None if chosen is None else chosen.values
@@ -278,8 +310,9 @@ def sweep(
     storage: str | None = None,
     prune: bool = False,
 ) -> Outcome:
-    """Try them all, or with a range among them `trials` of them. `told` gives the reporter of each run, `learned` hears
-    after each trial what is known. Ctrl-C ends it with `Stopped`; the same call goes on with it."""
+    """Try them all, or with a range among them `trials` of them. `told` gives the reporter of
+    each run, `learned` hears after each trial what is known. Ctrl-C ends it with `Stopped`; the
+    same call goes on with it."""
     base = make([])
     _check(make, axes)
     disk.claim(folder, RECORD, "sweep")
@@ -292,19 +325,31 @@ def sweep(
         return _grid(runs, every, learned)
     where = storage or f"sqlite:///{folder / STORAGE}"
     with _storage_errors(where):
-        return _searched(runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned)
+        return _searched(
+            runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned
+        )
 
 
 def _points(axes: Sequence[Axis]) -> list[dict[str, str]]:
     """Every combination of the values."""
     names = [one.key for one in axes]
-    return [dict(zip(names, values, strict=True)) for values in itertools.product(*(one.values for one in axes))]
+    return [
+        dict(zip(names, values, strict=True))
+        for values in itertools.product(*(one.values for one in axes))
+    ]
 
 
 def _check(make: Make, axes: Sequence[Axis]) -> None:
     """Everything that may be tried is a recipe."""
-    if twice := [key for key in {one.key for one in axes} if sum(one.key == key for one in axes) > 1]:
-        raise InputError("a field is swept twice", where="--sweep", got=twice[0], hint="name all its values at once")
+    if twice := [
+        key for key in {one.key for one in axes} if sum(one.key == key for one in axes) > 1
+    ]:
+        raise InputError(
+            "a field is swept twice",
+            where="--sweep",
+            got=twice[0],
+            hint="name all its values at once",
+        )
     for one in axes:
         if one.key in ("train.score", "task"):
             raise InputError(f"runs that differ in {one.key} cannot be compared", where="--sweep")
@@ -315,8 +360,14 @@ def _check(make: Make, axes: Sequence[Axis]) -> None:
             except RecipeError as problem:
                 first, *details = str(problem).replace("--set", "--sweep").split("\n  ")
                 raise RecipeError(first, details=details) from None
-            if one.is_range and is_whole(made, one.key) and not (one.low.is_integer() and one.high.is_integer()):
-                raise InputError("a whole number", where=f"--sweep {one.key}", got=f"{one.low:g}..{one.high:g}")
+            if (
+                one.is_range
+                and is_whole(made, one.key)
+                and not (one.low.is_integer() and one.high.is_integer())
+            ):
+                raise InputError(
+                    "a whole number", where=f"--sweep {one.key}", got=f"{one.low:g}..{one.high:g}"
+                )
 
 
 def _written(value: float, *, whole: bool) -> str:
@@ -335,8 +386,15 @@ def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
             case _:
                 raise BundleError("damaged: not the record of a sweep", where=record)
         if changed or swept != keys:
-            got = ", ".join(changed) or f"{', '.join(map(str, swept))} there, {', '.join(keys)} here"
-            raise InputError("this folder holds another sweep", where=folder, got=got, hint="choose another --out")
+            got = (
+                ", ".join(changed) or f"{', '.join(map(str, swept))} there, {', '.join(keys)} here"
+            )
+            raise InputError(
+                "this folder holds another sweep",
+                where=folder,
+                got=got,
+                hint="choose another --out",
+            )
     else:
         disk.write_json(record, {"recipe": base.to_json(), "keys": keys})
 
@@ -349,7 +407,7 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-# -- one trial --------------------------------------------------------------------------------------------------------
+# -- one trial--------------------------------------------------------------------------------------
 
 
 class _Runs:
@@ -360,7 +418,9 @@ class _Runs:
         """What is known of these values."""
         new = Trial(dict(values), str(self.folder / _folder(Trial(dict(values), "").name)))
         try:
-            return Trial(**disk.read_json(Path(new.run) / RESULT) | {"values": new.values, "run": new.run})
+            return Trial(
+                **disk.read_json(Path(new.run) / RESULT) | {"values": new.values, "run": new.run}
+            )
         except (BundleError, TypeError):  # none yet, or not one of ours: it is made
             return new
 
@@ -371,7 +431,9 @@ class _Runs:
         run = Path(trial.run)
         try:
             recipe = self.make([f"{key}={value}" for key, value in trial.values.items()])
-        except RecipeError as problem:  # between the ends of a range, a width that is odd for example
+        except (
+            RecipeError
+        ) as problem:  # between the ends of a range, a width that is odd for example
             return Trial(trial.values, trial.run, "failed", why=str(problem))
         try:
             with self.told(trial) as reporter:
@@ -381,21 +443,29 @@ class _Runs:
             return Trial(trial.values, trial.run, "elsewhere")
         except _Pruned:
             found = Trial(trial.values, trial.run, "pruned")
-        except (InputError, NoMemoryError, TrainingError) as problem:  # InputError: a model that cannot be built
+        except (
+            InputError,
+            NoMemoryError,
+            TrainingError,
+        ) as problem:  # InputError: a model that cannot be built
             found = Trial(trial.values, trial.run, "failed", why=str(problem))
         else:
             best = None if progress.best is None else abs(progress.best)
-            found = Trial(trial.values, trial.run, "done", best, progress.best_step, progress.seconds)
+            found = Trial(
+                trial.values, trial.run, "done", best, progress.best_step, progress.seconds
+            )
         run.mkdir(parents=True, exist_ok=True)
-        disk.write_json(run / RESULT, {k: v for k, v in asdict(found).items() if k not in ("values", "run")})
+        disk.write_json(
+            run / RESULT, {k: v for k, v in asdict(found).items() if k not in ("values", "run")}
+        )
         return found
 
 
 def _folder(name: str) -> str:
     """A name that every disk takes, and still another for other values.
 
-    >>> _folder("train.rate=0.1"), _folder("data.path=a/b")
-    ('train.rate=0.1', 'data.path=a_b-0ab0ddcb')
+    >>> _folder("train.learning_rate=0.1"), _folder("data.path=a/b")
+    ('train.learning_rate=0.1', 'data.path=a_b-0ab0ddcb')
     """
     plain = re.sub(r"[^\w.,=+-]", "_", name)[:180]
     return plain if plain == name else f"{plain}-{zlib.crc32(name.encode()):08x}"
@@ -417,10 +487,12 @@ class _Watched:
         self._watch(record)
 
 
-# -- a grid -----------------------------------------------------------------------------------------------------------
+# -- a grid-----------------------------------------------------------------------------------------
 
 
-def _grid(runs: _Runs, points: Sequence[dict[str, str]], learned: Callable[[Outcome], None]) -> Outcome:
+def _grid(
+    runs: _Runs, points: Sequence[dict[str, str]], learned: Callable[[Outcome], None]
+) -> Outcome:
     known = [runs.trial(point) for point in points]
 
     def found() -> Outcome:
@@ -439,7 +511,7 @@ def _grid(runs: _Runs, points: Sequence[dict[str, str]], learned: Callable[[Outc
     return found()
 
 
-# -- a search ---------------------------------------------------------------------------------------------------------
+# -- a search---------------------------------------------------------------------------------------
 
 
 def _searched(
@@ -452,8 +524,8 @@ def _searched(
     prune: bool,
     learned: Callable[[Outcome], None],
 ) -> Outcome:
-    """Trials that optuna proposes, `every` one of these before others, until there are so many in the storage, whoever
-    made them."""
+    """Trials that optuna proposes, `every` one of these before others, until there are so many
+    in the storage, whoever made them."""
     optuna = _optuna()
     with _alone(runs.folder):  # two who make the tables at once are in each other's way
         study = _study(optuna, runs.folder.resolve().name, storage, base, prune)
@@ -467,7 +539,9 @@ def _searched(
 
         def watch(record: dict[str, Any]) -> None:
             if runs.score in record:
-                proposed.report(record[runs.score] if minimise else -record[runs.score], record["step"])
+                proposed.report(
+                    record[runs.score] if minimise else -record[runs.score], record["step"]
+                )
                 if prune and proposed.should_prune():
                     raise _Pruned
 
@@ -495,7 +569,9 @@ def _searched(
         if not _in_state(optuna, study, "RUNNING"):
             break
         waited_until = min(waited_until, time.monotonic() + GRACE + HEARTBEAT)
-        time.sleep(min(1.0, HEARTBEAT))  # somebody is at work, or dead: then its trial comes back to us
+        time.sleep(
+            min(1.0, HEARTBEAT)
+        )  # somebody is at work, or dead: then its trial comes back to us
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # heartbeats are called experimental
             optuna.storages.fail_stale_trials(study)
@@ -509,7 +585,7 @@ def _optuna() -> Any:
         raise InputError(
             "a range, --trials, --prune and --storage need optuna",
             where="--sweep",
-            hint="pip install 'regard[sweep]', or list the values: train.rate=0.1,0.01",
+            hint="pip install 'regard[sweep]', or list the values: train.learning_rate=0.1,0.01",
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
@@ -520,11 +596,15 @@ def _without_password(text: str) -> str:
     >>> _without_password("postgresql://me:p@ss@host/s?password=other&x=1")
     'postgresql://me:***@host/s?password=***&x=1'
     """
-    return re.sub(r"(://[^:/@\s]*):[^/\s]*@", r"\1:***@", re.sub(r"(password=)[^&\s]*", r"\1***", text))
+    return re.sub(
+        r"(://[^:/@\s]*):[^/\s]*@", r"\1:***@", re.sub(r"(password=)[^&\s]*", r"\1***", text)
+    )
 
 
 def _opened(optuna: Any, name: str, url: str, prune: bool) -> Any:
-    options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite:") else {"pool_pre_ping": True}
+    options = (
+        {"connect_args": {"timeout": 60}} if url.startswith("sqlite:") else {"pool_pre_ping": True}
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         storage = optuna.storages.RDBStorage(
@@ -539,7 +619,9 @@ def _opened(optuna: Any, name: str, url: str, prune: bool) -> Any:
             study_name=name,
             load_if_exists=True,
             sampler=optuna.samplers.TPESampler(constant_liar=True, n_startup_trials=5),
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=3) if prune else optuna.pruners.NopPruner(),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=3)
+            if prune
+            else optuna.pruners.NopPruner(),
         )
 
 
@@ -584,7 +666,9 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
             raise _unusable(url, problem) from None
     made = study.user_attrs.get("recipe")
     if made is not None and (changed := differences(Recipe.from_json(made, shown), base)):
-        raise InputError("the storage holds another sweep of this name", where=shown, got=", ".join(changed))
+        raise InputError(
+            "the storage holds another sweep of this name", where=shown, got=", ".join(changed)
+        )
     study.set_user_attr("recipe", base.to_json())
     return study
 
@@ -594,7 +678,9 @@ def _proposed(trial: Any, one: Axis, whole: bool) -> str:
         return trial.suggest_categorical(one.key, list(one.values))
     if whole:
         return str(trial.suggest_int(one.key, int(one.low), int(one.high), log=one.is_logarithmic))
-    return _written(trial.suggest_float(one.key, one.low, one.high, log=one.is_logarithmic), whole=False)
+    return _written(
+        trial.suggest_float(one.key, one.low, one.high, log=one.is_logarithmic), whole=False
+    )
 
 
 def _in_state(optuna: Any, study: Any, *names: str) -> int:
@@ -619,6 +705,9 @@ def _known(runs: _Runs, study: Any) -> Outcome:
             if trial.state != "elsewhere" or trial.name not in found:
                 found[trial.name] = trial
         elif one.params and one.state.name == "RUNNING":
-            values = {key: value if isinstance(value, str) else f"{value:.6g}" for key, value in one.params.items()}
+            values = {
+                key: value if isinstance(value, str) else f"{value:.6g}"
+                for key, value in one.params.items()
+            }
             found.setdefault(runs.trial(values).name, Trial(values, "", "elsewhere"))
     return Outcome(runs.score, list(found.values()))

@@ -1,8 +1,9 @@
 """One plain loop that trains every model, and can be killed at any moment.
 
-Data order is a function of (seed, epoch) and every other draw of (seed, step), so a checkpoint is weights, optimiser
-and counters; a run that was stopped and resumed ends with the same bits as one that was not. (If its budget is minutes,
-the clock decides where the schedule stands, and two runs are never quite the same.)
+Data order is a function of (seed, epoch) and every other draw of (seed, step), so a checkpoint is
+weights, optimiser and counters; a run that was stopped and resumed ends with the same bits as one
+that was not. (If its budget is minutes, the clock decides where the schedule stands, and two runs
+are never quite the same.)
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard import build, bundle, checkpoint, codecs, disk, metrics
+from regard import build, bundle, checkpoint, disk, metrics, tokenizers
 from regard.bundle import Bundle
 from regard.checkpoint import Progress
 from regard.data.batches import batches
@@ -39,24 +40,48 @@ from regard.tasks.task import Batch
 
 METRICS = "metrics.jsonl"
 TRAIN, VALID, CHANGED = "train", "valid", "changed"  # kinds of its lines
-FITTED = "training_examples"  # instead of VALID where nothing is held out: scores of what the model learns from
+# instead of VALID where nothing is held out: scores of what the model learns from
+FITTED = "training_examples"
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
 SAMPLES = 3
 ENOUGH = 200  # held-out examples to tell the best weights by
 JUDGED = 200  # training examples to validate on, if none are held out
 MOST_ROWS = 50  # of a table that is logged at every validation
-FEWEST_TOKENS = codecs.MARKS + 1  # of any vocabulary
+FEWEST_TOKENS = tokenizers.MARKS + 1  # of any vocabulary
 ROWS = 16  # prompts answered at a time at a validation: a signal waits for no more
 
-BUDGET = frozenset({"train.steps", "train.epochs", "train.tokens", "train.minutes"})  # a run may be given another
+BUDGET = frozenset(
+    {"train.steps", "train.epochs", "train.tokens", "train.minutes"}
+)  # a run may be given another
 PLACES = frozenset(
     [f"data.{part}{side}path" for part in ("", "valid_", "test_") for side in ("", "target_")]
     + ["data.images", "data.valid_images"]
 )  # files may move: what is in them counts
-BENDING = ("seed", "data.", "train.", "search.", "source.plain", "source.word_dropout", "source.empty")
-BENDING += ("source.time_masks", "source.widest_time", "source.mel_masks", "source.widest_mels", "source.speed")
-BENDING += ("source.tempo", "source.trim", "source.tilt", "source.noise", "source.cut", "source.flip")
+BENDING = (
+    "seed",
+    "data.",
+    "train.",
+    "search.",
+    "source.plain",
+    "source.word_dropout",
+    "source.prompt_dropout",
+)
+BENDING += (
+    "source.time_masks",
+    "source.time_mask_width",
+    "source.mel_masks",
+    "source.mel_mask_width",
+    "source.speed_perturbation",
+)
+BENDING += (
+    "source.tempo_perturbation",
+    "source.trim",
+    "source.spectral_tilt",
+    "source.noise",
+    "source.random_crop",
+    "source.horizontal_flip",
+)
 DROPOUT = (".dropout", ".hidden_dropout")
 
 
@@ -110,7 +135,8 @@ class Reporter(Protocol):
 
 
 class Stopped(RegardError):
-    """A signal asked for the end at `step`; the newest checkpoint is of the step `saved`, None: there is none."""
+    """A signal asked for the end at `step`; the newest checkpoint is of the step `saved`, None:
+    there is none."""
 
     def __init__(self, number: int, run: Path, *, step: int, saved: int | None):
         again = f"regard train --resume {run}"
@@ -125,7 +151,9 @@ class Stopped(RegardError):
                 hint=f"go on from there with: {again}",
             )
         else:
-            super().__init__(f"stopped; a checkpoint of step {step:,} is saved", hint=f"go on with: {again}")
+            super().__init__(
+                f"stopped; a checkpoint of step {step:,} is saved", hint=f"go on with: {again}"
+            )
         self.exit_code = 128 + number
 
 
@@ -142,17 +170,20 @@ def train(
     anyway: bool = False,
     tensorboard: bool = False,
 ) -> Progress:
-    """Train in the folder `run`, which then holds a bundle of the best weights (or the last ones, see `train.keep`).
+    """Train in the folder `run`, which then holds a bundle of the best weights (or the last ones,
+    see `train.keep`).
 
-    A run that is resumed may have another budget. Whatever else differs from how it began is refused, unless `anyway`;
-    what its weights cannot survive is refused in any case.
+    A run that is resumed may have another budget. Whatever else differs from how it began is
+    refused, unless `anyway`; what its weights cannot survive is refused in any case.
     """
     if not resume:
         _refuse_other_contents(run)
     keep_memory()
-    _check_memory(recipe, FEWEST_TOKENS, FEWEST_TOKENS)  # before the corpus is prepared, which may take long
+    _check_memory(
+        recipe, FEWEST_TOKENS, FEWEST_TOKENS
+    )  # before the corpus is prepared, which may take long
     changed = _changes(recipe, run, anyway) if resume else []
-    corpus = build.corpus(recipe, codecs.read(run / bundle.CODEC) if resume else None)
+    corpus = build.corpus(recipe, tokenizers.read(run / bundle.TOKENIZER) if resume else None)
     if not len(corpus.train):
         raise DataError("no usable examples to train on", got=corpus.tally.summary())
     run.mkdir(parents=True, exist_ok=True)
@@ -165,7 +196,7 @@ def train(
         if resume:
             loop.resume(changed, anyway)
         else:
-            bundle.create(run, recipe, corpus.codec)
+            bundle.create(run, recipe, corpus.tokenizer)
         return loop.go(asked)
 
 
@@ -174,7 +205,11 @@ def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
     before = Recipe.from_json(disk.read_json(run / bundle.RECIPE), run / bundle.RECIPE)
     found = {line.partition(":")[0]: line for line in differences(before, recipe)}
     found = {key: line for key, line in found.items() if key not in BUDGET}
-    if rigid := [line for key, line in found.items() if not key.startswith(BENDING) and not key.endswith(DROPOUT)]:
+    if rigid := [
+        line
+        for key, line in found.items()
+        if not key.startswith(BENDING) and not key.endswith(DROPOUT)
+    ]:
         raise TrainingError(
             "the weights of this run do not fit another architecture or vocabulary",
             where=run,
@@ -192,9 +227,10 @@ def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
     return list(found.values())
 
 
-def rarity(corpus: Corpus) -> Tensor:
-    """log(answers / answers with this token), 0 for a token in every answer: the IDF of each token."""
-    counts = torch.from_numpy(document_frequency(corpus.train, corpus.codec.size)).double()
+def inverse_document_frequency(corpus: Corpus) -> Tensor:
+    """log(answers / answers with this token), 0 for a token in every answer: the IDF of each
+    token."""
+    counts = torch.from_numpy(document_frequency(corpus.train, corpus.tokenizer.size)).double()
     return torch.log((1 + len(corpus.train)) / (1 + counts)).float()
 
 
@@ -210,39 +246,66 @@ def _refuse_other_contents(run: Path) -> None:
 
 
 def _check_memory(recipe: Recipe, vocabulary: int, source_vocabulary: int) -> None:
-    """Weights, their gradients, the optimiser's means of them and their average fit, whatever a batch adds to it."""
+    """Weights, their gradients, the optimiser's means of them and their average fit, whatever a
+    batch adds to it."""
     weights = build.weight_bytes(recipe, vocabulary, source_vocabulary)
     means = 2 if recipe.train.optimiser == "adamw" else 0
-    copies = 2 + means + (recipe.train.average > 0)
-    check_memory(copies * weights, "the weights, gradients and optimiser of this model", hint=build.SMALLER)
+    copies = 2 + means + (recipe.train.ema_decay > 0)
+    check_memory(
+        copies * weights, "the weights, gradients and optimiser of this model", hint=build.SMALLER
+    )
 
 
 class _Loop:
-    def __init__(self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool):
-        self.recipe, self.how, self.run, self.corpus, self.reporter = recipe, recipe.train, run, corpus, reporter
-        self.task = build.task(recipe, corpus.codec)
-        _check_memory(recipe, corpus.codec.size, corpus.codec.source_size)
-        self.model = build.model(recipe, vocabulary=corpus.codec.size, source_vocabulary=corpus.codec.source_size)
-        self.model.rarity.copy_(rarity(corpus))
-        self.average = copy.deepcopy(self.model) if self.how.average else None
+    def __init__(
+        self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool
+    ):
+        self.recipe, self.how, self.run, self.corpus, self.reporter = (
+            recipe,
+            recipe.train,
+            run,
+            corpus,
+            reporter,
+        )
+        self.task = build.task(recipe, corpus.tokenizer)
+        _check_memory(recipe, corpus.tokenizer.size, corpus.tokenizer.source_size)
+        self.model = build.model(
+            recipe, vocabulary=corpus.tokenizer.size, source_vocabulary=corpus.tokenizer.source_size
+        )
+        self.model.idf.copy_(inverse_document_frequency(corpus))
+        self.average = copy.deepcopy(self.model) if self.how.ema_decay else None
         self.optimiser = optimiser(self.model, self.how)
-        self.progress, self.saved = Progress(data=corpus.fingerprint, threads=effective_threads()), None
+        self.progress, self.saved = (
+            Progress(data=corpus.fingerprint, threads=effective_threads()),
+            None,
+        )
         self.lost_weights = False
         self.log = _Log(run, tensorboard=tensorboard)
         self.held_out = corpus.valid if len(corpus.valid) else corpus.train
-        self.judged = len(corpus.valid) or min(JUDGED, len(corpus.train))  # examples whose likelihood is a score
+        self.judged = len(corpus.valid) or min(
+            JUDGED, len(corpus.train)
+        )  # examples whose likelihood is a score
         self.samples = questions(self.held_out, self.task, at_most=SAMPLES)
         self.score = self.how.score or self.task.best
         answering = self.task.watched or self.score != "perplexity"
-        self.questions = questions(self.held_out, self.task, at_most=self.task.judged) if answering else []
-        blind = self.task.blind([one.references for one in self.questions]) if self.questions else {}
-        self.blind = {"blind": blind} if blind else {}
+        self.questions = (
+            questions(self.held_out, self.task, at_most=self.task.judged) if answering else []
+        )
+        baselines = (
+            self.task.baselines([one.references for one in self.questions])
+            if self.questions
+            else {}
+        )
+        self.baselines = {"baselines": baselines} if baselines else {}
 
     # -- going on with a run that was stopped --------------------------------------------------------------------------
 
     def resume(self, changed: list[str], anyway: bool) -> None:
-        """Stand where the newest checkpoint stands. What is `changed` is written down where it can be found again."""
-        found = checkpoint.load_newest(self.run, self.model, self.average, self.optimiser, self.reporter.noted)
+        """Stand where the newest checkpoint stands. What is `changed` is written down where it
+        can be found again."""
+        found = checkpoint.load_newest(
+            self.run, self.model, self.average, self.optimiser, self.reporter.noted
+        )
         if found is None:
             self.reporter.noted("no whole checkpoint yet; beginning again from the first step")
         else:
@@ -261,10 +324,13 @@ class _Loop:
         self.log.forget(after=self.progress)
         if changed:
             self._change(changed)
-        bundle.put_recipe(self.run, self.recipe)  # last: until it is there, the change can be asked for once more
+        bundle.put_recipe(
+            self.run, self.recipe
+        )  # last: until it is there, the change can be asked for once more
 
     def _use_threads(self, number: int) -> None:
-        """As many threads as before, where the recipe does not say: sums over other parts differ in the last bits."""
+        """As many threads as before, where the recipe does not say: sums over other parts differ
+        in the last bits."""
         if self.how.threads is None and number:
             torch.set_num_threads(number)
         threads = effective_threads()
@@ -281,8 +347,9 @@ class _Loop:
         self.progress = replace(self.progress, threads=threads)
 
     def _rebuild_weights(self) -> None:
-        """The weights of the bundle are damaged or missing. Those of the same step are in its checkpoint, if there
-        still is one; otherwise what the best score was says nothing any more, and the newest weights are validated."""
+        """The weights of the bundle are damaged or missing. Those of the same step are in its
+        checkpoint, if there still is one; otherwise what the best score was says nothing any
+        more, and the newest weights are validated."""
         step = self.progress.kept_step
         weights = checkpoint.kept_weights(self.run, step)
         lost = f"{self.run / bundle.WEIGHTS}: damaged or missing"
@@ -296,7 +363,9 @@ class _Loop:
         )
         self.lost_weights = True
         validated = min(self.progress.validated, self.progress.step - 1)
-        self.progress = replace(self.progress, best=None, best_step=0, kept_step=0, waited=0, validated=validated)
+        self.progress = replace(
+            self.progress, best=None, best_step=0, kept_step=0, waited=0, validated=validated
+        )
 
     def _change(self, changed: list[str]) -> None:
         """Go on in another way: forget what no longer means anything, and say so."""
@@ -309,13 +378,18 @@ class _Loop:
         }:  # the epoch has other batches now, so it begins anew
             self.progress = replace(self.progress, batch=0)
         answered = self.score != "perplexity" and any(key.startswith("search.") for key in keys)
-        if answered or keys & {"data", "train.score"}:  # the best score so far cannot be compared with the next one
+        if answered or keys & {
+            "data",
+            "train.score",
+        }:  # the best score so far cannot be compared with the next one
             self.progress = replace(self.progress, best=None, best_step=0, waited=0)
         self.progress = replace(self.progress, data=self.corpus.fingerprint)
         for model in (self.model, self.average):
             if model is not None:
-                model.rarity.copy_(rarity(self.corpus))
-        if self.saved is not None:  # a run that is killed before its next checkpoint does not go back
+                model.idf.copy_(inverse_document_frequency(self.corpus))
+        if (
+            self.saved is not None
+        ):  # a run that is killed before its next checkpoint does not go back
             self._save()
         self.log.add(self.progress, CHANGED, {"changes": changed})
         self.reporter.noted(f"going on with a change, {', '.join(changed)}")
@@ -354,7 +428,11 @@ class _Loop:
             if self.progress.batch >= len(self.plan):
                 self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
                 self.plan = self._plan()
-            self._update(self.plan[self.progress.batch : self.progress.batch + self.how.accumulate])
+            self._update(
+                self.plan[
+                    self.progress.batch : self.progress.batch + self.how.gradient_accumulation_steps
+                ]
+            )
             if self._is_due() and not self.recent.bad:
                 self._validate()
             if self._ends(self.how.save_every) and not self.recent.bad:
@@ -378,14 +456,24 @@ class _Loop:
         source, target = self.task.lengths(self.corpus.train)
         tokens, most = self.how.batch_tokens, self.how.batch_examples
         seed, epoch, groups = self.recipe.seed, self.progress.epoch, self.corpus.train.groups
-        return batches(source, target, tokens=tokens, most=most, groups=groups, seed=seed, epoch=epoch)
+        return batches(
+            source, target, tokens=tokens, most=most, groups=groups, seed=seed, epoch=epoch
+        )
 
     def _finished(self) -> bool:
-        return self._done() >= 1 or bool(self.how.patience and self.progress.waited >= self.how.patience)
+        return self._done() >= 1 or bool(
+            self.how.patience and self.progress.waited >= self.how.patience
+        )
 
     def _done(self) -> float:
         now = self.progress
-        return used_up(self.how, step=now.step, epochs=self._epochs(), tokens=now.tokens, minutes=now.seconds / 60)
+        return used_up(
+            self.how,
+            step=now.step,
+            epochs=self._epochs(),
+            tokens=now.tokens,
+            minutes=now.seconds / 60,
+        )
 
     def _epochs(self) -> float:
         """Passes over the data so far; the last one may be under way."""
@@ -403,10 +491,19 @@ class _Loop:
             skipped=self.progress.skipped + (not taken),
         )
         self.recent.add(nats, tokens, self.progress.seconds, taken)
-        self.progress = replace(self.progress, window_nats=self.recent.nats, window_tokens=self.recent.tokens)
+        self.progress = replace(
+            self.progress, window_nats=self.recent.nats, window_tokens=self.recent.tokens
+        )
         if self.recent.bad == BAD_STEPS_IN_A_ROW:
-            saved, again = checkpoint.newest(self.run), f"regard train --resume {self.run} --anyway --set train.rate=…"
-            kept = "no checkpoint was saved before" if saved is None else f"the checkpoint of step {saved:,} is kept"
+            saved, again = (
+                checkpoint.newest(self.run),
+                f"regard train --resume {self.run} --anyway --set train.learning_rate=…",
+            )
+            kept = (
+                "no checkpoint was saved before"
+                if saved is None
+                else f"the checkpoint of step {saved:,} is kept"
+            )
             raise TrainingError(
                 f"loss or gradient was not a number {BAD_STEPS_IN_A_ROW} times in a row",
                 where=f"{self.run}, step {self.progress.step}",
@@ -416,20 +513,29 @@ class _Loop:
         self.reporter.stepped(self.progress, self.recent.loss, self.recent.speed, self._done())
         if (self.progress.step % LOG_EVERY == 0 or self._done() >= 1) and self.recent.tokens:
             rate = max(part["lr"] for part in self.optimiser.param_groups)
-            self.log.add(self.progress, TRAIN, {"loss": self.recent.loss, "speed": self.recent.speed, "rate": rate})
+            self.log.add(
+                self.progress,
+                TRAIN,
+                {"loss": self.recent.loss, "speed": self.recent.speed, "rate": rate},
+            )
             self.recent.clear(self.progress.seconds)
             self.progress = replace(self.progress, window_nats=0.0, window_tokens=0)
 
     def _step(self, group: Sequence[np.ndarray]) -> tuple[float, int]:
-        """One update from a group of batches: its nats and target tokens. If anything is not a number, none is made."""
+        """One update from a group of batches: its nats and target tokens. If anything is not a
+        number, none is made."""
         torch.manual_seed(_seed(self.recipe.seed, self.progress.step))
         made = [self._batch(index, number) for number, index in enumerate(group)]
         total, nats = sum(int(batch.real.sum()) for batch in made), 0.0
         for batch in made:
-            loss, plain = self.model.loss(*batch, smoothing=self.how.smoothing, align=self.how.align)
+            loss, plain = self.model.loss(
+                *batch, smoothing=self.how.label_smoothing, align=self.how.ctc_weight
+            )
             (loss / total).backward()
             nats += float(plain)
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.how.clip or math.inf, foreach=True)
+        norm = torch.nn.utils.clip_grad_norm_(
+            self.model.parameters(), self.how.max_grad_norm or math.inf, foreach=True
+        )
         healthy = math.isfinite(nats) and bool(norm.isfinite())
         if healthy:
             share = factor(self.how, self.progress.step, self._done(), self._epochs())
@@ -442,34 +548,50 @@ class _Loop:
 
     def _batch(self, index: np.ndarray, number: int) -> Batch:
         part = self.corpus.train
-        draw = np.random.default_rng([self.recipe.seed, self.progress.epoch, self.progress.batch + number])
+        draw = np.random.default_rng(
+            [self.recipe.seed, self.progress.epoch, self.progress.batch + number]
+        )
         targets = [part.target[i] for i in index]
-        return self.task.batch(self.task.vary_pairs(part.sources(index), targets, draw), targets)
+        return self.task.batch(
+            self.task.augment_pairs(part.gather_sources(index), targets, draw), targets
+        )
 
     @torch.no_grad()
     def _follow(self) -> None:
-        """The running mean of the weights. A young one forgets faster, so that the first weights do not stay in it."""
+        """The running mean of the weights. A young one forgets faster, so that the first weights
+        do not stay in it."""
         if self.average is not None:
-            decay = min(self.how.average, (1 + self.progress.step) / (10 + self.progress.step))
-            torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
+            decay = min(self.how.ema_decay, (1 + self.progress.step) / (10 + self.progress.step))
+            torch._foreach_lerp_(
+                list(self.average.parameters()), list(self.model.parameters()), 1 - decay
+            )
 
     # -- validation, checkpoints, what is told -------------------------------------------------------------------------
 
     def _validate(self) -> None:
-        """Score the weights that would be kept, and keep them if they are the best so far. A signal ends it before
-        anything has changed; it is then made again when the run is resumed."""
+        """Score the weights that would be kept, and keep them if they are the best so far. A
+        signal ends it before anything has changed; it is then made again when the run is
+        resumed."""
         judged = self.average if self.average is not None else self.model
         judged.eval()
-        bot = Bundle(self.recipe, self.task.codec, self.task, judged)
+        bot = Bundle(self.recipe, self.task.tokenizer, self.task, judged)
         seen = likelihood(judged, self.task, self.held_out, at_most=self.judged, between=self._heed)
         if not math.isfinite(seen.nats):
-            raise TrainingError("the weights are not numbers any more", where=self.run, hint="lower train.rate")
+            raise TrainingError(
+                "the weights are not numbers any more",
+                where=self.run,
+                hint="lower train.learning_rate",
+            )
         record, tables = dict(seen.scores), {}
         if self.questions:
-            found = ranked(bot, [one.given for one in self.questions], rows=ROWS, between=self._heed)
+            found = ranked(
+                bot, [one.given for one in self.questions], rows=ROWS, between=self._heed
+            )
             scores = self.task.judge(found, [one.references for one in self.questions])
             record |= scores.numbers
-            tables = {name: table for name, table in scores.tables.items() if len(table) <= MOST_ROWS} | self.blind
+            tables = {
+                name: table for name, table in scores.tables.items() if len(table) <= MOST_ROWS
+            } | self.baselines
         said = answers(bot, [one.given for one in self.samples], between=self._heed)
         samples = [(one.shown, answer) for one, answer in zip(self.samples, said, strict=True)]
         self.model.train()
@@ -506,8 +628,12 @@ class _Loop:
         return Facts(
             recipe=self.recipe,
             parameters=parts,
-            vocabulary=self.task.codec.size,
-            examples={"train": len(corpus.train), "valid": len(corpus.valid), "test": len(corpus.test)},
+            vocabulary=self.task.tokenizer.size,
+            examples={
+                "train": len(corpus.train),
+                "valid": len(corpus.valid),
+                "test": len(corpus.test),
+            },
             data=corpus.tally.summary(),
             resumed_at=self.progress.step,
             score=self.score,
@@ -531,14 +657,19 @@ class _Recent:
         self.bad = 0 if taken else self.bad + 1
         if not taken:
             return
-        self.nats, self.tokens, self.timed = self.nats + nats, self.tokens + tokens, self.timed + tokens
+        self.nats, self.tokens, self.timed = (
+            self.nats + nats,
+            self.tokens + tokens,
+            self.timed + tokens,
+        )
         self.loss = self.nats / self.tokens
         if seconds > self.since:
             self.speed = self.timed / (seconds - self.since)
 
 
 class _Log:
-    """metrics.jsonl: a line for every few steps, for every validation, and for every change of a run under way."""
+    """metrics.jsonl: a line for every few steps, for every validation, and for every change of a
+    run under way."""
 
     def __init__(self, run: Path, *, tensorboard: bool):
         self.path = run / METRICS
@@ -549,12 +680,19 @@ class _Log:
     def forget(self, *, after: Progress) -> None:
         """Leave out what will come again."""
         if self.path.exists():
-            records = [record for record in disk.read_json_lines(self.path) if _belongs(record, after)]
+            records = [
+                record for record in disk.read_json_lines(self.path) if _belongs(record, after)
+            ]
             lines = [json.dumps(record, allow_nan=False) for record in records]
             disk.write_text(self.path, "".join(f"{line}\n" for line in lines))
 
     def add(self, progress: Progress, kind: str, record: dict[str, Any]) -> None:
-        head = {"step": progress.step, "epoch": progress.epoch, "kind": kind, "seconds": round(progress.seconds, 3)}
+        head = {
+            "step": progress.step,
+            "epoch": progress.epoch,
+            "kind": kind,
+            "seconds": round(progress.seconds, 3),
+        }
         finite = {k: v for k, v in record.items() if not isinstance(v, float) or math.isfinite(v)}
         disk.append_line(self.path, json.dumps(head | finite, allow_nan=False))
         if self.board is not None:
@@ -588,7 +726,9 @@ def _board(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise TrainingError("TensorBoard is not installed", hint="pip install 'regard[tensorboard]'") from None
+        raise TrainingError(
+            "TensorBoard is not installed", hint="pip install 'regard[tensorboard]'"
+        ) from None
     return SummaryWriter(str(folder))
 
 
@@ -643,8 +783,8 @@ def _signals() -> Iterator[list[int]]:
 
 
 def keep_memory() -> None:
-    """Ask glibc to keep freed memory. It would give large blocks back to the system after every operation and take them
-    again page by page, which costs small models up to half their time."""
+    """Ask glibc to keep freed memory. It would give large blocks back to the system after every
+    operation and take them again page by page, which costs small models up to half their time."""
     with contextlib.suppress(OSError, AttributeError):
         trim_threshold, mmap_threshold = -1, -3
         libc = ctypes.CDLL(None)

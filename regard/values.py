@@ -18,12 +18,15 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Source:
-    """What a frontend makes of the raw input. A place is a token, a frame of sound or a patch of a picture."""
+    """What a frontend makes of the raw input. A place is a token, a frame of sound or a patch of
+    a picture."""
 
     features: Float[Tensor, "B S D"]
     mask: Bool[Tensor, "B S"]
     grid: tuple[int, int] | None = None
-    asked: Int[Tensor, " B"] | None = None  # the place of each row that is asked about, where one is
+    asked: Int[Tensor, " B"] | None = (
+        None  # the place of each row that is asked about, where one is
+    )
 
 
 @dataclass(frozen=True)
@@ -37,14 +40,17 @@ class Memory:
 
     def rows(self, index: Int[Tensor, " R"]) -> Memory:
         """Pick, repeat or re-order the batch."""
-        return replace(self, states=self.states[index], mask=self.mask[index], summary=self.summary[index])
+        return replace(
+            self, states=self.states[index], mask=self.mask[index], summary=self.summary[index]
+        )
 
 
-class Past:
+class KVCache:
     """Keys and values of the tokens read so far, in slabs (N, B, H, C, K) that grow by doubling.
 
-    It behaves as a value although it writes in place. Whoever holds an older Past sees only the slots below its own
-    position; only the newest holder may write the next slot, and anyone else who tries copies the slab first.
+    It behaves as a value although it writes in place. Whoever holds an older KVCache sees only the
+    slots below its own position; only the newest holder may write the next slot, and anyone else
+    who tries copies the slab first.
     """
 
     __slots__ = ("_stamp", "_writer", "slab")
@@ -54,55 +60,62 @@ class Past:
         self._writer = [0]  # shared by all holders of this slab: the stamp of the newest
         self._stamp = 0
 
-    def grown(self, longest: int) -> Past:
-        """This Past with a free slot at `longest`, owned by the caller, who may now write `slab[..., longest, :]`."""
+    def grown(self, longest: int) -> KVCache:
+        """This KVCache with a free slot at `max_position`, owned by the caller, who may now
+        write `slab[..., longest, :]`."""
         capacity = self.slab.shape[-2]
         if longest >= capacity:
-            return Past(_pad(self.slab, max(32, 2 * capacity, longest + 1), -2))
+            return KVCache(_pad(self.slab, max(32, 2 * capacity, longest + 1), -2))
         if self._stamp != self._writer[0]:
-            return Past(self.slab.clone())
-        heir = Past.__new__(Past)
+            return KVCache(self.slab.clone())
+        heir = KVCache.__new__(KVCache)
         self._writer[0] += 1
         heir.slab, heir._writer, heir._stamp = self.slab, self._writer, self._writer[0]
         return heir
 
-    def rows(self, index: Int[Tensor, " R"]) -> Past:
-        return Past(self.slab.index_select(1, index))
+    def rows(self, index: Int[Tensor, " R"]) -> KVCache:
+        return KVCache(self.slab.index_select(1, index))
 
-    def join(self, other: Past) -> Past:
-        return Past(_stack(self.slab, other.slab))
+    def join(self, other: KVCache) -> KVCache:
+        return KVCache(_stack(self.slab, other.slab))
 
 
 @dataclass(frozen=True)
 class State:
     """What a decoder carries from step to step.
 
-    What memory, carried and past hold has its row (the B axis) second, behind the layer, so that `rows` and `join` need
-    not know what they move. Rows may be at different steps and over memories of different length.
+    What memory, recurrent and kv_cache hold has its row (the B axis) second, behind the layer, so
+    that `rows` and `join` need not know what they move. Rows may be at different steps and over
+    memories of different length.
     """
 
     position: Int[Tensor, " B"]  # tokens each row has read
     mask: Bool[Tensor, "B S"]  # places of the memory each row may look at
-    memory: tuple[Float[Tensor, "_ B _ _ _"], ...] = ()  # the memory's projected keys and values, or sums of them
-    carried: tuple[Float[Tensor, "_ B ..."], ...] = ()  # cells, or the sums of linear attention
-    past: Past | None = None  # a key/value cache
-    longest: int = 0  # no row's position is above it
-    even: bool = True  # all rows are at position `longest`
+    memory: tuple[
+        Float[Tensor, "_ B _ _ _"], ...
+    ] = ()  # the memory's projected keys and values, or sums of them
+    recurrent: tuple[Float[Tensor, "_ B ..."], ...] = ()  # cells, or the sums of linear attention
+    kv_cache: KVCache | None = None  # a key/value cache
+    max_position: int = 0  # no row's position is above it
+    aligned: bool = True  # all rows are at position `max_position`
 
     @property
     def size(self) -> int:
         return self.position.shape[0]
 
-    def rows(self, index: Int[Tensor, " R"], *, same_memory: bool = False) -> State:
-        """Pick, repeat or re-order the batch. `same_memory` promises that every row still reads the memory that stood
-        in its place before (a beam re-ordered within its own source), so the memory need not move."""
+    def rows(self, index: Int[Tensor, " R"], *, memory_unchanged: bool = False) -> State:
+        """Pick, repeat or re-order the batch. `memory_unchanged` promises that every row still
+        reads the memory that stood in its place before (a beam re-ordered within its own
+        source), so the memory need not move."""
         return replace(
             self,
             position=self.position[index],
-            mask=self.mask if same_memory else self.mask[index],
-            memory=self.memory if same_memory else tuple(m.index_select(1, index) for m in self.memory),
-            carried=tuple(c.index_select(1, index) for c in self.carried),
-            past=None if self.past is None else self.past.rows(index),
+            mask=self.mask if memory_unchanged else self.mask[index],
+            memory=self.memory
+            if memory_unchanged
+            else tuple(m.index_select(1, index) for m in self.memory),
+            recurrent=tuple(c.index_select(1, index) for c in self.recurrent),
+            kv_cache=None if self.kv_cache is None else self.kv_cache.rows(index),
         )
 
     def join(self, other: State) -> State:
@@ -112,16 +125,22 @@ class State:
             position=torch.cat([self.position, other.position]),
             mask=torch.cat([_pad(self.mask, wide, -1), _pad(other.mask, wide, -1)]),
             memory=tuple(_stack(a, b) for a, b in zip(self.memory, other.memory, strict=True)),
-            carried=tuple(torch.cat([a, b], dim=1) for a, b in zip(self.carried, other.carried, strict=True)),
-            past=None if self.past is None or other.past is None else self.past.join(other.past),
-            longest=max(self.longest, other.longest),
-            even=self.even and other.even and self.longest == other.longest,
+            recurrent=tuple(
+                torch.cat([a, b], dim=1)
+                for a, b in zip(self.recurrent, other.recurrent, strict=True)
+            ),
+            kv_cache=None
+            if self.kv_cache is None or other.kv_cache is None
+            else self.kv_cache.join(other.kv_cache),
+            max_position=max(self.max_position, other.max_position),
+            aligned=self.aligned and other.aligned and self.max_position == other.max_position,
         )
 
 
 @dataclass(frozen=True)
 class Step:
-    """One token further: scores of the next token, what to carry on, and where the decoder looked (None: it cannot)."""
+    """One token further: scores of the next token, what to carry on, and where the decoder
+    looked (None: it cannot)."""
 
     logits: Float[Tensor, "B V"]
     state: State
@@ -140,7 +159,8 @@ class Answer:
              are its tokens, then the end mark; of a picture its grid, row by row; of a sound stretches of equal length.
              An encoder that shortens its input leaves one place for every few of them.
 
-    >>> answer = bot.ask("Are you a robot?")                                                    # doctest: +SKIP
+    # doctest: +SKIP
+    >>> answer = bot.ask("Are you a robot?")
     >>> answer.weights.shape                                   # 4 tokens, 1 head, 5 places     # doctest: +SKIP
     torch.Size([4, 1, 5])
     >>> bot.task.places("Are you a robot?")                    # what the places stand for      # doctest: +SKIP

@@ -10,7 +10,8 @@ import pytest
 from jaxtyping import install_import_hook
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Before anything imports torch: workers share the cores already, and processes they start should not add to it.
+    # Before anything imports torch: workers share the cores already, and processes they start
+    # should not add to it.
     os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
 CHECKED = ["values", "layers", "frontends", "encoders", "decoders", "search", "model", "tasks"]
@@ -26,7 +27,8 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """Real corpora beside the repository (see README); they are too large, and not ours, to be in it."""
+    """Real corpora beside the repository (see README); they are too large, and not ours, to be
+    in it."""
     folder = Path(__file__).parents[2] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"needs the corpora in {folder}, which is not there")

@@ -36,7 +36,9 @@ LABELS = ["joke", "fact", "fact", "taste", "fact", "joke", "fact", "fact", "fact
 def labelled_file(folder: Path) -> Path:
     path = folder / "labelled.tsv"
     rows = zip(PAIRS, LABELS, strict=True)
-    path.write_text("text\tlabel\n" + "".join(f"{prompt}\t{label}\n" for (prompt, _), label in rows), "utf-8")
+    path.write_text(
+        "text\tlabel\n" + "".join(f"{prompt}\t{label}\n" for (prompt, _), label in rows), "utf-8"
+    )
     return path
 
 
@@ -48,7 +50,9 @@ def pictures_folder(folder: Path, side: int = 28) -> Path:
     draw, home = np.random.default_rng(7), folder / "pictures"
     for i, label in enumerate(LABELS):
         (home / label).mkdir(parents=True, exist_ok=True)
-        Image.fromarray(draw.integers(0, 256, (side, side), np.uint8)).save(home / label / f"{i}.png")
+        Image.fromarray(draw.integers(0, 256, (side, side), np.uint8)).save(
+            home / label / f"{i}.png"
+        )
     return home
 
 
@@ -67,13 +71,25 @@ def sounds_table(folder: Path, rate: int = 8000, seconds: float = 0.24) -> Path:
         tones = [np.sin(2 * np.pi * hertz * time) for hertz in draw.uniform(200, 3000, 3)]
         soundfile.write(home / f"{i}.wav", np.concatenate(tones) * 0.5, rate)
     table = home / "sounds.csv"
-    table.write_text("path,text\n" + "".join(f"{i}.wav,{word}\n" for i, word in enumerate(WORDS)), "utf-8")
+    table.write_text(
+        "path,text\n" + "".join(f"{i}.wav,{word}\n" for i, word in enumerate(WORDS)), "utf-8"
+    )
     return table
 
 
 def sounds_by_heart(path: Path, *more: str) -> list[str]:
-    """Overrides that make a recipe for speech small, and free of whatever keeps it from learning by heart."""
-    none = ("time_masks=0", "mel_masks=0", "speed=0.0", "tempo=0.0", "trim=0.0", "tilt=0.0", "noise=0.0", "dropout=0.0")
+    """Overrides that make a recipe for speech small, and free of whatever keeps it from learning
+    by heart."""
+    none = (
+        "time_masks=0",
+        "mel_masks=0",
+        "speed=0.0",
+        "tempo=0.0",
+        "trim=0.0",
+        "tilt=0.0",
+        "noise=0.0",
+        "dropout=0.0",
+    )
     return [
         "data.kind=sounds",
         f'data.path="{path}"',
@@ -91,17 +107,17 @@ def sounds_by_heart(path: Path, *more: str) -> list[str]:
         "encoder.layers=1",
         "encoder.dropout=0.0",
         "decoder.dropout=0.0",
-        "train.smoothing=0.0",
+        "train.label_smoothing=0.0",
         "train.weight_decay=0.0",
-        "train.average=0.0",
+        "train.ema_decay=0.0",
         "train.minutes=",
         "train.epochs=",
         "train.schedule=cosine",
         "search.num_beams=1",
         "search.max_new_tokens=8",
-        "train.warmup=20",
-        "train.rate=5e-3",
-        "train.clip=1.0",
+        "train.warmup_steps=20",
+        "train.learning_rate=5e-3",
+        "train.max_grad_norm=1.0",
         "train.valid_every=1000",
         "train.save_every=1000",
         *more,
@@ -116,17 +132,17 @@ def pictures_by_heart(path: Path, *more: str) -> list[str]:
         "data.valid=0.0",
         "data.test=0.0",
         "data.test_first=",
-        "source.cut=0.0",
+        "source.random_crop=0.0",
         "decoder.dropout=0.0",
         "decoder.hidden_dropout=0.0",
-        "train.smoothing=0.0",
+        "train.label_smoothing=0.0",
         "train.weight_decay=0.0",
-        "train.average=0.0",
+        "train.ema_decay=0.0",
         "train.optimiser=adamw",
         "train.epochs=",
-        "train.warmup=5",
-        "train.rate=2e-3",
-        "train.clip=1.0",
+        "train.warmup_steps=5",
+        "train.learning_rate=2e-3",
+        "train.max_grad_norm=1.0",
         "train.valid_every=1000",
         "train.save_every=1000",
         *more,
@@ -155,22 +171,22 @@ def captions_by_heart(path: Path, *more: str) -> list[str]:
         "data.images=",
         "data.valid=0.0",
         "data.test=0.0",
-        "codec.min_count=1",
+        "tokenizer.min_count=1",
         "source.size=[32, 32]",
         "source.channels=[16, 32]",
-        "source.cut=0.0",
-        "source.flip=false",
+        "source.random_crop=0.0",
+        "source.horizontal_flip=false",
         "source.dropout=0.0",
         "decoder.width=48",
         "decoder.dropout=0.0",
         "search.num_beams=1",
-        "train.smoothing=0.0",
+        "train.label_smoothing=0.0",
         "train.weight_decay=0.0",
-        "train.average=0.0",
+        "train.ema_decay=0.0",
         "train.epochs=",
         "train.minutes=",
-        "train.warmup=5",
-        "train.rate=2e-3",
+        "train.warmup_steps=5",
+        "train.learning_rate=2e-3",
         "train.valid_every=1000",
         "train.save_every=1000",
         *more,
@@ -178,7 +194,8 @@ def captions_by_heart(path: Path, *more: str) -> list[str]:
 
 
 def by_heart(path: Path, *more: str) -> list[str]:
-    """Overrides that make any recipe for text small, and free of whatever keeps it from learning by heart."""
+    """Overrides that make any recipe for text small, and free of whatever keeps it from learning
+    by heart."""
     return [
         f"data.kind={ {'labelled.tsv': 'labelled', 'sentences.txt': 'text'}.get(path.name, 'pairs') }",
         f'data.path="{path}"',
@@ -190,17 +207,17 @@ def by_heart(path: Path, *more: str) -> list[str]:
         "decoder.dropout=0.0",
         "source.dropout=0.0",
         "source.word_dropout=0.0",
-        "source.empty=0.0",
-        "search.anti_prior=0.0",
-        "train.smoothing=0.0",
+        "source.prompt_dropout=0.0",
+        "search.mmi_weight=0.0",
+        "train.label_smoothing=0.0",
         "train.weight_decay=0.0",
-        "train.average=0.0",
+        "train.ema_decay=0.0",
         "train.minutes=",
         "train.epochs=",
         "train.batch_tokens=4096",
-        "train.warmup=20",
-        "train.rate=5e-3",
-        "train.clip=1.0",
+        "train.warmup_steps=20",
+        "train.learning_rate=5e-3",
+        "train.max_grad_norm=1.0",
         "train.valid_every=1000",
         "train.save_every=1000",
         *more,

@@ -1,9 +1,11 @@
-"""The small seq2seq chatbot that everyone writes first (SPEC section 1), with its defects, to compare with.
+"""The small seq2seq chatbot that everyone writes first (SPEC section 1), with its defects, to
+compare with.
 
-Words are lower-cased and stripped of all but letters and . ! ?; pairs of which a side has 10 words or more are dropped,
-then words seen fewer than 3 times together with their pairs. A two-layer GRU reads the prompt in both directions, which
-are summed; a two-layer GRU with dot attention (Luong et al. 2015) writes the reply, one step of Python a token. Width
-500, dropout 0.1, batch 64, Adam 1e-4 and five times that for the decoder, clipped at 50, always fed the true words.
+Words are lower-cased and stripped of all but letters and . ! ?; pairs of which a side has 10 words
+or more are dropped, then words seen fewer than 3 times together with their pairs. A two-layer GRU
+reads the prompt in both directions, which are summed; a two-layer GRU with dot attention (Luong et
+al. 2015) writes the reply, one step of Python a token. Width 500, dropout 0.1, batch 64, Adam 1e-4
+and five times that for the decoder, clipped at 50, always fed the true words.
 
 Kept as they are, because that is what is compared with:
 
@@ -11,8 +13,8 @@ Kept as they are, because that is what is compared with:
 - the decoder starts from `hidden[:2]`, layer 0 in both directions, instead of the top layer;
 - the embedding belongs to both halves, so both optimisers move it in every step.
 
-Two kindnesses beyond the usual code: log-softmax in place of the log of a softmax, which cannot underflow; and unknown
-words of a prompt are skipped where the usual code gives up.
+Two kindnesses beyond the usual code: log-softmax in place of the log of a softmax, which cannot
+underflow; and unknown words of a prompt are skipped where the usual code gives up.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ def normalise(text: str) -> list[str]:
     >>> normalise("Café? I don't KNOW, 3 of them...")
     ['cafe', '?', 'i', 'don', 't', 'know', 'of', 'them', '.', '.', '.']
     """
-    bare = "".join(c for c in unicodedata.normalize("NFD", text.lower().strip()) if unicodedata.category(c) != "Mn")
+    bare = "".join(
+        c
+        for c in unicodedata.normalize("NFD", text.lower().strip())
+        if unicodedata.category(c) != "Mn"
+    )
     return re.sub(r"[^a-z.!?]+", " ", re.sub(r"([.!?])", r" \1 ", bare)).split()
 
 
@@ -71,7 +77,8 @@ class Decoder(nn.Module):
         self.out = nn.Linear(width, vocabulary)
 
     def forward(self, words: Tensor, hidden: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """One step: words (B,), hidden (2, B, D), memory (S, B, D) to log-probabilities (B, V) and hidden."""
+        """One step: words (B,), hidden (2, B, D), memory (S, B, D) to log-probabilities (B, V)
+        and hidden."""
         output, hidden = self.gru(self.dropout(self.embedding(words[None])), hidden)  # (1, B, D)
         weights = (output * memory).sum(2).softmax(0)  # (S, B), padding and all
         context = (weights[:, :, None] * memory).sum(0)  # (B, D)
@@ -91,13 +98,17 @@ class Classic:
 
     def knows(self, pair: Pair) -> bool:
         """Whether both sides are short enough, not empty, and made of known words only."""
-        return all(_short(side) and all(word in self.index for word in side) for side in map(normalise, pair))
+        return all(
+            _short(side) and all(word in self.index for word in side)
+            for side in map(normalise, pair)
+        )
 
     @torch.no_grad()
     def nats(self, pairs: Sequence[Pair]) -> tuple[float, int]:
         """Total -ln P(reply | prompt) and the number of words it is over, end marks included.
 
-        Prompts of one length are scored together: without padding the score cannot depend on the neighbours.
+        Prompts of one length are scored together: without padding the score cannot depend on the
+        neighbours.
         """
         self._train(False)
         total, count = 0.0, 0
@@ -136,7 +147,8 @@ class Classic:
         return memory, hidden[:2]  # the defect: layer 0 of both directions
 
     def _surprises(self, pairs: Sequence[Pair]):
-        """For each step in turn, -ln P of the true next words (B,) and which of them are not padding."""
+        """For each step in turn, -ln P of the true next words (B,) and which of them are not
+        padding."""
         pairs = sorted(pairs, key=lambda pair: len(normalise(pair[0])), reverse=True)
         memory, hidden = self._read([self._ids(prompt) for prompt, _ in pairs])
         truth = pad_sequence([self._ids(reply) for _, reply in pairs], padding_value=PAD)  # (T, B)
@@ -160,14 +172,18 @@ def train(
     least_count: int = 3,
     most_steps: int | None = None,
 ) -> Classic:
-    """A chatbot trained on the pairs it can represent for `minutes`, or `most_steps` if that is reached first."""
+    """A chatbot trained on the pairs it can represent for `minutes`, or `most_steps` if that is
+    reached first."""
     torch.manual_seed(seed)
     draw = random.Random(seed)
     model = Classic(_vocabulary(pairs, least_count), width)
     pairs = [pair for pair in pairs if model.knows(pair)]
     halves = (model.encoder, model.decoder)
     rates = (RATE, RATE * DECODER_FACTOR)
-    optimisers = [torch.optim.Adam(half.parameters(), lr=rate) for half, rate in zip(halves, rates, strict=True)]
+    optimisers = [
+        torch.optim.Adam(half.parameters(), lr=rate)
+        for half, rate in zip(halves, rates, strict=True)
+    ]
     model._train(True)
     ends = time.perf_counter() + 60 * minutes
     while time.perf_counter() < ends and model.steps != most_steps:
@@ -190,5 +206,7 @@ def _short(side: Sequence[str]) -> bool:
 def _vocabulary(pairs: Sequence[Pair], least_count: int) -> list[str]:
     """The words of the short pairs seen often enough, in order of appearance."""
     sides = ((normalise(prompt), normalise(reply)) for prompt, reply in pairs)
-    counts = Counter(word for pair in sides if all(map(_short, pair)) for side in pair for word in side)
+    counts = Counter(
+        word for pair in sides if all(map(_short, pair)) for side in pair for word in side
+    )
     return [word for word, count in counts.items() if count >= least_count]

@@ -1,8 +1,10 @@
-"""A small Transformer for translation in `transformers`, trained and used the way its documentation shows.
+"""A small Transformer for translation in `transformers`, trained and used the way its documentation
+shows.
 
-MarianMTModel of 4+4 layers, width 128, 4 heads, FFN 256, dropout 0.1, all embeddings tied; `Seq2SeqTrainer` with
-`DataCollatorForSeq2Seq` (a batch is a number of sentences, padded to its longest), sentences grouped by length and the
-fused AdamW that is its default, label smoothing 0.1. Greedy `generate` with its cache. Nothing is downloaded.
+MarianMTModel of 4+4 layers, width 128, 4 heads, FFN 256, dropout 0.1, all embeddings tied;
+`Seq2SeqTrainer` with `DataCollatorForSeq2Seq` (a batch is a number of sentences, padded to its
+longest), sentences grouped by length and the fused AdamW that is its default, label smoothing 0.1.
+Greedy `generate` with its cache. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -68,10 +70,12 @@ def train_steps(
     steps: int,
     seed: int,
 ) -> Speed:
-    """Target tokens (end marks counted, padding not) of `steps` steps and the time they took, after `warmup` others.
+    """Target tokens (end marks counted, padding not) of `steps` steps and the time they took, after
+    `warmup` others.
 
-    The clock runs from the end of the last warm-up step to the end of the last step: reading, padding, forward,
-    backward, clipping and update all count. The first batch, which holds the longest sentence, is warm-up.
+    The clock runs from the end of the last warm-up step to the end of the last step: reading,
+    padding, forward, backward, clipping and update all count. The first batch, which holds the
+    longest sentence, is warm-up.
     """
     marks = {"pad_token": tokenizer.id_to_token(model.config.pad_token_id), "eos_token": "</s>"}
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks)
@@ -94,20 +98,26 @@ def train_steps(
                 report_to="none",
                 disable_tqdm=True,
             ),
-            train_dataset=[{"input_ids": source, "labels": target} for source, target in pairs],  # type: ignore
+            # type: ignore
+            train_dataset=[{"input_ids": source, "labels": target} for source, target in pairs],
             data_collator=counting,
             callbacks=[clock],
         )
         trainer.train()
-    return Speed(sum(counting.targets[warmup : warmup + steps]), clock.ends[-1] - clock.ends[warmup - 1])
+    return Speed(
+        sum(counting.targets[warmup : warmup + steps]), clock.ends[-1] - clock.ends[warmup - 1]
+    )
 
 
 @torch.inference_mode()
 def greedy(model: MarianMTModel, sources: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
-    """One batch of sources, answered greedily, each to its length; only the produced tokens, without the marks."""
+    """One batch of sources, answered greedily, each to its length; only the produced tokens,
+    without the marks."""
     model.eval()
     pad, end = model.config.pad_token_id, model.config.eos_token_id
-    rows = torch.nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sources], batch_first=True, padding_value=pad)
+    rows = torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(s) for s in sources], batch_first=True, padding_value=pad
+    )
     told = model.generate(
         input_ids=rows,
         attention_mask=(rows != pad).long(),
@@ -132,7 +142,8 @@ class _EndAt(LogitsProcessor):
 
 
 def never_end(model: MarianMTModel) -> MarianMTModel:
-    """The same model, to which the end and padding marks are impossible: every answer gets the full length.
+    """The same model, to which the end and padding marks are impossible: every answer gets the full
+    length.
 
     It is done in the bias that Marian adds to its logits anyway, so it costs nothing.
     """
@@ -141,7 +152,8 @@ def never_end(model: MarianMTModel) -> MarianMTModel:
 
 
 class _Counting:
-    """The collator, noting the real target tokens of each batch; batches are made in the order of the steps."""
+    """The collator, noting the real target tokens of each batch; batches are made in the order
+    of the steps."""
 
     def __init__(self, collator: DataCollatorForSeq2Seq):
         self.collator, self.targets = collator, []

@@ -1,6 +1,6 @@
 """The only place where the names in a recipe become objects."""
 
-from regard.build.corpora import cache_folder, columns_taken, corpus, fit_codec, other
+from regard.build.corpora import cache_folder, columns_taken, corpus, fit_tokenizer, other
 from regard.build.models import SMALLER, encoder, model, weight_bytes
 from regard.build.tasks import TASKS, options, task
 
@@ -11,7 +11,7 @@ __all__ = [
     "columns_taken",
     "corpus",
     "encoder",
-    "fit_codec",
+    "fit_tokenizer",
     "model",
     "options",
     "other",

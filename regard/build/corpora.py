@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from regard import codecs
 from regard import recipe as r
+from regard import tokenizers
 from regard.data import (
     cache,
     captions,
@@ -42,26 +42,28 @@ COLUMNS = ("source_column", "target_column", "path_column", "text_column", "labe
 Read = Callable[[Tally], Iterator[Example]]
 
 
-def fit_codec(recipe: r.Recipe) -> Callable[[Iterator[str]], codecs.Codec] | None:
-    """What makes a codec of texts; None: there are none."""
-    settings = recipe.codec.model_dump(exclude={"kind"})
-    match recipe.codec:
-        case r.CodecWords() if recipe.task == "blank":  # a sentence stands on both sides, and is counted once
-            return lambda texts: codecs.Words.fit(islice(texts, 0, None, 2), **settings)
-        case r.CodecWords():
-            return partial(codecs.Words.fit, **settings)
-        case r.CodecCharacters():
-            return partial(codecs.Characters.fit, **settings)
-        case r.CodecPieces():
-            return partial(codecs.Pieces.fit, **settings)
-        case r.CodecLabels():
+def fit_tokenizer(recipe: r.Recipe) -> Callable[[Iterator[str]], tokenizers.Tokenizer] | None:
+    """What makes a tokenizer of texts; None: there are none."""
+    settings = recipe.tokenizer.model_dump(exclude={"kind"})
+    match recipe.tokenizer:
+        case r.TokenizerWords() if (
+            recipe.task == "blank"
+        ):  # a sentence stands on both sides, and is counted once
+            return lambda texts: tokenizers.Words.fit(islice(texts, 0, None, 2), **settings)
+        case r.TokenizerWords():
+            return partial(tokenizers.Words.fit, **settings)
+        case r.TokenizerCharacters():
+            return partial(tokenizers.Characters.fit, **settings)
+        case r.TokenizerBPE():
+            return partial(tokenizers.BPE.fit, **settings)
+        case r.TokenizerLabels():
             return None
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a section [data] holds: its reader, readers of its own held-out parts, and every file that decides it: of
-    what the program makes, those that make it."""
+    """What a section [data] holds: its reader, readers of its own held-out parts, and every file
+    that decides it: of what the program makes, those that make it."""
 
     read: Callable[..., Iterator[Example]]
     files: list[Path]
@@ -73,14 +75,18 @@ def contents(recipe: r.Recipe) -> Contents:
     found = _contents(recipe)
     if recipe.task != "blank" or isinstance(recipe.data, r.DataText):
         return found
-    return Contents(sentences.sentences_of(found.read, targets=recipe.data.kind == "chatterbot"), found.files)
+    return Contents(
+        sentences.sentences_of(found.read, targets=recipe.data.kind == "chatterbot"), found.files
+    )
 
 
 def _contents(recipe: r.Recipe) -> Contents:
     match recipe.data:
         case r.DataChatterbot() as d:
             files = readers.chatterbot_files(d.language, d.topics)
-            return Contents(partial(readers.read_chatterbot, language=d.language, topics=d.topics), files)
+            return Contents(
+                partial(readers.read_chatterbot, language=d.language, topics=d.topics), files
+            )
         case r.DataPairs() as d:
 
             def pairs(path: str) -> Callable[..., Iterator[Example]]:
@@ -91,13 +97,19 @@ def _contents(recipe: r.Recipe) -> Contents:
         case r.DataCornell() as d:
             return _from_paths(lambda path: partial(readers.read_cornell, path), d, readers.files)
         case r.DataMadeTranslation() as d:
-            return Contents(partial(parallel.read_made, count=d.count, seed=d.made_with), [Path(parallel.__file__)])
+            return Contents(
+                partial(parallel.read_made, count=d.count, seed=d.seed), [Path(parallel.__file__)]
+            )
         case r.DataParallel() as d:
             own = [_both(d.path, d.target_path), _both(d.valid_path, d.valid_target_path)]
             own.append(_both(d.test_path, d.test_target_path))
-            read, valid, test = (None if pair is None else partial(parallel.read_parallel, *pair) for pair in own)
+            read, valid, test = (
+                None if pair is None else partial(parallel.read_parallel, *pair) for pair in own
+            )
             assert read is not None
-            return Contents(read, [Path(path) for pair in own if pair for path in pair], valid, test)
+            return Contents(
+                read, [Path(path) for pair in own if pair for path in pair], valid, test
+            )
         case r.DataLabelled() as d:
 
             def texts(path: str) -> Callable[..., Iterator[Example]]:
@@ -107,21 +119,31 @@ def _contents(recipe: r.Recipe) -> Contents:
             return _from_paths(texts, d, labelled.labelled_files)
         case r.DataText() as d:
             return _from_paths(
-                lambda path: partial(sentences.read_text, path, layout=d.layout), d, sentences.text_files
+                lambda path: partial(sentences.read_text, path, layout=d.layout),
+                d,
+                sentences.text_files,
             )
         case r.DataReviews():
             return Contents(labelled.read_reviews, [labelled.reviews_file()])
     if isinstance(recipe.source, r.SourceSound):
         return _sounds(recipe, recipe.source)
-    assert not isinstance(recipe.source, r.SourceTokens)  # a recipe with pictures as tokens is refused
+    assert not isinstance(
+        recipe.source, r.SourceTokens
+    )  # a recipe with pictures as tokens is refused
     assert not isinstance(recipe.data, r.Sounds)
     crop = recipe.source.fit == "crop"
-    form: dict[str, Any] = {"size": recipe.source.size, "colours": recipe.source.colours, "crop": crop}
+    form: dict[str, Any] = {
+        "size": recipe.source.size,
+        "channels_in": recipe.source.channels_in,
+        "crop": crop,
+    }
     match recipe.data:
         case r.DataDigits():
             return Contents(partial(pictures.read_digits, **form), [pictures.digits_file()])
         case r.DataPictures() as d:
-            return _from_paths(lambda path: partial(pictures.read_folders, path, **form), d, pictures.folder_files)
+            return _from_paths(
+                lambda path: partial(pictures.read_folders, path, **form), d, pictures.folder_files
+            )
         case r.DataMedmnist() as d:
             read, valid, test = (
                 partial(pictures.read_medmnist, d.path, part=part, first=first, **form)
@@ -129,10 +151,12 @@ def _contents(recipe: r.Recipe) -> Contents:
             )
             return Contents(read, [Path(d.path)], valid, test)
         case r.DataDrawn() as d:
-            made = partial(drawn.read_drawn, count=d.count, seed=d.made_with, **form)
+            made = partial(drawn.read_drawn, count=d.count, seed=d.seed, **form)
             return Contents(made, [Path(drawn.__file__), Path(pictures.__file__)])
         case r.DataFlickr8k() as d:
-            fitted = captions.Fitted(lambda: captions.Album(captions.flickr8k_images(d.path, d.images)), **form)
+            fitted = captions.Fitted(
+                lambda: captions.Album(captions.flickr8k_images(d.path, d.images)), **form
+            )
             read, valid, test = (
                 partial(captions.read_flickr8k, d.path, part=part, fitted=fitted)
                 if part == "train" or captions.flickr8k_list(d.path, part)
@@ -144,7 +168,9 @@ def _contents(recipe: r.Recipe) -> Contents:
         case r.DataCoco() as d:
 
             def coco(path: str, images: str | None) -> Callable[..., Iterator[Example]]:
-                fitted = captions.Fitted(lambda: captions.Album(captions.coco_images(path, images)), **form)
+                fitted = captions.Fitted(
+                    lambda: captions.Album(captions.coco_images(path, images)), **form
+                )
                 return partial(captions.read_coco, path, fitted=fitted)
 
             own = [(d.path, d.images), *([(d.valid_path, d.valid_images)] if d.valid_path else [])]
@@ -158,30 +184,36 @@ def _contents(recipe: r.Recipe) -> Contents:
                 fitted = captions.Fitted(lambda: captions.Album(home, anywhere=anywhere), **form)
                 return partial(captions.read_captioned, path, fitted=fitted, **columns)
 
-            return _from_paths(table, d, partial(captions.captioned_files, images=d.images, **columns))
+            return _from_paths(
+                table, d, partial(captions.captioned_files, images=d.images, **columns)
+            )
 
 
 def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
     assert isinstance(recipe.data, r.Sounds)
-    cut = recipe.data.max_target if recipe.data.cut else None
+    cut = recipe.data.max_target if recipe.data.truncate else None
     how = sound.Hearing(source.rate, recipe.data.max_seconds, cut)
     match recipe.data:
         case r.DataSpoken() as d:
             read, valid, test = (
-                partial(spoken.read_spoken, part, count=d.count, seed=d.made_with, how=how)
+                partial(spoken.read_spoken, part, count=d.count, seed=d.seed, how=how)
                 for part in ("train", "valid", "test")
             )
             return Contents(read, spoken.makers(), valid, test)
         case r.DataSounds() as d:
             columns = {"path_column": d.path_column, "text_column": d.text_column}
             read_table = partial(sound.read_sounds, how=how, **columns)
-            return _from_paths(lambda path: partial(read_table, path), d, partial(sound.sounds_files, **columns))
+            return _from_paths(
+                lambda path: partial(read_table, path), d, partial(sound.sounds_files, **columns)
+            )
         case r.DataLjspeech() as d:
             read = partial(sound.read_ljspeech, d.path, how=how)
             files = sound.ljspeech_files(d.path)
             if d.split == "hash":
                 return Contents(read, files)
-            train, valid, test = (partial(read, part=part, shares=(d.valid, d.test)) for part in cache.PARTS)
+            train, valid, test = (
+                partial(read, part=part, shares=(d.valid, d.test)) for part in cache.SPLITS
+            )
             return Contents(train, files, valid if d.valid else None, test if d.test else None)
         case r.DataFsdd() as d:
             files = [file for file, *_ in sound.fsdd_files(d.path).named]
@@ -201,7 +233,11 @@ def _one_by_one(*readers: Callable[..., Iterator[Example]]) -> Callable[..., Ite
 
 
 def _columns(
-    data: r.DataPairs | r.DataLabelled, path: str, roles: tables.Roles, source: tables.Column, target: tables.Column
+    data: r.DataPairs | r.DataLabelled,
+    path: str,
+    roles: tables.Roles,
+    source: tables.Column,
+    target: tables.Column,
 ) -> tuple[tables.Column, tables.Column]:
     """The columns of one of a section's paths: what is held out has those of what trains."""
     if path == data.path or not (Path(data.path).is_file() and Path(path).is_file()):
@@ -215,23 +251,33 @@ def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
 
 def _from_paths(
     reader: Callable[[str], Callable[..., Iterator[Example]]],
-    data: r.DataPairs | r.DataCornell | r.DataLabelled | r.DataText | r.DataPictures | r.DataSounds | r.DataCaptioned,
+    data: r.DataPairs
+    | r.DataCornell
+    | r.DataLabelled
+    | r.DataText
+    | r.DataPictures
+    | r.DataSounds
+    | r.DataCaptioned,
     files: Callable[[str], list[Path]],
 ) -> Contents:
     """Of a section with a path, and perhaps others for held-out parts."""
-    valid, test = (None if path is None else reader(path) for path in (data.valid_path, data.test_path))
+    valid, test = (
+        None if path is None else reader(path) for path in (data.valid_path, data.test_path)
+    )
     given = (data.path, data.valid_path, data.test_path)
-    return Contents(reader(data.path), [file for path in given if path for file in files(path)], valid, test)
+    return Contents(
+        reader(data.path), [file for path in given if path for file in files(path)], valid, test
+    )
 
 
-def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
-    """The recipe's data as numbers; read from the cache if this content was prepared with these settings before. A
-    `codec` that exists already must be the one that this data makes."""
+def corpus(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer | None = None) -> cache.Corpus:
+    """The recipe's data as numbers; read from the cache if this content was prepared with these
+    settings before. A `tokenizer` that exists already must be the one that this data makes."""
     data = recipe.data
     own = isinstance(data, r.DataMedmnist | r.DataSpoken)  # it has parts of its own
     valid, test = (0.0, 0.0) if own else (data.valid, data.test)
-    made = _prepared(recipe, fit_codec(recipe), valid=valid, test=test)
-    if codec is not None and codec.to_json() != made.codec.to_json():
+    made = _prepared(recipe, fit_tokenizer(recipe), valid=valid, test=test)
+    if tokenizer is not None and tokenizer.to_json() != made.tokenizer.to_json():
         raise DataError(
             "the data is not what the run was trained on: it makes another vocabulary",
             where=getattr(data, "path", data.kind),
@@ -240,37 +286,51 @@ def corpus(recipe: r.Recipe, codec: codecs.Codec | None = None) -> cache.Corpus:
     return made
 
 
-def other(recipe: r.Recipe, codec: codecs.Codec, path: Path) -> cache.Corpus:
-    """All examples of another file (of one with parts of its own, the last of them), as its `train` part, as numbers of
-    a codec that exists."""
+def other(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer, path: Path) -> cache.Corpus:
+    """All examples of another file (of one with parts of its own, the last of them), as its
+    `train` part, as numbers of a tokenizer that exists."""
     data = recipe.data
     data_set = detect.undivided(_recognised(recipe, path))
     section = r.SECTIONS["data"][data_set.kind]
-    own = {name: to for name, to in UNDIVIDED.items() if name in section.model_fields} | data_set.fields
+    own = {
+        name: to for name, to in UNDIVIDED.items() if name in section.model_fields
+    } | data_set.fields
     if data_set.kind == data.kind:
         data = data.model_copy(update=own)
     else:
         data = section.model_validate({"kind": data_set.kind} | own)
-    return _prepared(recipe.model_copy(update={"data": data}), lambda _: codec, codec=codec.to_json())
+    return _prepared(
+        recipe.model_copy(update={"data": data}), lambda _: tokenizer, tokenizer=tokenizer.to_json()
+    )
 
 
 def _recognised(recipe: r.Recipe, path: Path) -> detect.DataSet:
-    """What other data is to a run: of its kind, or like the table it learned from, whatever that looks like."""
+    """What other data is to a run: of its kind, or like the table it learned from, whatever that
+    looks like."""
     data = recipe.data
     columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
     look = partial(detect.recognise, columns=columns)
-    about: dict[str, Any] = {"task": recipe.task, "source": recipe.source.kind, "recipe": f"a run for {recipe.task}"}
+    about: dict[str, Any] = {
+        "task": recipe.task,
+        "source": recipe.source.kind,
+        "recipe": f"a run for {recipe.task}",
+    }
     try:
         return look(path, **about)
     except detect.DoesNotFit as problem:
         own = Path(getattr(data, "path", ""))
-        if data.kind not in detect.ROLES or not own.is_file() or look(own).kind != problem.data_set.kind:
+        if (
+            data.kind not in detect.ROLES
+            or not own.is_file()
+            or look(own).kind != problem.data_set.kind
+        ):
             raise
         return look(path, **about, kind=data.kind)
 
 
 def columns_taken(data: r.Data) -> str | None:
-    """Which column of its table, or which file, is taken for what, in a line; None: there is no choice."""
+    """Which column of its table, or which file, is taken for what, in a line; None: there is no
+    choice."""
     if isinstance(data, r.DataParallel):
         return f"files: source = {Path(data.path).name}, target = {Path(data.target_path).name}"
     if data.kind not in detect.ROLES or not Path(getattr(data, "path", "")).is_file():
@@ -281,16 +341,16 @@ def columns_taken(data: r.Data) -> str | None:
 
 def _prepared(
     recipe: r.Recipe,
-    fit: Callable[[Iterator[str]], codecs.Codec] | None,
+    fit: Callable[[Iterator[str]], tokenizers.Tokenizer] | None,
     *,
-    codec: object = None,
+    tokenizer: object = None,
     valid: float = 0.0,
     test: float = 0.0,
 ) -> cache.Corpus:
     data, held = recipe.data, contents(recipe)
-    own_parts = (held.valid, held.test) if codec is None else (None, None)
+    own_parts = (held.valid, held.test) if tokenizer is None else (None, None)
     read = held.read
-    if isinstance(data, r.DataMedmnist | r.DataFlickr8k) and codec is not None:
+    if isinstance(data, r.DataMedmnist | r.DataFlickr8k) and tokenizer is not None:
         read = held.test or held.valid or held.read
     if isinstance(data, r.Pictures):
         rules: dict[str, Any] = {"max_source": 1, "max_target": 1}
@@ -309,10 +369,17 @@ def _prepared(
             "drop_unknown": data.drop_unknown,
             "plain_source": isinstance(recipe.source, r.SourceTokens) and recipe.source.plain,
         }
-        excluded = {"path", "valid_path", "test_path", "target_path", "valid_target_path", "test_target_path"}
+        excluded = {
+            "path",
+            "valid_path",
+            "test_path",
+            "target_path",
+            "valid_target_path",
+            "test_target_path",
+        }
     key = {
         "content": cache.fingerprint(held.files),
-        "codec": codec or recipe.codec.model_dump(mode="json"),
+        "tokenizer": tokenizer or recipe.tokenizer.model_dump(mode="json"),
         "data": data.model_dump(mode="json", exclude=excluded),
         "parts": [valid, test, own_parts[0] is not None, own_parts[1] is not None],
         "rules": rules,
@@ -345,7 +412,12 @@ def _names(data: r.Data, files: Sequence[Path]) -> list[str]:
     """Of the files in a folder that was given: their names may be labels."""
     given = (getattr(data, name, None) for name in ("path", "valid_path", "test_path"))
     homes = [Path(path) for path in given if path and Path(path).is_dir()]
-    return [file.relative_to(home).as_posix() for file in files for home in homes if home in file.parents]
+    return [
+        file.relative_to(home).as_posix()
+        for file in files
+        for home in homes
+        if home in file.parents
+    ]
 
 
 def _told(read: Callable[..., Iterator[Example]] | None) -> Read | None:
@@ -357,7 +429,7 @@ def _form(recipe: r.Recipe) -> cache.Form:
         return cache.TOKENS
     if isinstance(recipe.source, r.SourceSound):
         return cache.Form(np.int16)
-    return cache.Form(np.uint8, (*recipe.source.size, recipe.source.colours))
+    return cache.Form(np.uint8, (*recipe.source.size, recipe.source.channels_in))
 
 
 def cache_folder() -> Path:

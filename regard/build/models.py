@@ -4,42 +4,51 @@ from __future__ import annotations
 
 import torch
 
-from regard import codecs
 from regard import recipe as r
+from regard import tokenizers
 from regard.decoders import (
+    AutoregressiveDecoder,
+    ClassifierDecoder,
     Decoder,
-    OneShot,
-    RecurrentBlockDecoder,
+    RecurrentCrossAttentionDecoder,
     RecurrentDecoder,
     TransformerDecoder,
-    Writer,
 )
 from regard.encoders import (
+    BlankEncoder,
     ConvolutionEncoder,
     Encoder,
-    FlatEncoder,
+    IdentityEncoder,
     RecurrentEncoder,
     TransformerEncoder,
-    TwoWayEncoder,
 )
 from regard.frontends import Convolutions, Frontend, Patches, ResidualConvolutions, Sound, Tokens
-from regard.layers.positions import Alibi, Learned, NoPositions, Positions, Relative, Rotary, Sinusoidal
+from regard.layers.positions import (
+    Alibi,
+    Learned,
+    NoPositions,
+    Positions,
+    Relative,
+    Rotary,
+    Sinusoidal,
+)
 from regard.model import Model
 from regard.tasks.blank import MARK
 
 UNCOUNTABLE = 1 << 63  # bytes
-SMALLER = "encoder.width, decoder.width, layers and codec.size make them smaller"
+SMALLER = "encoder.width, decoder.width, layers and tokenizer.size make them smaller"
 
 
 def model(recipe: r.Recipe, *, vocabulary: int, source_vocabulary: int | None = None) -> Model:
-    """The model with its first weights, which the recipe's seed decides. The source has the vocabulary of the answers,
-    unless another is given."""
+    """The model with its first weights, which the recipe's seed decides. The source has the
+    vocabulary of the answers, unless another is given."""
     torch.manual_seed(recipe.seed)
     return _model(recipe, vocabulary, source_vocabulary)
 
 
 def weight_bytes(recipe: r.Recipe, vocabulary: int, source_vocabulary: int | None = None) -> int:
-    """Bytes of all weights and tables, from a model that has shapes and no numbers. The first call takes a second."""
+    """Bytes of all weights and tables, from a model that has shapes and no numbers. The first
+    call takes a second."""
     try:
         with torch.device("meta"):
             shapes = _model(recipe, vocabulary, source_vocabulary)
@@ -51,7 +60,9 @@ def weight_bytes(recipe: r.Recipe, vocabulary: int, source_vocabulary: int | Non
 
 
 def _model(recipe: r.Recipe, vocabulary: int, source_vocabulary: int | None) -> Model:
-    sees = frontend(recipe, vocabulary=vocabulary if source_vocabulary is None else source_vocabulary)
+    sees = frontend(
+        recipe, vocabulary=vocabulary if source_vocabulary is None else source_vocabulary
+    )
     reads = encoder(recipe, inputs=sees.width, grid=sees.grid)
     writes = decoder(
         recipe,
@@ -60,36 +71,59 @@ def _model(recipe: r.Recipe, vocabulary: int, source_vocabulary: int | None) -> 
         summary_width=reads.summary_width,
         vectors=sees.width if recipe.task == "blank" else None,
     )
-    if isinstance(sees, Tokens) and isinstance(writes, Writer) and getattr(recipe.decoder, "shared", False):
+    if (
+        isinstance(sees, Tokens)
+        and isinstance(writes, AutoregressiveDecoder)
+        and getattr(recipe.decoder, "shared", False)
+    ):
         sees.embedding = writes.embedding
-    if isinstance(sees, Tokens) and isinstance(writes, OneShot) and getattr(recipe.decoder, "tied", False):
+    if (
+        isinstance(sees, Tokens)
+        and isinstance(writes, ClassifierDecoder)
+        and getattr(recipe.decoder, "tied", False)
+    ):
         writes.output.share(sees.embedding)
     return Model(frontend=sees, encoder=reads, decoder=writes)
 
 
 def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
-    width = r.WIDTH if isinstance(recipe.encoder, r.EncoderFlat) else recipe.encoder.width
+    width = r.WIDTH if isinstance(recipe.encoder, r.EncoderIdentity) else recipe.encoder.width
     match recipe.source:
         case r.SourceTokens() as s:
-            width = recipe.encoder.vectors if isinstance(recipe.encoder, r.EncoderTwoWay) else width
+            width = (
+                recipe.encoder.embedding_width
+                if isinstance(recipe.encoder, r.EncoderBlank)
+                else width
+            )
             mark = MARK if recipe.task == "blank" else None
             return Tokens(vocabulary=vocabulary, width=width, dropout=s.dropout, mark=mark)
         case r.SourceConvolutions() as s:
             return Convolutions(
-                size=s.size, colours=s.colours, channels=s.channels, padding=s.padding, reach=s.reach, halve=s.halve
+                size=s.size,
+                channels_in=s.channels_in,
+                channels=s.channels,
+                padding=s.padding,
+                kernel_size=s.kernel_size,
+                downsample=s.downsample,
             )
         case r.SourceResidual() as s:
             return ResidualConvolutions(
                 size=s.size,
-                colours=s.colours,
+                channels_in=s.channels_in,
                 channels=s.channels,
                 blocks=s.blocks,
                 stem=s.stem,
-                around=s.around,
+                padding_mode=s.padding_mode,
                 dropout=s.dropout,
             )
         case r.SourcePatches() as s:
-            return Patches(size=s.size, colours=s.colours, patch=s.patch, width=width, dropout=s.dropout)
+            return Patches(
+                size=s.size,
+                channels_in=s.channels_in,
+                patch=s.patch,
+                width=width,
+                dropout=s.dropout,
+            )
         case r.SourceSound() as s:
             return Sound(
                 rate=s.mel_rate,
@@ -100,13 +134,13 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
                 strides=s.strides,
                 channels=s.channels,
                 frames=s.frames,
-                span=s.span,
+                dynamic_range=s.dynamic_range,
                 levels=s.levels,
-                tempo=s.tempo,
+                tempo_perturbation=s.tempo_perturbation,
                 time_masks=s.time_masks,
-                widest_time=s.widest_time,
+                time_mask_width=s.time_mask_width,
                 mel_masks=s.mel_masks,
-                widest_mels=s.widest_mels,
+                mel_mask_width=s.mel_mask_width,
                 dropout=s.dropout,
             )
 
@@ -123,8 +157,8 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 merge=e.merge,
                 dropout=e.dropout,
             )
-        case r.EncoderTwoWay() as e:
-            return TwoWayEncoder(
+        case r.EncoderBlank() as e:
+            return BlankEncoder(
                 inputs=inputs,
                 width=e.width,
                 layers=e.layers,
@@ -139,7 +173,7 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 layers=e.layers,
                 heads=e.heads,
                 head_width=e.head_width,
-                inner=e.ffn,
+                ffn_width=e.ffn_width,
                 positions=positions(e, longest=grid or longest_source(recipe) + 1),
                 norm=e.norm,
                 activation=e.activation,
@@ -153,26 +187,35 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 inputs=inputs,
                 width=e.width,
                 layers=e.layers,
-                reach=e.reach,
-                positions={"none": NoPositions(), "sinusoidal": Sinusoidal(width=inputs)}[e.positions],
+                kernel_size=e.kernel_size,
+                positions={"none": NoPositions(), "sinusoidal": Sinusoidal(width=inputs)}[
+                    e.positions
+                ],
                 activation=e.activation,
                 dropout=e.dropout,
             )
-        case r.EncoderFlat() as e:
+        case r.EncoderIdentity() as e:
             assert grid is not None  # a recipe without pictures is refused
-            return FlatEncoder(inputs=inputs, places=grid[0] * grid[1], summary=e.summary)
+            return IdentityEncoder(inputs=inputs, places=grid[0] * grid[1], summary=e.summary)
 
 
 def longest_source(recipe: r.Recipe) -> int:
     """Most tokens of a text, or places of a sound, in training."""
     if isinstance(recipe.data, r.Sounds):
-        assert isinstance(recipe.source, r.SourceSound)  # a recipe with sounds as something else is refused
+        assert isinstance(
+            recipe.source, r.SourceSound
+        )  # a recipe with sounds as something else is refused
         return recipe.source.places(recipe.data.max_seconds)
     return 0 if isinstance(recipe.data, r.Pictures | r.Captions) else recipe.data.max_source
 
 
 def decoder(
-    recipe: r.Recipe, *, vocabulary: int, memory_width: int, summary_width: int, vectors: int | None = None
+    recipe: r.Recipe,
+    *,
+    vocabulary: int,
+    memory_width: int,
+    summary_width: int,
+    vectors: int | None = None,
 ) -> Decoder:
     """`vectors` is the width of a label's vector, where labels are words."""
     match recipe.decoder:
@@ -185,19 +228,19 @@ def decoder(
                 summary_width=summary_width,
                 cell=d.cell,
                 attention=d.attention,
-                looks=d.looks,
+                attention_order=d.attention_order,
                 input_feeding=d.input_feeding,
                 dropout=d.dropout,
                 tied=d.tied,
             )
-        case r.DecoderRecurrentBlock() as d:
-            return RecurrentBlockDecoder(
+        case r.DecoderRecurrentCrossAttention() as d:
+            return RecurrentCrossAttentionDecoder(
                 vocabulary=vocabulary,
                 width=d.width,
                 layers=d.layers,
                 memory_width=memory_width,
                 heads=d.heads,
-                inner=d.ffn,
+                ffn_width=d.ffn_width,
                 cell=d.cell,
                 dropout=d.dropout,
                 key_bias=d.key_bias,
@@ -205,7 +248,9 @@ def decoder(
             )
         case r.DecoderTransformer() as d:
             longest = 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_target
-            longest = max(1 + longest, recipe.search.max_new_tokens)  # the last token it says is not read again
+            longest = max(
+                1 + longest, recipe.search.max_new_tokens
+            )  # the last token it says is not read again
             return TransformerDecoder(
                 vocabulary=vocabulary,
                 width=d.width,
@@ -213,7 +258,7 @@ def decoder(
                 memory_width=memory_width,
                 heads=d.heads,
                 head_width=d.head_width,
-                inner=d.ffn,
+                ffn_width=d.ffn_width,
                 positions=positions(d, longest=longest),
                 norm=d.norm,
                 activation=d.activation,
@@ -223,14 +268,14 @@ def decoder(
                 key_bias=d.key_bias,
                 tied=d.tied,
             )
-        case r.DecoderOneShot() as d:
-            return OneShot(
+        case r.DecoderClassifier() as d:
+            return ClassifierDecoder(
                 vocabulary=vocabulary,
                 memory_width=memory_width,
                 summary_width=summary_width,
-                marks=codecs.MARKS,
-                end=codecs.END,
-                reads=d.reads,
+                marks=tokenizers.MARKS,
+                end=tokenizers.END,
+                pooling=d.pooling,
                 hidden=d.hidden,
                 dropout=d.dropout,
                 hidden_dropout=d.hidden_dropout,
@@ -238,7 +283,9 @@ def decoder(
             )
 
 
-def positions(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int | tuple[int, int]) -> Positions:
+def positions(
+    section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int | tuple[int, int]
+) -> Positions:
     """`longest` is the number of places, or the height and width of a grid of them."""
     axes = 1 if isinstance(longest, int) else 2
     match section.positions:
@@ -256,5 +303,5 @@ def positions(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: 
             return (
                 Relative(heads=section.heads)
                 if isinstance(longest, int)
-                else Relative(heads=section.heads, reach=longest)
+                else Relative(heads=section.heads, max_distance=longest)
             )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from regard import codecs
 from regard import recipe as r
+from regard import tokenizers
 from regard.build.models import longest_source
 from regard.errors import BundleError
 from regard.search import Options
@@ -28,57 +28,75 @@ LONGEST_PROMPT = 1000  # tokens
 LONGEST_SOUND = 60.0  # seconds
 
 
-def task(recipe: r.Recipe, codec: codecs.Codec) -> Task:
+def task(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Task:
     if isinstance(recipe.data, r.Sounds):
         filled = recipe.data.max_target if recipe.data.count_padding else None
-        return Speech(codec=codec, source=_sound(recipe), filled=filled)
-    source = _source(recipe, codec)
+        return Speech(tokenizer=tokenizer, source=_sound(recipe), filled=filled)
+    source = _source(recipe, tokenizer)
     if recipe.task == "classify":
-        if not isinstance(codec, codecs.Labels):
-            raise BundleError("the codec of a classifier holds labels", where="codec", got=codec.kind)
-        return Classify(codec=codec, source=source)
+        if not isinstance(tokenizer, tokenizers.Labels):
+            raise BundleError(
+                "the tokenizer of a classifier holds labels", where="tokenizer", got=tokenizer.kind
+            )
+        return Classify(tokenizer=tokenizer, source=source)
     if isinstance(source, PictureSource):
-        return Caption(codec=codec, source=source)
+        return Caption(tokenizer=tokenizer, source=source)
     assert isinstance(source, TextSource)  # a recipe with other ones is refused
     if recipe.task == "blank":
-        if not isinstance(codec, codecs.Words):
-            raise BundleError("the codec of blanks holds words", where="codec", got=codec.kind)
-        return Blank(codec=codec, source=source)
-    return (Chat if recipe.task == "chat" else Translate)(codec=codec, source=source)
+        if not isinstance(tokenizer, tokenizers.Words):
+            raise BundleError(
+                "the tokenizer of blanks holds words", where="tokenizer", got=tokenizer.kind
+            )
+        return Blank(tokenizer=tokenizer, source=source)
+    return (Chat if recipe.task == "chat" else Translate)(tokenizer=tokenizer, source=source)
 
 
 def _sound(recipe: r.Recipe) -> SoundSource:
-    """Sounds may be longer than those of training too, unless places have learned vectors or are a fixed number."""
+    """Sounds may be longer than those of training too, unless places have learned vectors or are
+    a fixed number."""
     assert isinstance(recipe.source, r.SourceSound) and isinstance(recipe.data, r.Sounds)
     fixed = _learned(recipe) or recipe.source.frames is not None
     return SoundSource(
         rate=recipe.source.rate,
-        max_seconds=recipe.data.max_seconds if fixed else max(recipe.data.max_seconds, LONGEST_SOUND),
+        max_seconds=recipe.data.max_seconds
+        if fixed
+        else max(recipe.data.max_seconds, LONGEST_SOUND),
         seconds_a_place=recipe.source.seconds_a_place,
-        speed=recipe.source.speed,
+        speed_perturbation=recipe.source.speed_perturbation,
         trim=recipe.source.trim,
-        tilt=recipe.source.tilt,
+        spectral_tilt=recipe.source.spectral_tilt,
         noise=recipe.source.noise,
     )
 
 
 def _learned(recipe: r.Recipe) -> bool:
-    return isinstance(recipe.encoder, r.EncoderTransformer) and recipe.encoder.positions == "learned"
+    return (
+        isinstance(recipe.encoder, r.EncoderTransformer) and recipe.encoder.positions == "learned"
+    )
 
 
-def _source(recipe: r.Recipe, codec: codecs.Codec) -> Source:
-    """A prompt may be longer than those of training, unless the encoder has learned a vector for each of its places."""
+def _source(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Source:
+    """A prompt may be longer than those of training, unless the encoder has learned a vector for
+    each of its places."""
     assert not isinstance(recipe.source, r.SourceSound)
     if not isinstance(recipe.source, r.SourceTokens):
         s = recipe.source
-        return PictureSource(size=s.size, colours=s.colours, crop=s.fit == "crop", cut=s.cut, flip=s.flip)
-    longest = longest_source(recipe) if _learned(recipe) else max(longest_source(recipe), LONGEST_PROMPT)
+        return PictureSource(
+            size=s.size,
+            channels_in=s.channels_in,
+            crop=s.fit == "crop",
+            random_crop=s.random_crop,
+            horizontal_flip=s.horizontal_flip,
+        )
+    longest = (
+        longest_source(recipe) if _learned(recipe) else max(longest_source(recipe), LONGEST_PROMPT)
+    )
     return TextSource(
-        codec=codec.reads,
+        tokenizer=tokenizer.reads,
         plain_source=recipe.source.plain,
         max_source=longest,
         hide=recipe.source.word_dropout,
-        empty=recipe.source.empty,
+        empty=recipe.source.prompt_dropout,
     )
 
 

@@ -1,7 +1,8 @@
-"""The command line: one verb a file. `regard/cli/train.py` has a function (or a typer app) called `train`, and so on.
+"""The command line: one verb a file. `regard/cli/train.py` has a function (or a typer app) called
+`train`, and so on.
 
-A verb's file imports only what its options need; torch and the rest are imported inside the function, so that
-`regard --help` stays instant.
+A verb's file imports only what its options need; torch and the rest are imported inside the
+function, so that `regard --help` stays instant.
 """
 
 from __future__ import annotations
@@ -68,7 +69,13 @@ class Verbs(TyperGroup):
 
 
 HELP = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(cls=Verbs, add_completion=False, context_settings=HELP, epilog=EPILOG, invoke_without_command=True)
+app = typer.Typer(
+    cls=Verbs,
+    add_completion=False,
+    context_settings=HELP,
+    epilog=EPILOG,
+    invoke_without_command=True,
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -81,9 +88,14 @@ def _print_version(wanted: bool) -> None:
 def regard(
     ctx: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and end."
+        ),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")
+    ] = False,
 ) -> None:
     """Train, question and compare models that read something and answer, attending as they go.
 
@@ -97,7 +109,8 @@ def regard(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; whatever goes wrong ends in one message on stderr."""
+    """Run one command and return its exit code; whatever goes wrong ends in one message on
+    stderr."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug, words = "--debug" in given, [word for word in given if word != "--debug"]
     streams.fill_gaps()
@@ -132,7 +145,10 @@ def _run(words: Sequence[str], debug: bool) -> int:
 
 def _told(error: Exception, debug: bool) -> int:
     """Say in one message what went wrong; the exit code."""
-    if isinstance(error, BrokenPipeError) or getattr(error, "filename", None) == streams.STANDARD_OUTPUT:
+    if (
+        isinstance(error, BrokenPipeError)
+        or getattr(error, "filename", None) == streams.STANDARD_OUTPUT
+    ):
         streams.discard(sys.stdout)  # Python would complain once more when it closes it
     if isinstance(error, BrokenPipeError):
         return PIPE_CLOSED  # whoever read our output has seen enough
@@ -153,7 +169,9 @@ def _told_of_thread(thread: threading.ExceptHookArgs, debug: bool) -> None:
 def _explained(error: Exception) -> tuple[int, str]:
     if isinstance(error, RegardError):
         return error.exit_code, str(error)
-    if isinstance(error, typer.TyperException):  # a command that cannot be parsed; empty when it was answered with help
+    if isinstance(
+        error, typer.TyperException
+    ):  # a command that cannot be parsed; empty when it was answered with help
         message, ctx = printable(error.format_message()), getattr(error, "ctx", None)
         return MEND, f"{message} See {ctx.command_path} --help" if message and ctx else message
     if isinstance(error, OSError) and error.errno is not None:
@@ -163,5 +181,7 @@ def _explained(error: Exception) -> tuple[int, str]:
     shortage = resources.shortage(error)
     if shortage is not None:
         return shortage.exit_code, str(shortage)
-    fault = f"a fault in regard, {type(error).__name__}: {error}; run again with --debug to see where"
+    fault = (
+        f"a fault in regard, {type(error).__name__}: {error}; run again with --debug to see where"
+    )
     return FAULT, printable(fault)

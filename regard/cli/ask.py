@@ -31,18 +31,29 @@ def ask(
     run: Annotated[Path, typer.Argument(parser=filled_path, metavar="RUN", help="A run's folder.")],
     inputs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="INPUT", help="Sentences, or files of pictures or sounds; none: stdin."),
+        typer.Argument(
+            metavar="INPUT", help="Sentences, or files of pictures or sounds; none: stdin."
+        ),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option(parser=filled_path, help="A file of inputs, one a line; answers come as JSON lines.")
+        Path | None,
+        typer.Option(
+            parser=filled_path, help="A file of inputs, one a line; answers come as JSON lines."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON lines, with scores and tokens.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON lines, with scores and tokens.")
+    ] = False,
     best: Annotated[
-        int | None, typer.Option(min=1, max=100, help="So many answers, the best first, by beam search.")
+        int | None,
+        typer.Option(min=1, max=100, help="So many answers, the best first, by beam search."),
     ] = None,
     maps: Annotated[
         Path | None,
-        typer.Option(parser=filled_path, help="A PNG of the picture and, for each word, of where it was read from."),
+        typer.Option(
+            parser=filled_path,
+            help="A PNG of the picture and, for each word, of where it was read from.",
+        ),
     ] = None,
     changes: Changes = None,
     greedy: Greedy = False,
@@ -67,7 +78,9 @@ def ask(
     if file is not None and not file.is_file():
         raise InputError("no such file", where=file)
     if maps is not None and len(inputs or ()) != 1:
-        raise InputError("maps are drawn of one picture", where="--maps", got=f"{len(inputs or ())} inputs")
+        raise InputError(
+            "maps are drawn of one picture", where="--maps", got=f"{len(inputs or ())} inputs"
+        )
 
     from regard.disk import claim_output
 
@@ -112,23 +125,32 @@ def _ask(
                     streams.tell(f"{named}{found}")
                 continue
             answer, some = found[0], found[: best or (len(found) if labels else 1)]
-            record: dict[str, Any] = {"input": prompt} | _told(answer, labels) | {"tokens": answer.tokens}
+            record: dict[str, Any] = (
+                {"input": prompt} | _told(answer, labels) | {"tokens": answer.tokens}
+            )
             if len(some) > 1:
                 record["best"] = [_told(one, labels) for one in some]
-            print(json.dumps(record, ensure_ascii=False) if as_json else _shown(prompt, some, labels))
+            print(
+                json.dumps(record, ensure_ascii=False) if as_json else _shown(prompt, some, labels)
+            )
             if maps is not None:
                 _draw(bundle, prompt, answer, maps)
         sys.stdout.flush()
     if refused:
-        raise InputError("not all inputs have an answer", got=f"{refused:,} of {asked:,} that cannot be read")
+        raise InputError(
+            "not all inputs have an answer", got=f"{refused:,} of {asked:,} that cannot be read"
+        )
 
 
 def _answered(bundle: Bundle, prompts: list[str], how: Options) -> list[list[Answer] | InputError]:
-    """The candidates for each, as if those that cannot be read were not there; of those, what is wrong."""
+    """The candidates for each, as if those that cannot be read were not there; of those, what is
+    wrong."""
     try:
         return [*bundle.candidates(prompts, how)]
     except InputError:
-        wrong = {i: problem for i, prompt in enumerate(prompts) if (problem := _refusal(bundle, prompt))}
+        wrong = {
+            i: problem for i, prompt in enumerate(prompts) if (problem := _refusal(bundle, prompt))
+        }
         if not wrong:
             raise
     good = [prompt for i, prompt in enumerate(prompts) if i not in wrong]
@@ -154,7 +176,9 @@ def _shown(prompt: str, answers: list[Answer], labels: bool) -> str:
     scores = [answer.score for answer in answers]
     asked = printable(prompt)
     if labels and len(answers) > 1:
-        shares = [f"{text} {math.exp(score):.1%}" for text, score in zip(texts, scores, strict=True)]
+        shares = [
+            f"{text} {math.exp(score):.1%}" for text, score in zip(texts, scores, strict=True)
+        ]
         return f"{asked}  ->  {', '.join(shares)}"
     lines = [f"{asked}  ->  {texts[0]}"]
     if len(answers) > 1:
@@ -171,8 +195,10 @@ def _draw(bundle: Bundle, prompt: str, answer: Answer, path: Path) -> None:
     from regard.maps import draw
 
     raw, _ = bundle.task.read([prompt])
-    texts = [bundle.codec.decode(answer.tokens[:end]) for end in range(len(answer.tokens) + 1)]
-    words = [after[len(before) :].strip() for before, after in pairwise(texts)]  # as they stand in the sentence
+    texts = [bundle.tokenizer.decode(answer.tokens[:end]) for end in range(len(answer.tokens) + 1)]
+    words = [
+        after[len(before) :].strip() for before, after in pairwise(texts)
+    ]  # as they stand in the sentence
     draw(path, raw[0].numpy(), words, answer.weights.mean(1).numpy(), grid, title=answer.text)
     print(f"maps in {printable(path)}", file=sys.stderr)
 

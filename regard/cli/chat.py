@@ -46,7 +46,9 @@ def chat(
 
 def _chat(bundle: Bundle, run: Path, how: Options) -> None:
     if sys.stdin.isatty():
-        print(f"{printable(run)}: {printable(bundle.recipe.summary)}\n/quit leaves, /help lists the commands")
+        print(
+            f"{printable(run)}: {printable(bundle.recipe.summary)}\n/quit leaves, /help lists the commands"
+        )
     last = None
     for text in _typed(run):
         match text:
@@ -63,7 +65,8 @@ def _chat(bundle: Bundle, run: Path, how: Options) -> None:
 
 
 def _answer(bundle: Bundle, text: str, how: Options) -> str | None:
-    """Print the answer as it comes; the prompt, if it could be answered. Ctrl-C ends the answer, not the chat."""
+    """Print the answer as it comes; the prompt, if it could be answered. Ctrl-C ends the answer,
+    not the chat."""
     try:
         for piece in bundle.stream(text, how):
             print(printable(piece), end="", flush=True)
@@ -77,22 +80,24 @@ def _answer(bundle: Bundle, text: str, how: Options) -> str | None:
 
 
 def _looked(bundle: Bundle, prompt: str, how: Options) -> str:
-    """For each token of the answer, the place of the prompt that weighed most (mean over the heads)."""
+    """For each token of the answer, the place of the prompt that weighed most (mean over the
+    heads)."""
     answer = bundle.ask([prompt], how)[0]
     if answer.weights is None:
         return "this model has no attention: it reads the prompt once and remembers"
-    places = _gathered(bundle.task.places(prompt), answer.weights.shape[-1])
+    places = _gathered(bundle.task.place_names(prompt), answer.weights.shape[-1])
     lines = []
     for token, weights in zip(answer.tokens, answer.weights.mean(1).tolist(), strict=False):
         best = max(range(len(places)), key=lambda place: weights[place])
         bar = "█" * round(20 * weights[best])
-        word = printable(bundle.codec.decode([token]).strip()) or "·"
+        word = printable(bundle.tokenizer.decode([token]).strip()) or "·"
         lines.append(f"{word:<14}{printable(places[best]):<14}{weights[best]:4.0%} {bar}")
     return "\n".join(lines)
 
 
 def _gathered(places: list[str], size: int) -> list[str]:
-    """A name for each of the `size` places of a memory: an encoder that halves the length leaves one for 2, 4, 8, …
+    """A name for each of the `size` places of a memory: an encoder that halves the length leaves
+    one for 2, 4, 8, …
 
     >>> _gathered(["how", "are", "you", "?", "(end)"], 3)
     ['how are', 'you ?', '(end)']

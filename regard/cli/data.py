@@ -38,7 +38,9 @@ regard data export digits digits/""",
 
 
 @data.command("list")
-def list_data(as_json: Annotated[bool, typer.Option("--json", help="A JSON list, for programs.")] = False) -> None:
+def list_data(
+    as_json: Annotated[bool, typer.Option("--json", help="A JSON list, for programs.")] = False,
+) -> None:
     """The kinds of data that can be read.
 
     \b
@@ -55,9 +57,15 @@ def list_data(as_json: Annotated[bool, typer.Option("--json", help="A JSON list,
 
 @data.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(parser=filled_path, metavar="PATH", help="A file or folder.")],
-    source_column: Annotated[str | None, typer.Option(help="Name or number of the column with the prompt.")] = None,
-    target_column: Annotated[str | None, typer.Option(help="Name or number of the column with the answer.")] = None,
+    path: Annotated[
+        Path, typer.Argument(parser=filled_path, metavar="PATH", help="A file or folder.")
+    ],
+    source_column: Annotated[
+        str | None, typer.Option(help="Name or number of the column with the prompt.")
+    ] = None,
+    target_column: Annotated[
+        str | None, typer.Option(help="Name or number of the column with the answer.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
     """What a file or folder is, how many usable examples it has, what is wrong with the others, and three of them.
@@ -75,18 +83,29 @@ def inspect(
 
 @data.command()
 def fetch(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="A data set; --list names them.")] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="What can be fetched, with sizes and licences.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A data set; --list names them.")
+    ] = None,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="What can be fetched, with sizes and licences.")
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(parser=filled_path, help="Its folder; not given: one in the cache.")
+        Path | None,
+        typer.Option(parser=filled_path, help="Its folder; not given: one in the cache."),
     ] = None,
     url: Annotated[
-        str | None, typer.Option(help="Another address of the file; of its folder, ending with /, where it is several.")
+        str | None,
+        typer.Option(
+            help="Another address of the file; of its folder, ending with /, where it is several."
+        ),
     ] = None,
     sha256: Annotated[
-        str | None, typer.Option(help="The sum the file should have, instead of the one regard knows.")
+        str | None,
+        typer.Option(help="The sum the file should have, instead of the one regard knows."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout; the rest on stderr.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The result as JSON on stdout; the rest on stderr.")
+    ] = False,
 ) -> None:
     """Download a public data set, check and unpack it. Stopped by Ctrl-C or a broken line, it goes on when run again.
 
@@ -103,10 +122,16 @@ def fetch(
 
     if list_all:
         rows = [_facts(one) for one in SETS.values()]
-        print(json.dumps(rows, ensure_ascii=False, indent=1) if as_json else "\n\n".join(map(_told, rows)))
+        print(
+            json.dumps(rows, ensure_ascii=False, indent=1)
+            if as_json
+            else "\n\n".join(map(_told, rows))
+        )
         return
     if name is None:
-        raise InputError("no data set named", hint=f"regard data fetch NAME; known: {', '.join(SETS)}")
+        raise InputError(
+            "no data set named", hint=f"regard data fetch NAME; known: {', '.join(SETS)}"
+        )
     chosen = choose(name, url=url, sha256=sha256)
     folder = folder_of(chosen, out)
     console = Console(stderr=as_json, highlight=False)
@@ -121,7 +146,11 @@ def fetch(
     if as_json:
         print(json.dumps(found, ensure_ascii=False, indent=1))
         return
-    done = "it is there already" if found["already"] else f"fetched in {time.monotonic() - began:.0f} s"
+    done = (
+        "it is there already"
+        if found["already"]
+        else f"fetched in {time.monotonic() - began:.0f} s"
+    )
     count = "1 file" if found["files"] == 1 else f"{found['files']:,} files"
     print(f"{done}: {count}, {_size(found['bytes'])}")
     for one in found["downloads"]:
@@ -129,18 +158,24 @@ def fetch(
             print(f"its sum was not known beforehand, so note what came: sha256 {one['sha256']}")
     if chosen.wants:
         print(f"it still wants {chosen.wants}")
-    print(printable(f"look at it with: {shlex.join(['regard', 'data', 'inspect', found['folder']])}"))
+    print(
+        printable(f"look at it with: {shlex.join(['regard', 'data', 'inspect', found['folder']])}")
+    )
 
 
 @data.command("export")
 def export_data(
     kind: Annotated[str, typer.Argument(metavar="KIND", help="digits, drawings or voices.")],
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.", parser=filled_path)
+        Path,
+        typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.", parser=filled_path),
     ],
     count: Annotated[int, typer.Option(min=1, max=100_000, help="Files.")] = 100,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="Decides which. Recipes learn from drawings of seed 1.")
+        int,
+        typer.Option(
+            min=0, max=2**32 - 1, help="Decides which. Recipes learn from drawings of seed 1."
+        ),
     ] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
@@ -160,14 +195,23 @@ def export_data(
     exported = export(kind, folder, count=count, seed=seed)
     table = str(folder / exported.table)
     if as_json:
-        record = {"folder": str(folder), "files": exported.files, "table": table, "recipe": exported.recipe}
+        record = {
+            "folder": str(folder),
+            "files": exported.files,
+            "table": table,
+            "recipe": exported.recipe,
+        }
         print(json.dumps(record, ensure_ascii=False, indent=1))
         return
     some = "file" if count == 1 else "files"
     print(f"wrote {count:,} {some} into {folder}; what is right stands in {table}")
     example = str(folder / exported.files[0])
-    print(f"ask about one with: {shlex.join(['regard', 'ask', f'runs/{exported.recipe}', example])}")
-    print(f"train on them with: {shlex.join(['regard', 'train', exported.recipe, '--data', str(folder)])}")
+    print(
+        f"ask about one with: {shlex.join(['regard', 'ask', f'runs/{exported.recipe}', example])}"
+    )
+    print(
+        f"train on them with: {shlex.join(['regard', 'train', exported.recipe, '--data', str(folder)])}"
+    )
 
 
 def _facts(one: DataSet) -> dict[str, Any]:
@@ -193,7 +237,9 @@ def _told(facts: dict[str, Any]) -> str:
         + _size(facts["bytes"])
         + (f", {count} files" if count > 1 else ""),
         "licence": facts["licence"],
-        "sum": f"known for {every} of the {count} files" if count > 1 else (*known, "not known")[0].replace(":", " "),
+        "sum": f"known for {every} of the {count} files"
+        if count > 1
+        else (*known, "not known")[0].replace(":", " "),
         "into": facts.get("into"),
     }
     return "\n".join(
@@ -220,10 +266,21 @@ def _size(count: float) -> str:
 def _progress(console: Console) -> Iterator[Progress]:
     """A bar in a terminal; elsewhere a line now and then."""
     if console.is_terminal:
-        from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+        from rich.progress import (
+            BarColumn,
+            DownloadColumn,
+            TextColumn,
+            TimeRemainingColumn,
+            TransferSpeedColumn,
+        )
         from rich.progress import Progress as Bar
 
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+        )
         with Bar(*columns, TimeRemainingColumn(), console=console) as bar:
             tasks: dict[str, Any] = {}
 
@@ -248,7 +305,10 @@ def _progress(console: Console) -> Iterator[Progress]:
 
 def _shown(path: Path, found: dict[str, Any]) -> str:
     if found["kind"] == "several":
-        commands = {shlex.join(["regard", "data", "inspect", one["path"]]): one["what"] for one in found["sets"]}
+        commands = {
+            shlex.join(["regard", "data", "inspect", one["path"]]): one["what"]
+            for one in found["sets"]
+        }
         widest = max(map(len, commands))
         rows = (f"  {command:<{widest}}   # {what}" for command, what in commands.items())
         return "\n".join([f"{path}: {len(commands)} data sets; look at one with:", *rows])

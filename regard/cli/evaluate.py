@@ -34,13 +34,21 @@ def evaluate(
     run: Annotated[Path, typer.Argument(parser=filled_path, metavar="RUN", help="A run's folder.")],
     data: Annotated[
         Path | None,
-        typer.Option(parser=filled_path, help="Other data of the same kind; not given: the run's own held-out part."),
+        typer.Option(
+            parser=filled_path,
+            help="Other data of the same kind; not given: the run's own held-out part.",
+        ),
     ] = None,
     split: Annotated[Split, typer.Option(help="Which part of the run's own data.")] = Split.valid,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Answer only so many prompts, spread evenly; likelihood uses all.")
+        int | None,
+        typer.Option(
+            min=1, help="Answer only so many prompts, spread evenly; likelihood uses all."
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Every score, and 20 answers, as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Every score, and 20 answers, as JSON.")
+    ] = False,
     changes: Changes = None,
     greedy: Greedy = False,
     seed: Seed = None,
@@ -60,13 +68,17 @@ def evaluate(
         search = options(bundle, changes, greedy, seed)
     with Waiting("reading data"):
         if data is None:
-            corpus = build.corpus(bundle.recipe, bundle.codec)
+            corpus = build.corpus(bundle.recipe, bundle.tokenizer)
             part = getattr(corpus, split.value)
         else:
-            corpus = build.other(bundle.recipe, bundle.codec, data)
+            corpus = build.other(bundle.recipe, bundle.tokenizer, data)
             part = corpus.train
     if not len(part):
-        raise _nothing(run, bundle.recipe, split) if data is None else _unusable(data, corpus.tally.summary())
+        raise (
+            _nothing(run, bundle.recipe, split)
+            if data is None
+            else _unusable(data, corpus.tally.summary())
+        )
     scores = {"data": corpus.tally.summary()}
     with Waiting(f"scoring {len(part):,} examples"):
         scores |= judged(bundle, part, options=search, at_most=limit)
@@ -77,7 +89,8 @@ def evaluate(
 
 
 def _nothing(run: Path, recipe: Recipe, split: Split) -> DataError:
-    """The run has no such part: what holds one out, if its kind of data can, and what to type instead."""
+    """The run has no such part: what holds one out, if its kind of data can, and what to type
+    instead."""
     other = f"regard evaluate {quote(str(run))} --data PATH scores other data"
     missing = f"this run has no {NAMES[split]} examples"
     if split.value not in type(recipe.data).model_fields:
@@ -98,7 +111,7 @@ def _unusable(data: Path, summary: str) -> DataError:
 
 
 def _table(scores: dict[str, Any]) -> str:
-    others = {"references": scores["references"]} | scores["blind"]
+    others = {"references": scores["references"]} | scores["baselines"]
 
     def beside(name: str) -> str:
         told = [f"{who} {reached[name]:.4g}" for who, reached in others.items() if name in reached]
@@ -132,5 +145,8 @@ def _confusion(scores: dict[str, Any]) -> list[str]:
     head = f"{'right, answered':<16}" + "".join(f"{label:>{wide}}" for label in labels)
     return [
         head,
-        *(f"{label:<16}" + "".join(f"{n:>{wide}}" for n in row) for label, row in zip(labels, counts, strict=True)),
+        *(
+            f"{label:<16}" + "".join(f"{n:>{wide}}" for n in row)
+            for label, row in zip(labels, counts, strict=True)
+        ),
     ]

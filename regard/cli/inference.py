@@ -11,10 +11,12 @@ FEW = 8  # inputs whose sums are too small to share between threads
 
 @contextmanager
 def inference_threads(inputs: int | None) -> Iterator[None]:
-    """One thread for a few inputs; for many (None: not known) as many as torch finds. OMP_NUM_THREADS overrides both.
+    """One thread for a few inputs; for many (None: not known) as many as torch finds.
+    OMP_NUM_THREADS overrides both.
 
-    Called before torch is imported, it also lets threads sleep while they wait for each other. By default they spin:
-    beside another busy process, a thread that is not running then holds up one that burns its processor for nothing.
+    Called before torch is imported, it also lets threads sleep while they wait for each other. By
+    default they spin: beside another busy process, a thread that is not running then holds up one
+    that burns its processor for nothing.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch

@@ -28,16 +28,23 @@ QUIET_SECONDS = 10  # between two lines of progress when there is no terminal
 
 def lab(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="An experiment, or all; not given: lists them.")
+        str | None,
+        typer.Argument(metavar="NAME", help="An experiment, or all; not given: lists them."),
     ] = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting; may be repeated."),
     ] = None,
     out: Annotated[
-        Path, typer.Option(parser=filled_path, metavar="FOLDER", help="Where NAME.png and NAME.svg go.")
+        Path,
+        typer.Option(parser=filled_path, metavar="FOLDER", help="Where NAME.png and NAME.svg go."),
     ] = Path("runs/lab"),
-    html: Annotated[bool, typer.Option("--html", help="Also NAME.html, a page that needs nothing but itself.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Only tell the formula and the settings.")] = False,
+    html: Annotated[
+        bool, typer.Option("--html", help="Also NAME.html, a page that needs nothing but itself.")
+    ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Only tell the formula and the settings.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:
     """Statements about attention as experiments: the claim, the measurement, the verdict, a picture.
@@ -53,11 +60,19 @@ def lab(
     from regard.lab import ALL, claims, load
 
     if name is None:
-        if stray := [word for word, given in (("--set", changes), ("--html", html), ("--explain", explain)) if given]:
+        if stray := [
+            word
+            for word, given in (("--set", changes), ("--html", html), ("--explain", explain))
+            if given
+        ]:
             raise InputError(f"{stray[0]} needs an experiment", hint="regard lab lists them")
         listed = claims()
         if as_json:
-            print(json.dumps([{"name": key, "claim": claim} for key, claim in listed.items()], indent=2))
+            print(
+                json.dumps(
+                    [{"name": key, "claim": claim} for key, claim in listed.items()], indent=2
+                )
+            )
         else:
             widest = max(map(len, listed))
             print("\n".join(f"{key:<{widest}}  {claim}" for key, claim in listed.items()))
@@ -81,14 +96,25 @@ def _explain(experiment: ModuleType, changes: list[str], as_json: bool) -> None:
     fields = described(settings(experiment.Settings, changes))
     if as_json:
         rows = [dict(zip(("field", "value", "sentence"), row, strict=True)) for row in fields]
-        print(json.dumps({"about": experiment.__doc__, "settings": rows}, indent=1, ensure_ascii=False))
+        print(
+            json.dumps(
+                {"about": experiment.__doc__, "settings": rows}, indent=1, ensure_ascii=False
+            )
+        )
         return
     print(f"{(experiment.__doc__ or '').strip()}\n\nSettings, changed by --set FIELD=VALUE:")
     widest = max(len(f"{field}={value}") for field, value, _ in fields)
-    print("\n".join(f"  {printable(f'{field}={value}'):<{widest}}  {sentence}" for field, value, sentence in fields))
+    print(
+        "\n".join(
+            f"  {printable(f'{field}={value}'):<{widest}}  {sentence}"
+            for field, value, sentence in fields
+        )
+    )
 
 
-def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html: bool, as_json: bool) -> None:
+def _run(
+    name: str, experiment: ModuleType, changes: list[str], out: Path, html: bool, as_json: bool
+) -> None:
     from regard.lab.experiment import settings
 
     chosen = settings(experiment.Settings, changes)
@@ -96,7 +122,11 @@ def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html:
     report = _watched(name, experiment, chosen)
     files = _write(name, experiment, chosen, report, out, html)
     if as_json:
-        print(json.dumps(_plain(name, experiment, chosen, report, files), indent=1, ensure_ascii=False))
+        print(
+            json.dumps(
+                _plain(name, experiment, chosen, report, files), indent=1, ensure_ascii=False
+            )
+        )
     else:
         _print(name, experiment, chosen, report, files)
     if not report.holds:
@@ -104,14 +134,17 @@ def _run(name: str, experiment: ModuleType, changes: list[str], out: Path, html:
 
 
 def _run_all(changes: list[str], out: Path, html: bool, as_json: bool) -> None:
-    """Every experiment, a line each; a setting that one of them does not have is refused before the first runs."""
+    """Every experiment, a line each; a setting that one of them does not have is refused before
+    the first runs."""
     from rich.console import Console
 
     from regard.lab import load, names
     from regard.lab.experiment import settings
 
     experiments = {name: load(name) for name in names()}
-    chosen = {name: settings(experiment.Settings, changes) for name, experiment in experiments.items()}
+    chosen = {
+        name: settings(experiment.Settings, changes) for name, experiment in experiments.items()
+    }
     for name in experiments:
         _claim(name, out, html)
     console = Console(highlight=False)
@@ -126,11 +159,16 @@ def _run_all(changes: list[str], out: Path, html: bool, as_json: bool) -> None:
         refuted += not report.holds
         if not as_json:
             seconds = time.monotonic() - began
-            _say(console, f"{name:<{widest}}  {_verdict(report):<22}{seconds:6.1f} s", _colour(report))
+            _say(
+                console,
+                f"{name:<{widest}}  {_verdict(report):<22}{seconds:6.1f} s",
+                _colour(report),
+            )
             for claim in report.claims:
                 if not claim.holds:
                     _say(
-                        console, f"  DOES NOT HOLD: {claim.text}; expected {claim.expected}, measured {claim.measured}"
+                        console,
+                        f"  DOES NOT HOLD: {claim.text}; expected {claim.expected}, measured {claim.measured}",
                     )
             for note in report.notes:
                 _say(console, f"  note: {note}")
@@ -138,13 +176,16 @@ def _run_all(changes: list[str], out: Path, html: bool, as_json: bool) -> None:
         print(json.dumps(reports, indent=1, ensure_ascii=False))
     else:
         total = len(experiments)
-        _say(console, f"{total - refuted} of {total} experiments hold; pictures in {printable(out)}")
+        _say(
+            console, f"{total - refuted} of {total} experiments hold; pictures in {printable(out)}"
+        )
     if refuted:
         raise typer.Exit(REFUTED)
 
 
 def _watched(name: str, experiment: ModuleType, chosen: Settings) -> Report:
-    """Run it; how far it is stands in a terminal's last line, or elsewhere in a line of stderr now and then."""
+    """Run it; how far it is stands in a terminal's last line, or elsewhere in a line of stderr
+    now and then."""
     from rich.console import Console
 
     from regard.lab.experiment import watched
@@ -171,14 +212,17 @@ def _watched(name: str, experiment: ModuleType, chosen: Settings) -> Report:
 
 
 def _claim(name: str, out: Path, html: bool) -> None:
-    """Refuse to overwrite files of somebody else: better told before the experiment than after it."""
+    """Refuse to overwrite files of somebody else: better told before the experiment than after
+    it."""
     from regard.disk import claim_output
 
     for ending in ("png", "svg", *(["html"] if html else [])):
         claim_output(out / f"{name}.{ending}")
 
 
-def _write(name: str, experiment: ModuleType, chosen: Settings, report: Report, out: Path, html: bool) -> list[Path]:
+def _write(
+    name: str, experiment: ModuleType, chosen: Settings, report: Report, out: Path, html: bool
+) -> list[Path]:
     """Its picture, and its page if that is wanted."""
     from regard.disk import write_output
     from regard.lab import page
@@ -210,14 +254,21 @@ def _writable(folder: Path) -> Path:
     return folder
 
 
-def _print(name: str, experiment: ModuleType, chosen: Settings, report: Report, files: list[Path]) -> None:
+def _print(
+    name: str, experiment: ModuleType, chosen: Settings, report: Report, files: list[Path]
+) -> None:
     from rich.console import Console
 
     from regard.lab.page import described
 
     console = Console(highlight=False)
     _say(console, f"{name}: {(experiment.__doc__ or '').partition(chr(10))[0]}", "bold")
-    _say(console, printable("settings: " + ", ".join(f"{field}={value}" for field, value, _ in described(chosen))))
+    _say(
+        console,
+        printable(
+            "settings: " + ", ".join(f"{field}={value}" for field, value, _ in described(chosen))
+        ),
+    )
     for claim in report.claims:
         verdict, style = ("holds", "green") if claim.holds else ("DOES NOT HOLD", "bold red")
         _say(console, f"\n{claim.text}")
@@ -243,18 +294,25 @@ def _aligned(table: Table) -> str:
 
     lines = [table.columns, *(tuple(map(cell, row)) for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    right = [all(isinstance(entry, int | float | None) for entry in column) for column in zip(*table.rows, strict=True)]
+    right = [
+        all(isinstance(entry, int | float | None) for entry in column)
+        for column in zip(*table.rows, strict=True)
+    ]
     return "\n".join(
         "  "
         + "  ".join(
             f"{entry:>{width}}" if numbers else f"{entry:<{width}}"
-            for entry, width, numbers in zip(line, widths, right or [False] * len(widths), strict=True)
+            for entry, width, numbers in zip(
+                line, widths, right or [False] * len(widths), strict=True
+            )
         ).rstrip()
         for line in lines
     )
 
 
-def _plain(name: str, experiment: ModuleType, chosen: Settings, report: Report, files: list[Path]) -> dict[str, Any]:
+def _plain(
+    name: str, experiment: ModuleType, chosen: Settings, report: Report, files: list[Path]
+) -> dict[str, Any]:
     return {
         "experiment": name,
         "claim": (experiment.__doc__ or "").partition("\n")[0],
@@ -262,7 +320,11 @@ def _plain(name: str, experiment: ModuleType, chosen: Settings, report: Report, 
         "holds": report.holds,
         "claims": [asdict(claim) for claim in report.claims],
         "tables": [
-            {"title": table.title, "columns": table.columns, "rows": [list(map(_number, row)) for row in table.rows]}
+            {
+                "title": table.title,
+                "columns": table.columns,
+                "rows": [list(map(_number, row)) for row in table.rows],
+            }
             for table in report.tables
         ],
         "notes": list(report.notes),

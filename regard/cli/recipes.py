@@ -44,24 +44,39 @@ def list_recipes(
     if as_json:
         records = []
         for name, each in shipped.items():
-            record = {"name": name, "task": each.task, "data": each.data.kind, "minutes": each.train.minutes}
+            record = {
+                "name": name,
+                "task": each.task,
+                "data": each.data.kind,
+                "minutes": each.train.minutes,
+            }
             measured = MEASURED[name]._asdict() if name in MEASURED else None
             records.append(record | {"measured": measured, "summary": each.summary})
         print(json.dumps(records, indent=2, ensure_ascii=False))
         return
     rows = [("recipe", "task", "data", "takes", "what it is")]
-    rows += [(name, each.task, each.data.kind, usual(name, each), each.summary) for name, each in shipped.items()]
+    rows += [
+        (name, each.task, each.data.kind, usual(name, each), each.summary)
+        for name, each in shipped.items()
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, task, data, takes, summary in rows:
-        print(f"{name:<{widths[0]}}  {task:<{widths[1]}}  {data:<{widths[2]}}  {takes:>{widths[3]}}  {summary}")
-    print(f"\ntakes: training as measured on {MACHINE}, or the recipe's own train.minutes; -: not measured")
+        print(
+            f"{name:<{widths[0]}}  {task:<{widths[1]}}  {data:<{widths[2]}}  {takes:>{widths[3]}}  {summary}"
+        )
+    print(
+        f"\ntakes: training as measured on {MACHINE}, or the recipe's own train.minutes; -: not measured"
+    )
 
 
 @recipes.command()
 def show(
     name: Name,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Every value in place, what it extends and the derived ones too.")
+        bool,
+        typer.Option(
+            "--json", help="Every value in place, what it extends and the derived ones too."
+        ),
     ] = False,
 ) -> None:
     """A recipe as it was written.
@@ -80,7 +95,9 @@ def show(
 
 
 @recipes.command()
-def check(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Recipes to read.")]) -> None:
+def check(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Recipes to read.")],
+) -> None:
     """Say everything that is wrong with some recipes.
 
     \b
@@ -105,7 +122,8 @@ def check(files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Re
 def copy(
     name: Name,
     to: Annotated[
-        Path | None, typer.Argument(parser=filled_path, help="A file or a folder; not given: NAME.toml here.")
+        Path | None,
+        typer.Argument(parser=filled_path, help="A file or a folder; not given: NAME.toml here."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
 ) -> None:
@@ -125,7 +143,9 @@ def copy(
         try:
             to.open("x").close()
         except FileExistsError:
-            raise RecipeError("a file is there already", where=to, hint="--force overwrites it") from None
+            raise RecipeError(
+                "a file is there already", where=to, hint="--force overwrites it"
+            ) from None
     try:
         write_text(to, written)
     except WriteError:

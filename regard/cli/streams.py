@@ -16,8 +16,9 @@ STANDARD_OUTPUT = "standard output"
 def fill_gaps() -> None:
     """Give descriptors that were closed before the start to /dev/null.
 
-    The next file to be opened would get the number otherwise, and whatever is printed would be written into it. Python
-    has None for such a stream; output that nobody reads gets a real one, input stays None: `typed` says what is wrong.
+    The next file to be opened would get the number otherwise, and whatever is printed would be
+    written into it. Python has None for such a stream; output that nobody reads gets a real one,
+    input stays None: `typed` says what is wrong.
     """
     for number in range(3):
         try:
@@ -40,11 +41,14 @@ class _Output(io.FileIO):
 
 
 def name_output() -> None:
-    """Put an `_Output` under sys.stdout, unless a test or a notebook has put something else there."""
+    """Put an `_Output` under sys.stdout, unless a test or a notebook has put something else
+    there."""
     stream = sys.stdout
     if not isinstance(stream, io.TextIOWrapper):
         return
-    stream.reconfigure(errors="backslashreplace")  # an answer may hold what the terminal cannot show
+    stream.reconfigure(
+        errors="backslashreplace"
+    )  # an answer may hold what the terminal cannot show
     if type(stream) is not io.TextIOWrapper or stream.fileno() != 1:
         return
     stream.flush()
@@ -68,7 +72,10 @@ def check_output() -> None:
 def typed() -> TextIO:
     """Standard input, for a verb that reads it."""
     if sys.stdin is None:
-        raise InputError("nothing to read: standard input is closed", hint="type it, or send it with a pipe or < FILE")
+        raise InputError(
+            "nothing to read: standard input is closed",
+            hint="type it, or send it with a pipe or < FILE",
+        )
     return sys.stdin
 
 

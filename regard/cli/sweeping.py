@@ -1,4 +1,5 @@
-"""What `regard train --sweep` shows: each run as it goes, a table of what is known, and all curves on one plot."""
+"""What `regard train --sweep` shows: each run as it goes, a table of what is known, and all
+curves on one plot."""
 
 from __future__ import annotations
 
@@ -36,13 +37,24 @@ def swept(
     known: list[Outcome] = []
 
     def told(trial: Trial) -> AbstractContextManager[Reporter]:
-        console.print(f"\n{printable(trial.name)}, in {printable(trial.run)}", soft_wrap=True, markup=False)
+        console.print(
+            f"\n{printable(trial.name)}, in {printable(trial.run)}", soft_wrap=True, markup=False
+        )
         return Bar(console) if console.is_terminal else Lines(console)
 
     axes = [axis(one) for one in written]
     try:
         known.append(
-            sweep(make, axes, folder, told=told, learned=known.append, trials=trials, storage=storage, prune=prune)
+            sweep(
+                make,
+                axes,
+                folder,
+                told=told,
+                learned=known.append,
+                trials=trials,
+                storage=storage,
+                prune=prune,
+            )
         )
     except Stopped:
         console.print("the same command goes on with this sweep", markup=False)
@@ -51,7 +63,12 @@ def swept(
         if known:
             plot = _plotted(known[-1], folder)
             if as_json:
-                print(json.dumps({"folder": str(folder), "curves": plot} | known[-1].to_json(), ensure_ascii=False))
+                print(
+                    json.dumps(
+                        {"folder": str(folder), "curves": plot} | known[-1].to_json(),
+                        ensure_ascii=False,
+                    )
+                )
             else:
                 console.print("\n" + table(known[-1], plot), soft_wrap=True, markup=False)
 
@@ -74,19 +91,35 @@ def _trial_rows(known: Outcome) -> list[str]:
     best = known.best
     wide = _widest(trial.name for trial in known.trials)
     rows = [f"{'trial':<{wide}}{known.score:>12}{'best step':>12}{'seconds':>10}"]
-    return rows + [_row(trial, wide) + ("  best" if trial == best else "") for trial in known.ordered]
+    return rows + [
+        _row(trial, wide) + ("  best" if trial == best else "") for trial in known.ordered
+    ]
 
 
 def _seed_rows(known: Outcome) -> list[str]:
-    """Mean and spread over the seeds of each setting, then every run in the order it was asked for."""
+    """Mean and spread over the seeds of each setting, then every run in the order it was asked
+    for."""
     best = known.best_setting
     names = [setting.name or "all seeds" for setting in known.settings]
     wide = _widest([*names, *(trial.name for trial in known.trials)])
-    rows = [f"{known.score + ' over seeds':<{wide}}{'mean':>12}{'std':>10}{'lowest':>10}{'highest':>10}{'seeds':>7}"]
+    rows = [
+        f"{known.score + ' over seeds':<{wide}}{'mean':>12}{'std':>10}{'lowest':>10}{'highest':>10}{'seeds':>7}"
+    ]
     for name, setting in zip(names, known.settings, strict=True):
-        spread = [setting.mean, setting.deviation, min(setting.scores, default=None), max(setting.scores, default=None)]
-        mean, std, lowest, highest = ("-" if number is None else f"{number:.4g}" for number in spread)
-        seeds = len(setting.scores) if setting.is_complete else f"{len(setting.scores)}/{len(setting.trials)}"
+        spread = [
+            setting.mean,
+            setting.deviation,
+            min(setting.scores, default=None),
+            max(setting.scores, default=None),
+        ]
+        mean, std, lowest, highest = (
+            "-" if number is None else f"{number:.4g}" for number in spread
+        )
+        seeds = (
+            len(setting.scores)
+            if setting.is_complete
+            else f"{len(setting.scores)}/{len(setting.trials)}"
+        )
         mark = "  best mean" if setting == best else ""
         rows.append(f"{name:<{wide}}{mean:>12}{std:>10}{lowest:>10}{highest:>10}{seeds:>7}{mark}")
     rows += ["", f"{'trial':<{wide}}{known.score:>12}{'best step':>12}{'seconds':>10}"]

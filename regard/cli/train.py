@@ -21,12 +21,23 @@ if TYPE_CHECKING:
     from regard.recipe import Recipe
     from regard.train import Facts
 
-DECODER_SIZES = ("layers", "width", "attention", "heads", "head_width", "ffn", "reads", "hidden")
+DECODER_SIZES = (
+    "layers",
+    "width",
+    "attention",
+    "heads",
+    "head_width",
+    "ffn_width",
+    "reads",
+    "hidden",
+)
 QUIET_SECONDS = 10  # between two lines when there is no terminal
 
 
 def train(
-    recipe: Annotated[str | None, typer.Argument(metavar="RECIPE", help="A shipped recipe, or a .toml file.")] = None,
+    recipe: Annotated[
+        str | None, typer.Argument(metavar="RECIPE", help="A shipped recipe, or a .toml file.")
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -35,13 +46,16 @@ def train(
         ),
     ] = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a field, as in encoder.width=128.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a field, as in encoder.width=128."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(parser=filled_path, help="The run's folder; not given: runs/RECIPE.")
+        Path | None,
+        typer.Option(parser=filled_path, help="The run's folder; not given: runs/RECIPE."),
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(parser=filled_path, help="Go on with a run that was stopped or killed.")
+        Path | None,
+        typer.Option(parser=filled_path, help="Go on with a run that was stopped or killed."),
     ] = None,
     anyway: Annotated[
         bool,
@@ -52,45 +66,58 @@ def train(
         ),
     ] = False,
     steps: Annotated[int | None, typer.Option(help="End after this many updates.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="End after this many passes over the data.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="End after this many passes over the data.")
+    ] = None,
     tokens: Annotated[int | None, typer.Option(help="End after this many target tokens.")] = None,
     minutes: Annotated[float | None, typer.Option(help="End after this many minutes.")] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUES",
-            help="Train once for each value, as in train.rate=0.1,0.01, or search a range, train.rate=1e-4..1e-1; "
+            help="Train once for each value, as in train.learning_rate=0.1,0.01, or search a range, train.learning_rate=1e-4..1e-1; "
             "several make a grid. The same command goes on with a sweep that was stopped.",
         ),
     ] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Of a sweep over a range: runs in all; 20.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Of a sweep over a range: runs in all; 20.")
+    ] = None,
     storage: Annotated[
         str | None,
         typer.Option(
             help="Of a sweep: a database many machines share, postgresql://… (extra postgres); a file in its folder."
         ),
     ] = None,
-    prune: Annotated[bool, typer.Option("--prune", help="Of a sweep: end runs early that do worse than most.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Of a sweep: end runs early that do worse than most.")
+    ] = False,
     tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on stdout; progress on stderr.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="The result as JSON on stdout; progress on stderr.")
+    ] = False,
 ) -> None:
     """Train a model. Ctrl-C saves a checkpoint; --resume goes on from it, as if nothing had happened.
 
     \b
     regard train chat-attention --minutes 2
     regard train chat-transformer --data pairs.tsv --set encoder.width=128
-    regard train chat-attention --minutes 1 --sweep train.rate=0.01,0.003,0.001
+    regard train chat-attention --minutes 1 --sweep train.learning_rate=0.01,0.003,0.001
     regard train --resume runs/chat-attention
-    regard train --resume runs/chat-attention --minutes 5 --anyway --set train.rate=1e-4
+    regard train --resume runs/chat-attention --minutes 5 --anyway --set train.learning_rate=1e-4
     """
     from regard.recipe import load
 
     budget = budget_changes(steps=steps, epochs=epochs, tokens=tokens, minutes=minutes)
     if not sweep and (trials or storage or prune):
-        raise InputError("--trials, --storage and --prune are for a sweep", hint="add --sweep train.rate=1e-4..1e-1")
+        raise InputError(
+            "--trials, --storage and --prune are for a sweep",
+            hint="add --sweep train.learning_rate=1e-4..1e-1",
+        )
     if resume is not None:
         if sweep:
-            raise InputError("a sweep goes on when its command is given again", hint="leave --resume out")
+            raise InputError(
+                "a sweep goes on when its command is given again", hint="leave --resume out"
+            )
         if recipe or out:
             raise InputError(
                 "--resume goes on in the run's own folder with its own recipe",
@@ -104,9 +131,14 @@ def train(
         chosen = _own_recipe(run, [*changes, *budget])
     else:
         if anyway:
-            raise InputError("--anyway is for a run that is resumed", hint="regard train --resume RUN --anyway")
+            raise InputError(
+                "--anyway is for a run that is resumed", hint="regard train --resume RUN --anyway"
+            )
         if recipe is None:
-            raise InputError("no recipe given", hint="regard recipes list shows them; try: regard train chat-attention")
+            raise InputError(
+                "no recipe given",
+                hint="regard recipes list shows them; try: regard train chat-attention",
+            )
         changes = changes or []
         if data is not None:
             changes = _own_data(data, load(recipe), recipe, changes)
@@ -122,14 +154,23 @@ def train(
             from regard.cli.sweeping import swept
 
             folder = out or Path("runs") / f"{Path(recipe).stem}-sweep"
-            swept(lambda more: load(recipe, [*changes, *budget, *more]), sweep, folder, trials, storage, prune, as_json)
+            swept(
+                lambda more: load(recipe, [*changes, *budget, *more]),
+                sweep,
+                folder,
+                trials,
+                storage,
+                prune,
+                as_json,
+            )
             return
         run = out or _free_folder(Path("runs") / Path(recipe).stem)
     _run(chosen, run, as_json, resume=resume is not None, anyway=anyway, tensorboard=tensorboard)
 
 
 def budget_changes(**limits: float | None) -> list[str]:
-    """A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not the first of both.
+    """A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not
+    the first of both.
 
     >>> budget_changes(steps=None, minutes=2.0), budget_changes(steps=None, minutes=None)
     (['train.steps=', 'train.minutes=2.0'], [])
@@ -139,7 +180,9 @@ def budget_changes(**limits: float | None) -> list[str]:
     return [f"train.{name}={'' if limit is None else limit}" for name, limit in limits.items()]
 
 
-def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool) -> None:
+def _run(
+    recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool
+) -> None:
     with Waiting("loading"):
         from rich.console import Console
 
@@ -149,12 +192,18 @@ def _run(recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool
 
     console = Console(stderr=as_json, highlight=False)
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
-        progress = go(recipe, run, reporter=reporter, resume=resume, anyway=anyway, tensorboard=tensorboard)
+        progress = go(
+            recipe, run, reporter=reporter, resume=resume, anyway=anyway, tensorboard=tensorboard
+        )
     plot = curves(run)
     facts = reporter.facts
     because = kept_because(facts, progress)
     if as_json:
-        best = None if progress.best is None else {"value": abs(progress.best), "step": progress.best_step}
+        best = (
+            None
+            if progress.best is None
+            else {"value": abs(progress.best), "step": progress.best_step}
+        )
         record = {
             "run": str(run),
             "kept_step": progress.kept_step,
@@ -188,9 +237,14 @@ def _existing(run: Path) -> Path:
 
     if not (run / "manifest.json").exists():
         raise InputError("not a run folder: it has no manifest.json", where=run)
-    if not manifest(run).keys() & {"codec.json", "model.safetensors"} and not (run / "checkpoints").exists():
+    if (
+        not manifest(run).keys() & {"tokenizer.json", "model.safetensors"}
+        and not (run / "checkpoints").exists()
+    ):
         raise InputError(
-            "this run was stopped before it began", where=run, hint=f"begin it with: regard train RECIPE --out {run}"
+            "this run was stopped before it began",
+            where=run,
+            hint=f"begin it with: regard train RECIPE --out {run}",
         )
     return run
 
@@ -200,15 +254,23 @@ def _own_recipe(run: Path, overrides: list[str]) -> Recipe:
     from regard import disk
     from regard.recipe import Recipe
 
-    disk.verify_files(run, "recipe.json", "codec.json")
+    disk.verify_files(run, "recipe.json", "tokenizer.json")
     began = Recipe.from_json(disk.read_json(run / "recipe.json"), run / "recipe.json")
-    # All values are in place there, also derived ones; yet whoever changes the rate means that of the decoder too.
-    derived = ["train.decoder_rate="] if began.train.decoder_rate == began.train.rate else []
+    # All values are in place there, also derived ones; yet whoever changes the rate means that of
+    # the decoder too.
+    derived = (
+        ["train.decoder_learning_rate="]
+        if began.train.decoder_learning_rate == began.train.learning_rate
+        else []
+    )
     return began.override([*derived, *overrides])
 
 
-def _own_data(path: Path, recipe: Recipe, name: str, changes: list[str], *, resumed: bool = False) -> list[str]:
-    """The changes, and what says where the data is; that a recipe holds out other files does not hold for it."""
+def _own_data(
+    path: Path, recipe: Recipe, name: str, changes: list[str], *, resumed: bool = False
+) -> list[str]:
+    """The changes, and what says where the data is; that a recipe holds out other files does not
+    hold for it."""
     from regard.data.detect import recognise
     from regard.recipe import SECTIONS
     from regard.recipe.whole import read_overrides
@@ -220,11 +282,15 @@ def _own_data(path: Path, recipe: Recipe, name: str, changes: list[str], *, resu
         return [f"data.{field}=" for field in ("valid_path", "test_path") if field in fields]
 
     overrides = read_overrides(changes).get("data", {})
-    if not isinstance(overrides, dict) or overrides.get("kind") is not None:  # whoever names the kind has decided
+    if (
+        not isinstance(overrides, dict) or overrides.get("kind") is not None
+    ):  # whoever names the kind has decided
         kind = overrides.get("kind") if isinstance(overrides, dict) else None
         return [*elsewhere(str(kind)), f"data.path={_written(str(path))}", *changes]
 
-    columns = {field: value for field, value in dict(recipe.data).items() if field.endswith("_column")}
+    columns = {
+        field: value for field, value in dict(recipe.data).items() if field.endswith("_column")
+    }
     columns |= {field: value for field, value in overrides.items() if field.endswith("_column")}
     data_set = recognise(
         path,
@@ -244,7 +310,8 @@ def _written(value: object) -> str:
 
 
 def _names_column(change: str) -> bool:
-    """Whether this says which column is meant: what was recognised says it in the words of its kind."""
+    """Whether this says which column is meant: what was recognised says it in the words of its
+    kind."""
     key, _, value = (part.strip() for part in change.partition("="))
     return key.startswith("data.") and key.endswith("_column") and value != ""
 
@@ -252,7 +319,9 @@ def _names_column(change: str) -> bool:
 def _sizes(section: Any, names: Sequence[str]) -> str:
     """The kind of a section, and those of the named sizes it has."""
     said = {name: getattr(section, name) for name in names if getattr(section, name, ()) != ()}
-    shown = [f"{value} layers" if name == "layers" else f"{name} {value}" for name, value in said.items()]
+    shown = [
+        f"{value} layers" if name == "layers" else f"{name} {value}" for name, value in said.items()
+    ]
     return ", ".join([section.kind, *shown])
 
 
@@ -293,7 +362,7 @@ class _Shown:
             f"data      {printable(facts.data)}\n"
             f"{f'          {printable(columns)}{chr(10)}' if columns else ''}"
             f"          {', '.join(f'{count:,} {name}' for name, count in facts.examples.items())}; "
-            f"vocabulary {facts.vocabulary:,} ({recipe.codec.kind})\n"
+            f"vocabulary {facts.vocabulary:,} ({recipe.tokenizer.kind})\n"
             f"encoder   {_sizes(recipe.encoder, ('layers', 'width'))}\n"
             f"decoder   {_sizes(recipe.decoder, DECODER_SIZES)}\n"
             f"parameters {sum(facts.parameters.values()):,} "
@@ -315,7 +384,9 @@ class _Shown:
             markup=False,
         )
         for prompt, answer in samples:
-            self.console.print(f"    {printable(prompt)}  ->  {printable(answer)}", soft_wrap=True, markup=False)
+            self.console.print(
+                f"    {printable(prompt)}  ->  {printable(answer)}", soft_wrap=True, markup=False
+            )
 
     def noted(self, message: str) -> None:
         self.reading.end()
@@ -372,10 +443,18 @@ class Bar(_Shown):
 
     def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
         self.live.update(
-            self.bar, completed=done, step=progress.step, facts=_facts(loss, speed), left=_left(progress, done)
+            self.bar,
+            completed=done,
+            step=progress.step,
+            facts=_facts(loss, speed),
+            left=_left(progress, done),
         )
 
 
 def _facts(loss: float, speed: float) -> str:
-    shown = [] if math.isnan(loss) else [f"loss {loss:.3f}", f"perplexity {math.exp(min(loss, 20)):.1f}"]
+    shown = (
+        []
+        if math.isnan(loss)
+        else [f"loss {loss:.3f}", f"perplexity {math.exp(min(loss, 20)):.1f}"]
+    )
     return "  ".join(shown + ([] if math.isnan(speed) else [f"{speed:,.0f} tokens/s"]))

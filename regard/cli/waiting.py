@@ -11,7 +11,8 @@ LATE = 5.0  # seconds until a log has it, as a line that stays
 
 
 class Waiting:
-    """`with Waiting("reading data"): …`, or `begin` and `end`, which may be called more than once."""
+    """`with Waiting("reading data"): …`, or `begin` and `end`, which may be called more than
+    once."""
 
     def __init__(self, message: str):
         self.message = message
@@ -30,7 +31,10 @@ class Waiting:
         return self.begin()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
     ) -> None:
         self.end()
 
@@ -46,4 +50,9 @@ class Waiting:
             if self.is_over:
                 return
             self.is_shown = True
-            print(f"{self.message} …", end="" if self.on_terminal else "\n", file=sys.stderr, flush=True)
+            print(
+                f"{self.message} …",
+                end="" if self.on_terminal else "\n",
+                file=sys.stderr,
+                flush=True,
+            )

@@ -1,1 +1,2 @@
-"""Corpora: readers stream examples, the cache keeps them as numbers on disk, batches say what goes together."""
+"""Corpora: readers stream examples, the cache keeps them as numbers on disk, batches say what
+goes together."""

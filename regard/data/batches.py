@@ -1,4 +1,5 @@
-"""Which examples go together, and in which order: a pure function of (seed, epoch), so there is nothing to save."""
+"""Which examples go together, and in which order: a pure function of (seed, epoch), so there is
+nothing to save."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regard.codecs import PAD
+from regard.tokenizers import PAD
 
-WINDOW = 128  # batches' worth of examples that are sorted together: little padding, and still a random order
+# batches' worth of examples that are sorted together: little padding, and still a random order
+WINDOW = 128
 
 
 def batches(
@@ -21,8 +23,9 @@ def batches(
     seed: int,
     epoch: int,
 ) -> list[np.ndarray]:
-    """Every example once, in batches of at most `tokens` places, padding included, and of at most `most` examples.
-    `groups` are where runs of examples begin that stay together and count as one, their source being the same.
+    """Every example once, in batches of at most `tokens` places, padding included, and of at most
+    `most` examples. `groups` are where runs of examples begin that stay together and count as one,
+    their source being the same.
 
     >>> lengths = np.array([3, 9, 3, 9])
     >>> sorted(sorted(batch.tolist()) for batch in batches(lengths, lengths, tokens=36, seed=1, epoch=0))
@@ -43,16 +46,23 @@ def batches(
 
 
 def ordered(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, *, tokens: int, groups: np.ndarray | None = None
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    *,
+    tokens: int,
+    groups: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """Every example once, with as little padding as we can: for evaluation, where the order does not matter."""
+    """Every example once, with as little padding as we can: for evaluation, where the order does
+    not matter."""
     if groups is not None:
         source, target = _summed(source_lengths, target_lengths, groups)
         return _spread(ordered(source, target, tokens=tokens), groups, len(target_lengths))
     return _filled(np.arange(len(source_lengths)), source_lengths, target_lengths, tokens)
 
 
-def _summed(source: np.ndarray, target: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _summed(
+    source: np.ndarray, target: np.ndarray, groups: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Lengths of whole groups: one source, all targets."""
     groups = groups[groups < len(source)]
     return source[groups], np.add.reduceat(target, groups) if len(groups) else target[:0]
@@ -61,28 +71,40 @@ def _summed(source: np.ndarray, target: np.ndarray, groups: np.ndarray) -> tuple
 def _spread(made: list[np.ndarray], groups: np.ndarray, count: int) -> list[np.ndarray]:
     """Batches of groups as batches of examples."""
     edges = [*groups[groups < count].tolist(), count]
-    return [np.concatenate([np.arange(edges[g], edges[g + 1]) for g in batch.tolist()]) for batch in made]
+    return [
+        np.concatenate([np.arange(edges[g], edges[g + 1]) for g in batch.tolist()])
+        for batch in made
+    ]
 
 
 def _filled(
     index: np.ndarray, source: np.ndarray, target: np.ndarray, tokens: int, most: int | None = None
 ) -> list[np.ndarray]:
-    """Sort by length, then cut where rows * (longest source + longest target) would pass the limit."""
+    """Sort by length, then cut where rows * (longest source + longest target) would pass the
+    limit."""
     index = _neighbours(index, source, target, tokens)
     cuts: list[int] = []
     rows = longest_source = longest_target = 0
     for i, (s, t) in enumerate(zip(source[index].tolist(), target[index].tolist(), strict=True)):
-        rows, longest_source, longest_target = rows + 1, max(longest_source, s), max(longest_target, t)
-        if rows > 1 and (rows * (longest_source + longest_target) > tokens or rows > (most or rows)):
+        rows, longest_source, longest_target = (
+            rows + 1,
+            max(longest_source, s),
+            max(longest_target, t),
+        )
+        if rows > 1 and (
+            rows * (longest_source + longest_target) > tokens or rows > (most or rows)
+        ):
             cuts.append(i)
             rows, longest_source, longest_target = 1, s, t
     return np.split(index, cuts) if len(index) else []
 
 
-def _neighbours(index: np.ndarray, source: np.ndarray, target: np.ndarray, tokens: int) -> np.ndarray:
-    """Examples in an order where both lengths of neighbours are alike: bands of the source's length, as many as each
-    holds batches, and in them the target's length up, down, up, ... On Cornell 1.2 places a token; by the sum of the
-    two lengths it would be 1.5.
+def _neighbours(
+    index: np.ndarray, source: np.ndarray, target: np.ndarray, tokens: int
+) -> np.ndarray:
+    """Examples in an order where both lengths of neighbours are alike: bands of the source's
+    length, as many as each holds batches, and in them the target's length up, down, up, ... On
+    Cornell 1.2 places a token; by the sum of the two lengths it would be 1.5.
     """
     index = index[np.argsort(source[index], kind="stable")]
     until = np.cumsum(source[index] + target[index])

@@ -1,6 +1,7 @@
 """A corpus as numbers on disk: read, filtered, split and encoded once, then memory-mapped.
 
-Nothing here holds a corpus: examples stream from the reader to the files in chunks, so it may be larger than memory.
+Nothing here holds a corpus: examples stream from the reader to the files in chunks, so it may be
+larger than memory.
 """
 
 from __future__ import annotations
@@ -23,35 +24,38 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from regard import codecs, disk
-from regard.codecs import UNKNOWN, Codec, Labels, plain
+from regard import disk, tokenizers
 from regard.data.examples import Example, Item, identity, part_of, shown
 from regard.data.lines import EMPTY, Tally
 from regard.data.readers import word_count
 from regard.errors import DataError, NoRoomError
+from regard.tokenizers import UNKNOWN, Labels, Tokenizer, plain
 
-FORMAT = 2
-PARTS = ("train", "valid", "test")
+FORMAT = 3
+SPLITS = ("train", "valid", "test")
 CHUNK = 8192  # examples encoded at a time
 FEW = 64  # the same of pictures and sounds, which are larger
-MANIFEST, CODEC, TALLY = "manifest.json", "codec.json", "tally.json"
-HELD_OUT = "also held out"  # why a training example is left out whose prompt stands in a held-out file
+MANIFEST, TOKENIZER, TALLY = "manifest.json", "tokenizer.json", "tally.json"
+HELD_OUT = (
+    "also held out"  # why a training example is left out whose prompt stands in a held-out file
+)
 
 LOG = logging.getLogger("regard")
 
 Read = Callable[[Tally], Iterator[Example]]
 
 
-# -- rows of different length -----------------------------------------------------------------------------------------
+# -- rows of different length-----------------------------------------------------------------------
 
 
-class Ragged:
-    """Rows of different length in two memory-mapped files: all values one after the other, and where each row ends.
+class RaggedArray:
+    """Rows of different length in two memory-mapped files: all values one after the other, and
+    where each row ends.
 
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with RaggedWriter(Path(folder) / "rows", np.int32) as writer:
+    ...     with RaggedArrayWriter(Path(folder) / "rows", np.int32) as writer:
     ...         writer.extend([[5, 6], [], [7]])
-    ...     rows = Ragged(Path(folder) / "rows", np.int32)
+    ...     rows = RaggedArray(Path(folder) / "rows", np.int32)
     ...     len(rows), rows[0].tolist(), rows.lengths.tolist()
     (3, [5, 6], [2, 0, 1])
     """
@@ -68,7 +72,9 @@ class Ragged:
         if not 0 <= index < len(self.ends):  # also what ends a for loop
             raise IndexError(index)
         if self.shape is not None:  # rows that are the same end at the same place
-            return self.values[self.ends[index] - prod(self.shape) : self.ends[index]].reshape(self.shape)
+            return self.values[self.ends[index] - prod(self.shape) : self.ends[index]].reshape(
+                self.shape
+            )
         start = self.ends[index - 1] if index else 0
         return self.values[start : self.ends[index]]
 
@@ -77,14 +83,14 @@ class Ragged:
         return np.diff(self.ends, prepend=0)
 
 
-class RaggedWriter:
-    """Writes what Ragged reads, holding nothing."""
+class RaggedArrayWriter:
+    """Writes what RaggedArray reads, holding nothing."""
 
     def __init__(self, path: Path, dtype: type[np.generic]):
         self._path, self._dtype, self._end = path, dtype, 0
         self.last: object = None  # what the last row was made of, if its writer wants to know
 
-    def __enter__(self) -> RaggedWriter:
+    def __enter__(self) -> RaggedArrayWriter:
         self._values: BinaryIO = self._path.with_suffix(".values").open("wb")
         self._ends: BinaryIO = self._path.with_suffix(".ends").open("wb")
         return self
@@ -101,7 +107,10 @@ class RaggedWriter:
         self._ends.write(self._end.to_bytes(8, "little"))
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         for file in (self._values, self._ends):
             with file:
@@ -115,12 +124,13 @@ def _mapped(path: Path, dtype: type[np.generic]) -> np.ndarray:
     return np.memmap(path, little, "r") if path.stat().st_size else np.empty(0, little)
 
 
-# -- the corpus -------------------------------------------------------------------------------------------------------
+# -- the corpus-------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Form:
-    """What the sources of a corpus are as numbers: of which type, and of one shape or of any length."""
+    """What the sources of a corpus are as numbers: of which type, and of one shape or of any
+    length."""
 
     dtype: type[np.generic]
     shape: tuple[int, ...] | None = None
@@ -137,22 +147,26 @@ TOKENS = Form(np.int32)
 
 
 @dataclass(frozen=True)
-class Part:
-    """Training, validation or test examples: tokens without marks (or pictures, or samples), and the texts they came
-    from; what is not text has its name there."""
+class Split:
+    """Training, validation or test examples: tokens without marks (or pictures, or samples), and
+    the texts they came from; what is not text has its name there."""
 
     form: Form
-    source: Ragged
-    target: Ragged
-    source_text: Ragged
-    target_text: Ragged
+    source: RaggedArray
+    target: RaggedArray
+    source_text: RaggedArray
+    target_text: RaggedArray
 
     @classmethod
-    def open(cls, folder: Path, name: str, form: Form) -> Part:
+    def open(cls, folder: Path, name: str, form: Form) -> Split:
         return cls(
             form,
-            Ragged(folder / f"{name}-source", form.dtype, form.shape),
-            *(Ragged(folder / f"{name}-{column}", dtype) for column, dtype in _COLUMNS.items() if column != "source"),
+            RaggedArray(folder / f"{name}-source", form.dtype, form.shape),
+            *(
+                RaggedArray(folder / f"{name}-{column}", dtype)
+                for column, dtype in _COLUMNS.items()
+                if column != "source"
+            ),
         )
 
     def __len__(self) -> int:
@@ -160,14 +174,14 @@ class Part:
 
     @property
     def groups(self) -> np.ndarray | None:
-        """(n,): where each run of examples begins that have one source, such as sentences for one picture; None: each
-        has its own."""
+        """(n,): where each run of examples begins that have one source, such as sentences for
+        one picture; None: each has its own."""
         if self.form.shape is None or not len(self):
             return None
         starts = np.flatnonzero(np.diff(self.source.ends, prepend=0))
         return None if len(starts) == len(self) else starts
 
-    def sources(self, index: Iterable[int | np.integer]) -> list[np.ndarray]:
+    def gather_sources(self, index: Iterable[int | np.integer]) -> list[np.ndarray]:
         """The sources of examples; neighbours that have the same one have the same array."""
         found: list[np.ndarray] = []
         end = None
@@ -178,9 +192,9 @@ class Part:
         return found
 
     def texts(self, index: int | np.integer) -> Example:
-        return Example(self.shown(index), self.target_text[index].tobytes().decode())
+        return Example(self.source_name(index), self.target_text[index].tobytes().decode())
 
-    def shown(self, index: int | np.integer) -> str:
+    def source_name(self, index: int | np.integer) -> str:
         """The source as text, or its name."""
         return self.source_text[index].tobytes().decode()
 
@@ -191,17 +205,20 @@ _COLUMNS: dict[str, type[np.generic]] = {
     "source-text": np.uint8,
     "target-text": np.uint8,
 }
-_FILES = {CODEC, TALLY} | {
-    f"{part}-{column}.{kind}" for part in PARTS for column in _COLUMNS for kind in ("values", "ends")
+_FILES = {TOKENIZER, TALLY} | {
+    f"{part}-{column}.{kind}"
+    for part in SPLITS
+    for column in _COLUMNS
+    for kind in ("values", "ends")
 }
 
 
 @dataclass(frozen=True)
 class Corpus:
-    train: Part
-    valid: Part
-    test: Part
-    codec: Codec
+    train: Split
+    valid: Split
+    test: Split
+    tokenizer: Tokenizer
     tally: Tally
     fingerprint: str  # of everything the corpus was made from
 
@@ -224,12 +241,16 @@ class _Rules:
 
     def short(self, example: Example) -> bool:
         limit = self.max_words
-        return limit is None or all(word_count(side) <= limit for side in example if isinstance(side, str))
+        return limit is None or all(
+            word_count(side) <= limit for side in example if isinstance(side, str)
+        )
 
     def asked(self, text: str) -> str:
         return plain(text) if self.plain_source else text
 
-    def refuses(self, source: Sequence[int] | np.ndarray, target: list[int], *, labels: bool) -> str | None:
+    def refuses(
+        self, source: Sequence[int] | np.ndarray, target: list[int], *, labels: bool
+    ) -> str | None:
         """Why not, or None."""
         if not len(source) or not target:
             return EMPTY
@@ -248,7 +269,7 @@ def prepare(
     read: Read,
     *,
     key: dict[str, Any],
-    fit: Callable[[Iterator[str]], Codec] | None,
+    fit: Callable[[Iterator[str]], Tokenizer] | None,
     folder: Path,
     valid: float,
     test: float,
@@ -265,18 +286,23 @@ def prepare(
 ) -> Corpus:
     """The corpus that `read` gives, from the cache in `folder` if it was prepared before.
 
-    `key` says what the caller put in: the content's fingerprint and whatever shaped `read` and `fit`. A held-out part
-    with its own reader takes nothing from `read`; the others are drawn from it by the prompt (`part_of`). What `read`
-    gives of the prompts in such a held-out file is left out: nobody trains on what they are judged by.
+    `key` says what the caller put in: the content's fingerprint and whatever shaped `read` and
+    `fit`. A held-out part with its own reader takes nothing from `read`; the others are drawn from
+    it by the prompt (`part_of`). What `read` gives of the prompts in such a held-out file is left
+    out: nobody trains on what they are judged by.
 
-    `fit` makes the codec from all texts of the training part, on both sides; with `labels`, from its sources alone
-    (None: they are not text), and the targets make the labels that are kept with it. `form` says what a source is.
+    `fit` makes the tokenizer from all texts of the training part, on both sides; with `labels`,
+    from its sources alone (None: they are not text), and the targets make the labels that are kept
+    with it. `form` says what a source is.
 
-    Every file of a cached corpus is checked against its SHA-256 whenever it is opened. That reads it once from end to
-    end, which the first epoch does anyway, and takes about a second a gigabyte; one that fails is made anew.
+    Every file of a cached corpus is checked against its SHA-256 whenever it is opened. That reads
+    it once from end to end, which the first epoch does anyway, and takes about a second a gigabyte;
+    one that fails is made anew.
     """
     if valid < 0 or test < 0 or valid + test >= 1:
-        raise DataError("nothing is left to train on", where="data", got=f"valid {valid}, test {test}")
+        raise DataError(
+            "nothing is left to train on", where="data", got=f"valid {valid}, test {test}"
+        )
     own = {"valid": read_valid, "test": read_test}
     rules = _Rules(
         valid=0.0 if read_valid else valid,
@@ -288,9 +314,16 @@ def prepare(
         plain_source=plain_source,
         known=known,
     )
-    made_of = {"format": FORMAT, "key": key, "rules": rules.to_json(), "own": [part for part in own if own[part]]}
+    made_of = {
+        "format": FORMAT,
+        "key": key,
+        "rules": rules.to_json(),
+        "own": [part for part in own if own[part]],
+    }
     if made_of["own"]:
-        made_of["apart"] = True  # their prompts are left out of training, which they were not always
+        made_of["apart"] = (
+            True  # their prompts are left out of training, which they were not always
+        )
     if form != TOKENS or labels:
         made_of["form"] = [*form.to_json(), labels]
     name = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
@@ -300,7 +333,9 @@ def prepare(
         if final.exists():
             LOG.warning("%s: this cached corpus is not trusted (%s) and made anew", final, fault)
         try:
-            _publish(final, name, lambda place: _write(place, name, read, own, fit, rules, form, labels))
+            _publish(
+                final, name, lambda place: _write(place, name, read, own, fit, rules, form, labels)
+            )
         except OSError as problem:
             if problem.errno != errno.ENOSPC:
                 raise
@@ -308,15 +343,19 @@ def prepare(
         fault = _fault(final, name)
         if fault is not None:
             raise DataError(
-                "the prepared corpus was changed while it was written", where=final, got=fault, hint="try again"
+                "the prepared corpus was changed while it was written",
+                where=final,
+                got=fault,
+                hint="try again",
             )
     tally = Tally.from_json(json.loads((final / TALLY).read_text("utf-8")))
-    train, held_out, tested = (Part.open(final, part, form) for part in PARTS)
-    return Corpus(train, held_out, tested, codecs.read(final / CODEC), tally, name)
+    train, held_out, tested = (Split.open(final, part, form) for part in SPLITS)
+    return Corpus(train, held_out, tested, tokenizers.read(final / TOKENIZER), tally, name)
 
 
 def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
-    """Write a folder under a temporary name, then rename it: it is there as a whole or not at all."""
+    """Write a folder under a temporary name, then rename it: it is there as a whole or not at
+    all."""
     final.parent.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     try:
@@ -326,7 +365,10 @@ def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
             shutil.rmtree(final)  # damaged since it was written
         place.rename(final)
     except OSError as problem:
-        if problem.errno not in (errno.ENOTEMPTY, errno.EEXIST):  # otherwise somebody else was faster
+        if problem.errno not in (
+            errno.ENOTEMPTY,
+            errno.EEXIST,
+        ):  # otherwise somebody else was faster
             written = sum(file.stat().st_size for file in place.iterdir())
             shutil.rmtree(place, ignore_errors=True)  # so that what is free does not count it
             raise _refused(final, problem, written) from None
@@ -335,8 +377,11 @@ def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
 
 
 def _refused(final: Path, problem: OSError, written: int = 0) -> Exception:
-    """What to tell of an error that came after so many bytes; one that names a file is of that file."""
-    refused = disk.refusal(final, problem, hint="REGARD_CACHE names another folder for prepared corpora")
+    """What to tell of an error that came after so many bytes; one that names a file is of that
+    file."""
+    refused = disk.refusal(
+        final, problem, hint="REGARD_CACHE names another folder for prepared corpora"
+    )
     if isinstance(refused, NoRoomError):
         return refused.needing(written, at_least=True)
     return problem if refused is None or problem.filename is not None else refused
@@ -347,31 +392,43 @@ def _write(
     name: str,
     read: Read,
     own: dict[str, Read | None],
-    fit: Callable[[Iterator[str]], Codec] | None,
+    fit: Callable[[Iterator[str]], Tokenizer] | None,
     rules: _Rules,
     form: Form,
     labels: bool,
 ) -> None:
-    apart = {_hash(identity(example.source)) for reader in own.values() if reader for example in reader(Tally())}
-    codec = None if fit is None else fit(_texts(read, rules, apart, targets=not labels))
-    if labels and not isinstance(codec, Labels):
-        codec = Labels.fit((example.target for example in _trained(read, rules, apart)), text=codec)
-    assert codec is not None
-    codecs.write(codec, place / CODEC)
-    # What we leave out is counted apart: a reader complains when too many rows are bad, and these are not.
+    apart = {
+        _hash(identity(example.source))
+        for reader in own.values()
+        if reader
+        for example in reader(Tally())
+    }
+    tokenizer = None if fit is None else fit(_texts(read, rules, apart, targets=not labels))
+    if labels and not isinstance(tokenizer, Labels):
+        tokenizer = Labels.fit(
+            (example.target for example in _trained(read, rules, apart)), text=tokenizer
+        )
+    assert tokenizer is not None
+    tokenizers.write(tokenizer, place / TOKENIZER)
+    # What we leave out is counted apart: a reader complains when too many rows are bad, and these
+    # are not.
     tally, ours = Tally(), Tally()
     with ExitStack() as stack:
         writers = {
-            (part, column): stack.enter_context(RaggedWriter(place / f"{part}-{column}", dtype))
-            for part in PARTS
+            (part, column): stack.enter_context(
+                RaggedArrayWriter(place / f"{part}-{column}", dtype)
+            )
+            for part in SPLITS
             for column, dtype in (_COLUMNS | {"source": form.dtype}).items()
         }
         streams = [_parted(read, tally, ours, rules, apart)]
-        streams += [_named(reader, tally, ours, part, rules) for part, reader in own.items() if reader]
+        streams += [
+            _named(reader, tally, ours, part, rules) for part, reader in own.items() if reader
+        ]
         used = 0
         for stream in streams:
             while chunk := list(islice(stream, CHUNK if form.is_text else FEW)):
-                used += _encode(chunk, codec, rules, form, ours, writers)
+                used += _encode(chunk, tokenizer, rules, form, ours, writers)
     tally.used, tally.duplicates = used, tally.duplicates + ours.duplicates
     tally.skipped += ours.skipped
     if not (place / "train-source.ends").stat().st_size:
@@ -399,8 +456,11 @@ def _whole(example: Example) -> bytes:
     return source + b"\0" + example.target.encode()
 
 
-def _parted(read: Read, tally: Tally, ours: Tally, rules: _Rules, apart: Set[int]) -> Iterator[tuple[str, Example]]:
-    """Examples with the part they belong to; in training none twice, and none whose prompt is set `apart`."""
+def _parted(
+    read: Read, tally: Tally, ours: Tally, rules: _Rules, apart: Set[int]
+) -> Iterator[tuple[str, Example]]:
+    """Examples with the part they belong to; in training none twice, and none whose prompt is
+    set `apart`."""
     seen: set[int] = set()
     for example in read(tally):
         part = part_of(example.source, valid=rules.valid, test=rules.test)
@@ -419,7 +479,9 @@ def _parted(read: Read, tally: Tally, ours: Tally, rules: _Rules, apart: Set[int
         yield part, example
 
 
-def _named(read: Read, tally: Tally, ours: Tally, part: str, rules: _Rules) -> Iterator[tuple[str, Example]]:
+def _named(
+    read: Read, tally: Tally, ours: Tally, part: str, rules: _Rules
+) -> Iterator[tuple[str, Example]]:
     for example in read(tally):
         if rules.short(example):
             yield part, example
@@ -428,11 +490,15 @@ def _named(read: Read, tally: Tally, ours: Tally, part: str, rules: _Rules) -> I
 
 
 def _trained(read: Read, rules: _Rules, apart: Set[int]) -> Iterator[Example]:
-    return (example for part, example in _parted(read, Tally(), Tally(), rules, apart) if part == "train")
+    return (
+        example
+        for part, example in _parted(read, Tally(), Tally(), rules, apart)
+        if part == "train"
+    )
 
 
 def _texts(read: Read, rules: _Rules, apart: Set[int], *, targets: bool) -> Iterator[str]:
-    """What a codec is fitted on: the training texts, as the model will see them."""
+    """What a tokenizer is fitted on: the training texts, as the model will see them."""
     for example in _trained(read, rules, apart):
         if isinstance(example.source, str):
             yield rules.asked(example.source)
@@ -442,24 +508,28 @@ def _texts(read: Read, rules: _Rules, apart: Set[int], *, targets: bool) -> Iter
 
 def _encode(
     chunk: list[tuple[str, Example]],
-    codec: Codec,
+    tokenizer: Tokenizer,
     rules: _Rules,
     form: Form,
     tally: Tally,
-    writers: dict[tuple[str, str], RaggedWriter],
+    writers: dict[tuple[str, str], RaggedArrayWriter],
 ) -> int:
-    sources = _sources([example.source for _, example in chunk], codec, rules, form)
-    targets = codec.encode_many([example.target for _, example in chunk])
+    sources = _sources([example.source for _, example in chunk], tokenizer, rules, form)
+    targets = tokenizer.encode_many([example.target for _, example in chunk])
     used = 0
     for (part, example), source, target in zip(chunk, sources, targets, strict=True):
-        reason = rules.refuses(source, target, labels=isinstance(codec, Labels))
+        reason = rules.refuses(source, target, labels=isinstance(tokenizer, Labels))
         if reason:
             tally.skip(reason)
             continue
         used += 1
         texts = (shown(side).encode() for side in example)
         for column, row in zip(_COLUMNS, (source, target, *texts), strict=True):
-            if column == "source" and form.shape is not None and example.source is writers[part, column].last:
+            if (
+                column == "source"
+                and form.shape is not None
+                and example.source is writers[part, column].last
+            ):
                 writers[part, column].repeat()  # another sentence for the same picture
                 continue
             writers[part, column].extend([row])
@@ -468,16 +538,20 @@ def _encode(
 
 
 def _sources(
-    given: Sequence[str | Item], codec: Codec, rules: _Rules, form: Form
+    given: Sequence[str | Item], tokenizer: Tokenizer, rules: _Rules, form: Form
 ) -> Sequence[list[int]] | Sequence[np.ndarray]:
     items = [one for one in given if isinstance(one, Item)]
     if not items:
-        return codec.reads.encode_many([rules.asked(one) for one in given if isinstance(one, str)])
+        return tokenizer.reads.encode_many(
+            [rules.asked(one) for one in given if isinstance(one, str)]
+        )
     for item in items:
         wrong = item.values.dtype != form.dtype or form.shape not in (None, item.values.shape)
         if wrong or len(items) != len(given):
             raise DataError(
-                f"sources must be {form.to_json()}", where=item.name, got=f"{item.values.dtype} {item.values.shape}"
+                f"sources must be {form.to_json()}",
+                where=item.name,
+                got=f"{item.values.dtype} {item.values.shape}",
             )
     return [item.values.reshape(-1) for item in items]
 
@@ -502,14 +576,18 @@ def _fault(final: Path, name: str) -> str | None:
     return None
 
 
-# -- what else one wants to know of a corpus --------------------------------------------------------------------------
+# -- what else one wants to know of a corpus--------------------------------------------------------
 
 
 def fingerprint(paths: Iterable[Path | str]) -> str:
     """The SHA-256 of the contents of files, in this order; a folder stands for the files in it."""
     total = hashlib.sha256()
     for path in map(Path, paths):
-        for file in sorted(inner for inner in path.rglob("*") if inner.is_file()) if path.is_dir() else [path]:
+        for file in (
+            sorted(inner for inner in path.rglob("*") if inner.is_file())
+            if path.is_dir()
+            else [path]
+        ):
             try:
                 with file.open("rb") as opened:
                     total.update(hashlib.file_digest(opened, "sha256").digest())
@@ -518,7 +596,7 @@ def fingerprint(paths: Iterable[Path | str]) -> str:
     return total.hexdigest()
 
 
-def document_frequency(part: Part, size: int) -> np.ndarray:
+def document_frequency(part: Split, size: int) -> np.ndarray:
     """(V,): in how many targets each token occurs."""
     counts = np.zeros(size, np.int64)
     lengths = part.target.lengths

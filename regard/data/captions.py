@@ -1,8 +1,8 @@
 """Pictures with sentences: Flickr8k, COCO's JSON, and any table of files and sentences.
 
-A picture may have several sentences. They come one after the other with the same Item, which the cache then keeps once,
-and which training reads once for all of them. Pictures lie in a folder or in a zip, which is never unpacked: members
-are looked up by their names and read one at a time.
+A picture may have several sentences. They come one after the other with the same Item, which the
+cache then keeps once, and which training reads once for all of them. Pictures lie in a folder or in
+a zip, which is never unpacked: members are looked up by their names and read one at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,12 @@ from regard.errors import DataError, InputError
 
 MOST_MEMBERS = 1_000_000  # of a zip
 LARGEST_JSON = 1 << 30  # bytes; COCO's captions have 90 MB
-FOLDERS = ("images", "flicker8k_dataset", "flickr8k_dataset", "flickr8k_images")  # one L, one R: so it was published
+FOLDERS = (
+    "images",
+    "flicker8k_dataset",
+    "flickr8k_dataset",
+    "flickr8k_images",
+)  # one L, one R: so it was published
 TOKENS = "Flickr8k.token.txt"
 LISTS = {
     "train": "Flickr_8k.trainImages.txt",
@@ -41,7 +46,7 @@ LISTS = {
 Told = Iterable[tuple[str, list[str]]]  # names of pictures, with the sentences of each
 
 
-# -- where pictures lie -----------------------------------------------------------------------------------------------
+# -- where pictures lie-----------------------------------------------------------------------------
 
 
 class Album:
@@ -62,12 +67,16 @@ class Album:
             self.zip = zipfile.ZipFile(self.path)
             weakref.finalize(self, self.zip.close)
         except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as problem:
-            raise DataError("not a whole zip of pictures", where=self.path, got=str(problem)[:120]) from None
+            raise DataError(
+                "not a whole zip of pictures", where=self.path, got=str(problem)[:120]
+            ) from None
         members = self.zip.infolist()
         if len(members) > MOST_MEMBERS:
             raise DataError("too many members", where=self.path, got=f"{len(members):,}")
         for member in members:
-            if Path(member.filename).suffix.lower() in SUFFIXES and not member.filename.startswith("__MACOSX"):
+            if Path(member.filename).suffix.lower() in SUFFIXES and not member.filename.startswith(
+                "__MACOSX"
+            ):
                 self.members.setdefault(member.filename, member)
                 self.members.setdefault(member.filename.rpartition("/")[2], member)
 
@@ -85,20 +94,31 @@ class Album:
         if member is None:
             raise InputError("no such picture", where=f"{self.path}/{name}")
         if member.file_size > LARGEST_FILE:
-            raise InputError("the picture's file is too large", where=name, got=f"{member.file_size:,} bytes")
+            raise InputError(
+                "the picture's file is too large", where=name, got=f"{member.file_size:,} bytes"
+            )
         try:
             with archive.open(member) as opened:  # it ends where the member says it does
                 return opened.read(LARGEST_FILE)
         except Exception as problem:  # damaged in one of a dozen ways, or encrypted
-            raise InputError("cannot be read from its zip", where=name, got=str(problem)[:80]) from None
+            raise InputError(
+                "cannot be read from its zip", where=name, got=str(problem)[:80]
+            ) from None
 
 
 class Fitted:
-    """Pictures of an album, fitted to one size. A corpus is read two or three times while it is made, so they are kept,
-    in a file without a name; what cannot be read is remembered too."""
+    """Pictures of an album, fitted to one size. A corpus is read two or three times while it is
+    made, so they are kept, in a file without a name; what cannot be read is remembered too."""
 
-    def __init__(self, album: Callable[[], Album], *, size: tuple[int, int], colours: int, crop: bool = False):
-        self.open, self.size, self.colours, self.crop = album, size, colours, crop
+    def __init__(
+        self,
+        album: Callable[[], Album],
+        *,
+        size: tuple[int, int],
+        channels_in: int,
+        crop: bool = False,
+    ):
+        self.open, self.size, self.channels_in, self.crop = album, size, channels_in, crop
         self.album: Album | None = None
         self.kept: dict[str, tuple[int, bytes] | InputError] = {}
         self.file: IO[bytes] | None = None
@@ -110,7 +130,7 @@ class Fitted:
         if isinstance(found, InputError):
             raise found
         assert self.file is not None
-        shape = (*self.size, self.colours)
+        shape = (*self.size, self.channels_in)
         self.file.seek(found[0])
         values = np.frombuffer(self.file.read(int(np.prod(shape))), np.uint8).reshape(shape)
         return Item(name, values, found[1])
@@ -119,7 +139,9 @@ class Fitted:
         self.album = self.album or self.open()
         try:
             content = self.album.content(name)
-            values = decoded(content, size=self.size, colours=self.colours, where=name, crop=self.crop)
+            values = decoded(
+                content, size=self.size, channels_in=self.channels_in, where=name, crop=self.crop
+            )
         except InputError as problem:
             return problem
         if self.file is None:
@@ -127,7 +149,9 @@ class Fitted:
             weakref.finalize(self, self.file.close)
         place = self.file.seek(0, 2)
         self.file.write(values.tobytes())
-        return place, hashlib.sha256(content).digest()  # what stands for the content, which may be large
+        return place, hashlib.sha256(
+            content
+        ).digest()  # what stands for the content, which may be large
 
 
 def _examples(told: Told, fitted: Fitted, tally: Tally) -> Iterator[Example]:
@@ -145,7 +169,7 @@ def _examples(told: Told, fitted: Fitted, tally: Tally) -> Iterator[Example]:
                 tally.skip(EMPTY)
 
 
-# -- Flickr8k ---------------------------------------------------------------------------------------------------------
+# -- Flickr8k---------------------------------------------------------------------------------------
 
 
 def flickr8k_tokens(path: Path | str) -> Path:
@@ -169,15 +193,23 @@ def flickr8k_images(path: Path | str, images: str | None = None) -> Path:
     for folder in (home, home.parent):
         for inner in sorted(folder.iterdir()):
             name = inner.name.lower()
-            if (inner.is_dir() and name in FOLDERS) or (name.endswith(".zip") and name[:-4] in FOLDERS):
+            if (inner.is_dir() and name in FOLDERS) or (
+                name.endswith(".zip") and name[:-4] in FOLDERS
+            ):
                 return inner
-    raise DataError("no pictures beside the sentences", where=home, hint="name their folder or zip with data.images")
+    raise DataError(
+        "no pictures beside the sentences",
+        where=home,
+        hint="name their folder or zip with data.images",
+    )
 
 
 def flickr8k_list(path: Path | str, part: str) -> Path | None:
     """The list of the pictures of a part, if it is there."""
     home = flickr8k_tokens(path).parent
-    return next((file for folder in (home, home.parent) if (file := folder / LISTS[part]).is_file()), None)
+    return next(
+        (file for folder in (home, home.parent) if (file := folder / LISTS[part]).is_file()), None
+    )
 
 
 def flickr8k_files(path: Path | str, images: str | None = None) -> list[Path]:
@@ -188,11 +220,14 @@ def flickr8k_files(path: Path | str, images: str | None = None) -> list[Path]:
 def read_flickr8k(
     path: Path | str, *, part: str | None, fitted: Fitted, tally: Tally, limit: float = 0.5
 ) -> Iterator[Example]:
-    """Lines `picture.jpg#2 TAB sentence`. `part` keeps the pictures of its list; None: all of them."""
+    """Lines `picture.jpg#2 TAB sentence`. `part` keeps the pictures of its list; None: all of
+    them."""
     tokens = flickr8k_tokens(path)
     names = None if part is None else flickr8k_list(path, part)
     kept = None if names is None else frozenset(line.strip() for line in read_lines(names, Tally()))
-    return checked(_examples(_flickr8k(tokens, kept, tally), fitted, tally), path, tally, limit=limit)
+    return checked(
+        _examples(_flickr8k(tokens, kept, tally), fitted, tally), path, tally, limit=limit
+    )
 
 
 def _flickr8k(tokens: Path, kept: Set[str] | None, tally: Tally) -> Told:
@@ -208,27 +243,43 @@ def _flickr8k(tokens: Path, kept: Set[str] | None, tally: Tally) -> Told:
 
 
 def _grouped(lines: Iterable[tuple[str, str]]) -> Told:
-    return ((name, [sentence for _, sentence in run]) for name, run in groupby(lines, key=lambda line: line[0]))
+    return (
+        (name, [sentence for _, sentence in run])
+        for name, run in groupby(lines, key=lambda line: line[0])
+    )
 
 
-# -- COCO -------------------------------------------------------------------------------------------------------------
+# -- COCO-------------------------------------------------------------------------------------------
 
 
 def coco_images(path: Path | str, images: str | None = None) -> Path:
-    """The folder or zip of the pictures: of captions_train2017.json it is train2017, beside it or one level up."""
+    """The folder or zip of the pictures: of captions_train2017.json it is train2017, beside it
+    or one level up."""
     if images is not None:
         return Path(images)
     path = Path(path)
     name = path.stem.removeprefix("captions_")
     for folder in (path.parent, path.parent.parent):
-        for inner in (folder / name, folder / f"{name}.zip", folder / "images", folder / "images.zip"):
+        for inner in (
+            folder / name,
+            folder / f"{name}.zip",
+            folder / "images",
+            folder / "images.zip",
+        ):
             if inner.exists():
                 return inner
-    raise DataError("no pictures beside the sentences", where=path, hint="name their folder or zip with data.images")
+    raise DataError(
+        "no pictures beside the sentences",
+        where=path,
+        hint="name their folder or zip with data.images",
+    )
 
 
-def read_coco(path: Path | str, *, fitted: Fitted, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
-    """COCO's captions: {"images": [{"id", "file_name"}], "annotations": [{"image_id", "caption"}]}."""
+def read_coco(
+    path: Path | str, *, fitted: Fitted, tally: Tally, limit: float = 0.5
+) -> Iterator[Example]:
+    """COCO's captions: {"images": [{"id", "file_name"}], "annotations": [{"image_id",
+    "caption"}]}."""
     path = Path(path)
     return checked(_examples(_coco(path, tally), fitted, tally), path, tally, limit=limit)
 
@@ -259,7 +310,9 @@ def _coco(path: Path, tally: Tally) -> Told:
 def coco_json(path: Path) -> Mapping[str, list[Any]]:
     try:
         if path.stat().st_size > LARGEST_JSON:
-            raise DataError("too large for COCO's captions", where=path, got=f"{path.stat().st_size:,} bytes")
+            raise DataError(
+                "too large for COCO's captions", where=path, got=f"{path.stat().st_size:,} bytes"
+            )
         whole = json.loads(path.read_bytes())
     except OSError as problem:
         raise DataError("cannot be read", where=path, got=problem.strerror) from None
@@ -271,7 +324,7 @@ def coco_json(path: Path) -> Mapping[str, list[Any]]:
     raise DataError('not COCO\'s captions: "images" and "annotations" must be lists', where=path)
 
 
-# -- a table ----------------------------------------------------------------------------------------------------------
+# -- a table----------------------------------------------------------------------------------------
 
 
 def read_captioned(
@@ -283,7 +336,8 @@ def read_captioned(
     tally: Tally,
     limit: float = 0.5,
 ) -> Iterator[Example]:
-    """A picture's file and a sentence a line: CSV, TSV or JSON lines. Lines of one picture stand together."""
+    """A picture's file and a sentence a line: CSV, TSV or JSON lines. Lines of one picture stand
+    together."""
     lines = Tally()
     told = _table(Path(path), path_column, text_column, lines)
 
@@ -296,14 +350,21 @@ def read_captioned(
 
 
 def captioned_files(
-    path: Path | str, images: str | None = None, *, path_column: Column = None, text_column: Column = None
+    path: Path | str,
+    images: str | None = None,
+    *,
+    path_column: Column = None,
+    text_column: Column = None,
 ) -> list[Path]:
     """The table, and its pictures: a folder or zip of their own, or the files that it names."""
     path = Path(path)
     if images is not None:
         return [path, Path(images)]
     named = (path.parent / name for name, _ in _table(path, path_column, text_column, Tally()))
-    return [path, *(file for file in dict.fromkeys(named) if os.path.isfile(file))]  # False of a name that is too long
+    return [
+        path,
+        *(file for file in dict.fromkeys(named) if os.path.isfile(file)),
+    ]  # False of a name that is too long
 
 
 def _table(path: Path, path_column: Column, text_column: Column, tally: Tally) -> Told:

@@ -1,6 +1,7 @@
 """What a file or folder is, and which recipes learn from it: the one answer of every command.
 
-Recipes are named here and not loaded: data never sees a recipe. A test holds that each name exists and fits.
+Recipes are named here and not loaded: data never sees a recipe. A test holds that each name exists
+and fits.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from regard.data.tables import Column, Roles, Table, UnclearColumns
 from regard.errors import DataError
 
 RATE, SECONDS = 8000, 60.0  # sounds are looked at, not learned from
-FORM: dict[str, Any] = {"size": (32, 32), "colours": 3}
+FORM: dict[str, Any] = {"size": (32, 32), "channels_in": 3}
 VALID = ("val", "valid", "dev")
 PARTS = frozenset({*VALID, "train", "training", "validation", "test", "testing", "eval"})
 LANGUAGE = re.compile(r"(?P<part>.+)\.(?P<language>[a-z]{2})")
@@ -55,18 +56,26 @@ KINDS = {
     "pairs": Kind("a table of pairs", "text", {"chat": _CHAT, "translate": _TRANSLATE}),
     "cornell": Kind("a corpus of film dialogues (Cornell)", "text", {"chat": _CHAT}),
     "parallel": Kind(
-        "a text in two languages", "text", {"translate": ("multi30k-transformer", "multi30k-attention", *_TRANSLATE)}
+        "a text in two languages",
+        "text",
+        {"translate": ("multi30k-transformer", "multi30k-attention", *_TRANSLATE)},
     ),
     "labelled": Kind("labelled text", "text", {"classify": _SENTIMENT}),
     "text": Kind("plain text", "text", {"blank": ("blank-rnn", "blank-transformer")}),
     "pictures": Kind("a folder of pictures by label", "picture", {"classify": _IMAGE}),
     "medmnist": Kind("a MedMNIST file", "picture", {"classify": _IMAGE}),
-    "flickr8k": Kind("a set of pictures with captions (Flickr8k)", "picture", {"caption": _CAPTION}),
+    "flickr8k": Kind(
+        "a set of pictures with captions (Flickr8k)", "picture", {"caption": _CAPTION}
+    ),
     "coco": Kind("a set of pictures with captions (COCO)", "picture", {"caption": _CAPTION}),
     "captioned": Kind(
-        "a table of pictures with captions", "picture", {"caption": ("caption-attention", "caption-transformer")}
+        "a table of pictures with captions",
+        "picture",
+        {"caption": ("caption-attention", "caption-transformer")},
     ),
-    "ljspeech": Kind("a set of recordings with transcripts (LJ Speech)", "sound", {"speech": _SPEECH}),
+    "ljspeech": Kind(
+        "a set of recordings with transcripts (LJ Speech)", "sound", {"speech": _SPEECH}
+    ),
     "fsdd": Kind("a folder of spoken digits", "sound", {"speech": ("speech-fsdd", *_SPEECH)}),
     "sounds": Kind("a table of recordings with transcripts", "sound", {"speech": _SPEECH}),
 }
@@ -94,7 +103,9 @@ class DataSet:
         recipe = recipe or next(iter(KINDS[self.kind].recipes.values()))[0]
         if self.kind == "parallel":
             return shlex.join(["regard", "train", recipe, *_sets(self.fields)])
-        return shlex.join(["regard", "train", recipe, "--data", str(self.path), *_sets(self.columns)])
+        return shlex.join(
+            ["regard", "train", recipe, "--data", str(self.path), *_sets(self.columns)]
+        )
 
 
 class SeveralDataSets(DataError):
@@ -102,10 +113,15 @@ class SeveralDataSets(DataError):
 
     def __init__(self, path: Path, sets: Sequence[DataSet]):
         self.sets = list(sets)
-        paths = [shlex.join(["--data", str(one.path)]) + f" ({one.kind})" for one in self.sets[:MOST_SHOWN]]
+        paths = [
+            shlex.join(["--data", str(one.path)]) + f" ({one.kind})"
+            for one in self.sets[:MOST_SHOWN]
+        ]
         if len(self.sets) > MOST_SHOWN:
             paths.append(f"… ({len(self.sets)} in all)")
-        super().__init__(f"{len(self.sets)} data sets are here", where=path, hint=f"give one: {', '.join(paths)}")
+        super().__init__(
+            f"{len(self.sets)} data sets are here", where=path, hint=f"give one: {', '.join(paths)}"
+        )
 
 
 class DoesNotFit(DataError):
@@ -118,7 +134,11 @@ class DoesNotFit(DataError):
         hint = f"try: {data_set.command(first)}"
         if others:
             hint += f" (or {', '.join(others)})"
-        if data_set.kind == "labelled" and data_set.path.is_file() and task in KINDS["pairs"].recipes:
+        if (
+            data_set.kind == "labelled"
+            and data_set.path.is_file()
+            and task in KINDS["pairs"].recipes
+        ):
             hint += "; if its labels are replies, add --set data.kind=pairs"
         what = f"this is {known.words}, which {recipe} does not learn from"
         super().__init__(what, where=data_set.path, hint=hint)
@@ -169,7 +189,9 @@ def fits(kind: str, task: str, source: str | None) -> bool:
     return task in known.recipes and reads == known.input
 
 
-def _question(problem: UnclearColumns, path: Path, recipe: str | None, task: str | None) -> DataError:
+def _question(
+    problem: UnclearColumns, path: Path, recipe: str | None, task: str | None
+) -> DataError:
     """The question which columns are meant, with a command that can be typed."""
     recipes = next(KINDS[kind].recipes for kind, roles in ROLES.items() if roles is problem.roles)
     if recipe is None or task not in recipes:
@@ -187,7 +209,9 @@ def _sets(fields: Mapping[str, object]) -> list[str]:
     return [word for name, value in values for word in ("--set", f"data.{name}={value}")]
 
 
-def _readings(path: Path, columns: Mapping[str, Column], task: str | None, kind: str | None) -> list[DataSet]:
+def _readings(
+    path: Path, columns: Mapping[str, Column], task: str | None, kind: str | None
+) -> list[DataSet]:
     """What it can be taken for, the likeliest first."""
     if not path.exists():
         raise DataError("no such file or folder", where=path)
@@ -196,14 +220,16 @@ def _readings(path: Path, columns: Mapping[str, Column], task: str | None, kind:
     return _file(path, columns, task, kind)
 
 
-# -- files ------------------------------------------------------------------------------------------------------------
+# -- files------------------------------------------------------------------------------------------
 
 
 def _set(kind: str, path: Path, read: Callable[..., Iterator[Example]], **more: Any) -> DataSet:
     return DataSet(kind, path, {"path": str(path)}, read, **more)
 
 
-def _file(path: Path, columns: Mapping[str, Column], task: str | None, kind: str | None) -> list[DataSet]:
+def _file(
+    path: Path, columns: Mapping[str, Column], task: str | None, kind: str | None
+) -> list[DataSet]:
     name = path.name.lower().removesuffix(".gz")
     if not columns:
         if name.endswith(".npz"):
@@ -213,7 +239,11 @@ def _file(path: Path, columns: Mapping[str, Column], task: str | None, kind: str
         if name.endswith(".json"):
             return [_coco(path)]
         if name.endswith(tuple(tables.SOUNDS)):
-            raise DataError("one sound is no corpus", where=path, hint="give a folder, or a table with path,text")
+            raise DataError(
+                "one sound is no corpus",
+                where=path,
+                hint="give a folder, or a table with path,text",
+            )
         if is_binary(path):
             raise DataError(
                 "neither text nor a table",
@@ -230,7 +260,7 @@ def _file(path: Path, columns: Mapping[str, Column], task: str | None, kind: str
 def _medmnist(path: Path) -> DataSet:
     def read(*, tally: Tally) -> Iterator[Example]:
         return chain.from_iterable(
-            pictures.read_medmnist(path, part=part, size=(28, 28), colours=1, tally=tally)
+            pictures.read_medmnist(path, part=part, size=(28, 28), channels_in=1, tally=tally)
             for part in ("train", "val", "test")
         )
 
@@ -239,7 +269,9 @@ def _medmnist(path: Path) -> DataSet:
 
 def _flickr8k(path: Path) -> DataSet:
     album = captions.Fitted(lambda: captions.Album(captions.flickr8k_images(path)), **FORM)
-    return _set("flickr8k", path, partial(captions.read_flickr8k, path, part=None, fitted=album, limit=1.0))
+    return _set(
+        "flickr8k", path, partial(captions.read_flickr8k, path, part=None, fitted=album, limit=1.0)
+    )
 
 
 def _coco(path: Path) -> DataSet:
@@ -262,7 +294,9 @@ def _text(path: Path) -> DataSet:
     return _set("text", path, partial(sentences.read_text, path))
 
 
-def _table(path: Path, columns: Mapping[str, Column], task: str | None, kind: str | None) -> list[DataSet]:
+def _table(
+    path: Path, columns: Mapping[str, Column], task: str | None, kind: str | None
+) -> list[DataSet]:
     table = tables.look(path, asked=columns.values())
     if table.has_messages and not columns:
         return [_set("pairs", path, partial(readers.read_pairs, path, limit=1.0), note=MESSAGES)]
@@ -272,7 +306,9 @@ def _table(path: Path, columns: Mapping[str, Column], task: str | None, kind: st
             raise DataError(
                 f"no usable examples in {path}: only one column",
                 hint="pairs and labelled texts need two; for sentences alone: "
-                + shlex.join(["regard", "train", "blank-rnn", "--data", str(path), *_sets({"kind": "text"})]),
+                + shlex.join(
+                    ["regard", "train", "blank-rnn", "--data", str(path), *_sets({"kind": "text"})]
+                ),
             )
         list(readers.read_pairs(path, tally=Tally(), limit=1.0))  # says what is wrong with it
     if of_files := _kind_of_files(table, columns, task):
@@ -282,7 +318,9 @@ def _table(path: Path, columns: Mapping[str, Column], task: str | None, kind: st
     if task == "classify":
         labels = _of_columns(table, "labelled", columns)
         choice = _choice(table, tables.LABELLED, columns)
-        if table.holds[choice.target] == "label" or tables.may_be_labels(table.cells[choice.target]):
+        if table.holds[choice.target] == "label" or tables.may_be_labels(
+            table.cells[choice.target]
+        ):
             return [labels]
     try:
         choice = _choice(table, tables.PAIRS, columns)
@@ -313,7 +351,11 @@ def _kind_of_files(table: Table, columns: Mapping[str, Column], task: str | None
         return "sounds"
     if "picture" in table.holds:
         return "captioned"
-    return {"speech": "sounds", "caption": "captioned"}.get(task or "") if "path_column" in columns else None
+    return (
+        {"speech": "sounds", "caption": "captioned"}.get(task or "")
+        if "path_column" in columns
+        else None
+    )
 
 
 def _for_labels(
@@ -354,7 +396,9 @@ def _of_columns(table: Table, kind: str, columns: Mapping[str, Column]) -> DataS
     match kind:
         case "sounds":
             how = sound.Hearing(RATE, SECONDS)
-            read = partial(sound.read_sounds, path, how=how, path_column=source, text_column=target, limit=1.0)
+            read = partial(
+                sound.read_sounds, path, how=how, path_column=source, text_column=target, limit=1.0
+            )
         case "captioned":
             album = captions.Fitted(lambda: captions.Album(path.parent, anywhere=True), **FORM)
             of = {"path_column": source, "text_column": target}
@@ -366,7 +410,7 @@ def _of_columns(table: Table, kind: str, columns: Mapping[str, Column]) -> DataS
     return DataSet(kind, path, {"path": str(path), **own}, read, note, own)
 
 
-# -- folders ----------------------------------------------------------------------------------------------------------
+# -- folders----------------------------------------------------------------------------------------
 
 
 def _folder(path: Path) -> list[DataSet]:
@@ -398,7 +442,11 @@ def _lies_in(path: Path) -> DataSet | None:
             read = partial(sound.read_ljspeech, path, how=sound.Hearing(RATE, SECONDS), limit=1.0)
             return _set("ljspeech", path, read)
     if sound.is_fsdd(path):
-        return _set("fsdd", path, partial(sound.read_fsdd, path, how=sound.Hearing(RATE, SECONDS), limit=1.0))
+        return _set(
+            "fsdd",
+            path,
+            partial(sound.read_fsdd, path, how=sound.Hearing(RATE, SECONDS), limit=1.0),
+        )
     if texts := _parallel(path):
         return texts
     if readers.holds_cornell(path):
@@ -464,8 +512,16 @@ def _has_files(one: DataSet) -> bool:
 
 def _label_folders(path: Path) -> list[Path]:
     """The folders that have pictures in them, at any depth."""
-    folders = (folder for folder in sorted(path.iterdir()) if folder.is_dir() and not folder.name.startswith("."))
-    return [folder for folder in folders if any(file.suffix.lower() in pictures.SUFFIXES for file in folder.rglob("*"))]
+    folders = (
+        folder
+        for folder in sorted(path.iterdir())
+        if folder.is_dir() and not folder.name.startswith(".")
+    )
+    return [
+        folder
+        for folder in folders
+        if any(file.suffix.lower() in pictures.SUFFIXES for file in folder.rglob("*"))
+    ]
 
 
 def _pictures(path: Path) -> DataSet:
@@ -483,9 +539,13 @@ def _texts(path: Path) -> list[DataSet]:
         labels = labelled.labels_of(files, path)
         is_by_folder = any(file.parent != path for file in files)
         if not any(_is_part(label) for label in labels):
-            readings.append(_set("labelled", path, partial(labelled.read_labelled, path, limit=1.0)))
+            readings.append(
+                _set("labelled", path, partial(labelled.read_labelled, path, limit=1.0))
+            )
         elif is_by_folder and all(_is_part(label) for label in labels):
-            raise SeveralDataSets(path, [_texts(path / label)[0] for label in dict.fromkeys(labels)])
+            raise SeveralDataSets(
+                path, [_texts(path / label)[0] for label in dict.fromkeys(labels)]
+            )
     if any(file.name.lower().endswith((".txt", ".txt.gz")) for file in path.rglob("*")):
         readings.append(_text(path))
     if not readings:
@@ -493,7 +553,10 @@ def _texts(path: Path) -> list[DataSet]:
             f"no usable examples in {path}: nothing here that regard can read",
             hint="regard data list names what it can; is it the folder above or below?",
         )
-    wrapped = [sentences.is_wrapped(list(islice(read_lines(file, Tally()), sentences.SAMPLE))) for file in files[:3]]
+    wrapped = [
+        sentences.is_wrapped(list(islice(read_lines(file, Tally()), sentences.SAMPLE)))
+        for file in files[:3]
+    ]
     if len(readings) == 2 and files[0].parent == path and all(wrapped):
         readings.reverse()  # books, not a text a line
     return readings
@@ -537,5 +600,8 @@ def undivided(data_set: DataSet) -> DataSet:
     """The same as one part: what it holds out, if it names files for that, or else all of it."""
     if data_set.kind != "parallel" or data_set.fields["valid_path"] is None:
         return data_set
-    fields = {"path": data_set.fields["valid_path"], "target_path": data_set.fields["valid_target_path"]}
+    fields = {
+        "path": data_set.fields["valid_path"],
+        "target_path": data_set.fields["valid_target_path"],
+    }
     return replace(data_set, fields=fields)

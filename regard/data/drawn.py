@@ -1,13 +1,16 @@
-"""Pictures that the program draws, each with the one sentence that describes it: nothing to download.
+"""Pictures that the program draws, each with the one sentence that describes it: nothing to
+download.
 
-A picture has one or two groups of like things: one to three circles, squares, triangles or crosses, of one size and
-one colour. The sentence is a function of the picture, so that an answer is right or wrong:
+A picture has one or two groups of like things: one to three circles, squares, triangles or crosses,
+of one size and one colour. The sentence is a function of the picture, so that an answer is right or
+wrong:
 
     one group     where it lies: "three small red crosses on the left"
     two groups    how the one lies to the other: "a large blue square below two small red circles"; the larger things
                   are named first, and of equal ones those that lie higher or further to the left
 
-Groups never differ along both axes at once: nothing that is "above" could as well be "to the left of".
+Groups never differ along both axes at once: nothing that is "above" could as well be "to the left
+of".
 """
 
 from __future__ import annotations
@@ -67,7 +70,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Scene:
-    """Groups with the middle of each thing, (count, 2) of (x, y), and their radius; and what is said of them."""
+    """Groups with the middle of each thing, (count, 2) of (x, y), and their radius; and what is
+    said of them."""
 
     groups: tuple[tuple[Group, np.ndarray, float], ...]
     sentence: str
@@ -85,7 +89,9 @@ def scene(draw: np.random.Generator) -> Scene:
     aside = draw.uniform(-0.06, 0.06)
     middles = [[0.5 + aside, 0.5 + aside], [0.5 + aside, 0.5 + aside]]
     middles[0][across], middles[1][across] = 0.25, 0.75
-    groups = tuple(_placed(g, m, 1 - across, draw) for g, m in zip((first, second), middles, strict=True))
+    groups = tuple(
+        _placed(g, m, 1 - across, draw) for g, m in zip((first, second), middles, strict=True)
+    )
     if (first.size, second.size) == ("small", "large"):
         return Scene(groups, f"{second} {('to the right of', 'below')[across]} {first}")
     return Scene(groups, f"{first} {('to the left of', 'above')[across]} {second}")
@@ -93,9 +99,12 @@ def scene(draw: np.random.Generator) -> Scene:
 
 def _group(draw: np.random.Generator) -> Group:
     size = ("small", "large")[draw.integers(2)]
-    colours = list(COLOURS)
+    colour_names = list(COLOURS)
     return Group(
-        int(draw.integers(MOST[size])) + 1, size, colours[draw.integers(len(colours))], SHAPES[draw.integers(4)]
+        int(draw.integers(MOST[size])) + 1,
+        size,
+        colour_names[draw.integers(len(colour_names))],
+        SHAPES[draw.integers(4)],
     )
 
 
@@ -124,12 +133,16 @@ def picture(of: Scene, draw: np.random.Generator) -> np.ndarray:
     return paper.clip(0, 255).astype(np.uint8)
 
 
-def _stamp(paper: np.ndarray, shape: str, x: float, y: float, radius: float, ink: np.ndarray) -> None:
+def _stamp(
+    paper: np.ndarray, shape: str, x: float, y: float, radius: float, ink: np.ndarray
+) -> None:
     """Put one thing on the paper. Only the square around it is looked at."""
     left, top = max(0, int(x - radius) - 1), max(0, int(y - radius) - 1)
     right, bottom = min(SIDE, int(x + radius) + 2), min(SIDE, int(y + radius) + 2)
     fine = (np.arange(FINER) + 0.5) / FINER
-    u = ((np.arange(left, right)[:, None] + fine).reshape(-1) - x) / radius  # -1 .. 1 across the thing
+    u = (
+        (np.arange(left, right)[:, None] + fine).reshape(-1) - x
+    ) / radius  # -1 .. 1 across the thing
     v = ((np.arange(top, bottom)[:, None] + fine).reshape(-1, 1) - y) / radius
     match shape:
         case "circle":
@@ -152,13 +165,24 @@ def drawing(seed: int, number: int) -> tuple[Scene, np.ndarray]:
 
 
 def read_drawn(
-    *, count: int, seed: int, size: tuple[int, int], colours: int, crop: bool = False, tally: Tally
+    *,
+    count: int,
+    seed: int,
+    size: tuple[int, int],
+    channels_in: int,
+    crop: bool = False,
+    tally: Tally,
 ) -> Iterator[Example]:
     """`count` pictures, the same for the same seed; each is drawn by itself from (seed, number)."""
-    if colours != 3:
-        raise DataError("the sentences name colours", where="source.colours", got=colours, hint="set it to 3")
+    if channels_in != 3:
+        raise DataError(
+            "the sentences name colours",
+            where="source.channels_in",
+            got=channels_in,
+            hint="set it to 3",
+        )
     for number in range(count):
         seen, drawn = drawing(seed, number)
         tally.used += 1
-        values = fitted(drawn, size=size, colours=colours, crop=crop)
+        values = fitted(drawn, size=size, channels_in=channels_in, crop=crop)
         yield Example(Item(f"drawing {number}", values, drawn.tobytes()), seen.sentence)

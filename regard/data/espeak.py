@@ -1,5 +1,5 @@
-"""One voice of eSpeak NG speaks, in a process of its own: jobs as JSON on stdin, the rate, lengths and 16-bit samples
-on stdout. It imports nothing of regard, so that it starts at once.
+"""One voice of eSpeak NG speaks, in a process of its own: jobs as JSON on stdin, the rate, lengths
+and 16-bit samples on stdout. It imports nothing of regard, so that it starts at once.
 
     echo '[["en-us+f3", "open the door", 170, 50, 50]]' | python -m regard.data.espeak > samples
 """
@@ -41,7 +41,9 @@ def say(jobs: Iterable[tuple[str, str, int, int, int]]) -> tuple[int, list[bytes
         for parameter, value in ((RATE, speed), (PITCH, pitch), (RANGE, pitch_range)):
             speech.espeak_SetParameter(parameter, value, 0)
         written = text.encode()
-        speech.espeak_Synth(written, ctypes.c_size_t(len(written) + 1), 0, 0, 0, UTF8_AND_ENDS, None, None)
+        speech.espeak_Synth(
+            written, ctypes.c_size_t(len(written) + 1), 0, 0, 0, UTF8_AND_ENDS, None, None
+        )
         speech.espeak_Synchronize()
         sounds.append(b"".join(pieces))
         pieces.clear()
@@ -50,5 +52,7 @@ def say(jobs: Iterable[tuple[str, str, int, int, int]]) -> tuple[int, list[bytes
 
 if __name__ == "__main__":
     found, spoken = say(json.load(sys.stdin))
-    sys.stdout.buffer.write(struct.pack(f"={1 + len(spoken)}i", found, *(len(sound) // 2 for sound in spoken)))
+    sys.stdout.buffer.write(
+        struct.pack(f"={1 + len(spoken)}i", found, *(len(sound) // 2 for sound in spoken))
+    )
     sys.stdout.buffer.writelines(spoken)

@@ -9,12 +9,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from regard.codecs import plain
+from regard.tokenizers import plain
 
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """A source that is not text: a picture (h, w, colours) of bytes, or a sound of 16-bit samples."""
+    """A source that is not text: a picture (h, w, channels) of bytes, or a sound of 16-bit
+    samples."""
 
     name: str  # what a person is shown in its place
     values: np.ndarray
@@ -49,7 +50,8 @@ def legible(name: str) -> str:
 
 
 def part_of(source: str | Item, *, valid: float, test: float) -> Literal["train", "valid", "test"]:
-    """The part an example belongs to, by its source alone: the same question never sits on both sides.
+    """The part an example belongs to, by its source alone: the same question never sits on both
+    sides.
 
     >>> part_of("How are you?", valid=0.1, test=0.1) == part_of("how are you", valid=0.1, test=0.1)
     True

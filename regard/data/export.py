@@ -23,7 +23,8 @@ from regard.errors import InputError, did_you_mean
 
 
 class Exported(NamedTuple):
-    """What was written: the files (their paths from the folder), the table of what is right, a recipe that fits."""
+    """What was written: the files (their paths from the folder), the table of what is right, a
+    recipe that fits."""
 
     files: list[str]
     table: str
@@ -31,13 +32,18 @@ class Exported(NamedTuple):
 
 
 def export(kind: str, folder: Path, *, count: int, seed: int) -> Exported:
-    """Write `count` files and a table of what is right into a folder that is new or empty. The table comes last."""
+    """Write `count` files and a table of what is right into a folder that is new or empty. The
+    table comes last."""
     if kind not in KINDS:
-        raise InputError("no such data", where="data export", got=f'"{kind}"', hint=did_you_mean(kind, KINDS))
+        raise InputError(
+            "no such data", where="data export", got=f'"{kind}"', hint=did_you_mean(kind, KINDS)
+        )
     if folder.exists() and not folder.is_dir():
         raise InputError("not a folder", where=folder)
     if folder.is_dir() and any(folder.iterdir()):
-        raise InputError("the folder is not empty", where=folder, hint="name a new one: nothing is overwritten")
+        raise InputError(
+            "the folder is not empty", where=folder, hint="name a new one: nothing is overwritten"
+        )
     folder = folder.absolute()
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     draft.mkdir(parents=True)
@@ -57,7 +63,10 @@ def _digits(folder: Path, count: int, seed: int) -> Exported:
     every = list(pictures.digits())
     if count > len(every):
         raise InputError(
-            "there are not so many digits", where="--count", got=f"{count:,}", hint=f"{len(every):,} at most"
+            "there are not so many digits",
+            where="--count",
+            got=f"{count:,}",
+            hint=f"{len(every):,} at most",
         )
     rows = []
     for number in sorted(np.random.default_rng(seed).permutation(len(every))[:count].tolist()):
@@ -84,7 +93,9 @@ def _drawings(folder: Path, count: int, seed: int) -> Exported:
 def _voices(folder: Path, count: int, seed: int) -> Exported:
     import soundfile
 
-    jobs = spoken.jobs("test", count=count, seed=seed)  # in voices that no built-in recipe trains on
+    jobs = spoken.jobs(
+        "test", count=count, seed=seed
+    )  # in voices that no built-in recipe trains on
     (folder / "wavs").mkdir()
     rows = []
     for number, (job, (rate, samples)) in enumerate(zip(jobs, spoken.said(jobs), strict=True)):
@@ -96,7 +107,9 @@ def _voices(folder: Path, count: int, seed: int) -> Exported:
     return Exported([name for name, _ in rows], "metadata.csv", "speech-attention")
 
 
-def _table(path: Path, columns: tuple[str, str], rows: list[tuple[str, str]], recipe: str) -> Exported:
+def _table(
+    path: Path, columns: tuple[str, str], rows: list[tuple[str, str]], recipe: str
+) -> Exported:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

@@ -1,8 +1,9 @@
-"""Public data sets from where they live into the cache: shown, downloaded, verified, unpacked, and only then there.
+"""Public data sets from where they live into the cache: shown, downloaded, verified, unpacked, and
+only then there.
 
-A download goes to a part file and is resumed where it stopped, by Ctrl-C, by a broken line or by `kill -9`. Its size
-and sum are checked before anything opens it. A data set's folder gets its name when everything in it is on the disk, so
-whoever finds the folder finds all of it.
+A download goes to a part file and is resumed where it stopped, by Ctrl-C, by a broken line or by
+`kill -9`. Its size and sum are checked before anything opens it. A data set's folder gets its name
+when everything in it is on the disk, so whoever finds the folder finds all of it.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ TIMEOUT = 30  # seconds without a byte
 TRIES = 4  # in a row that brought nothing
 PAUSE = 1.0  # seconds before the second try; doubled for each further one
 
-Progress = Callable[[str, int, int | None], None]  # name of the file, bytes so far, bytes in all where known
+Progress = Callable[
+    [str, int, int | None], None
+]  # name of the file, bytes so far, bytes in all where known
 
 
-# -- what there is ----------------------------------------------------------------------------------------------------
+# -- what there is----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,9 @@ class DataSet:
     licence: str
     downloads: tuple[Download, ...]
     needs: tuple[str, ...]  # files without which it is not this data set
-    keep: tuple[str, ...] = ()  # patterns of what is taken out of the archive; none: it is no archive
+    keep: tuple[
+        str, ...
+    ] = ()  # patterns of what is taken out of the archive; none: it is no archive
     inside: str = ""  # the folder in the archive
     size: int = 0  # unpacked, in bytes
     members: int = 0  # of the archive
@@ -84,7 +89,8 @@ class DataSet:
         return first if len(self.downloads) == 1 else first.rsplit("/", 1)[0] + "/"
 
 
-# Commit of github.com/multi30k/dataset whose files these are; size and SHA-256 are of the files in it.
+# Commit of github.com/multi30k/dataset whose files these are; size and SHA-256 are of the files in
+# it.
 _MULTI30K = "https://raw.githubusercontent.com/multi30k/dataset/2cc0f2d7c615b60e07e2d51bb5edc004444d7e0e/data/task1/raw"
 _MULTI30K_FILES = {
     "train.cs.gz": (593827, "a65adb8b32e3bc664f21ecba7a6e7f6950fd1f405e135f7c312faabdb6255077"),
@@ -95,10 +101,22 @@ _MULTI30K_FILES = {
     "val.de.gz": (24681, "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a"),
     "val.en.gz": (21650, "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28"),
     "val.fr.gz": (23001, "ca3106f1a72390591d25f6c45cb4cd39dec4cd3f123e099748a3ce5256c160e9"),
-    "test_2016_flickr.cs.gz": (22572, "200a4a74cc9560f051924abb9803be008d1908d77f747e9141aeb86dfd2797f1"),
-    "test_2016_flickr.de.gz": (22890, "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8"),
-    "test_2016_flickr.en.gz": (21077, "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9"),
-    "test_2016_flickr.fr.gz": (22310, "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90"),
+    "test_2016_flickr.cs.gz": (
+        22572,
+        "200a4a74cc9560f051924abb9803be008d1908d77f747e9141aeb86dfd2797f1",
+    ),
+    "test_2016_flickr.de.gz": (
+        22890,
+        "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+    ),
+    "test_2016_flickr.en.gz": (
+        21077,
+        "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+    ),
+    "test_2016_flickr.fr.gz": (
+        22310,
+        "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90",
+    ),
 }
 
 _ALL = (
@@ -193,12 +211,16 @@ def choose(name: str, *, url: str | None = None, sha256: str | None = None) -> D
     found = SETS[name]
     if url is not None:
         if not re.fullmatch(r"https?://[!-.0-~][!-~]*", url):
-            raise InputError("not an address", where="--url", got=url, hint="it begins with https:// or http://")
+            raise InputError(
+                "not an address", where="--url", got=url, hint="it begins with https:// or http://"
+            )
         if url.endswith("/"):
             moved = tuple(replace(one, address=url + one.name) for one in found.downloads)
         elif len(found.downloads) > 1:
             hint = "give the address of the folder that holds them, ending with /"
-            raise InputError(f"{name} is {len(found.downloads)} files", where="--url", got=url, hint=hint)
+            raise InputError(
+                f"{name} is {len(found.downloads)} files", where="--url", got=url, hint=hint
+            )
         else:
             moved = tuple(replace(one, address=url) for one in found.downloads)
         found = replace(found, downloads=moved)
@@ -206,9 +228,13 @@ def choose(name: str, *, url: str | None = None, sha256: str | None = None) -> D
         if not re.fullmatch("[0-9a-fA-F]{64}", sha256):
             raise InputError("a SHA-256 is 64 digits of 0-9 and a-f", where="--sha256", got=sha256)
         if len(found.downloads) > 1:
-            raise InputError(f"{name} is {len(found.downloads)} files, each with its own sum", where="--sha256")
+            raise InputError(
+                f"{name} is {len(found.downloads)} files, each with its own sum", where="--sha256"
+            )
         # Whoever gives a sum wants another file than the one we know the size of.
-        other = tuple(replace(one, sum=f"sha256:{sha256.lower()}", exact=False) for one in found.downloads)
+        other = tuple(
+            replace(one, sum=f"sha256:{sha256.lower()}", exact=False) for one in found.downloads
+        )
         found = replace(found, downloads=other)
     return found
 
@@ -219,7 +245,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard") / "data"
 
 
-# -- from there to here -----------------------------------------------------------------------------------------------
+# -- from there to here-----------------------------------------------------------------------------
 
 
 def folder_of(chosen: DataSet, out: Path | None = None) -> Path:
@@ -247,7 +273,8 @@ def fetch(chosen: DataSet, folder: Path, progress: Progress = lambda *_: None) -
 
 
 def _there(name: str, folder: Path) -> dict[str, Any] | None:
-    """The record of a data set that is there and whole; None if nothing is there, or not all that once was."""
+    """The record of a data set that is there and whole; None if nothing is there, or not all
+    that once was."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return None
     try:
@@ -256,14 +283,19 @@ def _there(name: str, folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, LookupError, TypeError):
         known = None
     if known != name:  # somebody's own, which we do not touch
-        raise InputError("something else is there already", where=folder, hint="choose another --out")
+        raise InputError(
+            "something else is there already", where=folder, hint="choose another --out"
+        )
     found = _listed(folder)
     if listed.items() <= found.items():
         return _told(record, folder, already=True)
     if own := sorted(found.keys() - listed.keys()):
         hint = "move them away and fetch again, or choose another --out"
         raise DataError(
-            "files of it are missing or damaged, and others are beside them", where=folder, got=own[0], hint=hint
+            "files of it are missing or damaged, and others are beside them",
+            where=folder,
+            got=own[0],
+            hint=hint,
         )
     return None
 
@@ -280,8 +312,11 @@ def _listed(folder: Path) -> dict[str, int]:
     return {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
 
 
-def _publish(folder: Path, parts: Path, chosen: DataSet, got: list[dict[str, Any]]) -> dict[str, Any]:
-    """The folder under a draft name, then under its own; the one it replaces is known to be ours, and damaged."""
+def _publish(
+    folder: Path, parts: Path, chosen: DataSet, got: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The folder under a draft name, then under its own; the one it replaces is known to be
+    ours, and damaged."""
     draft = folder.with_name(f".{folder.name}.regard-new")
     old = folder.with_name(f".{folder.name}.regard-old")
     for left in (draft, old):  # of a fetch that was killed
@@ -330,7 +365,9 @@ def _alone(parts: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise DataError("another process is fetching it", where=parts, hint="wait for it") from None
+            raise DataError(
+                "another process is fetching it", where=parts, hint="wait for it"
+            ) from None
         yield
 
 
@@ -372,7 +409,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-# -- one file ---------------------------------------------------------------------------------------------------------
+# -- one file---------------------------------------------------------------------------------------
 
 
 class _Cut(Exception):
@@ -380,7 +417,8 @@ class _Cut(Exception):
 
 
 def _obtain(download: Download, parts: Path, progress: Progress) -> dict[str, Any]:
-    """The whole file under its own name in `parts`, downloaded and verified; what is known of it."""
+    """The whole file under its own name in `parts`, downloaded and verified; what is known of
+    it."""
     whole, part = parts / download.name, parts / f"{download.name}.part"
     if not whole.exists() and not _complete(download, part):
         _download(download, part, progress)
@@ -393,7 +431,12 @@ def _obtain(download: Download, parts: Path, progress: Progress) -> dict[str, An
     os.replace(file, whole)
     _note(part).unlink(missing_ok=True)
     checked = download.sum.partition(":")[0] if download.sum else None
-    return {"address": download.address, "bytes": whole.stat().st_size, "sha256": sha256, "checked": checked}
+    return {
+        "address": download.address,
+        "bytes": whole.stat().st_size,
+        "sha256": sha256,
+        "checked": checked,
+    }
 
 
 def _complete(download: Download, part: Path) -> bool:
@@ -406,13 +449,19 @@ def _verified(download: Download, file: Path) -> str:
     """Its SHA-256, if it is the right file."""
     size = file.stat().st_size
     if download.exact and size != download.size:
-        raise DataError("not the right file", where=download.address, got=f"{size:,} bytes, not {download.size:,}")
+        raise DataError(
+            "not the right file",
+            where=download.address,
+            got=f"{size:,} bytes, not {download.size:,}",
+        )
     sums = {"sha256": disk.digest(file)}
     if download.sum is not None:
         kind, _, expected = download.sum.partition(":")
         if kind == "md5":
             with file.open("rb") as opened:
-                sums["md5"] = hashlib.file_digest(opened, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+                sums["md5"] = hashlib.file_digest(
+                    opened, lambda: hashlib.md5(usedforsecurity=False)
+                ).hexdigest()
         if sums[kind] != expected:
             with file.open("rb") as opened:
                 page = re.match(rb"\s*<(!doctype|html|\?xml)", opened.read(200), re.IGNORECASE)
@@ -452,7 +501,11 @@ def _try(download: Download, part: Path, progress: Progress) -> None:
     with contextlib.closing(_open(download, headers, part)) as response:
         start, total = _offered(download, response, start, part)
         if not start:
-            seen = {"address": download.address, "validator": _validator(response.headers), "total": total}
+            seen = {
+                "address": download.address,
+                "validator": _validator(response.headers),
+                "total": total,
+            }
             disk.write_json(_note(part), seen)
         with part.open("r+b" if start else "wb", buffering=0) as file:
             file.seek(start)
@@ -462,7 +515,9 @@ def _try(download: Download, part: Path, progress: Progress) -> None:
                 at += len(chunk)
                 if at > (total or download.most):
                     file.truncate(0)
-                    raise DataError("more bytes than the file has", where=download.address, got=f"{at:,}")
+                    raise DataError(
+                        "more bytes than the file has", where=download.address, got=f"{at:,}"
+                    )
                 file.write(chunk)
                 progress(download.name, at, total)
             os.fsync(file.fileno())
@@ -471,7 +526,8 @@ def _try(download: Download, part: Path, progress: Progress) -> None:
 
 
 def _resumable(download: Download, part: Path) -> tuple[int, str | None]:
-    """Where to go on, and what tells the server which file we mean. Without that, only a known sum makes it safe."""
+    """Where to go on, and what tells the server which file we mean. Without that, only a known
+    sum makes it safe."""
     seen = _noted(part)
     validator = seen.get("validator") if seen.get("address") == download.address else None
     return (_size(part), validator) if validator or download.sum else (0, None)
@@ -486,7 +542,9 @@ def _offered(download: Download, response: Any, asked: int, part: Path) -> tuple
     if response.status == http.client.PARTIAL_CONTENT:
         span = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
         if span is None or int(span[1]) != asked:
-            part.unlink(missing_ok=True)  # this server does not know how to go on: from the start, then
+            part.unlink(
+                missing_ok=True
+            )  # this server does not know how to go on: from the start, then
             raise _Cut("another part than was asked for")
         start, total = asked, None if span[2] == "*" else span[2]
     if total is None or not total.isdecimal():
@@ -495,7 +553,12 @@ def _offered(download: Download, response: Any, asked: int, part: Path) -> tuple
     if size > download.most or (download.exact and size < download.size):
         expected = f"not {download.size:,}" if download.exact else f"more than {download.most:,}"
         hint = "it may have been moved or replaced; give another address with --url"
-        raise DataError("not the right file", where=download.address, got=f"{size:,} bytes, {expected}", hint=hint)
+        raise DataError(
+            "not the right file",
+            where=download.address,
+            got=f"{size:,} bytes, {expected}",
+            hint=hint,
+        )
     return start, size
 
 
@@ -530,12 +593,16 @@ def _open(download: Download, headers: dict[str, str], part: Path) -> Any:
             what = "sent on in circles, or to an address that is not safe"
         else:
             what = "the server does not give it"
-        raise DataError(what, where=download.address, got=got, hint="give another address with --url") from None
+        raise DataError(
+            what, where=download.address, got=got, hint="give another address with --url"
+        ) from None
     except urllib.error.URLError as problem:
         reason = problem.reason
         if isinstance(reason, ssl.SSLCertVerificationError):
             got = reason.verify_message
-            raise DataError("its certificate cannot be trusted", where=download.address, got=got) from None
+            raise DataError(
+                "its certificate cannot be trusted", where=download.address, got=got
+            ) from None
         if isinstance(reason, socket.gaierror | ConnectionRefusedError):
             raise DataError(
                 "cannot be reached",
@@ -551,11 +618,15 @@ def _open(download: Download, headers: dict[str, str], part: Path) -> Any:
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Only to the web, and never from a safe line to an open one."""
 
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> Any:
         scheme = urllib.parse.urlsplit(newurl).scheme
         if scheme != "https" and (scheme != "http" or req.full_url.startswith("https:")):
             fp.close()
-            raise DataError("sent on to an address that is not safe", where=req.full_url, got=newurl)
+            raise DataError(
+                "sent on to an address that is not safe", where=req.full_url, got=newurl
+            )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 

@@ -1,4 +1,5 @@
-"""What a file or folder is: its kind, how many examples can be used, what is wrong with the others, and for whom."""
+"""What a file or folder is: its kind, how many examples can be used, what is wrong with the
+others, and for whom."""
 
 from __future__ import annotations
 
@@ -14,18 +15,30 @@ from regard.data.readers import quantiles, word_count
 from regard.data.tables import LABELS, Column
 
 
-def inspect(path: Path | str, *, source_column: Column = None, target_column: Column = None) -> dict[str, Any]:
-    """What `regard data inspect` shows: counts, lengths, three examples, and a command that trains on it; of a folder
-    of several data sets, what they are."""
+def inspect(
+    path: Path | str, *, source_column: Column = None, target_column: Column = None
+) -> dict[str, Any]:
+    """What `regard data inspect` shows: counts, lengths, three examples, and a command that
+    trains on it; of a folder of several data sets, what they are."""
     try:
-        seen = recognise(path, columns={"source_column": source_column, "target_column": target_column})
+        seen = recognise(
+            path, columns={"source_column": source_column, "target_column": target_column}
+        )
     except SeveralDataSets as several:
-        sets = [{"path": str(one.path), "kind": one.kind, "what": KINDS[one.kind].words} for one in several.sets]
+        sets = [
+            {"path": str(one.path), "kind": one.kind, "what": KINDS[one.kind].words}
+            for one in several.sets
+        ]
         return {"kind": "several", "sets": sets}
     tally = Tally()
     draw = random.Random(0)
     words: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    labels, names, seconds, samples = Counter[str](), set[str](), Counter[int](), list[dict[str, str]]()
+    labels, names, seconds, samples = (
+        Counter[str](),
+        set[str](),
+        Counter[int](),
+        list[dict[str, str]](),
+    )
     for i, example in enumerate(seen.read(tally=tally)):
         match example.source:
             case Item(values=values) if values.ndim == 1:
@@ -55,7 +68,9 @@ def inspect(path: Path | str, *, source_column: Column = None, target_column: Co
         found["note"] = seen.note
     if seconds:
         total = sum(length * count for length, count in seconds.items())
-        found["seconds"] = {name: round(length / RATE, 2) for name, length in quantiles(seconds).items()}
+        found["seconds"] = {
+            name: round(length / RATE, 2) for name, length in quantiles(seconds).items()
+        }
         found["seconds"] |= {"total": round(total / RATE, 1)}
     if names:
         found["pictures"] = len(names)

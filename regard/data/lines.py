@@ -1,4 +1,5 @@
-"""A file as clean lines of text, whatever bytes it has, in bounded memory; and the count of what had to be mended."""
+"""A file as clean lines of text, whatever bytes it has, in bounded memory; and the count of what
+had to be mended."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ class Tally:
         return self.skipped.total() - sum(self.skipped[reason] for reason in HARMLESS)
 
     def summary(self) -> str:
-        reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.skipped.items()) if count)
+        reasons = ", ".join(
+            f"{reason} {count:,}" for reason, count in sorted(self.skipped.items()) if count
+        )
         parts = [
             f"{self.used:,} used",
             f"{self.skipped.total():,} skipped ({reasons})" if reasons else "",
@@ -54,7 +57,12 @@ class Tally:
 
     def to_json(self) -> dict[str, Any]:
         skipped = dict(sorted((+self.skipped).items()))
-        return {"used": self.used, "skipped": skipped, "duplicates": self.duplicates, "replaced": self.replaced}
+        return {
+            "used": self.used,
+            "skipped": skipped,
+            "duplicates": self.duplicates,
+            "replaced": self.replaced,
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Tally:
@@ -62,7 +70,8 @@ class Tally:
 
 
 def read_lines(path: Path, tally: Tally, declared: str = "utf-8") -> Iterator[str]:
-    """The lines of a file as text: any encoding with a byte order mark, else UTF-8, else (line by line) cp1252."""
+    """The lines of a file as text: any encoding with a byte order mark, else UTF-8, else (line
+    by line) cp1252."""
     try:
         with _open(path) as file:
             for line in _cut(_as_utf8(file, tally), tally):
@@ -70,11 +79,14 @@ def read_lines(path: Path, tally: Tally, declared: str = "utf-8") -> Iterator[st
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
         raise DataError("not a whole gzip file", where=path, got=str(problem)) from None
     except OSError as problem:
-        raise DataError("cannot be read", where=path, got=problem.strerror or str(problem)) from None
+        raise DataError(
+            "cannot be read", where=path, got=problem.strerror or str(problem)
+        ) from None
 
 
 def is_binary(path: Path) -> bool:
-    """Whether a file begins as no text does: one in fifty of its first bytes, or more, are control characters."""
+    """Whether a file begins as no text does: one in fifty of its first bytes, or more, are
+    control characters."""
     try:
         with _open(path) as file:
             head = b"".join(islice(_as_utf8(file, Tally()), 2))
@@ -87,7 +99,11 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if path.name.lower().endswith(".gz") else path.open("rb")
+    return (
+        cast(BinaryIO, gzip.open(path, "rb"))
+        if path.name.lower().endswith(".gz")
+        else path.open("rb")
+    )
 
 
 _BOMS = (  # UTF-32 first: its mark begins with that of UTF-16
@@ -102,7 +118,9 @@ _BOMS = (  # UTF-32 first: its mark begins with that of UTF-16
 def _as_utf8(file: BinaryIO, tally: Tally) -> Iterator[bytes]:
     """The file in pieces, without its byte order mark, in UTF-8 if that mark says what it is in."""
     head = file.read(4)
-    mark, encoding = next(((mark, encoding) for mark, encoding in _BOMS if head.startswith(mark)), (b"", None))
+    mark, encoding = next(
+        ((mark, encoding) for mark, encoding in _BOMS if head.startswith(mark)), (b"", None)
+    )
     if encoding is None:
         yield head[len(mark) :]
         yield from iter(lambda: file.read(1 << 16), b"")
@@ -138,7 +156,8 @@ def _cut(pieces: Iterable[bytes], tally: Tally) -> Iterator[bytes]:
 
 
 def _decoded(line: bytes, tally: Tally, declared: str) -> str:
-    """UTF-8 if it is (whatever was declared), else as declared, and single bytes that do not fit as cp1252.
+    """UTF-8 if it is (whatever was declared), else as declared, and single bytes that do not fit as
+    cp1252.
 
     >>> tally = Tally()
     >>> _decoded(b"caf\\xc3\\xa9 \\x96 x", tally, "utf-8"), tally.replaced
@@ -159,7 +178,8 @@ def _as_cp1252(match: re.Match[str]) -> str:
     return bytes([ord(match[0]) & 0xFF]).decode("cp1252", "replace")
 
 
-# NUL and other controls, soft hyphens, lone surrogates, and cp1252 characters that somebody once took for Latin-1.
+# NUL and other controls, soft hyphens, lone surrogates, and cp1252 characters that somebody once
+# took for Latin-1.
 _ODD = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\ud800-\udfff\ufeff]")
 
 
@@ -176,7 +196,11 @@ def mended(text: str, tally: Tally) -> str:
             return _as_cp1252(match)
         if odd == "\xad":  # a dash in Cornell; inside a word, a place where a line may break
             start, end = match.span()
-            return "" if text[max(start - 1, 0) : start].isalpha() and text[end : end + 1].isalpha() else "-"
+            return (
+                ""
+                if text[max(start - 1, 0) : start].isalpha() and text[end : end + 1].isalpha()
+                else "-"
+            )
         return "\ufffd" if odd >= "\ud800" and odd != "\ufeff" else ""
 
     mended, count = _ODD.subn(mend, text)

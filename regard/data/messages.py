@@ -32,7 +32,9 @@ def exchanges(row: Mapping[str, Any], tally: Tally) -> Iterator[tuple[str, str]]
             tally.skip(SYSTEM)
             continue
         if role not in ("user", "assistant"):
-            tally.skip("message of another role" if isinstance(role, str) else "message without a role")
+            tally.skip(
+                "message of another role" if isinstance(role, str) else "message without a role"
+            )
             continue
 
         text = content_text(message.get("content"))
@@ -69,7 +71,10 @@ def content_text(content: Any) -> str | None:
         return content
     if not isinstance(content, list) or not content:
         return None
-    texts = [part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in content]
+    texts = [
+        part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        for part in content
+    ]
     if not all(isinstance(text, str) for text in texts):
         return None
     return " ".join(map(str, texts))

@@ -1,7 +1,8 @@
 """Texts in two languages: two files that go line by line, and a set that the program makes itself.
 
-The made one is English and German: whole numbers and dates, spelled out. German says the ones before the tens and
-writes a number as one word, so a translation has to look back and forth and cannot be a list of words.
+The made one is English and German: whole numbers and dates, spelled out. German says the ones
+before the tens and writes a number as one word, so a translation has to look back and forth and
+cannot be a list of words.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from regard.data.readers import checked, tidy, usable
 from regard.errors import DataError
 
 
-def read_parallel(source: Path | str, target: Path | str, *, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
-    """Line i of one file is the translation of line i of the other; both may be gzipped. Files of different length are
-    refused: from the first missing line on, all would be wrong."""
+def read_parallel(
+    source: Path | str, target: Path | str, *, tally: Tally, limit: float = 0.5
+) -> Iterator[Example]:
+    """Line i of one file is the translation of line i of the other; both may be gzipped. Files
+    of different length are refused: from the first missing line on, all would be wrong."""
     paths = [Path(source), Path(target)]
     for path in paths:
         if not path.is_file():
@@ -40,7 +43,8 @@ def read_parallel(source: Path | str, target: Path | str, *, tally: Tally, limit
 
 
 def _whole_lines(path: Path, tally: Tally) -> Iterator[str]:
-    """Every line: one that is too long would be skipped, and all after it would have the wrong partner."""
+    """Every line: one that is too long would be skipped, and all after it would have the wrong
+    partner."""
     skipped = tally.skipped["line too long"]
     for line in read_lines(path, tally):
         if tally.skipped["line too long"] > skipped:
@@ -48,7 +52,7 @@ def _whole_lines(path: Path, tally: Tally) -> Iterator[str]:
         yield line
 
 
-# -- made -------------------------------------------------------------------------------------------------------------
+# -- made-------------------------------------------------------------------------------------------
 
 ONES = [
     "zero",
@@ -95,7 +99,18 @@ EINS = [
     "achtzehn",
     "neunzehn",
 ]
-ZEHNER = [".", ".", "zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
+ZEHNER = [
+    ".",
+    ".",
+    "zwanzig",
+    "dreißig",
+    "vierzig",
+    "fünfzig",
+    "sechzig",
+    "siebzig",
+    "achtzig",
+    "neunzig",
+]
 MONTHS = [
     "January",
     "February",
@@ -184,7 +199,13 @@ def english_date(day: int, month: int, year: int) -> str:
     >>> english_date(23, 5, 1984), english_date(1, 1, 2005)
     ('the twenty-third of May nineteen eighty-four', 'the first of January two thousand and five')
     """
-    said = DAYS[day - 1] if day <= 20 else "thirtieth" if day == 30 else f"{TENS[day // 10]}-{DAYS[day % 10 - 1]}"
+    said = (
+        DAYS[day - 1]
+        if day <= 20
+        else "thirtieth"
+        if day == 30
+        else f"{TENS[day // 10]}-{DAYS[day % 10 - 1]}"
+    )
     century, rest = divmod(year, 100)
     if year >= 2000 and year < 2010:
         told = english(year)
@@ -199,12 +220,15 @@ def german_date(day: int, month: int, year: int) -> str:
     ('der 23. Mai neunzehnhundertvierundachtzig', 'der 1. Januar zweitausendfünf')
     """
     century, rest = divmod(year, 100)
-    told = german(year) if year >= 2000 else f"{german(century)}hundert{german(rest) if rest else ''}"
+    told = (
+        german(year) if year >= 2000 else f"{german(century)}hundert{german(rest) if rest else ''}"
+    )
     return f"der {day}. {MONATE[month - 1]} {told}"
 
 
 def read_made(*, count: int, seed: int, tally: Tally) -> Iterator[Example]:
-    """`count` different pairs, the same for the same seed: three numbers below a million for every two dates."""
+    """`count` different pairs, the same for the same seed: three numbers below a million for
+    every two dates."""
     draw, seen = random.Random(seed), set[str]()
     while len(seen) < count:
         if draw.random() < 0.6:

@@ -1,6 +1,8 @@
-"""Pictures with labels: scikit-learn's digits, MedMNIST's npz files, and folders of image files named by class.
+"""Pictures with labels: scikit-learn's digits, MedMNIST's npz files, and folders of image files
+named by class.
 
-A picture is never trusted: its size is looked at before it is unpacked, and what cannot be read is counted and skipped.
+A picture is never trusted: its size is looked at before it is unpacked, and what cannot be read is
+counted and skipped.
 """
 
 from __future__ import annotations
@@ -27,22 +29,44 @@ from regard.errors import DataError, InputError
 if TYPE_CHECKING:
     from PIL import Image
 
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # others may start programs (EPS), or are seldom looked at
+FORMATS = (
+    "PNG",
+    "JPEG",
+    "BMP",
+    "GIF",
+    "WEBP",
+    "TIFF",
+)  # others may start programs (EPS), or are seldom looked at
 LARGEST_FILE = 64 << 20  # bytes
 MOST_PIXELS = 50_000_000
 LARGEST_ARRAY = 2 << 30  # bytes of one array of an npz file
-WIDER = {"1": "L", "P": "RGBA", "PA": "RGBA", "I;16": "I", "I;16L": "I", "I;16B": "I", "I;16N": "I"}  # can be shrunk
+WIDER = {
+    "1": "L",
+    "P": "RGBA",
+    "PA": "RGBA",
+    "I;16": "I",
+    "I;16L": "I",
+    "I;16B": "I",
+    "I;16N": "I",
+}  # can be shrunk
 Part = Literal["train", "val", "test"]
 
 
-# -- one picture ------------------------------------------------------------------------------------------------------
+# -- one picture------------------------------------------------------------------------------------
 
 
-def read_picture(path: Path | str, *, size: tuple[int, int], colours: int, crop: bool = False) -> Item:
-    """A file as bytes (h, w, colours): turned as its camera says, grey or RGB, on white where it is transparent. Its
-    shape becomes that of `size` by stretching it, or by cutting off (`crop`) what is too much on both sides."""
+def read_picture(
+    path: Path | str, *, size: tuple[int, int], channels_in: int, crop: bool = False
+) -> Item:
+    """A file as bytes (h, w, channels): turned as its camera says, grey or RGB, on white where
+    it is transparent. Its shape becomes that of `size` by stretching it, or by cutting off
+    (`crop`) what is too much on both sides."""
     content = content_of(Path(path))
-    return Item(str(path), decoded(content, size=size, colours=colours, where=path, crop=crop), content)
+    return Item(
+        str(path),
+        decoded(content, size=size, channels_in=channels_in, where=path, crop=crop),
+        content,
+    )
 
 
 def content_of(path: Path) -> bytes:
@@ -52,16 +76,26 @@ def content_of(path: Path) -> bytes:
             content = file.read(LARGEST_FILE + 1)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise InputError("no such picture", where=path) from None
-    except (OSError, ValueError) as problem:  # a name that cannot be one has a NUL, or too many letters
+    except (
+        OSError,
+        ValueError,
+    ) as problem:  # a name that cannot be one has a NUL, or too many letters
         said = getattr(problem, "strerror", None) or str(problem)
         raise InputError("cannot be read", where=f"{str(path)[:200]!a}", got=said[:80]) from None
     if len(content) > LARGEST_FILE:
-        raise InputError("the picture's file is too large", where=path, got=f"more than {LARGEST_FILE:,} bytes")
+        raise InputError(
+            "the picture's file is too large", where=path, got=f"more than {LARGEST_FILE:,} bytes"
+        )
     return content
 
 
 def decoded(
-    content: bytes, *, size: tuple[int, int], colours: int, where: Path | str, crop: bool = False
+    content: bytes,
+    *,
+    size: tuple[int, int],
+    channels_in: int,
+    where: Path | str,
+    crop: bool = False,
 ) -> np.ndarray:
     """The bytes of a file as a picture, which is not unpacked before its size is known."""
     from PIL import Image, ImageOps
@@ -72,18 +106,24 @@ def decoded(
             with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 if image.width * image.height > MOST_PIXELS:
                     raise InputError(
-                        "the picture is too large", where=where, got=f"{image.width:,} x {image.height:,} pixels"
+                        "the picture is too large",
+                        where=where,
+                        got=f"{image.width:,} x {image.height:,} pixels",
                     )
-                image.draft("L" if colours == 1 else "RGB", (4 * size[1], 4 * size[0]))  # JPEG can be read smaller
+                image.draft(
+                    "L" if channels_in == 1 else "RGB", (4 * size[1], 4 * size[0])
+                )  # JPEG can be read smaller
                 image.load()
-                return _fitted(ImageOps.exif_transpose(image), size, colours, crop)
+                return _fitted(ImageOps.exif_transpose(image), size, channels_in, crop)
     except InputError:
         raise
     except Exception as problem:  # each of pillow's formats has errors of its own
-        raise InputError("not a picture that can be read", where=where, got=str(problem)[:120] or None) from None
+        raise InputError(
+            "not a picture that can be read", where=where, got=str(problem)[:120] or None
+        ) from None
 
 
-def _fitted(image, size: tuple[int, int], colours: int, crop: bool = False) -> np.ndarray:
+def _fitted(image, size: tuple[int, int], channels_in: int, crop: bool = False) -> np.ndarray:
     from PIL import Image, ImageOps
 
     if image.mode in WIDER:
@@ -100,49 +140,60 @@ def _fitted(image, size: tuple[int, int], colours: int, crop: bool = False) -> n
     if image.mode in ("RGBA", "LA"):
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    image = image.convert("L" if colours == 1 else "RGB")
+    image = image.convert("L" if channels_in == 1 else "RGB")
     if crop:
         image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BILINEAR)
     else:
         image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR, reducing_gap=2.0)
-    return np.asarray(image, np.uint8).reshape(*size, colours)
+    return np.asarray(image, np.uint8).reshape(*size, channels_in)
 
 
-def fitted(values: np.ndarray, *, size: tuple[int, int], colours: int, crop: bool = False) -> np.ndarray:
+def fitted(
+    values: np.ndarray, *, size: tuple[int, int], channels_in: int, crop: bool = False
+) -> np.ndarray:
     """The same of a picture (h, w) or (h, w, 3) of bytes."""
-    if values.shape[:2] == size and values[0, 0].size == colours:
-        return np.ascontiguousarray(values).reshape(*size, colours)
+    if values.shape[:2] == size and values[0, 0].size == channels_in:
+        return np.ascontiguousarray(values).reshape(*size, channels_in)
     from PIL import Image
 
-    return _fitted(Image.fromarray(np.ascontiguousarray(values)), size, colours, crop)
+    return _fitted(Image.fromarray(np.ascontiguousarray(values)), size, channels_in, crop)
 
 
 def is_image(value: object) -> bool:
-    """Whether this is an image of PIL, which is not imported to find out: who has one has imported it."""
+    """Whether this is an image of PIL, which is not imported to find out: who has one has
+    imported it."""
     image = sys.modules.get("PIL.Image")
     return image is not None and isinstance(value, image.Image)
 
 
-def from_image(image: Image.Image, *, size: tuple[int, int], colours: int, crop: bool = False) -> np.ndarray:
-    """What `read_picture` makes of the file of this picture. (A JPEG file is decoded at a smaller size where that is
-    enough, so its pixels may differ a little from those of an image that was decoded as a whole.)"""
+def from_image(
+    image: Image.Image, *, size: tuple[int, int], channels_in: int, crop: bool = False
+) -> np.ndarray:
+    """What `read_picture` makes of the file of this picture. (A JPEG file is decoded at a
+    smaller size where that is enough, so its pixels may differ a little from those of an image
+    that was decoded as a whole.)"""
     from PIL import ImageOps
 
     if not image.width * image.height:
         raise InputError("a picture of no pixels", got=f"{image.width} x {image.height}")
     if image.width * image.height > MOST_PIXELS:
-        raise InputError("the picture is too large", got=f"{image.width:,} x {image.height:,} pixels")
+        raise InputError(
+            "the picture is too large", got=f"{image.width:,} x {image.height:,} pixels"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _fitted(ImageOps.exif_transpose(image), size, colours, crop)
+            return _fitted(ImageOps.exif_transpose(image), size, channels_in, crop)
     except Exception as problem:  # it may not have been decoded before, and each of pillow's formats has its own errors
         raise InputError("not a picture that can be read", got=str(problem)[:120] or None) from None
 
 
-def from_array(values: np.ndarray, *, size: tuple[int, int], colours: int, crop: bool = False) -> np.ndarray:
-    """What `read_picture` makes of the file of this picture: (h, w), or (h, w, channels) with grey, grey and alpha,
-    RGB or RGBA, as bytes, as floats from 0 to 1 or as booleans; or (h, w) of 16 bits."""
+def from_array(
+    values: np.ndarray, *, size: tuple[int, int], channels_in: int, crop: bool = False
+) -> np.ndarray:
+    """What `read_picture` makes of the file of this picture: (h, w), or (h, w, channels) with
+    grey, grey and alpha, RGB or RGBA, as bytes, as floats from 0 to 1 or as booleans; or (h, w)
+    of 16 bits."""
     from PIL import Image
 
     if values.ndim == 3 and values.shape[2] == 1:
@@ -156,7 +207,9 @@ def from_array(values: np.ndarray, *, size: tuple[int, int], colours: int, crop:
         )
     if not values.size:
         raise InputError("a picture of no pixels", got=f"shape {values.shape}")
-    return from_image(Image.fromarray(_as_bytes(values)), size=size, colours=colours, crop=crop)
+    return from_image(
+        Image.fromarray(_as_bytes(values)), size=size, channels_in=channels_in, crop=crop
+    )
 
 
 def _as_bytes(values: np.ndarray) -> np.ndarray:
@@ -185,11 +238,17 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
     return np.rint(values * 255).astype(np.uint8)
 
 
-# -- folders ----------------------------------------------------------------------------------------------------------
+# -- folders----------------------------------------------------------------------------------------
 
 
 def read_folders(
-    path: Path | str, *, size: tuple[int, int], colours: int, crop: bool = False, tally: Tally, limit: float = 0.5
+    path: Path | str,
+    *,
+    size: tuple[int, int],
+    channels_in: int,
+    crop: bool = False,
+    tally: Tally,
+    limit: float = 0.5,
 ) -> Iterator[Example]:
     """PATH/label/picture.png, and so on."""
     files = folder_files(path)
@@ -197,13 +256,15 @@ def read_folders(
     def examples() -> Iterator[Example]:
         for file in files:
             try:
-                item = read_picture(file, size=size, colours=colours, crop=crop)
+                item = read_picture(file, size=size, channels_in=channels_in, crop=crop)
             except InputError as problem:
                 tally.skip(problem.what)
                 continue
             tally.used += 1
             name = file.relative_to(path).as_posix()
-            yield Example(Item(name, item.values, item.content), legible(file.relative_to(path).parts[0]))
+            yield Example(
+                Item(name, item.values, item.content), legible(file.relative_to(path).parts[0])
+            )
 
     return checked(examples(), path, tally, limit=limit)
 
@@ -212,7 +273,9 @@ def folder_files(path: Path | str) -> list[Path]:
     """The pictures in the folders of a folder, in the order of their names."""
     path = Path(path)
     if not path.is_dir():
-        raise DataError("no such folder", where=path, hint="a folder with one folder of pictures for each label")
+        raise DataError(
+            "no such folder", where=path, hint="a folder with one folder of pictures for each label"
+        )
     found = [
         file
         for label in sorted(inner for inner in path.iterdir() if inner.is_dir())
@@ -227,7 +290,7 @@ def folder_files(path: Path | str) -> list[Path]:
     return found
 
 
-# -- MedMNIST ---------------------------------------------------------------------------------------------------------
+# -- MedMNIST---------------------------------------------------------------------------------------
 
 
 def read_medmnist(
@@ -235,13 +298,14 @@ def read_medmnist(
     *,
     part: Part,
     size: tuple[int, int],
-    colours: int,
+    channels_in: int,
     crop: bool = False,
     first: Sequence[int] = (),
     tally: Tally,
 ) -> Iterator[Example]:
-    """One part of an npz file with train_images, train_labels, val_…, test_… . `first` keeps only the first so many
-    pictures of each class; with [182, 55, 42, 250] the test part of OCTMNIST is the subset of 529."""
+    """One part of an npz file with train_images, train_labels, val_…, test_… . `first` keeps
+    only the first so many pictures of each class; with [182, 55, 42, 250] the test part of
+    OCTMNIST is the subset of 529."""
     images, labels = medmnist_arrays(path, part)
 
     def examples() -> Iterator[Example]:
@@ -252,7 +316,7 @@ def read_medmnist(
                     continue
                 left[label] -= 1
             tally.used += 1
-            values = fitted(image, size=size, colours=colours, crop=crop)
+            values = fitted(image, size=size, channels_in=channels_in, crop=crop)
             yield Example(Item(f"{part}/{i}", values, image.tobytes()), str(label))
 
     return checked(examples(), path, tally, limit=0.5)
@@ -264,11 +328,15 @@ def medmnist_arrays(path: Path | str, part: Part) -> tuple[np.ndarray, list[int]
     names = (f"{part}_images", f"{part}_labels")
     try:
         with zipfile.ZipFile(path) as archive:
-            sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
+            sizes = {
+                info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()
+            }
         if missing := [name for name in names if name not in sizes]:
             raise DataError("not a MedMNIST file", where=path, got=f"no array {missing[0]}")
         if max(sizes[name] for name in names) > LARGEST_ARRAY:
-            raise DataError("the array is too large", where=path, got=f"{max(sizes.values()):,} bytes")
+            raise DataError(
+                "the array is too large", where=path, got=f"{max(sizes.values()):,} bytes"
+            )
         with np.load(path, allow_pickle=False) as arrays:
             images, labels = arrays[names[0]], arrays[names[1]]
     except FileNotFoundError:
@@ -276,27 +344,40 @@ def medmnist_arrays(path: Path | str, part: Part) -> tuple[np.ndarray, list[int]
     except DataError:
         raise
     except Exception as problem:  # zip, deflate and numpy's headers have errors of their own, MemoryError among them
-        raise DataError("not a whole npz file", where=path, got=str(problem)[:120] or None) from None
+        raise DataError(
+            "not a whole npz file", where=path, got=str(problem)[:120] or None
+        ) from None
     grey = images.ndim == 3
     if images.dtype != np.uint8 or not (grey or images.shape[3:] == (3,)) or 0 in images.shape[1:]:
         raise DataError(
-            "pictures must be bytes (N, h, w) or (N, h, w, 3)", where=path, got=f"{images.dtype} {images.shape}"
+            "pictures must be bytes (N, h, w) or (N, h, w, 3)",
+            where=path,
+            got=f"{images.dtype} {images.shape}",
         )
-    if not np.issubdtype(labels.dtype, np.integer) or labels.shape not in ((len(images),), (len(images), 1)):
-        raise DataError("there must be one label for each picture", where=path, got=f"{labels.dtype} {labels.shape}")
+    if not np.issubdtype(labels.dtype, np.integer) or labels.shape not in (
+        (len(images),),
+        (len(images), 1),
+    ):
+        raise DataError(
+            "there must be one label for each picture",
+            where=path,
+            got=f"{labels.dtype} {labels.shape}",
+        )
     return images, [int(label) for label in labels.reshape(-1)]
 
 
-# -- digits -----------------------------------------------------------------------------------------------------------
+# -- digits-----------------------------------------------------------------------------------------
 
 
-def read_digits(*, size: tuple[int, int], colours: int, crop: bool = False, tally: Tally) -> Iterator[Example]:
+def read_digits(
+    *, size: tuple[int, int], channels_in: int, crop: bool = False, tally: Tally
+) -> Iterator[Example]:
     """The 1,797 handwritten digits, 8 x 8, that scikit-learn brings."""
 
     def examples() -> Iterator[Example]:
         for i, (image, label) in enumerate(digits()):
             tally.used += 1
-            values = fitted(image, size=size, colours=colours, crop=crop)
+            values = fitted(image, size=size, channels_in=channels_in, crop=crop)
             yield Example(Item(f"digit {i}", values, image.tobytes()), label)
 
     return checked(examples(), digits_file(), tally, limit=0.0)
@@ -313,7 +394,11 @@ def digits() -> Iterator[tuple[np.ndarray, str]]:
 def digits_file() -> Path:
     """Where it lies, without the second that importing scikit-learn takes."""
     found = importlib.util.find_spec("sklearn")
-    file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz" if found and found.origin else None
+    file = (
+        Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
+        if found and found.origin
+        else None
+    )
     if file is None or not file.is_file():
         raise DataError(
             "the package scikit-learn is missing, which brings the digits",

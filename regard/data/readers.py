@@ -1,7 +1,8 @@
-"""Corpora as streams of (source, target): ChatterBot's, any file of pairs, and the Cornell movie dialogues.
+"""Corpora as streams of (source, target): ChatterBot's, any file of pairs, and the Cornell movie
+dialogues.
 
-Readers never trust a file: what cannot be used is skipped and counted by reason, and no line, quote or nesting can make
-them hold more than a few megabytes.
+Readers never trust a file: what cannot be used is skipped and counted by reason, and no line, quote
+or nesting can make them hold more than a few megabytes.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from regard.data.messages import exchanges
 from regard.data.tables import PAIRS, Column, Roles, choose, json_object, look, read_rows
 from regard.errors import DataError, did_you_mean
 
-# -- the ChatterBot corpus --------------------------------------------------------------------------------------------
+# -- the ChatterBot corpus--------------------------------------------------------------------------
 
 # In these two files the lines after the first are not a dialogue but several answers to it.
 ALTERNATIVES = frozenset({"computers", "emotion"})
 
 
-def read_chatterbot(*, language: str = "english", topics: Sequence[str] = (), tally: Tally) -> Iterator[Example]:
+def read_chatterbot(
+    *, language: str = "english", topics: Sequence[str] = (), tally: Tally
+) -> Iterator[Example]:
     """The conversations of the PyPI package chatterbot-corpus; no topics means all of them."""
     files = chatterbot_files(language, topics)
     return checked(_chatterbot(files, tally), f"chatterbot-corpus/{language}", tally, limit=0.5)
@@ -38,18 +41,25 @@ def chatterbot_files(language: str = "english", topics: Sequence[str] = ()) -> l
         data = Path(str(importlib.resources.files("chatterbot_corpus"))) / "data"
     except ModuleNotFoundError:
         raise DataError(
-            "the package chatterbot-corpus is missing", hint="pip install chatterbot-corpus, or give --data PATH"
+            "the package chatterbot-corpus is missing",
+            hint="pip install chatterbot-corpus, or give --data PATH",
         ) from None
     languages = sorted(folder.name for folder in data.iterdir() if folder.is_dir())
     if language not in languages:
         raise DataError(
-            "no such language", where="chatterbot-corpus", got=language, hint=did_you_mean(language, languages)
+            "no such language",
+            where="chatterbot-corpus",
+            got=language,
+            hint=did_you_mean(language, languages),
         )
     known = {file.stem: file for file in sorted((data / language).glob("*.yml"))}
     for topic in topics:
         if topic not in known:
             raise DataError(
-                "no such topic", where=f"chatterbot-corpus/{language}", got=topic, hint=did_you_mean(topic, known)
+                "no such topic",
+                where=f"chatterbot-corpus/{language}",
+                got=topic,
+                hint=did_you_mean(topic, known),
             )
     return [known[topic] for topic in dict.fromkeys(topics)] or list(known.values())
 
@@ -57,19 +67,27 @@ def chatterbot_files(language: str = "english", topics: Sequence[str] = ()) -> l
 def _chatterbot(files: Iterable[Path], tally: Tally) -> Iterator[Example]:
     import yaml  # slow to import, and only needed here
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML was built with it
+    loader = getattr(
+        yaml, "CSafeLoader", yaml.SafeLoader
+    )  # ten times as fast, where PyYAML was built with it
     seen: set[Example] = set()
     for file in files:
         try:
             text = file.read_text("utf-8-sig", errors="replace")
             conversations = yaml.load(text, Loader=loader)["conversations"]  # noqa: S506, both are safe loaders
         except (yaml.YAMLError, KeyError, TypeError) as problem:
-            raise DataError("not a ChatterBot corpus file", where=file, got=str(problem)[:200]) from None
+            raise DataError(
+                "not a ChatterBot corpus file", where=file, got=str(problem)[:200]
+            ) from None
         for conversation in conversations:
             lines = [_said(line, tally) for line in _turns(conversation)]
             if len(lines) < 2:
                 tally.skip("fewer than two lines")
-            pairs = ((lines[0], line) for line in lines[1:]) if file.stem in ALTERNATIVES else pairwise(lines)
+            pairs = (
+                ((lines[0], line) for line in lines[1:])
+                if file.stem in ALTERNATIVES
+                else pairwise(lines)
+            )
             for example in (Example(*pair) for pair in pairs):
                 if example in seen:
                     tally.duplicates += 1
@@ -80,12 +98,17 @@ def _chatterbot(files: Iterable[Path], tally: Tally) -> Iterator[Example]:
 
 def _turns(conversation: Any) -> list[Any]:
     """
-    >>> _turns("Which number is called two little ducks? - '22'")  # a line break is missing in the file
+    # a line break is missing in the file
+    >>> _turns("Which number is called two little ducks? - '22'")
     ['Which number is called two little ducks?', '22']
     """
     if isinstance(conversation, list):
         return conversation
-    return [part.strip(" '\"") for part in conversation.split(" - ", 1)] if isinstance(conversation, str) else []
+    return (
+        [part.strip(" '\"") for part in conversation.split(" - ", 1)]
+        if isinstance(conversation, str)
+        else []
+    )
 
 
 def _said(value: Any, tally: Tally) -> str:
@@ -99,7 +122,7 @@ def _said(value: Any, tally: Tally) -> str:
     return "" if value is None else tidy(mended(str(value), tally))
 
 
-# -- pairs ------------------------------------------------------------------------------------------------------------
+# -- pairs------------------------------------------------------------------------------------------
 
 
 def read_pairs(
@@ -111,10 +134,12 @@ def read_pairs(
     limit: float = 0.5,
     roles: Roles = PAIRS,
 ) -> Iterator[Example]:
-    """A pair a line: TSV (not quoted), CSV or JSONL, also gzipped; or a conversation a line, as OpenAI has them.
+    """A pair a line: TSV (not quoted), CSV or JSONL, also gzipped; or a conversation a line, as
+    OpenAI has them.
 
-    Columns are given by name or by number from 1; without them they are known by their names (prompt, reply; question,
-    answer; …) or by what they hold, and where that is not plain they are asked for (`tables.choose`).
+    Columns are given by name or by number from 1; without them they are known by their names
+    (prompt, reply; question, answer; …) or by what they hold, and where that is not plain they are
+    asked for (`tables.choose`).
     """
     path = _existing_file(path)
     pairs = _pairs(path, source_column, target_column, tally, roles)
@@ -122,7 +147,9 @@ def read_pairs(
     return checked(examples, path, tally, limit=limit)
 
 
-def _pairs(path: Path, source: Column, target: Column, tally: Tally, roles: Roles) -> Iterator[tuple[str, str]]:
+def _pairs(
+    path: Path, source: Column, target: Column, tally: Tally, roles: Roles
+) -> Iterator[tuple[str, str]]:
     table = look(path, asked=(source, target))
     kind, rows = read_rows(path, tally)
     if source is None and target is None and table.has_messages:
@@ -149,7 +176,9 @@ def _messages(rows: Iterator[dict[str, Any]], tally: Tally) -> Iterator[tuple[st
             yield mended(prompt, tally), mended(reply, tally)
 
 
-def _values(rows: Iterator[dict[str, Any]], source: str, target: str, tally: Tally) -> Iterator[tuple[str, str]]:
+def _values(
+    rows: Iterator[dict[str, Any]], source: str, target: str, tally: Tally
+) -> Iterator[tuple[str, str]]:
     """The two values of every object; capitals of their keys make no difference."""
     for row in rows:
         keys = {key.lower(): key for key in reversed(row)}
@@ -164,31 +193,38 @@ def _values(rows: Iterator[dict[str, Any]], source: str, target: str, tally: Tal
             tally.skip("field is not text")
 
 
-# -- Cornell ----------------------------------------------------------------------------------------------------------
+# -- Cornell----------------------------------------------------------------------------------------
 
 SEPARATOR = " +++$+++ "
 
 
 def read_cornell(path: Path | str, *, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
-    """The Cornell Movie-Dialogs Corpus as it was published (two .txt files), or as ConvoKit's utterances.jsonl.
+    """The Cornell Movie-Dialogs Corpus as it was published (two .txt files), or as ConvoKit's
+    utterances.jsonl.
 
-    An exchange is two consecutive lines of one conversation. Lines come in any order, so the texts are held in memory:
-    about 60 MB for the whole corpus.
+    An exchange is two consecutive lines of one conversation. Lines come in any order, so the texts
+    are held in memory: about 60 MB for the whole corpus.
     """
     files = cornell_files(path)
-    examples = _utterances(files[0], tally) if len(files) == 1 else _movies(files[0], files[1], tally)
+    examples = (
+        _utterances(files[0], tally) if len(files) == 1 else _movies(files[0], files[1], tally)
+    )
     return checked(examples, path, tally, limit=limit)
 
 
 def cornell_files(path: Path | str) -> list[Path]:
-    """[utterances.jsonl] or [movie_lines.txt, movie_conversations.txt], in a folder or one level below it."""
+    """[utterances.jsonl] or [movie_lines.txt, movie_conversations.txt], in a folder or one level
+    below it."""
     path = Path(path)
     if not path.exists():
         raise DataError("no such file or folder", where=path)
     if path.is_file() and not path.name.startswith("movie_"):
         return [path]
     folder = path.parent if path.is_file() else path
-    for place in (folder, *(sorted(inner for inner in folder.iterdir() if inner.is_dir()) if path.is_dir() else ())):
+    for place in (
+        folder,
+        *(sorted(inner for inner in folder.iterdir() if inner.is_dir()) if path.is_dir() else ()),
+    ):
         raw = [place / "movie_lines.txt", place / "movie_conversations.txt"]
         if all(file.is_file() for file in raw):
             return raw
@@ -236,7 +272,11 @@ def _utterances(path: Path, tally: Tally) -> Iterator[Example]:
         row = json_object(line, tally)
         if row is None:
             continue
-        said, name, answers = row.get("text"), row.get("id"), row.get("reply-to", row.get("reply_to"))
+        said, name, answers = (
+            row.get("text"),
+            row.get("id"),
+            row.get("reply-to", row.get("reply_to")),
+        )
         if not isinstance(name, str) or not isinstance(said, str | None):
             tally.skip("missing field")
         elif name in texts:
@@ -256,18 +296,22 @@ def _exchange(texts: dict[str, str], first: str, second: str, tally: Tally) -> I
         tally.skip("dangling id")
 
 
-# -- any path ---------------------------------------------------------------------------------------------------------
+# -- any path---------------------------------------------------------------------------------------
 
 
 def detect(path: Path | str) -> Literal["pairs", "cornell"]:
     """Which reader a path is for."""
     path = Path(path)
-    if path.is_dir() or path.name.startswith(("movie_lines", "movie_conversations", "utterances.jsonl")):
+    if path.is_dir() or path.name.startswith(
+        ("movie_lines", "movie_conversations", "utterances.jsonl")
+    ):
         cornell_files(path)
         return "cornell"
     first = next(read_lines(_existing_file(path), Tally()), "")
     row = json_object(first, Tally()) if first.startswith("{") else None
-    return "cornell" if row and "text" in row and ("reply-to" in row or "reply_to" in row) else "pairs"
+    return (
+        "cornell" if row and "text" in row and ("reply-to" in row or "reply_to" in row) else "pairs"
+    )
 
 
 def files(path: Path | str) -> list[Path]:
@@ -293,7 +337,7 @@ def quantiles(lengths: Counter[int]) -> dict[str, int]:
     return {"median": at(0.5), "p95": at(0.95), "max": ordered[-1][0]}
 
 
-# -- what every reader does -------------------------------------------------------------------------------------------
+# -- what every reader does-------------------------------------------------------------------------
 
 
 def _existing_file(path: Path | str) -> Path:
@@ -313,7 +357,9 @@ def usable(example: Example, tally: Tally) -> Iterator[Example]:
         tally.skip(EMPTY)
 
 
-def checked(examples: Iterator[Example], where: object, tally: Tally, *, limit: float) -> Iterator[Example]:
+def checked(
+    examples: Iterator[Example], where: object, tally: Tally, *, limit: float
+) -> Iterator[Example]:
     """The examples; at their end an error if there were none, or if too many rows were bad."""
     used, bad = tally.used, tally.bad
     yield from examples

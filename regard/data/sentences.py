@@ -19,17 +19,34 @@ from regard.errors import DataError
 LONGEST = 2000  # characters; a longer sentence is none
 FEWEST = 3  # words, so that something stands around a blank
 SAMPLE = 400  # lines that tell how a file is laid out
-TABLES = (".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".npz", ".toml", ".yml", ".yaml", ".html", ".xml")
+TABLES = (
+    ".tsv",
+    ".csv",
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".npz",
+    ".toml",
+    ".yml",
+    ".yaml",
+    ".html",
+    ".xml",
+)
 
 Layout = Literal["auto", "lines", "wrapped"]
 
 
 def read_text(path: Path | str, *, layout: Layout = "auto", tally: Tally) -> Iterator[Example]:
-    """The sentences of a file, or of every .txt file of a folder, also gzipped; nothing but the paragraph under way is
-    held. In "lines" every line is a sentence or a paragraph; "wrapped" text has paragraphs with empty lines between
-    them; "auto" looks at the first lines of each file."""
+    """The sentences of a file, or of every .txt file of a folder, also gzipped; nothing but the
+    paragraph under way is held. In "lines" every line is a sentence or a paragraph; "wrapped"
+    text has paragraphs with empty lines between them; "auto" looks at the first lines of each
+    file."""
     return checked(
-        (example for file in text_files(path) for example in _sentences(_paragraphs(file, layout, tally), tally)),
+        (
+            example
+            for file in text_files(path)
+            for example in _sentences(_paragraphs(file, layout, tally), tally)
+        ),
         path,
         tally,
         limit=1.0,  # headings and the like: most lines of a file may be no sentences
@@ -44,19 +61,28 @@ def text_files(path: Path | str) -> list[Path]:
     if not path.is_dir():
         raise DataError("no such file or folder", where=path)
     found = sorted(
-        file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith((".txt", ".txt.gz"))
+        file
+        for file in path.rglob("*")
+        if file.is_file() and file.name.lower().endswith((".txt", ".txt.gz"))
     )
     if not found:
         raise DataError(f"no usable examples in {path}", got="no .txt or .txt.gz files")
     return found
 
 
-def sentences_of(read: Callable[..., Iterator[Example]], *, targets: bool) -> Callable[..., Iterator[Example]]:
+def sentences_of(
+    read: Callable[..., Iterator[Example]], *, targets: bool
+) -> Callable[..., Iterator[Example]]:
     """A reader of the sentences in the sources of another reader, and in its `targets`."""
 
     def own(*, tally: Tally) -> Iterator[Example]:
         found, seen = Tally(), set[str]()
-        texts = (text for example in read(tally=found) for text in example[: 1 + targets] if isinstance(text, str))
+        texts = (
+            text
+            for example in read(tally=found)
+            for text in example[: 1 + targets]
+            if isinstance(text, str)
+        )
         for example in _sentences(texts, tally):
             if example.target in seen:  # an answer is often the next prompt
                 tally.used, tally.duplicates = tally.used - 1, tally.duplicates + 1
@@ -79,7 +105,7 @@ def is_text(path: Path | str) -> bool:
     return bool(lines) and odd < 0.1 * len(lines)
 
 
-# -- paragraphs -------------------------------------------------------------------------------------------------------
+# -- paragraphs-------------------------------------------------------------------------------------
 
 
 def _paragraphs(file: Path, layout: Layout, tally: Tally) -> Iterator[str]:
@@ -92,8 +118,8 @@ def _paragraphs(file: Path, layout: Layout, tally: Tally) -> Iterator[str]:
 
 
 def is_wrapped(lines: list[str]) -> bool:
-    """Lines broken at a margin: there are empty ones between paragraphs, none is very long, and those that another line
-    follows are nearly full.
+    """Lines broken at a margin: there are empty ones between paragraphs, none is very long, and
+    those that another line follows are nearly full.
 
     >>> is_wrapped(["It was the best of times, it was the", "worst of times, it was the age of", "wisdom.", "", "No."])
     True
@@ -103,11 +129,17 @@ def is_wrapped(lines: list[str]) -> bool:
     lines = [line.rstrip() for line in lines]
     inside = sorted(len(line) for line, after in pairwise(lines) if line and after)
     longest = max(map(len, lines), default=0)
-    return bool(inside) and "" in lines and longest <= 120 and inside[len(inside) // 2] >= 0.75 * longest
+    return (
+        bool(inside)
+        and "" in lines
+        and longest <= 120
+        and inside[len(inside) // 2] >= 0.75 * longest
+    )
 
 
 def _joined(lines: Iterator[str]) -> Iterator[str]:
-    """The paragraphs of wrapped text. One that does not end is given out in pieces, each up to its last full stop."""
+    """The paragraphs of wrapped text. One that does not end is given out in pieces, each up to
+    its last full stop."""
     held = ""
     for line in lines:
         if not line.strip():
@@ -124,10 +156,11 @@ def _joined(lines: Iterator[str]) -> Iterator[str]:
     yield held
 
 
-# -- sentences --------------------------------------------------------------------------------------------------------
+# -- sentences--------------------------------------------------------------------------------------
 
 _END = re.compile(
-    r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[¿¡]*[^\W_a-zà-öø-ÿ])"  # a stop, and no small letter after it
+    # a stop, and no small letter after it
+    r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[¿¡]*[^\W_a-zà-öø-ÿ])"
     r"|(?<=[。！？।؟])\s*"
 )
 _GOES_ON = re.compile(

@@ -1,7 +1,7 @@
 """Sounds with texts: folders like LJSpeech's and FSDD's, and tables of files and texts.
 
-A sound is never trusted: what its header says is looked at before anything is unpacked, what cannot be used is counted
-and skipped, and no more than `max_seconds` of a file are unpacked.
+A sound is never trusted: what its header says is looked at before anything is unpacked, what cannot
+be used is counted and skipped, and no more than `max_seconds` of a file are unpacked.
 """
 
 from __future__ import annotations
@@ -31,13 +31,17 @@ SLOWEST, FASTEST = 1_000, 192_000  # samples a second
 MOST_CHANNELS = 8
 BLOCK = 1 << 16  # frames unpacked at a time
 LOUDEST = 32767
-FLOAT_LIMIT = 100.0  # floats a little above 1 are clipped, as in a file; these are integers that became floats
-HIGHEST_PEAK = 1e9  # of samples that should be in -1..1; some programs write whole numbers as floats
-UNSAID = 0xFFFFFFFF  # what an AU file says that does not know its size, and RF64 in place of a larger one
+# floats a little above 1 are clipped, as in a file; these are integers that became floats
+FLOAT_LIMIT = 100.0
+HIGHEST_PEAK = (
+    1e9  # of samples that should be in -1..1; some programs write whole numbers as floats
+)
+# what an AU file says that does not know its size, and RF64 in place of a larger one
+UNSAID = 0xFFFFFFFF
 UNKNOWN = 2**63 - 1  # frames of a FLAC file that came out of a pipe; libsndfile cannot go on in it
 
 
-# -- one sound --------------------------------------------------------------------------------------------------------
+# -- one sound--------------------------------------------------------------------------------------
 
 
 def read_sound(path: Path | str, *, rate: int, max_seconds: float) -> Item:
@@ -47,7 +51,9 @@ def read_sound(path: Path | str, *, rate: int, max_seconds: float) -> Item:
         if path.exists() and not path.is_file():  # a device may never end
             raise InputError("not a file", where=path)
         if path.stat().st_size > LARGEST_FILE:
-            raise InputError("the sound's file is too large", where=path, got=f"{path.stat().st_size:,} bytes")
+            raise InputError(
+                "the sound's file is too large", where=path, got=f"{path.stat().st_size:,} bytes"
+            )
         content = path.read_bytes()
     except (FileNotFoundError, ValueError):  # ValueError: a name with a zero in it
         raise InputError("no such sound", where=path) from None
@@ -56,19 +62,26 @@ def read_sound(path: Path | str, *, rate: int, max_seconds: float) -> Item:
     samples, found = _unpacked(content, max_seconds, path)
     made = resampled(samples, found, rate)
     if not len(made):
-        raise InputError("too short a sound", where=path, got=f"{len(samples):,} samples of {found:,} a second")
+        raise InputError(
+            "too short a sound", where=path, got=f"{len(samples):,} samples of {found:,} a second"
+        )
     return Item(str(path), made, hashlib.sha256(content).digest())
 
 
-def from_samples(samples: np.ndarray, own_rate: float, *, rate: int, max_seconds: float) -> np.ndarray:
-    """What `read_sound` makes of a file with these samples, `own_rate` a second: (n,) or (n, channels), floats from -1
-    to 1 or integers of 8 (unsigned), 16 or 32 bits."""
+def from_samples(
+    samples: np.ndarray, own_rate: float, *, rate: int, max_seconds: float
+) -> np.ndarray:
+    """What `read_sound` makes of a file with these samples, `own_rate` a second: (n,) or (n,
+    channels), floats from -1 to 1 or integers of 8 (unsigned), 16 or 32 bits."""
     if not SLOWEST <= own_rate <= FASTEST or own_rate != int(own_rate):
         raise InputError(
-            f"the rate of a sound must be a whole number from {SLOWEST:,} to {FASTEST:,}", got=f"{own_rate:g}"
+            f"the rate of a sound must be a whole number from {SLOWEST:,} to {FASTEST:,}",
+            got=f"{own_rate:g}",
         )
     own_rate = int(own_rate)
-    if samples.ndim not in (1, 2) or (samples.ndim == 2 and not 1 <= samples.shape[1] <= MOST_CHANNELS):
+    if samples.ndim not in (1, 2) or (
+        samples.ndim == 2 and not 1 <= samples.shape[1] <= MOST_CHANNELS
+    ):
         channels_first = samples.ndim == 2 and 1 <= samples.shape[0] <= MOST_CHANNELS
         raise InputError(
             f"samples have shape (n,) or (n, channels), with at most {MOST_CHANNELS} channels",
@@ -84,19 +97,23 @@ def from_samples(samples: np.ndarray, own_rate: float, *, rate: int, max_seconds
         values = values.mean(1, dtype=np.float64).astype(np.float32)
     made = resampled(values, own_rate, rate)
     if not len(made):
-        raise InputError("too short a sound", got=f"{len(samples):,} samples of {own_rate:,} a second")
+        raise InputError(
+            "too short a sound", got=f"{len(samples):,} samples of {own_rate:,} a second"
+        )
     return made
 
 
 def _as_floats(samples: np.ndarray) -> np.ndarray:
-    """Samples as 32-bit floats from -1 to 1, by the same division with which libsndfile reads integers."""
+    """Samples as 32-bit floats from -1 to 1, by the same division with which libsndfile reads
+    integers."""
     if samples.dtype == np.int16 or samples.dtype == np.int32:
         return (samples / -float(np.iinfo(samples.dtype).min)).astype(np.float32)
     if samples.dtype == np.uint8:
         return ((samples.astype(np.float32) - 128) / 128).astype(np.float32)
     if not np.issubdtype(samples.dtype, np.floating):
         raise InputError(
-            "samples are floats from -1 to 1, or integers of type uint8, int16 or int32", got=str(samples.dtype)
+            "samples are floats from -1 to 1, or integers of type uint8, int16 or int32",
+            got=str(samples.dtype),
         )
     values = samples.astype(np.float32)
     if not np.isfinite(values).all():
@@ -145,24 +162,38 @@ def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarr
             rate, channels, promised = sound.samplerate, sound.channels, sound.frames
             if not SLOWEST <= rate <= FASTEST:
                 raise InputError(
-                    f"its rate must be {SLOWEST:,} to {FASTEST:,} samples a second", where=where, got=f"{rate:,}"
+                    f"its rate must be {SLOWEST:,} to {FASTEST:,} samples a second",
+                    where=where,
+                    got=f"{rate:,}",
                 )
             if channels > MOST_CHANNELS:
                 raise InputError(f"more than {MOST_CHANNELS} channels", where=where, got=channels)
             if promised == UNKNOWN:
-                raise InputError("a sound that does not say its length", where=where, hint="save it as a file again")
+                raise InputError(
+                    "a sound that does not say its length",
+                    where=where,
+                    hint="save it as a file again",
+                )
             if promised > max_seconds * rate:
-                raise InputError(too_long(max_seconds), where=where, got=f"{promised / rate:,.1f} seconds")
+                raise InputError(
+                    too_long(max_seconds), where=where, got=f"{promised / rate:,.1f} seconds"
+                )
             parts, count = [], 0
-            while count < promised and len(part := sound.read(BLOCK, dtype="float32", always_2d=True)):
+            while count < promised and len(
+                part := sound.read(BLOCK, dtype="float32", always_2d=True)
+            ):
                 if not np.isfinite(part).all():
                     raise InputError("samples that are not numbers", where=where)
                 parts.append(part.mean(1, dtype=np.float64).astype(np.float32))
                 count += len(part)
     except soundfile.LibsndfileError as problem:
-        raise InputError("not a sound that can be read", where=where, got=str(problem.error_string)[:120]) from None
+        raise InputError(
+            "not a sound that can be read", where=where, got=str(problem.error_string)[:120]
+        ) from None
     if count < promised:
-        raise InputError("the sound is cut short", where=where, got=f"{count:,} of {promised:,} samples")
+        raise InputError(
+            "the sound is cut short", where=where, got=f"{count:,} of {promised:,} samples"
+        )
     if not count:
         raise InputError("a sound of no samples", where=where)
     samples = np.concatenate(parts)
@@ -175,9 +206,9 @@ def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarr
 class _Content(io.BytesIO):
     """The bytes of a file for libsndfile, whose read and seek raise nothing.
 
-    libsndfile reads through callbacks, and Python prints the traceback of an exception in one to the terminal. A seek
-    to a place that does not exist, as a damaged header asks for, leaves the position where it is instead: libsndfile
-    compares the two and reports the error itself.
+    libsndfile reads through callbacks, and Python prints the traceback of an exception in one to
+    the terminal. A seek to a place that does not exist, as a damaged header asks for, leaves the
+    position where it is instead: libsndfile compares the two and reports the error itself.
     """
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -196,8 +227,8 @@ CHUNKS = {b"WAVE": b"data", b"AIFF": b"SSND", b"AIFC": b"SSND"}
 
 
 def _whole(content: bytes, where: Path) -> None:
-    """Refuses a file whose header promises more samples than there are, and an Ogg file without its last page:
-    libsndfile reads what is left of either and says nothing."""
+    """Refuses a file whose header promises more samples than there are, and an Ogg file without
+    its last page: libsndfile reads what is left of either and says nothing."""
     if content[:4] in FORMS and content[8:12] in CHUNKS:
         form, samples, at, large = FORMS[content[:4]], CHUNKS[content[8:12]], 12, 0
         while at + 8 <= len(content):
@@ -218,10 +249,12 @@ def _whole(content: bytes, where: Path) -> None:
 
 def _long_enough(content: bytes, start: int, size: int, where: Path) -> None:
     if start + size > len(content):
-        raise InputError("the sound is cut short", where=where, got=f"{len(content) - start:,} of {size:,} bytes")
+        raise InputError(
+            "the sound is cut short", where=where, got=f"{len(content) - start:,} of {size:,} bytes"
+        )
 
 
-# -- many of them -----------------------------------------------------------------------------------------------------
+# -- many of them-----------------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
@@ -258,7 +291,7 @@ class Hearing:
 Part = Literal["all", "train", "valid", "test"]
 
 
-# -- LJSpeech ---------------------------------------------------------------------------------------------------------
+# -- LJSpeech---------------------------------------------------------------------------------------
 
 
 def read_ljspeech(
@@ -270,24 +303,31 @@ def read_ljspeech(
     tally: Tally,
     limit: float = 0.5,
 ) -> Iterator[Example]:
-    """metadata.csv (`id|text|text with numbers spelled out`) and wavs/. A `part` is cut out in the file's own order:
-    first what trains, then the `shares` that validate and test."""
+    """metadata.csv (`id|text|text with numbers spelled out`) and wavs/. A `part` is cut out in
+    the file's own order: first what trains, then the `shares` that validate and test."""
 
     def rows() -> Iterator[Row]:
-        counted = tally if part in ("all", "train") else Tally()  # what is wrong with the table counts once
+        counted = (
+            tally if part in ("all", "train") else Tally()
+        )  # what is wrong with the table counts once
         yield from _in_order(_ljspeech(path, counted), part, shares)
 
     return checked(how.examples(rows(), tally), path, tally, limit=limit)
 
 
 def ljspeech_files(path: Path | str) -> list[Path]:
-    return [_metadata(path), *(row.path for row in _ljspeech(path, Tally()) if os.path.isfile(row.path))]
+    return [
+        _metadata(path),
+        *(row.path for row in _ljspeech(path, Tally()) if os.path.isfile(row.path)),
+    ]
 
 
 def _metadata(path: Path | str) -> Path:
     file = Path(path) / "metadata.csv"
     if not file.is_file():
-        raise DataError("not an LJSpeech folder", where=path, hint="expected metadata.csv and a folder wavs")
+        raise DataError(
+            "not an LJSpeech folder", where=path, hint="expected metadata.csv and a folder wavs"
+        )
     return file
 
 
@@ -306,11 +346,16 @@ def _ljspeech(path: Path | str, tally: Tally) -> list[Row]:
 def _in_order(rows: list[Row], part: Part, shares: tuple[float, float]) -> list[Row]:
     valid, test = (round(share * len(rows)) for share in shares)
     train = len(rows) - valid - test
-    ends = {"all": (0, len(rows)), "train": (0, train), "valid": (train, train + valid), "test": (train + valid, None)}
+    ends = {
+        "all": (0, len(rows)),
+        "train": (0, train),
+        "valid": (train, train + valid),
+        "test": (train + valid, None),
+    }
     return rows[slice(*ends[part])]
 
 
-# -- FSDD -------------------------------------------------------------------------------------------------------------
+# -- FSDD-------------------------------------------------------------------------------------------
 
 _NAMED = re.compile(r"(\d)_([^_/]+)_(\d+)$")
 USUAL_TEST = 5  # recordings 0 to 4 of each digit and speaker
@@ -325,12 +370,18 @@ def read_fsdd(
     tally: Tally,
     limit: float = 0.5,
 ) -> Iterator[Example]:
-    """A folder named like the Free Spoken Digit Dataset, {digit}_{speaker}_{index}.wav; the text is the digit's word.
-    Its test part is one speaker, if one is to be held out, or else the recordings 0 to 4 of everybody."""
+    """A folder named like the Free Spoken Digit Dataset, {digit}_{speaker}_{index}.wav; the text
+    is the digit's word. Its test part is one speaker, if one is to be held out, or else the
+    recordings 0 to 4 of everybody."""
     files = fsdd_files(path)
     speakers = {speaker for _, _, speaker, _ in files.named}
     if hold_out is not None and hold_out not in speakers:
-        raise DataError("no such speaker", where=path, got=hold_out, hint=f"known: {', '.join(sorted(speakers))}")
+        raise DataError(
+            "no such speaker",
+            where=path,
+            got=hold_out,
+            hint=f"known: {', '.join(sorted(speakers))}",
+        )
 
     def chosen() -> Iterator[Row]:
         for _ in range(files.others if part in ("all", "train") else 0):
@@ -357,18 +408,25 @@ def fsdd_files(path: Path | str) -> Recordings:
     sounds = sorted(file for file in home.iterdir() if file.suffix.lower() in SUFFIXES)
     matches = [(file, match) for file in sounds if (match := _NAMED.match(file.stem))]
     if not matches:
-        raise DataError(f"no usable examples in {path}", hint="expected files named {digit}_{speaker}_{index}.wav")
+        raise DataError(
+            f"no usable examples in {path}",
+            hint="expected files named {digit}_{speaker}_{index}.wav",
+        )
     named = [(file, int(match[1]), match[2], int(match[3])) for file, match in matches]
-    return Recordings(sorted(named, key=lambda one: (one[2], one[1], one[3])), len(sounds) - len(named))
+    return Recordings(
+        sorted(named, key=lambda one: (one[2], one[1], one[3])), len(sounds) - len(named)
+    )
 
 
 def is_fsdd(path: Path) -> bool:
     """Whether a folder has files of such names."""
     home = path / "recordings" if (path / "recordings").is_dir() else path
-    return any(file.suffix.lower() in SUFFIXES and _NAMED.match(file.stem) for file in home.iterdir())
+    return any(
+        file.suffix.lower() in SUFFIXES and _NAMED.match(file.stem) for file in home.iterdir()
+    )
 
 
-# -- tables -----------------------------------------------------------------------------------------------------------
+# -- tables-----------------------------------------------------------------------------------------
 
 
 def read_sounds(
@@ -380,17 +438,22 @@ def read_sounds(
     tally: Tally,
     limit: float = 0.5,
 ) -> Iterator[Example]:
-    """A table (CSV, TSV, JSON lines) with a file and a text a row; paths count from the table's own folder."""
+    """A table (CSV, TSV, JSON lines) with a file and a text a row; paths count from the table's
+    own folder."""
     rows = _table(path, path_column, text_column, tally)
     return checked(how.examples(rows, tally), path, tally, limit=limit)
 
 
-def sounds_files(path: Path | str, *, path_column: Column = None, text_column: Column = None) -> list[Path]:
+def sounds_files(
+    path: Path | str, *, path_column: Column = None, text_column: Column = None
+) -> list[Path]:
     rows = _table(path, path_column, text_column, Tally())
     return [Path(path), *(row.path for row in rows if os.path.isfile(row.path))]
 
 
-def _table(path: Path | str, path_column: Column, text_column: Column, tally: Tally) -> Iterator[Row]:
+def _table(
+    path: Path | str, path_column: Column, text_column: Column, tally: Tally
+) -> Iterator[Row]:
     path, rows = Path(path), Tally()
     if not path.is_file():
         raise DataError("no such file", where=path)

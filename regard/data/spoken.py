@@ -1,8 +1,9 @@
-"""Spoken numbers and commands, made by eSpeak NG (`espeakng-loader` brings its library): many voices, speeds, pitches.
+"""Spoken numbers and commands, made by eSpeak NG (`espeakng-loader` brings its library): many
+voices, speeds, pitches.
 
-What is said, by whom and how is drawn from a seed. The library's own draws cannot be repeated once it has spoken, so
-every voice speaks in a process of its own (regard.data.espeak), from the library's first moment on: the
-same jobs give the same samples, whatever ran before.
+What is said, by whom and how is drawn from a seed. The library's own draws cannot be repeated once
+it has spoken, so every voice speaks in a process of its own (regard.data.espeak), from the
+library's first moment on: the same jobs give the same samples, whatever ran before.
 """
 
 from __future__ import annotations
@@ -45,10 +46,19 @@ VOICES: dict[Part, tuple[str, ...]] = {
 SHARES: dict[Part, int] = {"train": 1, "valid": 8, "test": 8}  # one in so many, as against training
 
 
-# -- what is said -----------------------------------------------------------------------------------------------------
+# -- what is said-----------------------------------------------------------------------------------
 
 SLOTS = {
-    "thing": ("lamp", "radio", "heater", "fan", "television", "kitchen light", "bedroom light", "music"),
+    "thing": (
+        "lamp",
+        "radio",
+        "heater",
+        "fan",
+        "television",
+        "kitchen light",
+        "bedroom light",
+        "music",
+    ),
     "opening": ("door", "window", "garage", "gate", "curtains"),
     "person": ("anna", "peter", "maria", "john", "the doctor", "the office"),
     "order": ("first", "second", "third", "fourth", "fifth", "last"),
@@ -87,7 +97,8 @@ def number(n: int) -> str:
 
 
 def sentence(draw: random.Random) -> str:
-    """A word, a few digits, a number up to 999, or a command; the first two because their rest cannot be guessed."""
+    """A word, a few digits, a number up to 999, or a command; the first two because their rest
+    cannot be guessed."""
     kind = draw.random()
     if kind < 0.3:
         return draw.choice(WORDS)
@@ -111,7 +122,9 @@ def digit(draw: random.Random) -> str:
     return number(draw.randrange(10))
 
 
-def jobs(part: Part, *, count: int, seed: int, say: Callable[[random.Random], str] = sentence) -> list[Job]:
+def jobs(
+    part: Part, *, count: int, seed: int, say: Callable[[random.Random], str] = sentence
+) -> list[Job]:
     """What each voice of a part has to say, voice by voice."""
     draw = random.Random(f"{seed} {part}")
     drawn = [
@@ -128,22 +141,27 @@ def jobs(part: Part, *, count: int, seed: int, say: Callable[[random.Random], st
     return sorted(drawn, key=lambda job: job.voice.partition("+")[2])
 
 
-# -- the reader -------------------------------------------------------------------------------------------------------
+# -- the reader-------------------------------------------------------------------------------------
 
 
-def read_spoken(part: Part, *, count: int, seed: int, how: Hearing, tally: Tally) -> Iterator[Example]:
+def read_spoken(
+    part: Part, *, count: int, seed: int, how: Hearing, tally: Tally
+) -> Iterator[Example]:
     """`count` sounds that train, and an eighth as many that validate and test, in other voices."""
     examples = _examples(jobs(part, count=count // SHARES[part], seed=seed), how, tally)
     return checked(examples, "what the voices say", tally, limit=0.5)
 
 
 def read_digits(*, count: int, how: Hearing, tally: Tally) -> Iterator[Example]:
-    """Digits in the voices that train, cut where they begin and end, as recordings of digits are."""
+    """Digits in the voices that train, cut where they begin and end, as recordings of digits
+    are."""
     examples = _examples(jobs("train", count=count, seed=1, say=digit), how, tally, trim=0.02)
     return checked(examples, "what the voices say", tally, limit=0.5)
 
 
-def _examples(wanted: Sequence[Job], how: Hearing, tally: Tally, *, trim: float = 0.0) -> Iterator[Example]:
+def _examples(
+    wanted: Sequence[Job], how: Hearing, tally: Tally, *, trim: float = 0.0
+) -> Iterator[Example]:
     samples, ends = _spoken(tuple(wanted), how.rate)
     for i, (job, (start, end)) in enumerate(zip(wanted, pairwise([0, *ends]), strict=True)):
         values = np.asarray(samples[start:end])
@@ -152,12 +170,20 @@ def _examples(wanted: Sequence[Job], how: Hearing, tally: Tally, *, trim: float 
             tally.skip(too_long(how.max_seconds))
             continue
         tally.used += 1
-        yield Example(Item(f"{job.voice} {i}", values, json.dumps(job).encode()), job.text[: how.cut])
+        yield Example(
+            Item(f"{job.voice} {i}", values, json.dumps(job).encode()), job.text[: how.cut]
+        )
 
 
 def makers() -> list[Path]:
     """The files that decide how it sounds, and what is said."""
-    return [library(), Path(espeak.__file__), Path(parallel.__file__), Path(sound.__file__), Path(__file__)]
+    return [
+        library(),
+        Path(espeak.__file__),
+        Path(parallel.__file__),
+        Path(sound.__file__),
+        Path(__file__),
+    ]
 
 
 def library() -> Path:
@@ -174,7 +200,8 @@ def library() -> Path:
 
 @functools.lru_cache(maxsize=3)  # a corpus is read more than once while it is prepared
 def _spoken(wanted: tuple[Job, ...], rate: int) -> tuple[np.ndarray, list[int]]:
-    """The samples of all jobs one after the other, in a file that goes when they do, and where each ends."""
+    """The samples of all jobs one after the other, in a file that goes when they do, and where
+    each ends."""
     ends, end = [], 0
     with tempfile.TemporaryFile() as file:
         for own_rate, sound in said(wanted):
@@ -187,9 +214,12 @@ def _spoken(wanted: tuple[Job, ...], rate: int) -> tuple[np.ndarray, list[int]]:
 
 
 def said(wanted: Sequence[Job]) -> Iterator[tuple[int, np.ndarray]]:
-    """The rate and the 16-bit samples of each job, which are in the order that `jobs` gives them, voice by voice."""
+    """The rate and the 16-bit samples of each job, which are in the order that `jobs` gives
+    them, voice by voice."""
     library()
-    groups = [list(group) for _, group in groupby(wanted, key=lambda job: job.voice.partition("+")[2])]
+    groups = [
+        list(group) for _, group in groupby(wanted, key=lambda job: job.voice.partition("+")[2])
+    ]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for rate, sounds in pool.map(_say_apart, groups):
             for sound in sounds:
@@ -199,7 +229,9 @@ def said(wanted: Sequence[Job]) -> Iterator[tuple[int, np.ndarray]]:
 def _say_apart(group: Sequence[Job]) -> tuple[int, list[np.ndarray]]:
     """The rate and the samples of each job, from a process of their own."""
     command = [sys.executable, "-m", "regard.data.espeak"]
-    done = subprocess.run(command, input=json.dumps(group).encode(), capture_output=True, check=False)  # noqa: S603
+    done = subprocess.run(
+        command, input=json.dumps(group).encode(), capture_output=True, check=False
+    )  # noqa: S603
     if done.returncode:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
         raise DataError("the voices cannot speak", where=group[0].voice, got=last[:200])

@@ -25,7 +25,9 @@ from regard.errors import DataError, did_you_mean
 
 Column = str | int | None
 Format = Literal["tsv", "csv", "jsonl"]
-Holds = Literal["text", "label", "id", "number", "date", "picture", "sound", "constant", "nested", "empty"]
+Holds = Literal[
+    "text", "label", "id", "number", "date", "picture", "sound", "constant", "nested", "empty"
+]
 
 QUOTED = 50  # lines that one quoted CSV field may span before we hold its quote to be a mistake
 SAMPLE_ROWS = 1000
@@ -43,7 +45,7 @@ SOUNDS = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".aiff", ".aif", "
 SUFFIXES: dict[str, Format] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
-# -- roles ------------------------------------------------------------------------------------------------------------
+# -- roles------------------------------------------------------------------------------------------
 
 
 class Role(NamedTuple):
@@ -72,19 +74,59 @@ TRANSCRIPT_NAMES = ("text", "sentence", "transcript", "transcription", "label", 
 
 # One of each in the first row make it a header: no source here translates into a target there.
 FOREIGN_SOURCES = (
-    *("frage", "eingabe", "pregunta", "entrada", "pergunta", "domanda", "question", "vraag", "pytanie"),
+    *(
+        "frage",
+        "eingabe",
+        "pregunta",
+        "entrada",
+        "pergunta",
+        "domanda",
+        "question",
+        "vraag",
+        "pytanie",
+    ),
     *("вопрос", "问题", "問題", "質問", "질문", "سؤال", "प्रश्न", "soru"),
 )
 FOREIGN_TARGETS = (
-    *("antwort", "ausgabe", "respuesta", "salida", "resposta", "risposta", "réponse", "antwoord", "odpowiedź"),
+    *(
+        "antwort",
+        "ausgabe",
+        "respuesta",
+        "salida",
+        "resposta",
+        "risposta",
+        "réponse",
+        "antwoord",
+        "odpowiedź",
+    ),
     *("ответ", "答案", "回答", "답변", "جواب", "उत्तर", "cevap"),
 )
 # What columns of labels are called. A table may have several, so such a name alone chooses none.
 LABEL_LIKE = {
     *LABEL_NAMES,
-    *("category", "intent", "emotion", "topic", "stars", "rating", "score", "grade", "polarity", "language"),
+    *(
+        "category",
+        "intent",
+        "emotion",
+        "topic",
+        "stars",
+        "rating",
+        "score",
+        "grade",
+        "polarity",
+        "language",
+    ),
     *("kategorie", "klasse", "stimmung", "bewertung", "sterne", "note", "thema"),
-    *("etiqueta", "categoría", "categoria", "estrellas", "catégorie", "étoiles", "étiquette", "классификация"),
+    *(
+        "etiqueta",
+        "categoría",
+        "categoria",
+        "estrellas",
+        "catégorie",
+        "étoiles",
+        "étiquette",
+        "классификация",
+    ),
     *("оценка", "метка", "标签", "类别", "评分", "ラベル", "별점"),
 }
 ID_NAMES = re.compile(
@@ -92,10 +134,66 @@ ID_NAMES = re.compile(
 )
 
 TURNS = {  # what people say in a word, and name no column
-    *("hello", "hi", "hey", "bye", "goodbye", "thanks", "thx", "please", "welcome", "sorry", "help", "start", "stop"),
-    *("yes", "yeah", "yep", "no", "nope", "ok", "okay", "sure", "maybe", "what", "why", "who", "how", "fine", "good"),
-    *("hallo", "tschüss", "danke", "bitte", "ja", "nein", "doch", "hola", "adiós", "gracias", "sí", "salut"),
-    *("bonjour", "merci", "oui", "non", "ciao", "grazie", "olá", "obrigado", "привет", "да", "нет", "你好"),
+    *(
+        "hello",
+        "hi",
+        "hey",
+        "bye",
+        "goodbye",
+        "thanks",
+        "thx",
+        "please",
+        "welcome",
+        "sorry",
+        "help",
+        "start",
+        "stop",
+    ),
+    *(
+        "yes",
+        "yeah",
+        "yep",
+        "no",
+        "nope",
+        "ok",
+        "okay",
+        "sure",
+        "maybe",
+        "what",
+        "why",
+        "who",
+        "how",
+        "fine",
+        "good",
+    ),
+    *(
+        "hallo",
+        "tschüss",
+        "danke",
+        "bitte",
+        "ja",
+        "nein",
+        "doch",
+        "hola",
+        "adiós",
+        "gracias",
+        "sí",
+        "salut",
+    ),
+    *(
+        "bonjour",
+        "merci",
+        "oui",
+        "non",
+        "ciao",
+        "grazie",
+        "olá",
+        "obrigado",
+        "привет",
+        "да",
+        "нет",
+        "你好",
+    ),
 }
 
 TEXT: frozenset[Holds] = frozenset({"text"})
@@ -117,7 +215,14 @@ SPOKEN = Roles(
     Role("path", "path_column", SOUND_NAMES, frozenset({"sound"})),
     Role("text", "text_column", TRANSCRIPT_NAMES, ANSWER),
 )
-KNOWN = {*SOURCE_NAMES, *TARGET_NAMES, *PICTURE_NAMES, *CAPTION_NAMES, *SOUND_NAMES, *TRANSCRIPT_NAMES}
+KNOWN = {
+    *SOURCE_NAMES,
+    *TARGET_NAMES,
+    *PICTURE_NAMES,
+    *CAPTION_NAMES,
+    *SOUND_NAMES,
+    *TRANSCRIPT_NAMES,
+}
 
 
 class Choice(NamedTuple):
@@ -133,12 +238,16 @@ class UnclearColumns(DataError):
     def __init__(self, table: Table, roles: Roles, columns: Mapping[str, object]):
         self.roles = roles
         self.columns = dict(columns)
-        what = f"it is not plain which column is {roles.source.word} and which is {roles.target.word}"
+        what = (
+            f"it is not plain which column is {roles.source.word} and which is {roles.target.word}"
+        )
         contents = table.contents()
         if table.format == "jsonl":
             expected = " and ".join(" or ".join(role.names[:4]) for role in roles)
             contents = f"{contents}; expected: {expected}"
-        super().__init__(f"{what}; {contents}", where=table.path, hint=f"say which: {settings(columns)}")
+        super().__init__(
+            f"{what}; {contents}", where=table.path, hint=f"say which: {settings(columns)}"
+        )
 
 
 def settings(columns: Mapping[str, object]) -> str:
@@ -146,11 +255,13 @@ def settings(columns: Mapping[str, object]) -> str:
     >>> settings({"source_column": "my text", "target_column": 3})
     "--set 'data.source_column=my text' --set data.target_column=3"
     """
-    words = (word for field, value in columns.items() for word in ("--set", f"data.{field}={value}"))
+    words = (
+        word for field, value in columns.items() for word in ("--set", f"data.{field}={value}")
+    )
     return shlex.join(words)
 
 
-# -- rows -------------------------------------------------------------------------------------------------------------
+# -- rows-------------------------------------------------------------------------------------------
 
 
 def format_of(path: Path, first: str) -> Format:
@@ -240,7 +351,7 @@ def _csv_rows(lines: Iterator[str], delimiter: str, tally: Tally) -> Iterator[li
             yield row
 
 
-# -- a table ----------------------------------------------------------------------------------------------------------
+# -- a table----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -257,7 +368,11 @@ class Table:
     def number(self, column: str | int) -> int:
         """The number, from 0, of a column given by its name or by its number from 1."""
         word = str(column).strip().lower()
-        places = [i for i, name in enumerate(self.names) if name.lower() == word] if self.has_names else []
+        places = (
+            [i for i, name in enumerate(self.names) if name.lower() == word]
+            if self.has_names
+            else []
+        )
         if isinstance(column, str) and len(places) > 1:
             raise DataError(
                 "two columns have this name",
@@ -279,7 +394,12 @@ class Table:
         """What names a column in a recipe: its name, or its number where that would be read as
         something else."""
         name = self.names[number]
-        is_word = re.fullmatch(r"[^\W\d](?:[\w .-]*\w)?", name) and name.lower() not in ("true", "false", "inf", "nan")
+        is_word = re.fullmatch(r"[^\W\d](?:[\w .-]*\w)?", name) and name.lower() not in (
+            "true",
+            "false",
+            "inf",
+            "nan",
+        )
         is_unique = [other.lower() for other in self.names].count(name.lower()) == 1
         return name if is_word and is_unique and self.has_names else number + 1
 
@@ -366,11 +486,17 @@ def look(path: Path, *, asked: Iterable[Column] = ()) -> Table:
     else:
         header = _is_header(sample, {column.lower() for column in asked if isinstance(column, str)})
         width = len(sample[0]) if header else _usual_width(sample)
-        names = tuple(cell.strip() for cell in sample[0]) if header else tuple(str(i + 1) for i in range(width))
+        names = (
+            tuple(cell.strip() for cell in sample[0])
+            if header
+            else tuple(str(i + 1) for i in range(width))
+        )
         whole = [row for row in sample[header:] if len(row) == width]
         columns = [[row[i].strip() for row in whole] for i in range(width)]
     filled = tuple(tuple(cell for cell in column if cell) for column in columns)
-    holds: tuple[Holds, ...] = tuple(content_of(cells, name) for cells, name in zip(filled, names, strict=True))
+    holds: tuple[Holds, ...] = tuple(
+        content_of(cells, name) for cells, name in zip(filled, names, strict=True)
+    )
     return Table(path, kind, header, names, filled, holds)
 
 
@@ -378,7 +504,11 @@ def _sample(rows: Iterator[Any]) -> Iterator[Any]:
     left = SAMPLE_CHARACTERS
     for row in islice(rows, SAMPLE_ROWS):
         yield row
-        left -= sum(map(len, row)) if isinstance(row, list) else sum(len(str(value)) for value in row.values())
+        left -= (
+            sum(map(len, row))
+            if isinstance(row, list)
+            else sum(len(str(value)) for value in row.values())
+        )
         if left < 0:
             break
 
@@ -402,12 +532,18 @@ def _by_key(objects: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[list[s
             if folded not in names and len(names) == MOST_KEYS:
                 continue
             names.setdefault(folded, key)
-            cell = NESTED if isinstance(value, list | dict) else "" if value is None else str(value).strip()
+            cell = (
+                NESTED
+                if isinstance(value, list | dict)
+                else ""
+                if value is None
+                else str(value).strip()
+            )
             columns.setdefault(folded, []).append(cell)
     return tuple(names.values()), list(columns.values())
 
 
-# -- headers ----------------------------------------------------------------------------------------------------------
+# -- headers----------------------------------------------------------------------------------------
 
 
 def _is_header(rows: list[list[str]], asked: set[str]) -> bool:
@@ -425,7 +561,10 @@ def _is_header(rows: list[list[str]], asked: set[str]) -> bool:
     if not below or (len(first) > 1 and len(first) != _usual_width(rows[1:])):
         return False
     columns = [[row[i] for row in below if row[i]] for i in range(len(first))]
-    if any(name.lower() in LABEL_LIKE and _repeats(name, column) for name, column in zip(first, columns, strict=True)):
+    if any(
+        name.lower() in LABEL_LIKE and _repeats(name, column)
+        for name, column in zip(first, columns, strict=True)
+    ):
         return True
     if not all(_is_name(cell) for cell in first):
         return False
@@ -477,7 +616,7 @@ def _stands_out(first: list[str], below: list[list[str]]) -> bool:
     return written_as_code or len(below) >= 10
 
 
-# -- what a column holds ----------------------------------------------------------------------------------------------
+# -- what a column holds----------------------------------------------------------------------------
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?[$€£]? ?\d{1,3}(?:[.,' ]?\d+)*(?:[.,]\d+)?(?:[eE][+-]?\d+)? ?[%€$£]?")
@@ -499,7 +638,9 @@ def _shape(values: Iterable[str]) -> str | None:
         if sum(pattern.fullmatch(value) is not None for value in values) >= most:
             return shape
     for shape, suffixes in (("picture", PICTURES), ("sound", SOUNDS)):
-        if sum(value[-8:].lower().endswith(tuple(suffixes)) for value in values) >= 0.8 * len(values):
+        if sum(value[-8:].lower().endswith(tuple(suffixes)) for value in values) >= 0.8 * len(
+            values
+        ):
             return shape
     return None
 
@@ -578,7 +719,7 @@ def _median_words(values: Iterable[str]) -> float:
     return median(counts) if counts else 0.0
 
 
-# -- which column is meant --------------------------------------------------------------------------------------------
+# -- which column is meant--------------------------------------------------------------------------
 
 
 def choose(table: Table, roles: Roles, source: Column = None, target: Column = None) -> Choice:
@@ -613,20 +754,33 @@ def _named(table: Table, role: Role, taken: set[int | None]) -> int | None:
     if not table.header and table.format != "jsonl":
         return None
     folded = [name.lower() for name in table.names]
-    return next((folded.index(name) for name in role.names if name in folded and folded.index(name) not in taken), None)
+    return next(
+        (
+            folded.index(name)
+            for name in role.names
+            if name in folded and folded.index(name) not in taken
+        ),
+        None,
+    )
 
 
 def _fitting(table: Table, role: Role, taken: int | None = None) -> list[int]:
     return [i for i, holds in enumerate(table.holds) if holds in role.holds and i != taken]
 
 
-def _other(table: Table, roles: Roles, left: int | None, right: int | None, *, is_given: bool) -> Choice:
+def _other(
+    table: Table, roles: Roles, left: int | None, right: int | None, *, is_given: bool
+) -> Choice:
     """One side is known; the other is what is left, if that is one column."""
     role = roles.target if right is None else roles.source
     taken = left if right is None else right
     fitting = _fitting(table, role, taken)
     if is_given and not fitting:  # whoever names one column may mean another that is no text
-        fitting = [i for i, holds in enumerate(table.holds) if holds in ("label", "constant", "text") and i != taken]
+        fitting = [
+            i
+            for i, holds in enumerate(table.holds)
+            if holds in ("label", "constant", "text") and i != taken
+        ]
     if len(fitting) != 1:
         raise _unclear(table, roles, left, right)
     if table.format == "jsonl" and not is_given and table.holds[fitting[0]] != "label":
@@ -673,7 +827,9 @@ def _unclear(table: Table, roles: Roles, left: int | None, right: int | None) ->
     return UnclearColumns(table, roles, columns)
 
 
-def same_columns(path: Path, other: Path, roles: Roles, source: Column, target: Column) -> tuple[Column, Column]:
+def same_columns(
+    path: Path, other: Path, roles: Roles, source: Column, target: Column
+) -> tuple[Column, Column]:
     """The columns to read in another table that goes with this one: those of the same names, where
     both have names. A few rows of validation could be taken for something else than the many that
     train."""

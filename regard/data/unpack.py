@@ -1,9 +1,10 @@
 """Some files out of an archive that may have been made to do harm.
 
-Nothing here trusts an archive. Members are read one after the other and written by us, never by the library: only plain
-files whose place was asked for, each under a new name inside the folder. A member that could only be there to harm (an
-absolute path, `..`, a link, a device) condemns the whole archive, even where nobody asked for it. What comes out is
-counted as it comes, not as the archive declares it. A caller unpacks into a draft folder and renames it afterwards.
+Nothing here trusts an archive. Members are read one after the other and written by us, never by the
+library: only plain files whose place was asked for, each under a new name inside the folder. A
+member that could only be there to harm (an absolute path, `..`, a link, a device) condemns the
+whole archive, even where nobody asked for it. What comes out is counted as it comes, not as the
+archive declares it. A caller unpacks into a draft folder and renames it afterwards.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 from regard.errors import DataError, RegardError
 
-RATIO = 200  # text packs to a tenth at best; what unfolds to more than this many times its size is a bomb
+# text packs to a tenth at best; what unfolds to more than this many times its size is a bomb
+RATIO = 200
 CHUNK = 1 << 16
 
 
@@ -34,11 +36,14 @@ class _Member(NamedTuple):
     open: Callable[[], IO[bytes]]
 
 
-def unpack(archive: Path, into: Path, *, keep: Sequence[str], inside: str = "", size: int, members: int) -> None:
-    """Write the members of a .zip, .tar.gz or .tar.bz2 whose path below `inside` matches a pattern of `keep`.
+def unpack(
+    archive: Path, into: Path, *, keep: Sequence[str], inside: str = "", size: int, members: int
+) -> None:
+    """Write the members of a .zip, .tar.gz or .tar.bz2 whose path below `inside` matches a pattern
+    of `keep`.
 
-    A pattern matches part by part: "*.txt" is not in a folder, "wavs/*.wav" is in one. `size` and `members` are what
-    the archive may come to, in bytes and in number.
+    A pattern matches part by part: "*.txt" is not in a folder, "wavs/*.wav" is in one. `size` and
+    `members` are what the archive may come to, in bytes and in number.
     """
     most = min(size, max(RATIO * archive.stat().st_size, 1 << 20))
     read = _zipped if archive.name.endswith(".zip") else _tarred
@@ -57,8 +62,13 @@ def unpack(archive: Path, into: Path, *, keep: Sequence[str], inside: str = "", 
         raise
     except FileExistsError as problem:
         _refuse(archive, f"two files of one name: {_shown(Path(problem.filename).name)}")
-    except Exception as problem:  # zipfile and tarfile fail in a dozen ways on bytes that are no archive
-        if isinstance(problem, OSError) and problem.errno not in (None, errno.EINVAL):  # a place before the start
+    except (
+        Exception
+    ) as problem:  # zipfile and tarfile fail in a dozen ways on bytes that are no archive
+        if isinstance(problem, OSError) and problem.errno not in (
+            None,
+            errno.EINVAL,
+        ):  # a place before the start
             raise  # the disk's fault
         raise DataError(
             "damaged, or not an archive of its kind",
@@ -113,13 +123,18 @@ def _shown(name: str) -> str:
     return ascii(name if len(name) <= 60 else name[:59] + "…")
 
 
-# -- zip --------------------------------------------------------------------------------------------------------------
+# -- zip--------------------------------------------------------------------------------------------
 
 
 def _zipped(archive: Path, most: int) -> Iterator[_Member]:
     with zipfile.ZipFile(archive) as opened:
         for info in opened.infolist():
-            yield _Member(info.filename, not info.is_dir(), _wrong_zip(info), lambda info=info: opened.open(info))
+            yield _Member(
+                info.filename,
+                not info.is_dir(),
+                _wrong_zip(info),
+                lambda info=info: opened.open(info),
+            )
 
 
 def _wrong_zip(info: zipfile.ZipInfo) -> str | None:
@@ -135,7 +150,7 @@ def _wrong_zip(info: zipfile.ZipInfo) -> str | None:
     return None
 
 
-# -- tar --------------------------------------------------------------------------------------------------------------
+# -- tar--------------------------------------------------------------------------------------------
 
 
 def _tarred(archive: Path, most: int) -> Iterator[_Member]:
@@ -145,7 +160,12 @@ def _tarred(archive: Path, most: int) -> Iterator[_Member]:
         with tarfile.open(fileobj=forward, mode="r:") as opened:
             while (info := opened.next()) is not None:
                 setattr(opened, "members", [])  # noqa: B010, its types hide it; or it would keep the headers of all
-                yield _Member(info.name, info.isfile(), _wrong_tar(info), lambda info=info: _opened(opened, info))
+                yield _Member(
+                    info.name,
+                    info.isfile(),
+                    _wrong_tar(info),
+                    lambda info=info: _opened(opened, info),
+                )
 
 
 def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
@@ -163,13 +183,16 @@ def _wrong_tar(info: tarfile.TarInfo) -> str | None:
 
 
 class _Forward:
-    """A stream that only goes forward, in small steps, and not for ever: all that reading a tar once needs."""
+    """A stream that only goes forward, in small steps, and not for ever: all that reading a tar
+    once needs."""
 
     def __init__(self, stream: IO[bytes], archive: Path, most: int):
         self._stream, self._archive, self._most, self._at = stream, archive, most, 0
 
     def read(self, size: int) -> bytes:
-        if size > CHUNK:  # our own steps are no larger, so tarfile is after a header, and would keep it in memory
+        if (
+            size > CHUNK
+        ):  # our own steps are no larger, so tarfile is after a header, and would keep it in memory
             _refuse(self._archive, "a header without end")
         data = self._stream.read(size)
         self._at += len(data)

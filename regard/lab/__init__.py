@@ -1,12 +1,13 @@
-"""The lab: statements about attention as small experiments, each with its formula, a measurement and a verdict.
+"""The lab: statements about attention as small experiments, each with its formula, a measurement
+and a verdict.
 
     regard lab                     what there is
     regard lab orthogonal          run one
     regard lab all                 run all of them
 
-`regard/lab/NAME.py` is an experiment when it has a class `Settings` and a function `run`; the first line of its
-docstring is its claim, and `ALSO` has other words for it. `dense_map.py` is called dense-map. Listing reads the files
-without importing them, so it needs no torch.
+`regard/lab/NAME.py` is an experiment when it has a class `Settings` and a function `run`; the first
+line of its docstring is its claim, and `ALSO` has other words for it. `dense_map.py` is called
+dense-map. Listing reads the files without importing them, so it needs no torch.
 """
 
 from __future__ import annotations
@@ -34,11 +35,14 @@ def names() -> list[str]:
 
 def claims() -> dict[str, str]:
     """The experiments, each with its claim in one line."""
-    return {name: (ast.get_docstring(tree) or "").partition("\n")[0] for name, tree in _experiments()}
+    return {
+        name: (ast.get_docstring(tree) or "").partition("\n")[0] for name, tree in _experiments()
+    }
 
 
 def synonyms() -> dict[str, str]:
-    """What else people call the experiments (`ALSO` in their files), and which of them each word means.
+    """What else people call the experiments (`ALSO` in their files), and which of them each word
+    means.
 
     >>> synonyms()["multihead"]
     'heads'
@@ -56,7 +60,9 @@ def _experiments() -> Iterator[tuple[str, ast.Module]]:
     """Name and source of each, which is read and not run."""
     for file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
         tree = ast.parse(file.read_bytes(), file)
-        defined = {node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+        defined = {
+            node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)
+        }
         if {"Settings", "run"} <= defined and file.stem != "experiment":
             yield file.stem.replace("_", "-"), tree
 

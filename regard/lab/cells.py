@@ -7,11 +7,12 @@
     c = f c_prev + u c~,  a = o tanh(c)                          a = u a_prev + (1 - u) c~
     y = softmax(W_y a + b_y),   L = -sum_t log y_t[target_t]     the same
 
-Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000; Cho et al. 2014, the reset applied behind the
-recurrent matrix, as torch has it. a in [a; x] is that of the place before. Weights are a dictionary of plain tensors by
-these names, W_f (D, D + I), W_c of a GRU (D, I), W_a (D, D), W_y (V, D). Nothing here asks autograd for anything:
-`lstm_backward` and `gru_backward` are the formulas, one a line, and return the gradient of every weight summed over
-rows and places, and those of x and of the start.
+Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000; Cho et al. 2014, the reset
+applied behind the recurrent matrix, as torch has it. a in [a; x] is that of the place before.
+Weights are a dictionary of plain tensors by these names, W_f (D, D + I), W_c of a GRU (D, I), W_a
+(D, D), W_y (V, D). Nothing here asks autograd for anything: `lstm_backward` and `gru_backward` are
+the formulas, one a line, and return the gradient of every weight summed over rows and places, and
+those of x and of the start.
 
     y, cache = lstm_forward(weights, x)
     gradients = lstm_backward(weights, cache, targets)          {"W_f": ..., "b_f": ..., ..., "x", "a0", "c0"}
@@ -72,7 +73,10 @@ class LSTMCache:
 
 
 def lstm_step(
-    weights: Weights, x: Float[Tensor, "B I"], a_prev: Float[Tensor, "B D"], c_prev: Float[Tensor, "B D"]
+    weights: Weights,
+    x: Float[Tensor, "B I"],
+    a_prev: Float[Tensor, "B D"],
+    c_prev: Float[Tensor, "B D"],
 ) -> LSTMStep:
     """One place further."""
     z = torch.cat([a_prev, x], dim=-1)  # [a; x]
@@ -92,7 +96,8 @@ def lstm_forward(
     a0: Float[Tensor, "B D"] | None = None,
     c0: Float[Tensor, "B D"] | None = None,
 ) -> tuple[Float[Tensor, "B T V"], LSTMCache]:
-    """The probabilities y of every place, and what the way back needs. A start that is not given is zero."""
+    """The probabilities y of every place, and what the way back needs. A start that is not given
+    is zero."""
     width = _checked(weights, x, lstm_shapes)
     a0, c0 = _start("a0", a0, x, width), _start("c0", c0, x, width)
     a, c, steps = a0, c0, []
@@ -106,7 +111,8 @@ def lstm_forward(
 
 @torch.no_grad()
 def lstm_backward(weights: Weights, cache: LSTMCache, targets: Int[Tensor, "B T"]) -> Gradients:
-    """The gradient of L by every weight, by x and by the start. dg of a gate g is dL / d(W_g [a; x] + b_g)."""
+    """The gradient of L by every weight, by x and by the start. dg of a gate g is dL / d(W_g [a;
+    x] + b_g)."""
     a_prev, c_prev, y = cache.a_prev, cache.c_prev, one_hot(targets, cache.y)
     g = {name: torch.zeros_like(part) for name, part in {**weights, "x": cache.x}.items()}
     da_next, dc_next = torch.zeros_like(cache.a0), torch.zeros_like(cache.c0)
@@ -134,7 +140,12 @@ def lstm_backward(weights: Weights, cache: LSTMCache, targets: Int[Tensor, "B T"
         g["b_c"] += dcandidate.sum(0)
         g["b_y"] += dy.sum(0)
 
-        dz = df @ weights["W_f"] + du @ weights["W_u"] + do @ weights["W_o"] + dcandidate @ weights["W_c"]
+        dz = (
+            df @ weights["W_f"]
+            + du @ weights["W_u"]
+            + do @ weights["W_o"]
+            + dcandidate @ weights["W_c"]
+        )
         da_next, g["x"][:, t] = dz.split([da.shape[-1], cache.x.shape[-1]], dim=-1)
         dc_next = dc * f
     return {**g, "a0": da_next, "c0": dc_next}
@@ -142,11 +153,17 @@ def lstm_backward(weights: Weights, cache: LSTMCache, targets: Int[Tensor, "B T"
 
 def lstm_shapes(inputs: int, width: int, outputs: int) -> dict[str, tuple[int, ...]]:
     gates = {f"W_{gate}": (width, width + inputs) for gate in "fuoc"}
-    return {**gates, **{f"b_{gate}": (width,) for gate in "fuoc"}, "W_y": (outputs, width), "b_y": (outputs,)}
+    return {
+        **gates,
+        **{f"b_{gate}": (width,) for gate in "fuoc"},
+        "W_y": (outputs, width),
+        "b_y": (outputs,),
+    }
 
 
 def lstm_from_torch(rnn: nn.LSTM, out: nn.Linear) -> dict[str, Tensor]:
-    """The weights of a one-layer nn.LSTM and of the nn.Linear upon it, by our names. Its two biases are summed."""
+    """The weights of a one-layer nn.LSTM and of the nn.Linear upon it, by our names. Its two
+    biases are summed."""
     w_x, w_a, b_x, b_a = _of_torch(rnn)
     both, bias = torch.cat([w_a, w_x], dim=1), b_a + b_x
     order = "ufco"  # torch's i, f, g, o
@@ -163,7 +180,8 @@ def lstm_from_torch(rnn: nn.LSTM, out: nn.Linear) -> dict[str, Tensor]:
 
 
 class GRUStep(NamedTuple):
-    """The gates and states of one place, (B, D) each; `recurrent` is W_a a_prev + b_a, which the reset multiplies."""
+    """The gates and states of one place, (B, D) each; `recurrent` is W_a a_prev + b_a, which the
+    reset multiplies."""
 
     r: Tensor
     u: Tensor
@@ -204,7 +222,8 @@ def gru_step(weights: Weights, x: Float[Tensor, "B I"], a_prev: Float[Tensor, "B
 def gru_forward(
     weights: Weights, x: Float[Tensor, "B T I"], *, a0: Float[Tensor, "B D"] | None = None
 ) -> tuple[Float[Tensor, "B T V"], GRUCache]:
-    """The probabilities y of every place, and what the way back needs. A start that is not given is zero."""
+    """The probabilities y of every place, and what the way back needs. A start that is not given
+    is zero."""
     a0 = _start("a0", a0, x, _checked(weights, x, gru_shapes))
     a, steps = a0, []
     for t in range(x.shape[1]):
@@ -217,12 +236,18 @@ def gru_forward(
 
 @torch.no_grad()
 def gru_backward(weights: Weights, cache: GRUCache, targets: Int[Tensor, "B T"]) -> Gradients:
-    """The gradient of L by every weight, by x and by the start. dg of a gate g is that before its bend."""
+    """The gradient of L by every weight, by x and by the start. dg of a gate g is that before
+    its bend."""
     a_prev, y = cache.a_prev, one_hot(targets, cache.y)
     g = {name: torch.zeros_like(part) for name, part in {**weights, "x": cache.x}.items()}
     da_next = torch.zeros_like(cache.a0)
     for t in reversed(range(cache.x.shape[1])):
-        r, u, recurrent, candidate = cache.r[:, t], cache.u[:, t], cache.recurrent[:, t], cache.candidate[:, t]
+        r, u, recurrent, candidate = (
+            cache.r[:, t],
+            cache.u[:, t],
+            cache.recurrent[:, t],
+            cache.candidate[:, t],
+        )
         a, x = a_prev[:, t], cache.x[:, t]
         z = torch.cat([a, x], dim=-1)
 
@@ -245,7 +270,9 @@ def gru_backward(weights: Weights, cache: GRUCache, targets: Int[Tensor, "B T"])
         g["b_a"] += drecurrent.sum(0)
         g["b_y"] += dy.sum(0)
 
-        dz_a, dz_x = (dr @ weights["W_r"] + du @ weights["W_u"]).split([a.shape[-1], x.shape[-1]], dim=-1)
+        dz_a, dz_x = (dr @ weights["W_r"] + du @ weights["W_u"]).split(
+            [a.shape[-1], x.shape[-1]], dim=-1
+        )
         g["x"][:, t] = dz_x + dcandidate @ weights["W_c"]
         da_next = da * u + dz_a + drecurrent @ weights["W_a"]
     return {**g, "a0": da_next}
@@ -265,8 +292,8 @@ def gru_shapes(inputs: int, width: int, outputs: int) -> dict[str, tuple[int, ..
 
 
 def gru_from_torch(rnn: nn.GRU, out: nn.Linear) -> dict[str, Tensor]:
-    """The weights of a one-layer nn.GRU and of the nn.Linear upon it, by our names. Only the candidate needs both of
-    its biases, because the reset multiplies one of them."""
+    """The weights of a one-layer nn.GRU and of the nn.Linear upon it, by our names. Only the
+    candidate needs both of its biases, because the reset multiplies one of them."""
     (r_x, u_x, c_x), (r_a, u_a, c_a), (r_in, u_in, c_in), (r_back, u_back, c_back) = (
         part.chunk(3) for part in _of_torch(rnn)
     )
@@ -296,7 +323,11 @@ def one_hot(targets: Int[Tensor, "B T"], y: Float[Tensor, "B T V"]) -> Float[Ten
     """The y that was wanted: 1 at the target, else 0."""
     rows, places, outputs = y.shape
     if targets.shape != (rows, places):
-        raise InputError(f"must have shape (B, T) = ({rows}, {places})", where="targets", got=tuple(targets.shape))
+        raise InputError(
+            f"must have shape (B, T) = ({rows}, {places})",
+            where="targets",
+            got=tuple(targets.shape),
+        )
     if targets.numel() and not 0 <= int(targets.min()) <= int(targets.max()) < outputs:
         raise InputError(
             f"must be whole numbers from 0 to {outputs - 1}",
@@ -310,7 +341,9 @@ def _of_torch(rnn: nn.RNNBase) -> list[Tensor]:
     """weight_ih, weight_hh, bias_ih and bias_hh of the only layer."""
     own = list(rnn.parameters())
     if len(own) != 4:
-        raise InputError("must have one layer, one direction, and biases", where="rnn", got=str(rnn))
+        raise InputError(
+            "must have one layer, one direction, and biases", where="rnn", got=str(rnn)
+        )
     return [*own]
 
 

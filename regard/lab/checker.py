@@ -1,13 +1,14 @@
-"""Checks gradients that someone derived by hand: names the term that is wrong, says how, and if it can, why.
+"""Checks gradients that someone derived by hand: names the term that is wrong, says how, and if it
+can, why.
 
     def mine(weights, cache, targets):            # as regard.lab.cells.lstm_backward
         ...
         return {"W_f": ..., "b_f": ..., ...}
     print(check_gradients(mine))
 
-It finds the cause by making the mistakes itself. A *slip* is a wrong formula on the way back, which spoils everything
-before it; a *misreading* is a wrong last line for one weight. Whichever few of them together give the very numbers that
-were handed in are named.
+It finds the cause by making the mistakes itself. A *slip* is a wrong formula on the way back, which
+spoils everything before it; a *misreading* is a wrong last line for one weight. Whichever few of
+them together give the very numbers that were handed in are named.
 """
 
 from __future__ import annotations
@@ -67,16 +68,21 @@ def problem(
 ) -> Problem:
     """A small problem in float64, its start not zero, so that no gradient is zero either."""
     if cell not in CELLS:
-        raise InputError("no such cell", where="cell", got=f'"{cell}"', hint=did_you_mean(cell, CELLS))
+        raise InputError(
+            "no such cell", where="cell", got=f'"{cell}"', hint=did_you_mean(cell, CELLS)
+        )
     if length < 2:
-        raise InputError("needs 2 places or more, or mistakes over time do not show", where="length", got=length)
+        raise InputError(
+            "needs 2 places or more, or mistakes over time do not show", where="length", got=length
+        )
     kind, draw = CELLS[cell], torch.Generator().manual_seed(seed)
 
     def drawn(*shape: int) -> Tensor:
         return torch.randn(shape, generator=draw, dtype=torch.float64)
 
     weights = {
-        name: drawn(*shape) / math.sqrt(shape[-1]) for name, shape in kind.shapes(inputs, width, outputs).items()
+        name: drawn(*shape) / math.sqrt(shape[-1])
+        for name, shape in kind.shapes(inputs, width, outputs).items()
     }
     x, starts = drawn(rows, length, inputs), {name: drawn(rows, width) / 2 for name in kind.starts}
     targets = torch.randint(outputs, (rows, length), generator=draw)
@@ -87,7 +93,8 @@ def problem(
 
 
 class WayBack(NamedTuple):
-    """The gradients, and what each weight's is made of: W_g = sum over rows and places of delta_g read_g^T."""
+    """The gradients, and what each weight's is made of: W_g = sum over rows and places of
+    delta_g read_g^T."""
 
     gradients: Gradients
     deltas: dict[str, Tensor]  # (B, T, D), by gate
@@ -123,18 +130,27 @@ GRU_SLIPS = {
 }
 
 
-def lstm_way_back(weights: Weights, cache: LSTMCache, targets: Tensor, slips: Iterable[str] = ()) -> WayBack:
+def lstm_way_back(
+    weights: Weights, cache: LSTMCache, targets: Tensor, slips: Iterable[str] = ()
+) -> WayBack:
     """`cells.lstm_backward` with some of its formulas wrong."""
     f, u, o, c, a_prev, c_prev = cache.f, cache.u, cache.o, cache.c, cache.a_prev, cache.c_prev
     tanh_c, sign = torch.tanh(c), -1 if "y" in slips else 1
     slopes = {
-        g: torch.ones_like(s) if f"slope-{g}" in slips else s * (1 - s) for g, s in zip("fuo", (f, u, o), strict=True)
+        g: torch.ones_like(s) if f"slope-{g}" in slips else s * (1 - s)
+        for g, s in zip("fuo", (f, u, o), strict=True)
     }
     slopes["c"] = _candidate_slope(cache.candidate, slips)
-    cell_slope = torch.ones_like(c) if "cell" in slips else 1 - (c if "cell-c" in slips else tanh_c) ** 2
+    cell_slope = (
+        torch.ones_like(c) if "cell" in slips else 1 - (c if "cell-c" in slips else tanh_c) ** 2
+    )
     dy = sign * (cache.y - cells.one_hot(targets, cache.y))
     deltas = {g: torch.zeros_like(c) for g in "fuoc"} | {"y": dy}
-    dx, da_next, dc_next = torch.zeros_like(cache.x), torch.zeros_like(cache.a0), torch.zeros_like(cache.c0)
+    dx, da_next, dc_next = (
+        torch.zeros_like(cache.x),
+        torch.zeros_like(cache.a0),
+        torch.zeros_like(cache.c0),
+    )
     for t in reversed(range(c.shape[1])):
         da = dy[:, t] @ weights["W_y"] + (0 if "da_next" in slips else da_next)
         dc = da * o[:, t] * cell_slope[:, t] + (0 if "dc_next" in slips else dc_next)
@@ -151,14 +167,19 @@ def lstm_way_back(weights: Weights, cache: LSTMCache, targets: Tensor, slips: It
         dc_next = dc if "carry" in slips else dc * f[:, t]
     z = torch.cat([a_prev, cache.x], dim=-1)
     reads = dict.fromkeys("fuoc", z) | {"y": cache.a}
-    return WayBack({**_weights(deltas, reads), "x": dx, "a0": da_next, "c0": dc_next}, deltas, reads, slopes)
+    return WayBack(
+        {**_weights(deltas, reads), "x": dx, "a0": da_next, "c0": dc_next}, deltas, reads, slopes
+    )
 
 
-def gru_way_back(weights: Weights, cache: GRUCache, targets: Tensor, slips: Iterable[str] = ()) -> WayBack:
+def gru_way_back(
+    weights: Weights, cache: GRUCache, targets: Tensor, slips: Iterable[str] = ()
+) -> WayBack:
     """`cells.gru_backward` with some of its formulas wrong."""
     r, u, candidate, a_prev = cache.r, cache.u, cache.candidate, cache.a_prev
     slopes = {
-        g: torch.ones_like(s) if f"slope-{g}" in slips else s * (1 - s) for g, s in zip("ru", (r, u), strict=True)
+        g: torch.ones_like(s) if f"slope-{g}" in slips else s * (1 - s)
+        for g, s in zip("ru", (r, u), strict=True)
     }
     slopes["c"] = _candidate_slope(candidate, slips)
     dy = (-1 if "y" in slips else 1) * (cache.y - cells.one_hot(targets, cache.y))
@@ -172,7 +193,9 @@ def gru_way_back(weights: Weights, cache: GRUCache, targets: Tensor, slips: Iter
         deltas["c"][:, t] = dc
         deltas["r"][:, t] = dr = dc * cache.recurrent[:, t] * slopes["r"][:, t]
         deltas["a"][:, t] = dh = dc if "reset" in slips else dc * r[:, t]
-        dz_a, dz_x = (dr @ weights["W_r"] + du @ weights["W_u"]).split([da.shape[-1], dx.shape[-1]], dim=-1)
+        dz_a, dz_x = (dr @ weights["W_r"] + du @ weights["W_u"]).split(
+            [da.shape[-1], dx.shape[-1]], dim=-1
+        )
         dx[:, t] = dz_x + dc @ weights["W_c"]
         da_next = (0 if "past" in slips else da * u[:, t]) + dz_a + dh @ weights["W_a"]
     z = torch.cat([a_prev, cache.x], dim=-1)
@@ -206,7 +229,10 @@ LSTM_DELTAS = {
     "c": "dc~ = dL/dc u (1 - c~^2)",
 }
 LSTM_FORMULAS = {
-    **{f"W_{g}": f"sum_t {delta.split()[0]} [a_prev; x]^T, {delta}" for g, delta in LSTM_DELTAS.items()},
+    **{
+        f"W_{g}": f"sum_t {delta.split()[0]} [a_prev; x]^T, {delta}"
+        for g, delta in LSTM_DELTAS.items()
+    },
     **{f"b_{g}": f"sum_t {delta.split()[0]}, {delta}" for g, delta in LSTM_DELTAS.items()},
     **OUTPUT_FORMULAS,
     "x": "the last I of W_f^T df + W_u^T du + W_o^T do + W_c^T dc~, at each place",
@@ -262,7 +288,9 @@ class Misreading(NamedTuple):
 def _misreadings(name: str, back: WayBack, cache: Any) -> Iterator[Misreading]:
     """What `name` would be with the right deltas and a wrong last line."""
     right = back.gradients[name]
-    yield Misreading(-right, "sign", "y - yhat, where it should be yhat - y" if name == "b_y" else "")
+    yield Misreading(
+        -right, "sign", "y - yhat, where it should be yhat - y" if name == "b_y" else ""
+    )
     letter, _, gate = name.partition("_")
     if letter == "W":
         yield from _misread_weight(gate, back, cache)
@@ -275,16 +303,28 @@ def _misreadings(name: str, back: WayBack, cache: Any) -> Iterator[Misreading]:
 
 def _misread_weight(gate: str, back: WayBack, cache: Any) -> Iterator[Misreading]:
     delta, read, x = back.deltas[gate], back.reads[gate], cache.x
-    reads = "a" if gate == "y" else "[a_prev; x]" if read.shape[-1] > max(x.shape[-1], cache.a.shape[-1]) else "x"
+    reads = (
+        "a"
+        if gate == "y"
+        else "[a_prev; x]"
+        if read.shape[-1] > max(x.shape[-1], cache.a.shape[-1])
+        else "x"
+    )
     reads = "a_prev" if gate == "a" else reads
     if reads == "[a_prev; x]":
         for part, only in ((x, "x only"), (cache.a_prev, "a_prev only")):
             why = f"the weight's gradient is (delta) with {only}, where it should be (delta) [a_prev; x]^T"
             yield Misreading(outer(delta, part), "shape", why)
             empty = torch.zeros_like(cache.a_prev if part is x else x)
-            yield Misreading(outer(delta, torch.cat([empty, part] if part is x else [part, empty], -1)), "wrong", why)
+            yield Misreading(
+                outer(delta, torch.cat([empty, part] if part is x else [part, empty], -1)),
+                "wrong",
+                why,
+            )
         yield Misreading(
-            outer(delta, torch.cat([x, cache.a_prev], -1)), "wrong", "[x; a_prev], where [a_prev; x] is asked"
+            outer(delta, torch.cat([x, cache.a_prev], -1)),
+            "wrong",
+            "[x; a_prev], where [a_prev; x] is asked",
         )
         yield Misreading(
             outer(delta, torch.cat([cache.a, x], -1)),
@@ -292,29 +332,59 @@ def _misread_weight(gate: str, back: WayBack, cache: Any) -> Iterator[Misreading
             "a of the place itself, where that of the place before is read",
         )
     yield Misreading(delta.sum((0, 1)), "shape", f"the delta alone, not times {reads}^T")
-    yield Misreading(outer(delta, read).T, "transposed", f"{reads} (delta)^T, where it should be (delta) {reads}^T")
-    yield Misreading(torch.einsum("bto,bti->toi", delta, read), "time", "one gradient a place, not summed over time")
     yield Misreading(
-        torch.einsum("bto,bti->boi", delta, read), "shape", "one gradient a row, not summed over the batch"
+        outer(delta, read).T,
+        "transposed",
+        f"{reads} (delta)^T, where it should be (delta) {reads}^T",
+    )
+    yield Misreading(
+        torch.einsum("bto,bti->toi", delta, read),
+        "time",
+        "one gradient a place, not summed over time",
+    )
+    yield Misreading(
+        torch.einsum("bto,bti->boi", delta, read),
+        "shape",
+        "one gradient a row, not summed over the batch",
     )
     for t in range(delta.shape[1]):
-        yield Misreading(outer(delta[:, t : t + 1], read[:, t : t + 1]), "time", _only(t, delta.shape[1]))
+        yield Misreading(
+            outer(delta[:, t : t + 1], read[:, t : t + 1]), "time", _only(t, delta.shape[1])
+        )
     if gate in back.slopes:
-        yield Misreading(outer(delta * back.slopes[gate], read), "wrong", "the slope of the gate is applied twice")
-        yield Misreading(outer(delta / back.slopes[gate], read), "wrong", "the slope of the gate is left out here")
+        yield Misreading(
+            outer(delta * back.slopes[gate], read),
+            "wrong",
+            "the slope of the gate is applied twice",
+        )
+        yield Misreading(
+            outer(delta / back.slopes[gate], read),
+            "wrong",
+            "the slope of the gate is left out here",
+        )
 
 
 def _misread_bias(gate: str, back: WayBack) -> Iterator[Misreading]:
     delta, read = back.deltas[gate], back.reads[gate]
     times = "a" if gate == "y" else "the weight's input"
-    yield Misreading(outer(delta, read), "shape", f"(delta) times {times}^T, where a bias takes the delta alone")
+    yield Misreading(
+        outer(delta, read), "shape", f"(delta) times {times}^T, where a bias takes the delta alone"
+    )
     yield Misreading(delta.sum(0), "time", "one gradient a place, not summed over time")
     yield Misreading(delta.sum(1), "shape", "one gradient a row, not summed over the batch")
     for t in range(delta.shape[1]):
         yield Misreading(delta[:, t].sum(0), "time", _only(t, delta.shape[1]))
     if gate in back.slopes:
-        yield Misreading((delta * back.slopes[gate]).sum((0, 1)), "wrong", "the slope of the gate is applied twice")
-        yield Misreading((delta / back.slopes[gate]).sum((0, 1)), "wrong", "the slope of the gate is left out here")
+        yield Misreading(
+            (delta * back.slopes[gate]).sum((0, 1)),
+            "wrong",
+            "the slope of the gate is applied twice",
+        )
+        yield Misreading(
+            (delta / back.slopes[gate]).sum((0, 1)),
+            "wrong",
+            "the slope of the gate is left out here",
+        )
 
 
 def _only(t: int, length: int) -> str:
@@ -339,7 +409,8 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One gradient that is not right: how (a key of KINDS), by how much, and the likely cause, "" if none is known."""
+    """One gradient that is not right: how (a key of KINDS), by how much, and the likely cause,
+    "" if none is known."""
 
     name: str
     kind: str
@@ -349,12 +420,15 @@ class Finding:
 
     def __str__(self) -> str:
         size = "" if self.error is None else f"relative error {self.error:.2g}"
-        return f"{self.name}: " + ", ".join(part for part in (KINDS[self.kind], self.detail, size) if part)
+        return f"{self.name}: " + ", ".join(
+            part for part in (KINDS[self.kind], self.detail, size) if part
+        )
 
 
 @dataclass(frozen=True)
 class GradientCheck:
-    """What was found. It prints itself; `if check_gradients(mine): ...` asks whether all is right."""
+    """What was found. It prints itself; `if check_gradients(mine): ...` asks whether all is
+    right."""
 
     cell: str
     right: tuple[str, ...]
@@ -371,7 +445,9 @@ class GradientCheck:
 
     def __str__(self) -> str:
         known = [finding for finding in self.wrong if finding.kind != "unknown"]
-        lines = [f"{self.cell}: {len(self.right)} of {len(self.right) + len(known)} gradients are right"]
+        lines = [
+            f"{self.cell}: {len(self.right)} of {len(self.right) + len(known)} gradients are right"
+        ]
         for cause in self.causes:
             lines.append(f"  {cause}")
             lines.extend(f"    {finding}" for finding in self.wrong if finding.cause == cause)
@@ -394,30 +470,44 @@ def check_gradients(
     seed: int = 0,
     tolerance: float = 1e-6,
 ) -> GradientCheck:
-    """Compare `function(weights, cache, targets)`, which is given what `lstm_backward` or `gru_backward` is given and
-    should return the same, with the right gradients, over a random problem of these sizes."""
+    """Compare `function(weights, cache, targets)`, which is given what `lstm_backward` or
+    `gru_backward` is given and should return the same, with the right gradients, over a random
+    problem of these sizes."""
     if not callable(function):
         raise InputError(
-            "must be a function of (weights, cache, targets)", where="function", got=type(function).__name__
+            "must be a function of (weights, cache, targets)",
+            where="function",
+            got=type(function).__name__,
         )
-    given = problem(cell, rows=rows, length=length, inputs=inputs, width=width, outputs=outputs, seed=seed)
+    given = problem(
+        cell, rows=rows, length=length, inputs=inputs, width=width, outputs=outputs, seed=seed
+    )
     handed_in = function(*deepcopy((given.weights, given.cache, given.targets)))
     if not isinstance(handed_in, Mapping):
         raise InputError(
-            "must return a dictionary of gradients by name", where="function", got=f"{type(handed_in).__name__}"
+            "must return a dictionary of gradients by name",
+            where="function",
+            got=f"{type(handed_in).__name__}",
         )
     kind = CELLS[cell]
     right = kind.backward(given.weights, given.cache, given.targets)
     numbers = {name: _tensor(handed_in[name]) for name in right if name in handed_in}
     usable = {name: value for name, value in numbers.items() if value is not None}
     explained = _explained(usable, kind, given, tolerance)
-    findings = [_finding(name, right, handed_in, numbers, explained.get(name), given, tolerance) for name in right]
+    findings = [
+        _finding(name, right, handed_in, numbers, explained.get(name), given, tolerance)
+        for name in right
+    ]
     findings += [
-        Finding(str(name), "unknown", did_you_mean(str(name), right) or "") for name in handed_in if name not in right
+        Finding(str(name), "unknown", did_you_mean(str(name), right) or "")
+        for name in handed_in
+        if name not in right
     ]
     wrong = tuple(finding for finding in findings if finding is not None)
     named = {finding.name for finding in wrong}
-    return GradientCheck(cell, tuple(name for name in right if name not in named), wrong, kind.formulas)
+    return GradientCheck(
+        cell, tuple(name for name in right if name not in named), wrong, kind.formulas
+    )
 
 
 def _finding(
@@ -440,23 +530,34 @@ def _finding(
     kind, cause = explanation or ("wrong", "")
     if value.shape != right[name].shape:
         kind = kind if kind in ("transposed", "time") else "shape"
-        return Finding(name, kind, f"{tuple(value.shape)} instead of {tuple(right[name].shape)}", None, cause)
+        return Finding(
+            name, kind, f"{tuple(value.shape)} instead of {tuple(right[name].shape)}", None, cause
+        )
     error = float((value - right[name]).norm() / right[name].norm())
-    if (factor := _factor(value, right[name], tolerance)) is not None and kind in ("wrong", "factor"):
+    if (factor := _factor(value, right[name], tolerance)) is not None and kind in (
+        "wrong",
+        "factor",
+    ):
         kind = "sign" if abs(factor + 1) < tolerance else "factor"
         cause = cause or _constant(factor, given)
-        return Finding(name, kind, "" if kind == "sign" else f"{factor:.4g} times the right one", error, cause)
+        return Finding(
+            name, kind, "" if kind == "sign" else f"{factor:.4g} times the right one", error, cause
+        )
     return Finding(name, kind, "", error, cause)
 
 
 def _explained(
     handed_in: Mapping[str, Tensor], kind: Cell, given: Problem, tolerance: float
 ) -> dict[str, tuple[str, str]]:
-    """For each gradient that is wrong: (kind, cause), from the fewest slips and misreadings that explain the most."""
+    """For each gradient that is wrong: (kind, cause), from the fewest slips and misreadings that
+    explain the most."""
 
     def readings(slips: Iterable[str]) -> Iterator[tuple[str, tuple[str, str] | None]]:
         back = kind.way_back(given.weights, given.cache, given.targets, slips)
-        return ((name, _reading(name, value, back, given.cache, tolerance)) for name, value in handed_in.items())
+        return (
+            (name, _reading(name, value, back, given.cache, tolerance))
+            for name, value in handed_in.items()
+        )
 
     best, least = (), (len(handed_in) + 1, 0)
     for count in range(3):  # slips at once
@@ -483,8 +584,11 @@ def _explained(
 RIGHT = ("wrong", "")  # wrong by its slips only
 
 
-def _reading(name: str, value: Tensor, back: WayBack, cache: Any, tolerance: float) -> tuple[str, str] | None:
-    """(kind, why) of a gradient, given the slips that were made on the way back; None if they do not explain it."""
+def _reading(
+    name: str, value: Tensor, back: WayBack, cache: Any, tolerance: float
+) -> tuple[str, str] | None:
+    """(kind, why) of a gradient, given the slips that were made on the way back; None if they do
+    not explain it."""
     right = back.gradients[name]
     if _same(value, right, tolerance):
         return RIGHT

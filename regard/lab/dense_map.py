@@ -1,4 +1,5 @@
-"""For fixed weights A, self-attention is one linear map of all inputs, whose N^2 blocks are one block times a number.
+"""For fixed weights A, self-attention is one linear map of all inputs, whose N^2 blocks are one
+block times a number.
 
 With vec(X) the rows of X (N, D) one after the other:
 
@@ -6,8 +7,8 @@ With vec(X) the rows of X (N, D) one after the other:
     Q = X W_q              vec(Q) = (I_N kron W_q^T) vec(X)            the same block N times on the diagonal, else 0
     scores                 x_n^T W~ x_m = vec(X)^T (E_nm kron W~) vec(X),   W~ = W_q W_k^T / sqrt(K)
 
-A free map has (N D)^2 parameters, attention 3 D^2 whatever N is. A causal mask makes the blocks above the diagonal 0.
-And since A depends on X, the whole is not linear: Y(2X) is not 2 Y(X).
+A free map has (N D)^2 parameters, attention 3 D^2 whatever N is. A causal mask makes the blocks
+above the diagonal 0. And since A depends on X, the whole is not linear: Y(2X) is not 2 Y(X).
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def run(settings: Settings) -> Report:
     projection = torch.kron(torch.eye(N, dtype=x.dtype), w_q.T.contiguous())
     y = attend(q, k, v)
     merged = w_q @ w_k.T / math.sqrt(D)
-    bilinear = torch.tensor([[score(x, merged, n, m) for m in range(N)] for n in range(N)], dtype=x.dtype)
+    bilinear = torch.tensor(
+        [[score(x, merged, n, m) for m in range(N)] for n in range(N)], dtype=x.dtype
+    )
     doubled = torch.linalg.norm(attend(2 * q, 2 * k, 2 * v) - 2 * y) / torch.linalg.norm(2 * y)
     zeros = zero_blocks(causal, N)
     claims = (
@@ -76,7 +79,13 @@ def run(settings: Settings) -> Report:
 
 def blocks(dense: Tensor, length: int) -> Tensor:
     """The N^2 blocks of an (N D, N D) matrix, one a row: (N^2, D^2)."""
-    return dense.unflatten(0, (length, -1)).unflatten(2, (length, -1)).transpose(1, 2).flatten(0, 1).flatten(1)
+    return (
+        dense.unflatten(0, (length, -1))
+        .unflatten(2, (length, -1))
+        .transpose(1, 2)
+        .flatten(0, 1)
+        .flatten(1)
+    )
 
 
 def block_rank(dense: Tensor, length: int) -> int:

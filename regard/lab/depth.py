@@ -1,14 +1,17 @@
-"""With a processor for every number an RNN still needs time T, a language CNN its layers, attention log T + log D.
+"""With a processor for every number an RNN still needs time T, a language CNN its layers, attention
+log T + log D.
 
-Depth: operations that wait for each other, one after another. Sums of n numbers are trees, ceil(log2 n) high. The
-computation is traced as it runs (regard/count.py), the RNN place by place, and must come out as
+Depth: operations that wait for each other, one after another. Sums of n numbers are trees,
+ceil(log2 n) high. The computation is traced as it runs (regard/budget/trace.py), the RNN place by
+place, and must come out as
 
     LSTM            (7 + log(D + I)) T + log D + 2 log V + 5           a place waits for the one before
       N layers      (7 + log(D + D)) (T + N - 1)                       layer n may run n places behind the first
-    language CNN    (4 + log(R D)) N + 2, stride 2, reach R            whatever T; down to one place takes N = log T
+    language CNN    (4 + log(R D)) N + 2, stride 2, kernel_size R            whatever T; down to one place takes N = log T
     attention       3 log T + 2 log D + log K + 8                      over T: maximum, normaliser, mix
 
-with log = ceil(log2). The work does not shrink: attention multiplies 4 T D^2 + 2 T^2 D times, an LSTM 4 T D (D + I).
+with log = ceil(log2). The work does not shrink: attention multiplies 4 T D^2 + 2 T^2 D times, an
+LSTM 4 T D (D + I).
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from matplotlib.figure import Figure
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from regard.count import Trace, tree
+from regard.budget.trace import Trace, tree
 from regard.encoders import ConvolutionEncoder
 from regard.lab import cells, experiment
 from regard.lab.experiment import BLUE, GREEN, ORANGE, PURPLE, RED, Claim, Report, Table
@@ -42,7 +45,7 @@ class Settings(experiment.Settings):
     """D, width of inputs, states and model."""
     heads: Annotated[int, Field(ge=1, le=64)] = 2
     """H, heads of the attention; must divide the width."""
-    reach: Annotated[int, Field(ge=2, le=64)] = 4
+    kernel_size: Annotated[int, Field(ge=2, le=64)] = 4
     """R, places that one place of the CNN's next layer reads."""
     layers: Annotated[int, Field(ge=1, le=16)] = 3
     """N, layers of the CNN of fixed depth and of the stacked LSTM."""
@@ -50,7 +53,9 @@ class Settings(experiment.Settings):
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         if self.width % self.heads:
-            raise ValueError(f"heads must divide width; got heads = {self.heads}, width = {self.width}")
+            raise ValueError(
+                f"heads must divide width; got heads = {self.heads}, width = {self.width}"
+            )
         if any(a >= b for a, b in pairwise(self.lengths)):
             raise ValueError(f"lengths must rise; got {list(self.lengths)}")
         return self
@@ -59,7 +64,7 @@ class Settings(experiment.Settings):
 @torch.no_grad()
 def run(settings: Settings) -> Report:
     torch.manual_seed(settings.seed)
-    D, H, R, N = settings.width, settings.heads, settings.reach, settings.layers
+    D, H, R, N = settings.width, settings.heads, settings.kernel_size, settings.layers
     lengths = settings.lengths
     rnn = [lstm(T, D) for T in lengths]
     stacked = [stacked_lstm(T, D, N) for T in lengths]
@@ -117,10 +122,15 @@ def run(settings: Settings) -> Report:
     }
     tables = tuple(
         Table(
-            title, ("T", *kinds), tuple((T, *(of[n][column] for of in kinds.values())) for n, T in enumerate(lengths))
+            title,
+            ("T", *kinds),
+            tuple((T, *(of[n][column] for of in kinds.values())) for n, T in enumerate(lengths)),
         )
         for column, title in enumerate(
-            (f"Depth: steps one after another (D = {D}, H = {H}, R = {R})", "Work: multiplications in matrix products")
+            (
+                f"Depth: steps one after another (D = {D}, H = {H}, R = {R})",
+                "Work: multiplications in matrix products",
+            )
         )
     )
     return Report(claims, tables, _figure(lengths, kinds))
@@ -129,7 +139,8 @@ def run(settings: Settings) -> Report:
 def lstm(length: int, width: int) -> tuple[int, int]:
     """Depth and multiplications of `cells.lstm_forward` over inputs as wide as the cell."""
     weights = {
-        name: torch.randn(shape) / shape[-1] ** 0.5 for name, shape in cells.lstm_shapes(width, width, OUTPUTS).items()
+        name: torch.randn(shape) / shape[-1] ** 0.5
+        for name, shape in cells.lstm_shapes(width, width, OUTPUTS).items()
     }
     x = torch.randn(1, length, width)
     with Trace() as trace:
@@ -138,10 +149,18 @@ def lstm(length: int, width: int) -> tuple[int, int]:
 
 
 def stacked_lstm(length: int, width: int, layers: int) -> tuple[int, int]:
-    """The top state of the last place. Each layer goes on as soon as the place below it is there."""
+    """The top state of the last place. Each layer goes on as soon as the place below it is
+    there."""
     shapes = cells.lstm_shapes(width, width, OUTPUTS)
-    weights = [{name: torch.randn(shape) / shape[-1] ** 0.5 for name, shape in shapes.items()} for _ in range(layers)]
-    x, a, c = torch.randn(1, length, width), [torch.zeros(1, width)] * layers, [torch.zeros(1, width)] * layers
+    weights = [
+        {name: torch.randn(shape) / shape[-1] ** 0.5 for name, shape in shapes.items()}
+        for _ in range(layers)
+    ]
+    x, a, c = (
+        torch.randn(1, length, width),
+        [torch.zeros(1, width)] * layers,
+        [torch.zeros(1, width)] * layers,
+    )
     with Trace() as trace:
         for t in range(length):
             below = x[:, t]
@@ -151,9 +170,11 @@ def stacked_lstm(length: int, width: int, layers: int) -> tuple[int, int]:
     return trace.depth(a[-1]), trace.products
 
 
-def cnn(length: int, width: int, reach: int, layers: int) -> tuple[int, int]:
+def cnn(length: int, width: int, kernel_size: int, layers: int) -> tuple[int, int]:
     """The states that a ConvolutionEncoder leaves."""
-    encoder = ConvolutionEncoder(inputs=width, width=width, layers=layers, reach=reach).eval()
+    encoder = ConvolutionEncoder(
+        inputs=width, width=width, layers=layers, kernel_size=kernel_size
+    ).eval()
     source = Source(torch.randn(1, length, width), torch.ones(1, length, dtype=torch.bool))
     with Trace() as trace:
         memory = encoder(source)
@@ -183,24 +204,43 @@ def attention_depth(length: int, width: int, heads: int) -> int:
     return 3 * tree(length) + 2 * tree(width) + tree(width // heads) + 8
 
 
-def _line(text: str, lengths: tuple[int, ...], measured: list[tuple[int, int]], slope: int, unit: str) -> Claim:
+def _line(
+    text: str, lengths: tuple[int, ...], measured: list[tuple[int, int]], slope: int, unit: str
+) -> Claim:
     """That depth rises by exactly `slope` for each of T."""
-    slopes = [(b[0] - a[0]) / (t - s) for (s, a), (t, b) in pairwise(zip(lengths, measured, strict=True))]
-    return Claim(text, f"{slope} steps for each {unit}", _each(slopes), all(each == slope for each in slopes))
+    slopes = [
+        (b[0] - a[0]) / (t - s) for (s, a), (t, b) in pairwise(zip(lengths, measured, strict=True))
+    ]
+    return Claim(
+        text, f"{slope} steps for each {unit}", _each(slopes), all(each == slope for each in slopes)
+    )
 
 
 def _each(values: list[float]) -> str:
     """Values of which one is enough if they are all the same."""
     shown = [f"{value:g}" for value in dict.fromkeys(values)]
-    return f"{shown[0]}, always" if len(shown) == 1 else ", ".join(shown) or "nothing: no doubling among these"
+    return (
+        f"{shown[0]}, always"
+        if len(shown) == 1
+        else ", ".join(shown) or "nothing: no doubling among these"
+    )
 
 
 def _figure(lengths: tuple[int, ...], kinds: dict[str, list[tuple[int, int]]]) -> Figure:
     sheet = experiment.figure(11, 4.4)
     left, right = sheet.subplots(1, 2)
     for axes, column, label in ((left, 0, "depth"), (right, 1, "multiplications")):
-        for (name, of), colour, marker in zip(kinds.items(), (RED, ORANGE, GREEN, PURPLE, BLUE), "osD^v", strict=True):
-            axes.plot(lengths, [each[column] for each in of], color=colour, marker=marker, markersize=5, label=name)
+        for (name, of), colour, marker in zip(
+            kinds.items(), (RED, ORANGE, GREEN, PURPLE, BLUE), "osD^v", strict=True
+        ):
+            axes.plot(
+                lengths,
+                [each[column] for each in of],
+                color=colour,
+                marker=marker,
+                markersize=5,
+                label=name,
+            )
         axes.set_xscale("log", base=2)
         axes.set(yscale="log", xlabel="T, places", ylabel=label)
     left.set(title="time with a processor for every number")

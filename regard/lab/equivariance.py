@@ -1,11 +1,13 @@
-"""Self-attention without positions gives a permuted output for a permuted input: Y(PX) = P Y(X), not Y(PX) = Y(X).
+"""Self-attention without positions gives a permuted output for a permuted input: Y(PX) = P Y(X),
+not Y(PX) = Y(X).
 
     A(PX) = softmax(P X W~ X^T P^T) = P A(X) P^T          softmax goes along rows, so P passes through it
     Y(PX) = P A(X) P^T P X W_v = P A(X) X W_v = P Y(X)    for every permutation P, since P^T P = I
 
-That is equivariance. "The same output after a permutation" would be invariance, and is wrong; only what forgets the
-order of the places afterwards, such as their mean, is invariant. A causal mask does not move with the inputs, and
-positions belong to the place and not to the input: each of them breaks the law, which is what they are for.
+That is equivariance. "The same output after a permutation" would be invariance, and is wrong; only
+what forgets the order of the places afterwards, such as their mean, is invariant. A causal mask
+does not move with the inputs, and positions belong to the place and not to the input: each of them
+breaks the law, which is what they are for.
 """
 
 from __future__ import annotations
@@ -51,11 +53,16 @@ def run(settings: Settings) -> Report:
     x = torch.randn(T, D, generator=draws, dtype=torch.float64)
     weights = torch.randn(3, D, D, generator=draws, dtype=torch.float64) * D**-0.5
     orders = [_permutation(T, draws) for _ in range(settings.permutations)]
-    found: dict[Order, Differences] = {order: differences(x, weights, orders, order) for order in CASES}
+    found: dict[Order, Differences] = {
+        order: differences(x, weights, orders, order) for order in CASES
+    }
     plain = found["none"]
     claims = (
         zero("Y(PX) = P Y(X) without mask and positions: equivariant", max(plain.from_permuted)),
-        _broken('"the same output after a permutation", Y(PX) = Y(X), is wrong: not invariant', plain.from_same),
+        _broken(
+            '"the same output after a permutation", Y(PX) = Y(X), is wrong: not invariant',
+            plain.from_same,
+        ),
         zero("the mean over the places is invariant", max(plain.of_means)),
         *(
             _broken(f"Y(PX) = P Y(X) is broken by: {CASES[order]}", each.from_permuted)
@@ -67,7 +74,12 @@ def run(settings: Settings) -> Report:
         f"Differences relative to |Y(X)|, smallest and largest over {settings.permutations} permutations of {T} places",
         ("order is told by", "|Y(PX) - P Y(X)|", "", "|Y(PX) - Y(X)|", "", "of their means", ""),
         tuple(
-            (CASES[order], *_ends(each.from_permuted), *_ends(each.from_same), *_ends(each.of_means))
+            (
+                CASES[order],
+                *_ends(each.from_permuted),
+                *_ends(each.from_same),
+                *_ends(each.of_means),
+            )
             for order, each in found.items()
         ),
     )
@@ -75,7 +87,8 @@ def run(settings: Settings) -> Report:
 
 
 def layer(x: Tensor, weights: Tensor, order: Order) -> Tensor:
-    """One head of self-attention (T, D) -> (T, D) that knows the order of its places in one way or in none."""
+    """One head of self-attention (T, D) -> (T, D) that knows the order of its places in one way
+    or in none."""
     places = torch.arange(len(x))
     if order == "sinusoidal":
         x = x + sinusoidal(places, x.shape[-1]).to(x.dtype)
@@ -130,7 +143,9 @@ def _figure(x: Tensor, weights: Tensor, order: Tensor, found: dict[Order, Differ
     y, moved = layer(x, weights, "none"), layer(x[order], weights, "none")
     most = y.abs().max().item()
     panels = shown.subplots(1, 3, sharey=True)
-    for axes, values, title in zip(panels, (y, moved, y[order]), ("Y(X)", "Y(PX)", "P Y(X)"), strict=True):
+    for axes, values, title in zip(
+        panels, (y, moved, y[order]), ("Y(X)", "Y(PX)", "P Y(X)"), strict=True
+    ):
         image = axes.imshow(values.numpy(), cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
         axes.set(title=title, xlabel="component")
         axes.xaxis.get_major_locator().set_params(integer=True)
@@ -144,7 +159,14 @@ def _figure(x: Tensor, weights: Tensor, order: Tensor, found: dict[Order, Differ
                   color=BLUE if case == "none" else RED, alpha=0.5)  # fmt: skip
     axes.set(yticks=range(last, -1, -1), yticklabels=CASES.values(), ylim=(-0.5, last + 0.7))
     axes.axvline(1e-10, color="0.5", linestyle=":", linewidth=1)
-    axes.text(1.5e-10, last + 0.4, "rounding is left of this line", color="0.35", va="center", fontsize="small")
+    axes.text(
+        1.5e-10,
+        last + 0.4,
+        "rounding is left of this line",
+        color="0.35",
+        va="center",
+        fontsize="small",
+    )
     axes.set(xscale="log", xlim=(floor, 10), xlabel="|Y(PX) - P Y(X)| / |Y(X)|")
     bars.suptitle("what breaks the law, a dot a permutation")
     return sheet

@@ -1,4 +1,5 @@
-"""What an experiment is made of: Settings go into `run`, a Report of claims, tables and one picture comes out.
+"""What an experiment is made of: Settings go into `run`, a Report of claims, tables and one picture
+comes out.
 
 class Settings(experiment.Settings): ...        its dials, a sentence under each
 def run(settings: Settings) -> Report: ...      the same settings, the same report (times excepted)
@@ -20,7 +21,8 @@ from regard.recipe import allowed, read_value, shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito 2008: told apart by the colour-blind too. Black, then blue, orange, green, purple, sky, vermilion.
+# Okabe and Ito 2008: told apart by the colour-blind too. Black, then blue, orange, green, purple,
+# sky, vermilion.
 COLOURS = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY, RED = COLOURS
 
@@ -73,11 +75,17 @@ def near(text: str, *, expected: float, measured: float, within: float) -> Claim
     >>> near("the variance is 1", expected=1, measured=1.25, within=0.1)
     Claim(text='the variance is 1', expected='1 ± 0.1', measured='1.25', holds=False)
     """
-    return Claim(text, f"{expected:.5g} ± {within:.2g}", f"{measured:.5g}", abs(measured - expected) <= within)
+    return Claim(
+        text,
+        f"{expected:.5g} ± {within:.2g}",
+        f"{measured:.5g}",
+        abs(measured - expected) <= within,
+    )
 
 
 def zero(text: str, measured: float, within: float = 1e-10) -> Claim:
-    """A claim that something is 0 but for rounding: the largest difference of two sides of an identity.
+    """A claim that something is 0 but for rounding: the largest difference of two sides of an
+    identity.
 
     >>> zero("both are the same", 3e-16).holds
     True
@@ -87,8 +95,8 @@ def zero(text: str, measured: float, within: float = 1e-10) -> Claim:
 
 
 def clean(difference: float) -> float:
-    """A difference as a report shows it: to eight digits, and 0 where it is only rounding. What is left out depends on
-    the machine and its mood, and two runs must not differ.
+    """A difference as a report shows it: to eight digits, and 0 where it is only rounding. What is
+    left out depends on the machine and its mood, and two runs must not differ.
 
     >>> clean(2.2e-16), clean(1 / 3)
     (0.0, 0.33333333)
@@ -121,7 +129,7 @@ def figure(width: float = 11.0, height: float = 4.2) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-# -- progress ---------------------------------------------------------------------------------------------------------
+# -- progress---------------------------------------------------------------------------------------
 
 Watcher = Callable[[str, int, int], None]
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
@@ -147,7 +155,8 @@ S = TypeVar("S", bound=Settings)
 
 
 def settings(model: type[S], overrides: Sequence[str] = ()) -> S:
-    """The settings with some changed, `["width=16", "laws=[\"signs\"]"]`; one error lists all that is wrong.
+    """The settings with some changed, `["width=16", "laws=[\"signs\"]"]`; one error lists all that
+    is wrong.
 
     >>> settings(Settings, ["seed=3"])
     Settings(seed=3)
@@ -156,13 +165,17 @@ def settings(model: type[S], overrides: Sequence[str] = ()) -> S:
     for override in overrides:
         field, equals, written = (part.strip() for part in override.partition("="))
         if not equals or not field:
-            raise InputError("an override has the form field=value", where="--set", got=f'"{override}"')
+            raise InputError(
+                "an override has the form field=value", where="--set", got=f'"{override}"'
+            )
         given[field] = read_value(written)
     try:
         # TOML has lists only, settings have tuples; and no value at all means the default
         return model.model_validate({k: _frozen(v) for k, v in given.items() if v is not None})
     except ValidationError as error:
-        problems = dict.fromkeys(_problem(model, item, given) for item in error.errors(include_url=False))
+        problems = dict.fromkeys(
+            _problem(model, item, given) for item in error.errors(include_url=False)
+        )
     if len(problems) == 1:
         raise InputError(*problems)
     raise InputError(f"--set: {len(problems)} things to mend", details=problems)
@@ -173,7 +186,8 @@ def _frozen(value: Any) -> Any:
 
 
 def _problem(model: type[Settings], item: Any, given: dict[str, Any]) -> str:
-    """What pydantic found, in a sentence: which field, what is wrong, what was received, what is allowed."""
+    """What pydantic found, in a sentence: which field, what is wrong, what was received, what is
+    allowed."""
     if not item["loc"]:  # from the settings' own validator, which says it all
         return f"--set: {item['ctx']['error']}"
     field, hint = str(item["loc"][0]), None

@@ -1,6 +1,8 @@
-"""The gradients of LSTM and GRU by hand are those of autograd, and each usual mistake in deriving them is named.
+"""The gradients of LSTM and GRU by hand are those of autograd, and each usual mistake in deriving
+them is named.
 
-An LSTM's way back, d for dL/d, all summed over time (regard/lab/cells.py has it line by line, and the GRU's):
+An LSTM's way back, d for dL/d, all summed over time (regard/lab/cells.py has it line by line, and
+the GRU's):
 
     dy = yhat - y                              db_y = dy,  dW_y = dy a^T
     da = W_y^T dy + da_next                    dc = da o (1 - tanh(c)^2) + dc_next
@@ -9,10 +11,11 @@ An LSTM's way back, d for dL/d, all summed over time (regard/lab/cells.py has it
     dW_g = dg [a_prev; x]^T,  db_g = dg        for each of f, u, o, c~
     [da_next; dx] = W_f^T df + W_u^T du + W_o^T do + W_c^T dc~,                   dc_next = dc f
 
-The mistakes are: 1 - c~ in place of 1 - c~^2; y - yhat; no da_next; b_o left out; x alone in place of [a_prev; x]; a
-bias times a^T; a slope taken twice. Most of them leave every shape right and change the numbers by a few percent here,
-by as much as they are there, so nothing but comparing numbers shows them. `regard.lab.checker.check_gradients` compares
-them, and says which mistake it was.
+The mistakes are: 1 - c~ in place of 1 - c~^2; y - yhat; no da_next; b_o left out; x alone in place
+of [a_prev; x]; a bias times a^T; a slope taken twice. Most of them leave every shape right and
+change the numbers by a few percent here, by as much as they are there, so nothing but comparing
+numbers shows them. `regard.lab.checker.check_gradients` compares them, and says which mistake it
+was.
 """
 
 from __future__ import annotations
@@ -29,14 +32,30 @@ from pydantic import Field
 from torch import Tensor
 
 from regard.lab import cells, experiment
-from regard.lab.checker import CELLS, GradientCheck, Problem, WayBack, check_gradients, lstm_way_back, outer, problem
+from regard.lab.checker import (
+    CELLS,
+    GradientCheck,
+    Problem,
+    WayBack,
+    check_gradients,
+    lstm_way_back,
+    outer,
+    problem,
+)
 from regard.lab.experiment import Claim, Report, Table, clean, zero
 
 STEP = 1e-5  # of the finite differences; their own error is near 1e-10 then
 
 Size = Annotated[int, Field(ge=1, le=32)]
 
-ALSO = ("backprop", "backpropagation", "bptt", "lstm", "gru", "autograd")  # what else people call it
+ALSO = (
+    "backprop",
+    "backpropagation",
+    "bptt",
+    "lstm",
+    "gru",
+    "autograd",
+)  # what else people call it
 
 
 class Settings(experiment.Settings):
@@ -60,7 +79,9 @@ class Mistake:
     told: str  # what must be in the checker's answer
     slips: tuple[str, ...] = ()
 
-    def __call__(self, weights: cells.Weights, cache: cells.LSTMCache, targets: Tensor) -> Mapping[str, Tensor]:
+    def __call__(
+        self, weights: cells.Weights, cache: cells.LSTMCache, targets: Tensor
+    ) -> Mapping[str, Tensor]:
         return self.spoil(lstm_way_back(weights, cache, targets, self.slips), cache)
 
 
@@ -71,11 +92,19 @@ def _slipped(back: WayBack, cache: cells.LSTMCache) -> Mapping[str, Tensor]:
 def _x_alone(back: WayBack, cache: cells.LSTMCache) -> Mapping[str, Tensor]:
     """The weights of x; those of a are given nothing."""
     nothing = torch.zeros_like(cache.a)
-    return back.gradients | {f"W_{g}": outer(back.deltas[g], torch.cat([nothing, cache.x], -1)) for g in "fuoc"}
+    return back.gradients | {
+        f"W_{g}": outer(back.deltas[g], torch.cat([nothing, cache.x], -1)) for g in "fuoc"
+    }
 
 
 MISTAKES = (
-    Mistake("dc~ = dc u (1 - c~)", "dc u (1 - c~^2)", _slipped, "1 - c~, where it should be", ("candidate",)),
+    Mistake(
+        "dc~ = dc u (1 - c~)",
+        "dc u (1 - c~^2)",
+        _slipped,
+        "1 - c~, where it should be",
+        ("candidate",),
+    ),
     Mistake(
         "dc~ = dc u (1 - W_c [a; x] - b_c)",
         "dc u (1 - c~^2)",
@@ -103,11 +132,18 @@ MISTAKES = (
         lambda back, _: {name: part for name, part in back.gradients.items() if name != "b_o"},
         "b_o: left out",
     ),
-    Mistake("dW_g = dg x^T", "dg [a_prev; x]^T", _x_alone, "with x only, where it should be (delta) [a_prev; x]^T"),
+    Mistake(
+        "dW_g = dg x^T",
+        "dg [a_prev; x]^T",
+        _x_alone,
+        "with x only, where it should be (delta) [a_prev; x]^T",
+    ),
     Mistake(
         "db_u = du u (1 - u)",
         "du",
-        lambda back, cache: back.gradients | {"b_u": (back.deltas["u"] * back.slopes["u"]).sum((0, 1))},
+        lambda back, cache: (
+            back.gradients | {"b_u": (back.deltas["u"] * back.slopes["u"]).sum((0, 1))}
+        ),
         "the slope of the gate is applied twice",
     ),
 )
@@ -127,9 +163,16 @@ def run(settings: Settings) -> Report:
         worst = max(row[3] for row in own)
         claims += [
             zero(f"{kind.upper()} by hand = autograd, all gradients", max(row[2] for row in own)),
-            Claim(f"{kind.upper()} by hand = finite differences", "0 (below 1e-06)", below(worst), worst <= 1e-6),
+            Claim(
+                f"{kind.upper()} by hand = finite differences",
+                "0 (below 1e-06)",
+                below(worst),
+                worst <= 1e-6,
+            ),
         ]
-        rows += [(kind, name, shape, clean(first), below(second)) for name, shape, first, second in own]
+        rows += [
+            (kind, name, shape, clean(first), below(second)) for name, shape, first, second in own
+        ]
     checks = []
     for number, mistake in enumerate(MISTAKES):
         experiment.progress("looking for mistakes", number, len(MISTAKES))
@@ -152,7 +195,14 @@ def run(settings: Settings) -> Report:
         ),
         Table(
             "The wrong ones, through the checker",
-            ("written", "right", "wrong gradients", "smallest error", "largest error", "what the checker says first"),
+            (
+                "written",
+                "right",
+                "wrong gradients",
+                "smallest error",
+                "largest error",
+                "what the checker says first",
+            ),
             tuple(_row(mistake, check) for mistake, check in zip(MISTAKES, checks, strict=True)),
         ),
     )
@@ -162,7 +212,11 @@ def run(settings: Settings) -> Report:
 def by_autograd(kind: str, given: Problem) -> dict[str, Tensor]:
     """The gradients by autograd, through the same way forward."""
     leaves = {name: part.clone().requires_grad_() for name, part in _numbers(given).items()}
-    return dict(zip(leaves, torch.autograd.grad(_loss(kind, given, leaves), [*leaves.values()]), strict=True))
+    return dict(
+        zip(
+            leaves, torch.autograd.grad(_loss(kind, given, leaves), [*leaves.values()]), strict=True
+        )
+    )
 
 
 def by_differences(kind: str, given: Problem) -> dict[str, Tensor]:
@@ -173,7 +227,9 @@ def by_differences(kind: str, given: Problem) -> dict[str, Tensor]:
         for place in range(part.numel()):
             h = torch.zeros(part.numel(), dtype=part.dtype)
             h[place] = STEP
-            above, below = (_loss(kind, given, numbers | {name: part + s * h.view_as(part)}) for s in (1, -1))
+            above, below = (
+                _loss(kind, given, numbers | {name: part + s * h.view_as(part)}) for s in (1, -1)
+            )
             slopes.view(-1)[place] = (above - below) / (2 * STEP)
         made[name] = slopes
     return made
@@ -229,11 +285,25 @@ def _figure(checks: list[GradientCheck]) -> Figure:
         for finding in check.wrong:
             column = names.index(finding.name)
             if finding.error is None:
-                axes.text(column, row, "none" if finding.kind == "missing" else "shape", ha="center", va="center")
+                axes.text(
+                    column,
+                    row,
+                    "none" if finding.kind == "missing" else "shape",
+                    ha="center",
+                    va="center",
+                )
             else:
                 errors[row, column] = finding.error
                 shade = "white" if finding.error < 0.3 else "black"
-                axes.text(column, row, f"{finding.error:.2g}", ha="center", va="center", color=shade, fontsize=9)
+                axes.text(
+                    column,
+                    row,
+                    f"{finding.error:.2g}",
+                    ha="center",
+                    va="center",
+                    color=shade,
+                    fontsize=9,
+                )
     image = axes.imshow(errors.numpy(), norm=LogNorm(0.01, 2), cmap="viridis", aspect="auto")
     sheet.colorbar(image, ax=axes, label="|given - right| / |right|", pad=0.01)
     axes.set_xticks(range(len(names)), names)

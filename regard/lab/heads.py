@@ -1,15 +1,18 @@
-"""Multi-head attention is a sum over heads, O = sum_h A_h X W^(h), but a sum with free W^(h) can do strictly more.
+"""Multi-head attention is a sum over heads, O = sum_h A_h X W^(h), but a sum with free W^(h) can do
+strictly more.
 
     H_h = A_h X W_h^v,  A_h = softmax(Q_h K_h^T / sqrt(K))
     O = concat(H_1 .. H_H) W^o = sum_h A_h X W_h^v W_h^o = sum_h A_h X W^(h),       W_h^o: rows of W^o that meet head h
 
-W^(h) = W_h^v W_h^o goes through K numbers, so its rank is at most K. A sum whose W^(h) are of full rank is no layer
-with such heads unless K = D, not even where it has as many parameters, at K = D/2. How far the nearest layer is, for
-the same A_h: with Z = [A_1 X .. A_H X] and free matrices W, by Eckart and Young every layer W' of heads of width K has
+W^(h) = W_h^v W_h^o goes through K numbers, so its rank is at most K. A sum whose W^(h) are of full
+rank is no layer with such heads unless K = D, not even where it has as many parameters, at K = D/2.
+How far the nearest layer is, for the same A_h: with Z = [A_1 X .. A_H X] and free matrices W, by
+Eckart and Young every layer W' of heads of width K has
 
     |Z W - Z W'|_F >= sigma_min(Z) sqrt( sum_h sum_{i > K} sigma_i(W^(h))^2 ) > 0
 
-The nearest layer itself is looked for by alternating least squares: W^v given W^o, then W^o given W^v.
+The nearest layer itself is looked for by alternating least squares: W^v given W^o, then W^o given
+W^v.
 """
 
 from __future__ import annotations
@@ -39,12 +42,15 @@ class Settings(experiment.Settings):
     length: Annotated[int, Field(ge=2, le=64)] = 11
     """Places of a sequence."""
     sequences: Annotated[int, Field(ge=1, le=256)] = 24
-    """Sequences that the layer must get right; with enough of them Z has full rank, and the free sum is unique."""
+    """Sequences that the layer must get right; with enough of them Z has full rank, and the free
+    sum is unique."""
 
     @model_validator(mode="after")
     def _sizes(self) -> Self:
         if self.width % self.heads:
-            raise ValueError(f"heads must divide width; got heads = {self.heads}, width = {self.width}")
+            raise ValueError(
+                f"heads must divide width; got heads = {self.heads}, width = {self.width}"
+            )
         if self.sequences * self.length < 2 * self.heads * self.width:
             raise ValueError(
                 "sequences x length must be at least 2 x heads x width, or anything fits; "
@@ -110,7 +116,8 @@ def layer(x: Tensor, w_q: Tensor, w_k: Tensor, w_v: Tensor, w_o: Tensor) -> Tens
 
 
 def nearest(z: Tensor, free: Tensor, head_width: int) -> tuple[float, float]:
-    """The distance |Z W - Z W'| / |Z W| of the nearest W' of that rank a head that was found, and the lower bound."""
+    """The distance |Z W - Z W'| / |Z W| of the nearest W' of that rank a head that was found,
+    and the lower bound."""
     H, D, _ = free.shape
     r = torch.linalg.qr(z).R  # |Z W| = |R W| for every W, and R is small
     target, wanted = r @ free.flatten(0, 1), torch.linalg.norm(r @ free.flatten(0, 1))
@@ -121,7 +128,10 @@ def nearest(z: Tensor, free: Tensor, head_width: int) -> tuple[float, float]:
     left = target
     for _ in range(ROUNDS):
         # vec(Z_h V_h O_h) = (Z_h kron O_h^T) vec(V_h), rows after rows
-        design = torch.cat([torch.kron(part, o.T.contiguous()) for part, o in zip(per_head, w_o, strict=True)], dim=1)
+        design = torch.cat(
+            [torch.kron(part, o.T.contiguous()) for part, o in zip(per_head, w_o, strict=True)],
+            dim=1,
+        )
         w_v = torch.linalg.lstsq(design, target.flatten()[:, None]).solution.view(H, D, head_width)
         through = (per_head @ w_v).transpose(0, 1).flatten(1)  # (H D, H K)
         w_o = torch.linalg.lstsq(through, target).solution.view(H, head_width, D)
@@ -136,21 +146,44 @@ def _figure(settings: Settings, own: Tensor, free: Tensor, rows: list[tuple[floa
     sheet = experiment.figure(11, 4.2)
     left, right = sheet.subplots(1, 2)
     places = range(1, D + 1)
-    for matrices, colour, marker, label in ((own, BLUE, "o", "W^(h) of a layer"), (free, ORANGE, "s", "free W^(h)")):
+    for matrices, colour, marker, label in (
+        (own, BLUE, "o", "W^(h) of a layer"),
+        (free, ORANGE, "s", "free W^(h)"),
+    ):
         for h, values in enumerate(torch.linalg.svdvals(matrices)):
-            left.plot(places, values.clamp(min=1e-17).tolist(), color=colour, marker=marker, label=None if h else label)
+            left.plot(
+                places,
+                values.clamp(min=1e-17).tolist(),
+                color=colour,
+                marker=marker,
+                label=None if h else label,
+            )
     left.axvline(D // H + 0.5, color=BLACK, linewidth=0.8, linestyle=":")
     left.set(
-        yscale="log", xlabel="i", ylabel="singular value i", title=f"rank: {H} heads of width K = {D // H}, D = {D}"
+        yscale="log",
+        xlabel="i",
+        ylabel="singular value i",
+        title=f"rank: {H} heads of width K = {D // H}, D = {D}",
     )
     left.legend(frameon=False)
     heads = [row[0] for row in rows]
     right.plot(heads, [row[1] for row in rows], color=BLUE, marker="o", label="nearest layer found")
-    right.plot(heads, [row[2] for row in rows], color=RED, linestyle="--", label="no layer is nearer")
+    right.plot(
+        heads, [row[2] for row in rows], color=RED, linestyle="--", label="no layer is nearer"
+    )
     right.axvline(D // H, color=BLACK, linewidth=0.8, linestyle=":")
-    right.annotate("K = D / H", (D // H, right.get_ylim()[1]), xytext=(4, -4), textcoords="offset points", va="top")
+    right.annotate(
+        "K = D / H",
+        (D // H, right.get_ylim()[1]),
+        xytext=(4, -4),
+        textcoords="offset points",
+        va="top",
+    )
     right.set(
-        xlabel="K, width of a head", ylabel="|Z W - Z W'| / |Z W|", title="distance to a free sum", ylim=(0, None)
+        xlabel="K, width of a head",
+        ylabel="|Z W - Z W'| / |Z W|",
+        title="distance to a free sum",
+        ylim=(0, None),
     )
     right.legend(frameon=False)
     return sheet

@@ -1,4 +1,5 @@
-"""Attention with a few terms of exp costs L M E instead of L^2 K, and is softmax up to the remainder of the series.
+"""Attention with a few terms of exp costs L M E instead of L^2 K, and is softmax up to the
+remainder of the series.
 
     exp(t) ~ sum_{n<terms} t^n / n! = phi(q) . phi(k),  t = q.k / sqrt(K)
     symmetric features: M = C(K + terms - 1, K)         full: M = (K^terms - 1)/(K - 1)
@@ -7,10 +8,11 @@
     quadratic form   L^2 (K + E + 1) multiplications    the polynomial of the scores, the last column the normaliser
     features         2 L M (E + 1)                      sums of the keys' features once, then every query for itself
 
-so the features can only win for L above 2 M (E + 1) / (K + E + 1), which is about M. An even top degree has no root
-(degree 2 is at least 1/2), its weights are positive and a context stays within its values. An odd one goes to minus
-infinity: degree 3 at t = -10 is -125.7, and a normaliser near 0 sends a context anywhere. The bound is that of Taylor's
-theorem. Times are measured and only shown.
+so the features can only win for L above 2 M (E + 1) / (K + E + 1), which is about M. An even top
+degree has no root (degree 2 is at least 1/2), its weights are positive and a context stays within
+its values. An odd one goes to minus infinity: degree 3 at t = -10 is -125.7, and a normaliser near
+0 sends a context anywhere. The bound is that of Taylor's theorem. Times are measured and only
+shown.
 """
 
 from __future__ import annotations
@@ -54,10 +56,24 @@ class Settings(experiment.Settings):
     width: Annotated[int, Field(ge=2, le=64)] = 16
     """K and E, the width of queries, keys and values."""
     terms: Annotated[tuple[Terms, ...], Field(min_length=2)] = (1, 3, 5, 7)
-    """Terms of the series whose error is measured: odd numbers that rise, so that every top degree is even."""
-    norms: Annotated[tuple[Annotated[float, Field(gt=0, le=10)], ...], Field(min_length=2)] = (0.25, 0.5, 1.0, 2.0)
+    """Terms of the series whose error is measured: odd numbers that rise, so that every top
+    degree is even."""
+    norms: Annotated[tuple[Annotated[float, Field(gt=0, le=10)], ...], Field(min_length=2)] = (
+        0.25,
+        0.5,
+        1.0,
+        2.0,
+    )
     """Root mean square of the numbers in queries and keys, rising; a layer norm makes it 1."""
-    lengths: Annotated[tuple[Length, ...], Field(min_length=2)] = (64, 128, 256, 512, 1024, 2048, 4096)
+    lengths: Annotated[tuple[Length, ...], Field(min_length=2)] = (
+        64,
+        128,
+        256,
+        512,
+        1024,
+        2048,
+        4096,
+    )
     """L, the lengths whose time is measured, with 3 terms."""
     repeats: Annotated[int, Field(ge=1, le=100)] = 3
     """Each time is the shortest of this many."""
@@ -77,15 +93,23 @@ class Settings(experiment.Settings):
 def run(settings: Settings) -> Report:
     K, draws = settings.width, torch.Generator().manual_seed(settings.seed)
     errors = _errors(settings, draws)
-    work = [_counted(L, K, draws) for L in settings.lengths[: max(2, sum(L <= 1024 for L in settings.lengths))]]
+    work = [
+        _counted(L, K, draws)
+        for L in settings.lengths[: max(2, sum(L <= 1024 for L in settings.lengths))]
+    ]
     load = load_per_core()
     times, spreads = _all_timed(settings, draws)
     crossing = _crossing(K)
     claims = (*_about_features(draws), _about_forms(draws), *_about_errors(settings, errors), *_about_work(work, K),
               *_about_degrees())  # fmt: skip
-    counts = tuple((w, n, how_many(w, n), sum(w**d for d in range(n))) for w in sorted({5, 64, K}) for n in (3, 5))
+    counts = tuple(
+        (w, n, how_many(w, n), sum(w**d for d in range(n)))
+        for w in sorted({5, 64, K})
+        for n in (3, 5)
+    )
     odd = tuple(
-        (n, n - 1, polynomial(torch.tensor(BELOW, dtype=torch.float64), n).item(), _lowest(n)) for n in range(1, 7)
+        (n, n - 1, polynomial(torch.tensor(BELOW, dtype=torch.float64), n).item(), _lowest(n))
+        for n in range(1, 7)
     )
     tables = (
         Table("Features", ("K", "terms", "symmetric", "full"), counts),
@@ -111,14 +135,21 @@ def run(settings: Settings) -> Report:
 def _about_features(draws: torch.Generator) -> tuple[Claim, ...]:
     q, k = _draw(7, 5, draws), _draw(11, 5, draws)
     off = max(
-        (maclaurin_features(q, n, basis) @ maclaurin_features(k, n, basis).mT - polynomial(q @ k.mT, n))
+        (
+            maclaurin_features(q, n, basis) @ maclaurin_features(k, n, basis).mT
+            - polynomial(q @ k.mT, n)
+        )
         .abs()
         .max()
         .item()
         for n in (1, 2, 3, 4, 5)
         for basis in ("symmetric", "full")
     )
-    sizes = [maclaurin_features(torch.zeros(w), 3, b).shape[0] for w in (5, 64) for b in ("full", "symmetric")]
+    sizes = [
+        maclaurin_features(torch.zeros(w), 3, b).shape[0]
+        for w in (5, 64)
+        for b in ("full", "symmetric")
+    ]
     return (
         zero("phi(q) . phi(k) is the series, in both bases, for 1 to 5 terms", off),
         Claim("3 terms at K = 5 and 64 take 1 + K + K^2 features, or 1 + K + K (K + 1) / 2 symmetric ones",
@@ -137,13 +168,18 @@ def _about_forms(draws: torch.Generator) -> Claim:
 
 
 def _errors(settings: Settings, draws: torch.Generator) -> list[Row]:
-    """For each number of terms and each norm: the worst query's error, its bound, and how many are within theirs."""
+    """For each number of terms and each norm: the worst query's error, its bound, and how many
+    are within theirs."""
     q, k = _draw(PLACES, settings.width, draws), _draw(PLACES, settings.width, draws)
     rows = []
     for terms in settings.terms:
         for norm in settings.norms:
             weights = polynomial(norm**2 * q @ k.mT / math.sqrt(settings.width), terms)
-            off = (weights / weights.sum(-1, keepdim=True) - attention_weights(norm * q, norm * k)).abs().sum(-1)
+            off = (
+                (weights / weights.sum(-1, keepdim=True) - attention_weights(norm * q, norm * k))
+                .abs()
+                .sum(-1)
+            )
             bound = maclaurin_error_bound(norm * q, norm * k, terms)
             worst = int(off.argmax())
             within = int((off <= bound + 1e-12).sum())
@@ -189,12 +225,17 @@ def _about_work(work: Sequence[tuple[int, int, int]], width: int) -> tuple[Claim
         wrong = [row for row in work if row[column] != formula(row[0])]
         shown = (wrong or work)[-1]
         return Claim(
-            text, f"{formula(shown[0]):,} at L = {shown[0]:,}, and so at every L", f"{shown[column]:,}", not wrong
+            text,
+            f"{formula(shown[0]):,} at L = {shown[0]:,}, and so at every L",
+            f"{shown[column]:,}",
+            not wrong,
         )
 
     K, M = width, how_many(width, 3)
     return (
-        exact("the quadratic form multiplies L^2 (K + E + 1) times", 1, lambda n: n * n * (2 * K + 1)),
+        exact(
+            "the quadratic form multiplies L^2 (K + E + 1) times", 1, lambda n: n * n * (2 * K + 1)
+        ),
         exact(f"features 2 L M (E + 1) times, M = {M}", 2, lambda n: 2 * n * M * (K + 1)),
     )
 
@@ -225,7 +266,9 @@ def _about_degrees() -> tuple[Claim, ...]:
 def _pulled_apart(terms: int) -> float:
     """The context of one query over values 0 and 1, whose keys score -5 and 2.63."""
     q, k, v = torch.ones(1, 1), torch.tensor([[-5.0], [2.63]]), torch.tensor([[0.0], [1.0]])
-    return maclaurin_attention(q.double(), k.double(), v.double(), terms=terms, scale=1.0, allow_negative=True).item()
+    return maclaurin_attention(
+        q.double(), k.double(), v.double(), terms=terms, scale=1.0, allow_negative=True
+    ).item()
 
 
 def _lowest(terms: int) -> float:
@@ -233,11 +276,14 @@ def _lowest(terms: int) -> float:
     return polynomial(torch.linspace(-12, 12, 24001, dtype=torch.float64), terms).min().item()
 
 
-Times = tuple[int, float, float, float]  # L, and ms of exact attention, of the quadratic form and of features
+Times = tuple[
+    int, float, float, float
+]  # L, and ms of exact attention, of the quadratic form and of features
 
 
 def _all_timed(settings: Settings, draws: torch.Generator) -> tuple[list[Times], list[float]]:
-    """The times of every length, to as many digits as are shown, and how far repeated calls differ."""
+    """The times of every length, to as many digits as are shown, and how far repeated calls
+    differ."""
     rows, spreads = [], []
     for number, length in enumerate(settings.lengths):
         experiment.progress(f"timing L = {length:,}", number, len(settings.lengths))
@@ -249,7 +295,8 @@ def _all_timed(settings: Settings, draws: torch.Generator) -> tuple[list[Times],
 
 
 def faster(times: Sequence[Times], column: int) -> str:
-    """From which length on features are faster than a column of the table, at it and at all that are longer.
+    """From which length on features are faster than a column of the table, at it and at all that
+    are longer.
 
     >>> faster([(64, 1.0, 3.0, 2.0), (128, 4.0, 3.0, 2.0), (256, 9.0, 1.0, 2.0)], 1)
     'from L = 128 on'
@@ -265,7 +312,8 @@ def faster(times: Sequence[Times], column: int) -> str:
 
 
 def _timed(length: int, width: int, repeats: int, draws: torch.Generator) -> list[list[float]]:
-    """Seconds of repeated calls of exact attention, of the quadratic form and of that with features, in turns."""
+    """Seconds of repeated calls of exact attention, of the quadratic form and of that with
+    features, in turns."""
     q, k, v = (_draw(length, width, draws).float() for _ in range(3))
     calls: tuple[Callable[[], Tensor], ...] = (
         lambda: attend(q, k, v),
@@ -296,22 +344,41 @@ def _figure(settings: Settings, errors: Sequence[Row], times) -> Figure:
     t = torch.linspace(-6, 3, 300, dtype=torch.float64)
     series.plot(t, t.exp(), color=BLACK, linewidth=2, label="exp")
     for n, colour in zip((2, 3, 4, 5), COLOURS[1:], strict=False):
-        series.plot(t, polynomial(t, n), color=colour, linestyle="-" if n % 2 else "--", label=f"{n} terms")
+        series.plot(
+            t, polynomial(t, n), color=colour, linestyle="-" if n % 2 else "--", label=f"{n} terms"
+        )
     series.axhline(0, color=BLACK, linewidth=0.6)
-    series.set(ylim=(-12, 20), xlabel="t, the score", title="the series: even top degrees stay positive")
+    series.set(
+        ylim=(-12, 20), xlabel="t, the score", title="the series: even top degrees stay positive"
+    )
     for n, colour in zip(settings.terms, COLOURS[1:] * 3, strict=False):
         rows = [row for row in errors if row[0] == n]
         norms = [row[1] for row in rows]
         error.plot(norms, [row[2] for row in rows], color=colour, marker="o", label=f"{n} terms")
         error.plot(norms, [row[3] for row in rows], color=colour, linestyle=":")
-    error.set(xscale="log", yscale="log", xlabel="rms of q and k", ylabel="sum of |differences|",
-              title=f"error against softmax, K = {settings.width}; dotted: bound",
-              xticks=settings.norms, xticklabels=[f"{norm:g}" for norm in settings.norms])  # fmt: skip
+    error.set(
+        xscale="log",
+        yscale="log",
+        xlabel="rms of q and k",
+        ylabel="sum of |differences|",
+        title=f"error against softmax, K = {settings.width}; dotted: bound",
+        # fmt: skip
+        xticks=settings.norms,
+        xticklabels=[f"{norm:g}" for norm in settings.norms],
+    )
     error.minorticks_off()
     lengths = [row[0] for row in times]
-    for column, (name, colour) in enumerate((("exact", BLACK), ("quadratic form", ORANGE), ("features", BLUE)), 1):
+    for column, (name, colour) in enumerate(
+        (("exact", BLACK), ("quadratic form", ORANGE), ("features", BLUE)), 1
+    ):
         time.plot(lengths, [row[column] for row in times], color=colour, marker="o", label=name)
-    time.axvline(_crossing(settings.width), color=BLACK, linewidth=0.8, linestyle=":", label="as many multiplications")
+    time.axvline(
+        _crossing(settings.width),
+        color=BLACK,
+        linewidth=0.8,
+        linestyle=":",
+        label="as many multiplications",
+    )
     time.set_xscale("log", base=2)
     time.set(yscale="log", xlabel="L, places", ylabel="ms", title="time of one call, 3 terms")
     for axes in (series, error, time):

@@ -1,14 +1,17 @@
-"""Query and key can be merged into one D x D matrix a head with the same attention, but not under rotary positions.
+"""Query and key can be merged into one D x D matrix a head with the same attention, but not under
+rotary positions.
 
     (x W_h^q) (y W_h^k)^T / sqrt(K) = x W~[h] y^T,        W~[h] = W_h^q (W_h^k)^T / sqrt(K),  rank at most K
 
-A layer holds 2 H K D parameters of query and key, merged H D^2: as many when K = D/2, H/2 times as many when K = D/H.
+A layer holds 2 H K D parameters of query and key, merged H D^2: as many when K = D/2, H/2 times as
+many when K = D/H.
 
 Rotary positions stand between the two. With R_t turning by t,
 
     (x W^q R_t) (y W^k R_s)^T / sqrt(K) = x W~(t - s) y^T,        W~(d) = W^q R_d (W^k)^T / sqrt(K)
 
-one matrix for each distance d, and no single one for all: the best by least squares leaves a residual.
+one matrix for each distance d, and no single one for all: the best by least squares leaves a
+residual.
 """
 
 from __future__ import annotations
@@ -41,7 +44,11 @@ class Settings(experiment.Settings):
 
     @model_validator(mode="after")
     def _even(self) -> Self:
-        odd = [f"{name} = {getattr(self, name)}" for name in ("width", "head_width") if getattr(self, name) % 2]
+        odd = [
+            f"{name} = {getattr(self, name)}"
+            for name in ("width", "head_width")
+            if getattr(self, name) % 2
+        ]
         if odd:
             raise ValueError(f"width and head_width must be even; got {', '.join(odd)}")
         return self
@@ -61,7 +68,9 @@ def run(settings: Settings) -> Report:
     places = torch.arange(T)
     plain = scores(q, k)[:, 0]
     turned = scores(rotary(q, places), rotary(k, places))[:, 0]  # of the first head, (B, T, T)
-    by_distance = torch.stack([at_distance(w_q[0], w_k[0], d) for d in range(1 - T, T)])  # (2 T - 1, D, D)
+    by_distance = torch.stack(
+        [at_distance(w_q[0], w_k[0], d) for d in range(1 - T, T)]
+    )  # (2 T - 1, D, D)
     apart = places[:, None] - places + T - 1
     with_matrices = torch.einsum("btd,tsde,bse->bts", x, by_distance[apart], x)
     plain_fit, turned_fit = best_single(x, plain), best_single(x, turned)
@@ -72,12 +81,27 @@ def run(settings: Settings) -> Report:
     halves = torch.empty(2, H, D, D // 2)
     half = halves.numel(), merge(*halves).numel()
     claims = (
-        zero("one matrix a head gives the same attention as query and key", (two - one).abs().max().item()),
-        Claim(f"its rank is at most K = {K}", f"at most {K}", ", ".join(map(str, ranks)), max(ranks) <= K),
-        Claim(
-            f"at K = D/2 = {D // 2} both have as many parameters", f"{half[1]:,}", f"{half[0]:,}", half[0] == half[1]
+        zero(
+            "one matrix a head gives the same attention as query and key",
+            (two - one).abs().max().item(),
         ),
-        zero("without rotary positions, least squares finds a matrix for all scores", residuals[0], within=1e-9),
+        Claim(
+            f"its rank is at most K = {K}",
+            f"at most {K}",
+            ", ".join(map(str, ranks)),
+            max(ranks) <= K,
+        ),
+        Claim(
+            f"at K = D/2 = {D // 2} both have as many parameters",
+            f"{half[1]:,}",
+            f"{half[0]:,}",
+            half[0] == half[1],
+        ),
+        zero(
+            "without rotary positions, least squares finds a matrix for all scores",
+            residuals[0],
+            within=1e-9,
+        ),
         zero("with them, W~(t - s) gives every score", (with_matrices - turned).abs().max().item()),
         Claim(
             "but no single matrix does",
@@ -122,7 +146,9 @@ def residual(fitted: Tensor, wanted: Tensor) -> float:
     return (torch.linalg.norm(fitted - wanted) / torch.linalg.norm(wanted)).item()
 
 
-def counts(heads: int, width: int, head_widths: list[int]) -> tuple[tuple[int, int, int, float], ...]:
+def counts(
+    heads: int, width: int, head_widths: list[int]
+) -> tuple[tuple[int, int, int, float], ...]:
     """K, 2 H K D, H D^2 and their ratio.
 
     >>> counts(8, 512, [64, 256])
@@ -132,7 +158,10 @@ def counts(heads: int, width: int, head_widths: list[int]) -> tuple[tuple[int, i
 
 
 def _figure(
-    settings: Settings, by_distance: Tensor, plain: tuple[Tensor, Tensor], turned: tuple[Tensor, Tensor]
+    settings: Settings,
+    by_distance: Tensor,
+    plain: tuple[Tensor, Tensor],
+    turned: tuple[Tensor, Tensor],
 ) -> Figure:
     H, D, T = settings.heads, settings.width, settings.length
     sheet = experiment.figure(13, 4.3)
@@ -141,8 +170,15 @@ def _figure(
     size.plot(heads, [2 * H * k * D for k in heads], color=BLUE, label="query and key, 2 H K D")
     size.plot(heads, [H * D * D for _ in heads], color=ORANGE, linestyle="--", label="merged, H D²")
     size.plot([D / 2], [H * D * D], "o", color=BLACK)
-    size.annotate("K = D/2", (D / 2, H * D * D), xytext=(-8, 8), textcoords="offset points", ha="right")
-    size.set(xlabel="K, width of a head", ylabel="parameters", title=f"{H} heads, D = {D}", ylim=(0, None))
+    size.annotate(
+        "K = D/2", (D / 2, H * D * D), xytext=(-8, 8), textcoords="offset points", ha="right"
+    )
+    size.set(
+        xlabel="K, width of a head",
+        ylabel="parameters",
+        title=f"{H} heads, D = {D}",
+        ylim=(0, None),
+    )
     size.legend(frameon=False)
     distances = list(range(1 - T, T))
     middle = by_distance[T - 1]
@@ -151,11 +187,16 @@ def _figure(
     moved.set(xlabel="d, distance of query and key", ylabel="|W~(d) - W~(0)| / |W~(0)|", ylim=(0, None),
               title="under rotary, a matrix for each distance")  # fmt: skip
     moved.xaxis.get_major_locator().set_params(integer=True)
-    for (wanted, fitted), colour, marker, label in ((turned, RED, "x", "rotary"), (plain, BLUE, ".", "no positions")):
+    for (wanted, fitted), colour, marker, label in (
+        (turned, RED, "x", "rotary"),
+        (plain, BLUE, ".", "no positions"),
+    ):
         some = slice(None, None, max(1, wanted.numel() // 400))
         x, y = wanted.flatten()[some].tolist(), fitted.flatten()[some].tolist()
         fit.plot(x, y, marker, color=colour, markersize=5, label=label)
     fit.axline((0, 0), slope=1, color=BLACK, linewidth=0.8)
-    fit.set(xlabel="score", ylabel="score by the best single matrix", title="one matrix for all places")
+    fit.set(
+        xlabel="score", ylabel="score by the best single matrix", title="one matrix for all places"
+    )
     fit.legend(frameon=False)
     return sheet

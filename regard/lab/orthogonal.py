@@ -1,4 +1,5 @@
-"""Orthonormal inputs do not come out of self-attention unchanged: every place also takes a share of all the others.
+"""Orthonormal inputs do not come out of self-attention unchanged: every place also takes a share of
+all the others.
 
 N orthogonal inputs of length |x_n|^2 = s, looking at themselves without projections or scaling:
 
@@ -40,7 +41,9 @@ class Settings(experiment.Settings):
     @model_validator(mode="after")
     def _room(self) -> Self:
         if self.width < self.places:
-            raise ValueError(f"width must be at least places; got width = {self.width}, places = {self.places}")
+            raise ValueError(
+                f"width must be at least places; got width = {self.width}, places = {self.places}"
+            )
         return self
 
 
@@ -57,7 +60,14 @@ def run(settings: Settings) -> Report:
     for each in strengths:
         weights, moved = attended(unit * math.sqrt(each))
         changes.append(moved)
-        rows.append((each, weights.diagonal().mean().item(), (weights.sum() - weights.trace()).item() / most, moved))
+        rows.append(
+            (
+                each,
+                weights.diagonal().mean().item(),
+                (weights.sum() - weights.trace()).item() / most,
+                moved,
+            )
+        )
     diagonal, rest = rows[strengths.index(s)][1:3]
     for_99 = math.log(99 * (N - 1))
     kept = attended(unit * math.sqrt(for_99))[0].diagonal().mean().item()
@@ -76,12 +86,15 @@ def run(settings: Settings) -> Report:
             changes == sorted(changes, reverse=True) and changes[-1] < 1e-10,
         ),
     )  # fmt: skip
-    table = Table(f"{N} orthogonal inputs", ("s = |x|^2", "a_nn", "a_nm", "|y - x| / |x|"), tuple(rows))
+    table = Table(
+        f"{N} orthogonal inputs", ("s = |x|^2", "a_nn", "a_nm", "|y - x| / |x|"), tuple(rows)
+    )
     return Report(claims, (table,), _figure(N, s, a, rows))
 
 
 def attended(x: Tensor) -> tuple[Tensor, float]:
-    """The weights (N, N) of inputs (N, D) that look at themselves, and how far the outputs are from the inputs."""
+    """The weights (N, N) of inputs (N, D) that look at themselves, and how far the outputs are
+    from the inputs."""
     weights = attention_weights(x, x, scale=1.0)
     return weights, (torch.linalg.norm(weights @ x - x) / torch.linalg.norm(x)).item()
 
@@ -112,7 +125,14 @@ def _figure(places: int, s: float, weights: Tensor, rows: list[tuple[float, ...]
         for n in range(places):
             for m in range(places):
                 value = weights[n, m].item()
-                left.text(m, n, f"{value:.4f}", ha="center", va="center", color="white" if value < 0.6 else "black")
+                left.text(
+                    m,
+                    n,
+                    f"{value:.4f}",
+                    ha="center",
+                    va="center",
+                    color="white" if value < 0.6 else "black",
+                )
     grid = [0.02 * step for step in range(1, 601)]
     own, other = zip(*(shares(places, each) for each in grid), strict=True)
     right.plot(grid, own, color=BLUE, label="a_nn, of itself")
@@ -121,10 +141,20 @@ def _figure(places: int, s: float, weights: Tensor, rows: list[tuple[float, ...]
                label="|y - x| / |x|")  # fmt: skip
     shown = [row for row in rows if row[0] <= grid[-1]]
     for column, colour in ((1, BLUE), (2, ORANGE), (3, RED)):
-        right.plot([row[0] for row in shown], [row[column] for row in shown], "o", color=colour, markersize=5)
+        right.plot(
+            [row[0] for row in shown],
+            [row[column] for row in shown],
+            "o",
+            color=colour,
+            markersize=5,
+        )
     right.axvline(s, color=BLACK, linewidth=0.8, linestyle=":")
     right.set(
-        xlabel="s = |x|²", ylabel="share", title="lines: the formula; dots: measured", xlim=(0, 12), ylim=(0, None)
+        xlabel="s = |x|²",
+        ylabel="share",
+        title="lines: the formula; dots: measured",
+        xlim=(0, 12),
+        ylim=(0, None),
     )
     right.legend(frameon=False)
     return sheet

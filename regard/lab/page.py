@@ -50,7 +50,8 @@ def svg(figure: Figure) -> str:
 
 
 def _settle(figure: Figure) -> None:
-    """Lay the picture out once and for all: every drawing would do it anew, and move everything a little."""
+    """Lay the picture out once and for all: every drawing would do it anew, and move everything
+    a little."""
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
@@ -61,8 +62,14 @@ def _settle(figure: Figure) -> None:
 def html(name: str, docstring: str, settings: Settings, report: Report) -> str:
     """The whole report as a page: no script, no font and no picture comes from anywhere else."""
     claim, _, formula = docstring.partition("\n")
-    given = [(field, value) for field, value, _ in described(settings) if field in settings.model_fields_set]
-    command = shlex.join(["regard", "lab", name, *(f"--set={field}={value}" for field, value in given), "--html"])
+    given = [
+        (field, value)
+        for field, value, _ in described(settings)
+        if field in settings.model_fields_set
+    ]
+    command = shlex.join(
+        ["regard", "lab", name, *(f"--set={field}={value}" for field, value in given), "--html"]
+    )
     rows = [
         f'<tr><td class="{"holds" if each.holds else "fails"}">{"holds" if each.holds else "does not hold"}</td>'
         + "".join(f"<td>{escape(text)}</td>" for text in (each.text, each.expected, each.measured))
@@ -125,7 +132,10 @@ def _table(table: Table) -> str:
 
     def line(tag: str, cells: tuple[object, ...]) -> str:
         starts = [f'<{tag} class="number">' if right else f"<{tag}>" for right in number]
-        filled = [f"{start}{escape(cell(entry))}</{tag}>" for start, entry in zip(starts, cells, strict=True)]
+        filled = [
+            f"{start}{escape(cell(entry))}</{tag}>"
+            for start, entry in zip(starts, cells, strict=True)
+        ]
         return f"<tr>{''.join(filled)}</tr>"
 
     body = "\n".join(line("td", row) for row in table.rows)

@@ -1,4 +1,5 @@
-"""Positions enter attention in three places: added once at the input, turning q and k in every layer, or on the scores.
+"""Positions enter attention in three places: added once at the input, turning q and k in every
+layer, or on the scores.
 
 Attention without positions sees a bag of words. Each kind puts the order in at one place:
 
@@ -8,10 +9,12 @@ Attention without positions sees a bag of words. Each kind puts the order in at 
     alibi        q_i . k_j / sqrt(K) - m_h |i - j|,   m_h = 2^(-8h/H)
     relative     q_i . k_j / sqrt(K) + b_h[clip(j - i)]
 
-Rotary is not applied once. Turned only in the first layer, the layers above see no order; turned only at the input, W^q
-and W^k mix the pairs afterwards and the scores depend on where the text stands, not on distances.
+Rotary is not applied once. Turned only in the first layer, the layers above see no order; turned
+only at the input, W^q and W^k mix the pairs afterwards and the scores depend on where the text
+stands, not on distances.
 
-Last, a small model a kind learns at one length to name the last letter it saw, and is asked at longer ones.
+Last, a small model a kind learns at one length to name the last letter it saw, and is asked at
+longer ones.
 """
 
 from __future__ import annotations
@@ -41,8 +44,8 @@ from regard.layers.positions import (
     alibi,
     alibi_slopes,
     rotary,
+    rotary_phases,
     sinusoidal,
-    waves,
 )
 
 KINDS = {  # what it does, and where
@@ -53,11 +56,23 @@ KINDS = {  # what it does, and where
     "alibi": ("subtracts slope x distance", "the scores, every layer"),
     "relative": ("adds a learned number a distance", "the scores, every layer"),
 }
-TOKENS = ((1.0, 2.0, 3.0, 4.0), (0.5, -1.0, 2.0, 0.0), (-1.5, 0.25, 1.0, -2.0), (3.0, 1.0, -1.0, 0.5))
+TOKENS = (
+    (1.0, 2.0, 3.0, 4.0),
+    (0.5, -1.0, 2.0, 0.0),
+    (-1.5, 0.25, 1.0, -2.0),
+    (3.0, 1.0, -1.0, 0.5),
+)
 DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64)
 TURNED = ("every layer", "the first layer", "the input")
 
-ALSO = ("rotary", "rope", "alibi", "sinusoidal", "position", "extrapolation")  # what else people call it
+ALSO = (
+    "rotary",
+    "rope",
+    "alibi",
+    "sinusoidal",
+    "position",
+    "extrapolation",
+)  # what else people call it
 
 
 class Settings(experiment.Settings):
@@ -79,7 +94,9 @@ class Settings(experiment.Settings):
     @model_validator(mode="after")
     def _pairs(self) -> Self:
         if self.width % (2 * self.heads):
-            raise ValueError(f"width must be a multiple of 2 heads; got width = {self.width}, heads = {self.heads}")
+            raise ValueError(
+                f"width must be a multiple of 2 heads; got width = {self.width}, heads = {self.heads}"
+            )
         return self
 
 
@@ -93,10 +110,17 @@ def run(settings: Settings) -> Report:
         Table(
             f"share of letters named, learned at length {settings.length}",
             ("kind", *(f"length {length}" for length in lengths)),
-            tuple((kind, *("refused" if score is None else score for score in row)) for kind, row in scores.items()),
+            tuple(
+                (kind, *("refused" if score is None else score for score in row))
+                for kind, row in scores.items()
+            ),
         )
     )
-    return Report((*claims, *extrapolation(scores)), tuple(tables), _figure(settings, scores, relative, lengths))
+    return Report(
+        (*claims, *extrapolation(scores)),
+        tuple(tables),
+        _figure(settings, scores, relative, lengths),
+    )
 
 
 # ---- what holds exactly
@@ -118,7 +142,7 @@ def exact(settings: Settings) -> tuple[list[Claim], list[Table]]:
     turns = counted(N, settings)
     claims = [
         zero("sinusoidal: p(t) . p(t + d) = sum_j cos(d theta_j), whatever t",
-             max(((t[:1] @ t.T)[0] - waves(places, D).real.sum(-1)).abs().max().item() for t in (table, moved)), 1e-4),
+             max(((t[:1] @ t.T)[0] - rotary_phases(places, D).real.sum(-1)).abs().max().item() for t in (table, moved)), 1e-4),
         zero("rotary: the worked table, four tokens at places 1..4, is the formula", worked()[1]),
         zero(f"rotary: scores depend on the distance only: {far} places further they are the same",
              (away - scores).abs().max().item()),
@@ -151,7 +175,7 @@ def exact(settings: Settings) -> tuple[list[Claim], list[Table]]:
             "what distance alone does to a score",
             ("distance", "sinusoidal p . p", "rotary of 1 . 1", *(f"alibi, slope {m:g}" for m in slopes.tolist())),
             tuple(
-                (d, waves(torch.tensor(d), D).real.sum().item(), 2 * waves(torch.tensor(d), K).real.sum().item(),
+                (d, rotary_phases(torch.tensor(d), D).real.sum().item(), 2 * rotary_phases(torch.tensor(d), K).real.sum().item(),
                  *(0.0 - m * d for m in slopes.tolist()))
                 for d in DISTANCES
             ),
@@ -177,7 +201,7 @@ def kinds(settings: Settings, longest: int) -> dict[str, Positions]:
         "learned": Learned(width=width, longest=longest),
         "rotary": Rotary(head_width=width // heads),
         "alibi": Alibi(heads=heads),
-        "relative": Relative(heads=heads, reach=settings.length - 1),
+        "relative": Relative(heads=heads, max_distance=settings.length - 1),
     }
 
 
@@ -206,8 +230,9 @@ def stepped(positions: Positions, length: int) -> float:
 
 
 def once(where: str, settings: Settings) -> tuple[float, int]:
-    """A stack of attention layers, turned in one of three ways: how much its output changes when the text stands 1,000
-    places further, and how many of its layers see order (their output is not just re-ordered with their input)."""
+    """A stack of attention layers, turned in one of three ways: how much its output changes when
+    the text stands 1,000 places further, and how many of its layers see order (their output is
+    not just re-ordered with their input)."""
     D, T, N = settings.width, settings.length, settings.layers
     matrices, order = rand(N, 3, D, D) / D**0.5, torch.randperm(T)
     x, places = rand(T, D), torch.arange(T)
@@ -224,8 +249,13 @@ def once(where: str, settings: Settings) -> tuple[float, int]:
             y = layer(n, y, places)
         return y
 
-    apart = [(layer(n, x[order], places) - layer(n, x, places)[order]).abs().max().item() for n in range(N)]
-    return (stack(places + 1000) - stack(places)).abs().max().item(), sum(each > 1e-6 for each in apart)
+    apart = [
+        (layer(n, x[order], places) - layer(n, x, places)[order]).abs().max().item()
+        for n in range(N)
+    ]
+    return (stack(places + 1000) - stack(places)).abs().max().item(), sum(
+        each > 1e-6 for each in apart
+    )
 
 
 def counted(layers: int, settings: Settings) -> int:
@@ -233,8 +263,8 @@ def counted(layers: int, settings: Settings) -> int:
     count = 0
 
     class Counted(Rotary):
-        def turning(self, places: Tensor | int) -> Callable[[Tensor], Tensor]:
-            turn = super().turning(places)
+        def rotation(self, places: Tensor | int) -> Callable[[Tensor], Tensor]:
+            turn = super().rotation(places)
 
             def counting(x: Tensor) -> Tensor:
                 nonlocal count
@@ -243,7 +273,10 @@ def counted(layers: int, settings: Settings) -> int:
 
             return counting
 
-    positions, x = Counted(head_width=settings.width // settings.heads), torch.randn(1, 5, settings.width)
+    positions, x = (
+        Counted(head_width=settings.width // settings.heads),
+        torch.randn(1, 5, settings.width),
+    )
     for _ in range(layers):
         x = MultiHead(width=settings.width, heads=settings.heads, positions=positions)(x)
     return count
@@ -260,20 +293,25 @@ class Tiny(nn.Module):
         adds = positions.width is not None  # then at the input, not in the layer
         self.embedding, self.positions = nn.Embedding(letters + 1, width), positions
         self.norm = nn.LayerNorm(width)
-        self.looking = MultiHead(width=width, heads=heads, positions=None if adds else positions)
-        self.thinking = nn.Sequential(
+        self.self_attention = MultiHead(
+            width=width, heads=heads, positions=None if adds else positions
+        )
+        self.feed_forward = nn.Sequential(
             nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.ReLU(), nn.Linear(2 * width, width)
         )
         self.out = nn.Linear(width, letters)
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.positions.add(self.embedding(tokens), torch.arange(tokens.shape[1]))
-        x = x + self.looking(self.norm(x))
-        return self.out(x + self.thinking(x))
+        x = x + self.self_attention(self.norm(x))
+        return self.out(x + self.feed_forward(x))
 
 
-def lines(rows: int, length: int, settings: Settings, draws: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Blanks (0) and letters (1..), the first place always a letter; and the last letter seen up to each place."""
+def lines(
+    rows: int, length: int, settings: Settings, draws: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Blanks (0) and letters (1..), the first place always a letter; and the last letter seen up
+    to each place."""
     letters = torch.randint(1, settings.letters + 1, (rows, length), generator=draws)
     tokens = letters * (torch.rand(rows, length, generator=draws) < settings.share)
     tokens[:, 0] = letters[:, 0]
@@ -282,18 +320,23 @@ def lines(rows: int, length: int, settings: Settings, draws: torch.Generator) ->
 
 
 def trained(settings: Settings) -> tuple[dict[str, list[float | None]], Tensor]:
-    """For each kind the share of right answers at 1, 2, 4 and 8 times the length of training (None: refused), over the
-    last half of a length; and the numbers that `relative` learned (H, distances)."""
+    """For each kind the share of right answers at 1, 2, 4 and 8 times the length of training
+    (None: refused), over the last half of a length; and the numbers that `relative` learned (H,
+    distances)."""
     scores: dict[str, list[float | None]] = {}
     table = torch.zeros(())
     for number, kind in enumerate(KINDS):
         torch.manual_seed(settings.seed)
         positions = kinds(settings, settings.length)[kind]
-        model = Tiny(positions, width=settings.width, heads=settings.heads, letters=settings.letters)
+        model = Tiny(
+            positions, width=settings.width, heads=settings.heads, letters=settings.letters
+        )
         draws = torch.Generator().manual_seed(settings.seed)
         optimiser = torch.optim.Adam(model.parameters(), lr=0.01)
         for step in range(settings.steps):
-            experiment.progress(f"training with {kind}", number * settings.steps + step, len(KINDS) * settings.steps)
+            experiment.progress(
+                f"training with {kind}", number * settings.steps + step, len(KINDS) * settings.steps
+            )
             tokens, last = lines(64, settings.length, settings, draws)
             optimiser.zero_grad()
             F.cross_entropy(model(tokens).flatten(0, 1), last.flatten()).backward()
@@ -307,7 +350,10 @@ def trained(settings: Settings) -> tuple[dict[str, list[float | None]], Tensor]:
 @torch.no_grad()
 def _score(model: Tiny, length: int, settings: Settings) -> float | None:
     tokens, last = lines(
-        max(8, 16384 // length), length, settings, torch.Generator().manual_seed(settings.seed + length)
+        max(8, 16384 // length),
+        length,
+        settings,
+        torch.Generator().manual_seed(settings.seed + length),
     )
     try:
         right = model(tokens).argmax(-1) == last
@@ -321,7 +367,10 @@ def extrapolation(scores: dict[str, list[float | None]]) -> tuple[Claim, ...]:
         own, then = scores[kind][0], scores[kind][at]
         return 1.0 if own is None or then is None else own - then
 
-    none, others = scores["none"][0] or 0.0, [row[0] or 0.0 for kind, row in scores.items() if kind != "none"]
+    none, others = (
+        scores["none"][0] or 0.0,
+        [row[0] or 0.0 for kind, row in scores.items() if kind != "none"],
+    )
     refused = scores["learned"][1:] == [None] * 3
     return (
         Claim("at the length of training every kind beats none", f"above {none:.3f}", f"at least {min(others):.3f}",
@@ -341,36 +390,62 @@ def extrapolation(scores: dict[str, list[float | None]]) -> tuple[Claim, ...]:
     )  # fmt: skip
 
 
-def _figure(settings: Settings, scores: dict[str, list[float | None]], relative: Tensor, lengths: list[int]) -> Figure:
+def _figure(
+    settings: Settings, scores: dict[str, list[float | None]], relative: Tensor, lengths: list[int]
+) -> Figure:
     sheet = experiment.figure(13, 7.5)
     (wave, distance, turn), (slope, number, length) = sheet.subplots(2, 3)
     D, K, T = settings.width, settings.width // settings.heads, 4 * settings.length
     places = torch.arange(T)
-    image = wave.imshow(sinusoidal(places, D).T.numpy(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1)
+    image = wave.imshow(
+        sinusoidal(places, D).T.numpy(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1
+    )
     wave.set(title="sinusoidal: what is added", xlabel="place", ylabel="number of the vector")
     sheet.colorbar(image, ax=wave)
-    distance.plot((waves(places, D).real.sum(-1) / (D / 2)).tolist(), color=COLOURS[1], label=f"sinusoidal, D = {D}")
-    distance.plot((waves(places, K).real.sum(-1) / (K / 2)).tolist(), color=COLOURS[2], label=f"rotary, K = {K}")
-    distance.set(title="score of a vector with itself, moved", xlabel="distance", ylabel="share of the score at 0")
+    distance.plot(
+        (rotary_phases(places, D).real.sum(-1) / (D / 2)).tolist(),
+        color=COLOURS[1],
+        label=f"sinusoidal, D = {D}",
+    )
+    distance.plot(
+        (rotary_phases(places, K).real.sum(-1) / (K / 2)).tolist(),
+        color=COLOURS[2],
+        label=f"rotary, K = {K}",
+    )
+    distance.set(
+        title="score of a vector with itself, moved",
+        xlabel="distance",
+        ylabel="share of the score at 0",
+    )
     distance.legend(frameon=False)
     pair = rotary(torch.tensor([[1.0, 0.0, 1.0, 0.0]]).repeat(9, 1), torch.arange(9))
     for x, y in pair[:, :2].tolist():
         turn.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "->", "color": COLOURS[2]})
     for place, (x, y) in enumerate(pair[:, :2].tolist()):
         turn.text(1.12 * x, 1.12 * y, str(place), ha="center", va="center")
-    turn.set(title="rotary: the first pair at places 0..8", xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal")
+    turn.set(
+        title="rotary: the first pair at places 0..8",
+        xlim=(-1.3, 1.3),
+        ylim=(-1.3, 1.3),
+        aspect="equal",
+    )
     for h, m in enumerate(alibi_slopes(settings.heads).tolist()):
         slope.plot([-m * place for place in range(T)], color=COLOURS[1 + h % 6], label=f"m = {m:g}")
     slope.set(title="alibi: what is added to the scores", xlabel="distance")
     reach = (relative.shape[-1] - 1) // 2
     for h, row in enumerate(relative.tolist()):
-        number.plot(range(-reach, 1), row[: reach + 1], color=COLOURS[1 + h % 6], label=f"head {h + 1}")
+        number.plot(
+            range(-reach, 1), row[: reach + 1], color=COLOURS[1 + h % 6], label=f"head {h + 1}"
+        )
     number.set(title="relative: what was learned", xlabel="key - query")
     for colour, (kind, row) in zip(COLOURS, scores.items(), strict=False):
         shown = [(at, score) for at, score in zip(lengths, row, strict=True) if score is not None]
         length.plot(*zip(*shown, strict=True), "o-", color=colour, label=kind)
     length.set(
-        title=f"learned at length {settings.length}, asked at", xlabel="length", ylabel="letters named", ylim=(0, 1.02)
+        title=f"learned at length {settings.length}, asked at",
+        xlabel="length",
+        ylabel="letters named",
+        ylim=(0, 1.02),
     )
     length.set_xscale("log", base=2)
     length.set_xticks(lengths, [str(each) for each in lengths])

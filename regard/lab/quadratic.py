@@ -1,12 +1,14 @@
-"""Exact attention multiplies 2 L^2 D times; explicit weights also write 2 H L^2 numbers, a fused kernel does not.
+"""Exact attention multiplies 2 L^2 D times; explicit weights also write 2 H L^2 numbers, a fused
+kernel does not.
 
     scores   S = Q K^T / sqrt(K)         L^2 K for each of H heads: L^2 D      H L^2 numbers written
     weights  A = softmax(S)              about 2 H L^2 to scale and divide     H L^2 numbers written
     output   O = A V                     L^2 K for each of H heads: L^2 D      L D numbers
 
-With its projections a layer takes 4 L D^2 + 2 L^2 D, so below L = 2 D the projections are the larger part. A fused
-kernel (FlashAttention, Dao et al. 2022) makes the same products a block at a time and never writes the L x L numbers
-down. Times and memory are measured and shown; the claims are about what is counted.
+With its projections a layer takes 4 L D^2 + 2 L^2 D, so below L = 2 D the projections are the
+larger part. A fused kernel (FlashAttention, Dao et al. 2022) makes the same products a block at a
+time and never writes the L x L numbers down. Times and memory are measured and shown; the claims
+are about what is counted.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from matplotlib.figure import Figure
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from regard.count import Trace
+from regard.budget.trace import Trace
 from regard.lab import experiment
 from regard.lab.experiment import BLACK, BLUE, ORANGE, Claim, Report, Table, near
 from regard.lab.timing import busy, load_per_core, spread
@@ -50,11 +52,15 @@ class Settings(experiment.Settings):
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         if self.width % self.heads:
-            raise ValueError(f"heads must divide width; got heads = {self.heads}, width = {self.width}")
+            raise ValueError(
+                f"heads must divide width; got heads = {self.heads}, width = {self.width}"
+            )
         if any(a >= b for a, b in pairwise(self.lengths)):
             raise ValueError(f"lengths must rise; got {list(self.lengths)}")
         if self.width // self.heads in self.lengths:  # q and k would look like scores
-            raise ValueError(f"no length may be the width of a head; got {self.width // self.heads} for both")
+            raise ValueError(
+                f"no length may be the width of a head; got {self.width // self.heads} for both"
+            )
         return self
 
 
@@ -105,7 +111,12 @@ def run(settings: Settings) -> Report:
     lengths = settings.lengths
     places = sorted({each.fused_bytes / each.L for each in every})
     claims = (
-        _exact("attention multiplies 2 L^2 D times", every, lambda e: e.products, lambda n: 2 * n * n * D),
+        _exact(
+            "attention multiplies 2 L^2 D times",
+            every,
+            lambda e: e.products,
+            lambda n: 2 * n * n * D,
+        ),
         near(
             "so its exponent in L is 2",
             expected=2,
@@ -113,7 +124,10 @@ def run(settings: Settings) -> Report:
             within=1e-9,
         ),
         _exact(
-            "with its projections, 4 L D^2 + 2 L^2 D", every, lambda e: e.layer, lambda n: 4 * n * D * D + 2 * n * n * D
+            "with its projections, 4 L D^2 + 2 L^2 D",
+            every,
+            lambda e: e.layer,
+            lambda n: 4 * n * D * D + 2 * n * n * D,
         ),
         _exact(
             "explicit weights write 2 H L^2 numbers, scores and weights, in bytes",
@@ -121,7 +135,9 @@ def run(settings: Settings) -> Report:
             lambda e: e.square,
             lambda n: 2 * H * n * n * NUMBER,
         ),
-        _exact("the fused kernel hands back none of them", every, lambda e: e.fused_square, lambda _: 0),
+        _exact(
+            "the fused kernel hands back none of them", every, lambda e: e.fused_square, lambda _: 0
+        ),
         Claim(
             "what it hands back grows as L: the output, and one normaliser for each head and place",
             f"{(D + H) * NUMBER} bytes a place at every L",
@@ -140,7 +156,14 @@ def run(settings: Settings) -> Report:
             f"Measured, {torch.get_num_threads()} of torch's threads",
             ("L", "ms, explicit", "ms, fused", "MB at the peak, explicit", "MB at the peak, fused"),
             tuple(
-                (e.L, e.explicit.seconds * 1e3, e.fused.seconds * 1e3, _mega(e.explicit), _mega(e.fused)) for e in every
+                (
+                    e.L,
+                    e.explicit.seconds * 1e3,
+                    e.fused.seconds * 1e3,
+                    _mega(e.explicit),
+                    _mega(e.fused),
+                )
+                for e in every
             ),
         ),
         Table(
@@ -175,12 +198,17 @@ def _length(length: int, settings: Settings, draws: torch.Generator) -> Length:
     )
 
 
-def _exact(text: str, every: list[Length], counted: Callable[[Length], int], formula: Callable[[int], int]) -> Claim:
+def _exact(
+    text: str, every: list[Length], counted: Callable[[Length], int], formula: Callable[[int], int]
+) -> Claim:
     """That a count is its formula at every length."""
     wrong = [each for each in every if counted(each) != formula(each.L)]
     shown = (wrong or every)[-1]
     return Claim(
-        text, f"{formula(shown.L):,} at L = {shown.L:,}, and so at every L", f"{counted(shown):,}", holds=not wrong
+        text,
+        f"{formula(shown.L):,} at L = {shown.L:,}, and so at every L",
+        f"{counted(shown):,}",
+        holds=not wrong,
     )
 
 
@@ -217,9 +245,12 @@ def measure(form: Callable[..., Tensor], given: Sequence[Tensor], repeats: int) 
 
 
 def peak_memory(f: Callable[[], object]) -> int | None:
-    """How many bytes this process grows by while f runs, in whole pages; None where the system does not tell."""
+    """How many bytes this process grows by while f runs, in whole pages; None where the system
+    does not tell."""
     try:
-        ctypes.CDLL(None).malloc_trim(0)  # memory that was freed and kept would be used again unseen
+        ctypes.CDLL(None).malloc_trim(
+            0
+        )  # memory that was freed and kept would be used again unseen
         with open("/proc/self/clear_refs", "w") as reset:
             reset.write("5")
         before = _resident("VmRSS")
@@ -235,9 +266,15 @@ def _resident(field: str) -> int:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(field))
 
 
-def _inputs(length: int, width: int, heads: int, draws: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def _inputs(
+    length: int, width: int, heads: int, draws: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
     shape = (1, heads, length, width // heads)
-    return torch.randn(shape, generator=draws), torch.randn(shape, generator=draws), torch.randn(shape, generator=draws)
+    return (
+        torch.randn(shape, generator=draws),
+        torch.randn(shape, generator=draws),
+        torch.randn(shape, generator=draws),
+    )
 
 
 def _square(trace: Trace, length: int) -> int:
@@ -266,14 +303,25 @@ def _figure(every: list[Length]) -> Figure:
         ("fused kernel", BLUE, "s", [each.fused for each in every]),
     )
     for name, colour, marker, measured in forms:
-        left.plot(lengths, [each.seconds * 1e3 for each in measured], color=colour, marker=marker, label=name)
+        left.plot(
+            lengths,
+            [each.seconds * 1e3 for each in measured],
+            color=colour,
+            marker=marker,
+            label=name,
+        )
         sizes = [math.nan if not each.memory else each.memory / 1e6 for each in measured]
         right.plot(lengths, sizes, color=colour, marker=marker, label=name)
     squares = [each.square / 1e6 for each in every]
     right.plot(lengths, squares, color=BLACK, linestyle=":", label="2 H L² numbers")
     ends, top = (lengths[0], lengths[-1]), every[-1].explicit.seconds * 1e3
-    left.plot(ends, [top * (L / ends[1]) ** 2 for L in ends], color=BLACK, linestyle=":", label="L²")
-    for axes, label, title in ((left, "ms", "time of one call"), (right, "MB", "memory of one call at its peak")):
+    left.plot(
+        ends, [top * (L / ends[1]) ** 2 for L in ends], color=BLACK, linestyle=":", label="L²"
+    )
+    for axes, label, title in (
+        (left, "ms", "time of one call"),
+        (right, "MB", "memory of one call at its peak"),
+    ):
         axes.set_xscale("log", base=2)
         axes.set(yscale="log", xlabel="L, places", ylabel=label, title=title)
         axes.legend(frameon=False)

@@ -1,17 +1,20 @@
-"""Scores of unit inputs have mean 0 and variance s^4 after the sqrt(K) scaling, for any D, K and law of the weights.
+"""Scores of unit inputs have mean 0 and variance s^4 after the sqrt(K) scaling, for any D, K and
+law of the weights.
 
-Unit inputs x, y of width D and i.i.d. weights of mean 0, variance s^2 and excess kurtosis g (0 for the normal law):
+Unit inputs x, y of width D and i.i.d. weights of mean 0, variance s^2 and excess kurtosis g (0 for
+the normal law):
 
     q = x W_q, k = y W_k        every component: mean 0, variance s^2 |x|^2 = s^2
     E[q.k] = 0                  E[(q.k)^2] = K s^4           so q.k / sqrt(K) has variance s^4
     excess kurtosis of q.k = ((3 + g |x|_4^4) (3 + g |y|_4^4) - 3) / K        -> 0 as K grows: the normal law
 
-The K terms of q.k are independent, so the central limit theorem makes the score normal as K grows, whatever the law of
-the weights. D alone does not: at K = 1 a score is a product of two numbers, whose excess kurtosis goes to 6 as D grows.
+The K terms of q.k are independent, so the central limit theorem makes the score normal as K grows,
+whatever the law of the weights. D alone does not: at K = 1 a score is a product of two numbers,
+whose excess kurtosis goes to 6 as D grows.
 
-Unscaled, the scores spread like sqrt(K), softmax gives nearly everything to one place, and its gradient (the trace of
-its Jacobian, 1 - sum p^2) vanishes. Also, for a, b ~ N(0, I_D): E[(a.b)^2] = D, and the variance of (a.b)^2 is
-2 D^2 + 6 D.
+Unscaled, the scores spread like sqrt(K), softmax gives nearly everything to one place, and its
+gradient (the trace of its Jacobian, 1 - sum p^2) vanishes. Also, for a, b ~ N(0, I_D): E[(a.b)^2] =
+D, and the variance of (a.b)^2 is 2 D^2 + 6 D.
 """
 
 from __future__ import annotations
@@ -41,10 +44,16 @@ ALSO = ("variance", "scaling", "sqrt", "softmax", "logits")  # what else people 
 
 class Settings(experiment.Settings):
     laws: Annotated[tuple[Law, ...], Field(min_length=1)] = ("normal", "uniform", "signs", "sparse")
-    """What weights are drawn from: normal, uniform, signs (+s or -s), sparse (nine in ten are 0, the others signs)."""
-    widths: Annotated[tuple[Annotated[int, Field(ge=4, le=1024)], ...], Field(min_length=1)] = (8, 64)
+    """What weights are drawn from: normal, uniform, signs (+s or -s), sparse (nine in ten are 0,
+    the others signs)."""
+    widths: Annotated[tuple[Annotated[int, Field(ge=4, le=1024)], ...], Field(min_length=1)] = (
+        8,
+        64,
+    )
     """D, the widths of the inputs."""
-    head_widths: Annotated[tuple[Annotated[int, Field(ge=1, le=1024)], ...], Field(min_length=2)] = (1, 4, 16, 64)
+    head_widths: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=1024)], ...], Field(min_length=2)
+    ] = (1, 4, 16, 64)
     """K, the widths of a head: from 1, each at least twice the one before, to 16 or more."""
     spread: Annotated[float, Field(ge=0.1, le=3)] = 1.0
     """s, the standard deviation of a weight."""
@@ -58,7 +67,9 @@ class Settings(experiment.Settings):
         # From where scores are surely not normal to where they are, in steps that no noise hides.
         heads = self.head_widths
         if heads[0] != 1 or heads[-1] < 16 or any(b < 2 * a for a, b in pairwise(heads)):
-            raise ValueError(f"head_widths must at least double each time, from 1 to 16 or more; got {list(heads)}")
+            raise ValueError(
+                f"head_widths must at least double each time, from 1 to 16 or more; got {list(heads)}"
+            )
         return self
 
 
@@ -84,14 +95,16 @@ class Sample:
 
     @property
     def distance(self) -> float:
-        """Kolmogorov and Smirnov's: the largest gap between the distribution of the scaled scores and N(0, s^4)."""
+        """Kolmogorov and Smirnov's: the largest gap between the distribution of the scaled
+        scores and N(0, s^4)."""
         normal = torch.special.ndtr(self.scaled.sort().values / self.spread**2)
         steps = torch.arange(len(normal) + 1, dtype=normal.dtype) / len(normal)
         return max((normal - steps[:-1]).max().item(), (steps[1:] - normal).max().item())
 
     @property
     def furthest(self) -> float:
-        """What that gap may be: the first term of Edgeworth's series, and the noise of a finite sample."""
+        """What that gap may be: the first term of Edgeworth's series, and the noise of a finite
+        sample."""
         return abs(self.excess) / 24 * 0.551 + SIGMAS / 2 / math.sqrt(len(self.scores))
 
 
@@ -101,7 +114,10 @@ def run(settings: Settings) -> Report:
     samples = list(sampled(settings, draws))
     softmaxes = [(K, *saturation(settings, K, draws)) for K in settings.head_widths]
     squares = [(D, *squared_dot(D, settings.samples, draws)) for D in settings.widths]
-    means = [x.scores.mean().item() / (s**2 * math.sqrt(x.head_width / settings.samples)) for x in samples]
+    means = [
+        x.scores.mean().item() / (s**2 * math.sqrt(x.head_width / settings.samples))
+        for x in samples
+    ]
     before = [(x.scores.var().item() / (x.head_width * s**4) - 1) / x.noise for x in samples]
     after = [(x.scaled.var().item() / s**4 - 1) / x.noise for x in samples]
     limit = [x for x in samples if x.head_width == last]
@@ -124,7 +140,10 @@ def run(settings: Settings) -> Report:
             f"{min(products):.4f} to {max(products):.4f}",
             min(products) > max(x.distance for x in limit),
         ),
-        _within_noise("E[(a.b)^2] = D for a, b ~ N(0, I_D)", [(mean - D) / noise for D, mean, noise in squares]),
+        _within_noise(
+            "E[(a.b)^2] = D for a, b ~ N(0, I_D)",
+            [(mean - D) / noise for D, mean, noise in squares],
+        ),
         Claim(
             "unscaled, softmax saturates: its gradient falls with every K",
             "falling",
@@ -160,7 +179,9 @@ def run(settings: Settings) -> Report:
             (K, a.entropy, a.largest, a.gradient, b.entropy, b.largest, b.gradient) for K, a, b in softmaxes
         ),
     )  # fmt: skip
-    dots = Table("a, b ~ N(0, I_D)", ("D", "E[(a.b)^2] measured"), tuple((D, mean) for D, mean, _ in squares))
+    dots = Table(
+        "a, b ~ N(0, I_D)", ("D", "E[(a.b)^2] measured"), tuple((D, mean) for D, mean, _ in squares)
+    )
     return Report(claims, (moments, softmax, dots), _figure(settings, samples, softmaxes))
 
 
@@ -194,7 +215,9 @@ def sampled(settings: Settings, draws: torch.Generator) -> Iterator[Sample]:
                 shape = (min(together, settings.samples - first), K, D)
                 q, k = (weights(law, shape, draws) @ place * settings.spread for place in (x, y))
                 scores.append((q * k).sum(-1))
-            excess = ((3 + EXCESS[law] * x.pow(4).sum()) * (3 + EXCESS[law] * y.pow(4).sum()) - 3) / K
+            excess = (
+                (3 + EXCESS[law] * x.pow(4).sum()) * (3 + EXCESS[law] * y.pow(4).sum()) - 3
+            ) / K
             yield Sample(law, D, K, torch.cat(scores).double(), settings.spread, excess.item())
 
 
@@ -206,19 +229,24 @@ def squared_dot(width: int, samples: int, draws: torch.Generator) -> tuple[float
 
 @dataclass(frozen=True)
 class Softmax:
-    """Means over many softmaxes: entropy as a share of the largest, the largest weight, the trace of the Jacobian."""
+    """Means over many softmaxes: entropy as a share of the largest, the largest weight, the
+    trace of the Jacobian."""
 
     entropy: float
     largest: float
     gradient: float
 
 
-def saturation(settings: Settings, head_width: int, draws: torch.Generator) -> tuple[Softmax, Softmax]:
+def saturation(
+    settings: Settings, head_width: int, draws: torch.Generator
+) -> tuple[Softmax, Softmax]:
     """Of one query's scores with all keys, scaled and not."""
     rows = min(512, settings.samples)
     x, y = unit((rows, 1, WIDTH), draws), unit((rows, settings.keys, WIDTH), draws)
     scores = []
-    for each_x, each_y in zip(x.split(32), y.split(32), strict=True):  # a pair of matrices for each row, 32 at a time
+    for each_x, each_y in zip(
+        x.split(32), y.split(32), strict=True
+    ):  # a pair of matrices for each row, 32 at a time
         w_q, w_k = weights("normal", (2, len(each_x), WIDTH, head_width), draws) * settings.spread
         scores.append(((each_x @ w_q) @ (each_y @ w_k).mT)[:, 0])
     raw = torch.cat(scores)
@@ -246,10 +274,21 @@ def _row(x: Sample) -> tuple[object, ...]:
     centred = scaled - scaled.mean()
     kurtosis = (centred.pow(4).mean() / centred.pow(2).mean() ** 2 - 3).item()
     variances = x.scores.var().item(), scaled.var().item()
-    return (x.law, x.width, x.head_width, scaled.mean().item(), *variances, kurtosis, x.excess, x.distance)
+    return (
+        x.law,
+        x.width,
+        x.head_width,
+        scaled.mean().item(),
+        *variances,
+        kurtosis,
+        x.excess,
+        x.distance,
+    )
 
 
-def _figure(settings: Settings, samples: list[Sample], softmaxes: list[tuple[int, Softmax, Softmax]]) -> Figure:
+def _figure(
+    settings: Settings, samples: list[Sample], softmaxes: list[tuple[int, Softmax, Softmax]]
+) -> Figure:
     sheet, s = experiment.figure(13, 4.4), settings.spread
     spread, shape, softmax = sheet.subplots(1, 3)
     heads, D = settings.head_widths, settings.widths[-1]
@@ -257,7 +296,9 @@ def _figure(settings: Settings, samples: list[Sample], softmaxes: list[tuple[int
     marks = dict(zip(settings.laws, "osD^", strict=False))
     for law, colour in zip(settings.laws, COLOURS[1:], strict=False):
         own = [x for x in shown if x.law == law]
-        style = dict(color=colour, marker=marks[law], linestyle="none", markersize=7, fillstyle="none")
+        style = dict(
+            color=colour, marker=marks[law], linestyle="none", markersize=7, fillstyle="none"
+        )
         spread.plot(heads, [x.scores.var().item() for x in own], **style)
         spread.plot(heads, [x.scaled.var().item() for x in own], label=law, **style)
     spread.plot(heads, [K * s**4 for K in heads], color=BLACK, linewidth=1)
@@ -273,20 +314,41 @@ def _figure(settings: Settings, samples: list[Sample], softmaxes: list[tuple[int
     ends = [x for x in shown if x.law == law and x.head_width in (heads[0], heads[-1])]
     edges = torch.linspace(-4, 4, 65, dtype=torch.float64)
     for x, colour in zip(ends, (RED, BLUE), strict=True):
-        counts = torch.histogram(x.scaled / s**2, edges).hist / len(x.scores) / (edges[1] - edges[0])
-        shape.stairs(counts.numpy(), edges.numpy(), color=colour, linewidth=1.5, label=f"K = {x.head_width}")
+        counts = (
+            torch.histogram(x.scaled / s**2, edges).hist / len(x.scores) / (edges[1] - edges[0])
+        )
+        shape.stairs(
+            counts.numpy(), edges.numpy(), color=colour, linewidth=1.5, label=f"K = {x.head_width}"
+        )
     bell = torch.exp(-(edges**2) / 2) / math.sqrt(2 * math.pi)
     shape.plot(edges.numpy(), bell.numpy(), color=BLACK, linewidth=1, label="N(0, 1)")
-    shape.set(xlabel="q·k / (√K s²)", ylabel="density", title=f"law of the scores, weights: {law}, D = {D}")
+    shape.set(
+        xlabel="q·k / (√K s²)",
+        ylabel="density",
+        title=f"law of the scores, weights: {law}, D = {D}",
+    )
     shape.legend(frameon=False)
 
     _, scaled, raw = zip(*softmaxes, strict=True)
-    for rows, colour, line, label in ((scaled, BLUE, "-", "scaled by 1/√K"), (raw, RED, "--", "unscaled")):
+    for rows, colour, line, label in (
+        (scaled, BLUE, "-", "scaled by 1/√K"),
+        (raw, RED, "--", "unscaled"),
+    ):
         style = dict(color=colour, linestyle=line)
-        softmax.plot(heads, [row.gradient for row in rows], marker="o", label=f"gradient, {label}", **style)
-        softmax.plot(heads, [row.largest for row in rows], marker="^", label=f"largest weight, {label}", **style)
+        softmax.plot(
+            heads, [row.gradient for row in rows], marker="o", label=f"gradient, {label}", **style
+        )
+        softmax.plot(
+            heads,
+            [row.largest for row in rows],
+            marker="^",
+            label=f"largest weight, {label}",
+            **style,
+        )
     softmax.set(xscale="log", xlabel="K, width of a head", ylabel="mean", title=f"softmax over {settings.keys} places",
                 ylim=(0, 1), xticks=heads, xticklabels=heads)  # fmt: skip
     softmax.minorticks_off()
-    softmax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize="small")
+    softmax.legend(
+        frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize="small"
+    )
     return sheet

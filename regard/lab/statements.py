@@ -1,23 +1,26 @@
 """Four statements often made about sequence models, and computed here: each of them is wrong.
 
-"Jaccard similarity ignores how often a token comes", "cosine similarity ignores magnitude". The textbook's do: Jaccard
-of sets, cosine of count vectors. As libraries score texts they do not, for with I = sum_w min(#a_w, #b_w), the
-intersection of multisets, and |a|, |b| the lengths of the texts:
+"Jaccard similarity ignores how often a token comes", "cosine similarity ignores magnitude". The
+textbook's do: Jaccard of sets, cosine of count vectors. As libraries score texts they do not, for
+with I = sum_w min(#a_w, #b_w), the intersection of multisets, and |a|, |b| the lengths of the
+texts:
 
     Jaccard = I / (|a| + |b| - I)            cosine = I / sqrt(|a| |b|)          (Ochiai's coefficient)
 
-`aaab` against `ab` gives 0.5 and 0.7071, where sets give 1; a text against itself written twice gives a cosine of
-0.7071, where count vectors give 1.
+`aaab` against `ab` gives 0.5 and 0.7071, where sets give 1; a text against itself written twice
+gives a cosine of 0.7071, where count vectors give 1.
 
 "An LSTM decoder cannot see the whole encoder output." One with attention does: at every step,
 
     h_t = LSTM(h_{t-1}, e[w_t]);  a_t = softmax(score(h_t, M));  c_t = sum_s a_ts M_s;  logits_t = f(c_t, h_t)
 
-so the gradient of every output with respect to every place M_s of the memory is non-zero. Without attention it is 0.
+so the gradient of every output with respect to every place M_s of the memory is non-zero. Without
+attention it is 0.
 
-"Rotary positions are applied once." They turn q and k in every layer, by R_t at place t. Then all scores depend on
-distances only, and adding a number to all places changes nothing. Turning the input once, as sinusoidal positions are
-added once, does not have this law: x_t R_t W~ R_s^T x_s^T is no function of t - s.
+"Rotary positions are applied once." They turn q and k in every layer, by R_t at place t. Then all
+scores depend on distances only, and adding a number to all places changes nothing. Rotation the
+input once, as sinusoidal positions are added once, does not have this law: x_t R_t W~ R_s^T x_s^T
+is no function of t - s.
 """
 
 from __future__ import annotations
@@ -90,7 +93,8 @@ def run(settings: Settings) -> Report:
         "Similarities, as usually computed and as in the textbook",
         ("texts", "Jaccard", "of sets", "cosine", "of count vectors"),
         tuple(
-            (_short(x, y), jaccard(x, y), jaccard(set(x), set(y)), cosine(x, y), count_cosine(x, y)) for x, y in pairs
+            (_short(x, y), jaccard(x, y), jaccard(set(x), set(y)), cosine(x, y), count_cosine(x, y))
+            for x, y in pairs
         ),
     )
     sensitivity = Table(
@@ -156,12 +160,25 @@ def gradients(settings: Settings, attention: str) -> Tensor:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         decoder = RecurrentDecoder(
-            vocabulary=VOCABULARY, width=D, layers=1, memory_width=D, summary_width=D, attention=attention
+            vocabulary=VOCABULARY,
+            width=D,
+            layers=1,
+            memory_width=D,
+            summary_width=D,
+            attention=attention,
         ).double()
-        states, summary = torch.randn(1, S, D, dtype=torch.float64), torch.randn(1, D, dtype=torch.float64)
-        tokens, direction = torch.randint(VOCABULARY, (1, settings.steps)), torch.randn(VOCABULARY, dtype=torch.float64)
+        states, summary = (
+            torch.randn(1, S, D, dtype=torch.float64),
+            torch.randn(1, D, dtype=torch.float64),
+        )
+        tokens, direction = (
+            torch.randint(VOCABULARY, (1, settings.steps)),
+            torch.randn(VOCABULARY, dtype=torch.float64),
+        )
     states.requires_grad_()
-    logits = decoder(tokens, Memory(states, torch.arange(S)[None] < settings.memory, summary))  # (1, T, V)
+    logits = decoder(
+        tokens, Memory(states, torch.arange(S)[None] < settings.memory, summary)
+    )  # (1, T, V)
     rows = []
     for place in (logits[0] @ direction).unbind():
         found = torch.autograd.grad(place, states, retain_graph=True, allow_unused=True)[0]
@@ -173,8 +190,8 @@ def gradients(settings: Settings, attention: str) -> Tensor:
 
 
 def looking(x: Tensor, weights: Tensor, places: Tensor, *, every_layer: bool) -> Tensor:
-    """Where the last of some layers of self-attention with residuals looks, (T, T). Rotary positions turn q and k of
-    each layer, or the input once."""
+    """Where the last of some layers of self-attention with residuals looks, (T, T). Rotary
+    positions turn q and k of each layer, or the input once."""
     looked = x.new_zeros(len(x), len(x))
     if not every_layer:
         x = rotary(x, places)
@@ -193,7 +210,10 @@ def shift_changes(settings: Settings, *, every_layer: bool) -> float:
     draws = torch.Generator().manual_seed(settings.seed)
     x = torch.randn(T, D, generator=draws, dtype=torch.float64)
     weights = torch.randn(LAYERS, 3, D, D, generator=draws, dtype=torch.float64) * D**-0.5
-    here, there = (looking(x, weights, torch.arange(T) + shift, every_layer=every_layer) for shift in (0, SHIFT))
+    here, there = (
+        looking(x, weights, torch.arange(T) + shift, every_layer=every_layer)
+        for shift in (0, SHIFT)
+    )
     return (there - here).abs().max().item()
 
 
@@ -207,15 +227,32 @@ def _figure(settings: Settings, a: str, b: str, seen: Tensor) -> Figure:
     names = [f"Jaccard\n{_short(a, b)}", f"cosine\n{_short(a, b)}", f"cosine\n{_short(a, a + a)}"]
     computed = [jaccard(a, b), cosine(a, b), cosine(a, a + a)]
     textbook = [jaccard(set(a), set(b)), count_cosine(a, b), count_cosine(a, a + a)]
-    for offset, values, colour, label in ((-0.2, computed, BLUE, "as computed"), (0.2, textbook, ORANGE, "textbook")):
-        drawn = left.bar([n + offset for n in range(3)], values, width=0.38, color=colour, label=label)
+    for offset, values, colour, label in (
+        (-0.2, computed, BLUE, "as computed"),
+        (0.2, textbook, ORANGE, "textbook"),
+    ):
+        drawn = left.bar(
+            [n + offset for n in range(3)], values, width=0.38, color=colour, label=label
+        )
         left.bar_label(drawn, fmt="%.4g", padding=2)
-    left.set(xticks=range(3), xticklabels=names, ylim=(0, 1.3), ylabel="similarity", title="counts matter")
+    left.set(
+        xticks=range(3),
+        xticklabels=names,
+        ylim=(0, 1.3),
+        ylabel="similarity",
+        title="counts matter",
+    )
     left.legend(frameon=False, ncols=2, loc="upper center")
     shown = seen.masked_fill(seen == 0, math.nan)
-    image = right.imshow(shown.numpy(), cmap="viridis", norm=LogNorm() if bool(seen.any()) else None, aspect="auto")
-    right.set(xlabel="place of the memory (the last two are padding: none)", ylabel="output",
-              title=f"LSTM decoder with {settings.attention} attention: d output / d memory")  # fmt: skip
+    image = right.imshow(
+        shown.numpy(), cmap="viridis", norm=LogNorm() if bool(seen.any()) else None, aspect="auto"
+    )
+    right.set(
+        xlabel="place of the memory (the last two are padding: none)",
+        ylabel="output",
+        # fmt: skip
+        title=f"LSTM decoder with {settings.attention} attention: d output / d memory",
+    )
     for axis in (right.xaxis, right.yaxis):
         axis.get_major_locator().set_params(integer=True)
     sheet.colorbar(image, ax=right, label="size of the gradient")

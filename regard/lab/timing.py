@@ -20,12 +20,15 @@ def spread(seconds: Sequence[float]) -> float:
 
 
 def load_per_core() -> float | None:
-    """How many processes want each core, as a mean over the last minute; None where the system does not tell."""
+    """How many processes want each core, as a mean over the last minute; None where the system
+    does not tell."""
     try:
         load = os.getloadavg()[0]
     except (AttributeError, OSError):  # not on Windows
         return None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return load / cores
 
 
@@ -35,7 +38,8 @@ def busy(spreads: Sequence[float], load: float | None) -> str | None:
     >>> busy([1.0, 1.1, 1.2], 0.6) is None
     True
     >>> busy([1.0, 2.5, 3.0], 8.0)
-    'the machine is busy (8.0 processes a core, repeated calls differ by 150%): measure again when it is idle'
+    'the machine is busy (8.0 processes a core, repeated calls differ by 150%): measure again when
+    it is idle'
     """
     signs = []
     if load is not None and load > CROWDED:

@@ -1,4 +1,5 @@
-"""What the attention functions ask of their arguments, said in words before torch says it in its own."""
+"""What the attention functions ask of their arguments, said in words before torch says it in its
+own."""
 
 from __future__ import annotations
 
@@ -16,9 +17,16 @@ def shape(tensor: Tensor) -> str:
     return "(" + ", ".join(map(str, tensor.shape)) + ")"
 
 
-def queries_keys_values(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> tuple[int, ...]:
-    """The leading axes that q (…, L, K), k (…, S, K), v (…, S, E) and a key mask (…, S) have together."""
-    for name, tensor, wanted in (("q", q, "(…, L, K)"), ("k", k, "(…, S, K)"), ("v", v, "(…, S, E)")):
+def queries_keys_values(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
+) -> tuple[int, ...]:
+    """The leading axes that q (…, L, K), k (…, S, K), v (…, S, E) and a key mask (…, S) have
+    together."""
+    for name, tensor, wanted in (
+        ("q", q, "(…, L, K)"),
+        ("k", k, "(…, S, K)"),
+        ("v", v, "(…, S, E)"),
+    ):
         if tensor.ndim < 2:
             raise InputError(f"needs the shape {wanted}", where=name, got=shape(tensor))
         if not tensor.is_floating_point():
@@ -28,15 +36,21 @@ def queries_keys_values(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = N
     if k.shape[-1] != q.shape[-1]:
         raise InputError(f"needs the width of q: (…, S, {q.shape[-1]})", where="k", got=shape(k))
     if v.shape[-2] != k.shape[-2]:
-        raise InputError(f"needs as many places as k: (…, {k.shape[-2]}, E)", where="v", got=shape(v))
+        raise InputError(
+            f"needs as many places as k: (…, {k.shape[-2]}, E)", where="v", got=shape(v)
+        )
     if k.shape[-2] == 0:
-        raise InputError("needs at least one place to look at: (…, S, K) with S >= 1", where="k", got=shape(k))
+        raise InputError(
+            "needs at least one place to look at: (…, S, K) with S >= 1", where="k", got=shape(k)
+        )
     leads = {"q": q.shape[:-2], "k": k.shape[:-2], "v": v.shape[:-2]}
     if mask is not None:
         if mask.dtype != torch.bool:
             raise InputError("needs booleans, True = may look", where="mask", got=mask.dtype)
         if mask.ndim < 1 or mask.shape[-1] != k.shape[-2]:
-            raise InputError(f"needs one value a key: (…, {k.shape[-2]})", where="mask", got=shape(mask))
+            raise InputError(
+                f"needs one value a key: (…, {k.shape[-2]})", where="mask", got=shape(mask)
+            )
         leads["mask"] = mask.shape[:-1]
     lead: tuple[int, ...] = q.shape[:-2]
     for name, own in leads.items():
@@ -51,15 +65,17 @@ def queries_keys_values(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = N
 def finite(**named: Tensor) -> tuple[float, ...]:
     """The largest magnitude in each tensor, when none holds a NaN or an infinity.
 
-    One pass each: only if the largest is not finite is the tensor looked through. While torch compiles or maps a
-    function (`torch.compile`, `torch.export`, `vmap`) there are no numbers to look at, and all count as small.
+    One pass each: only if the largest is not finite is the tensor looked through. While torch
+    compiles or maps a function (`torch.compile`, `torch.export`, `vmap`) there are no numbers to
+    look at, and all count as small.
     """
     return tuple(_largest(name, tensor) for name, tensor in named.items())
 
 
 def result(*made: Tensor, **given: Tensor) -> None:
-    """What was made is finite, or else it is said what was not finite in what was given, or that it was too large. A
-    NaN or an infinity comes out wherever it goes in, so one sum of the result is all that a good input pays."""
+    """What was made is finite, or else it is said what was not finite in what was given, or that
+    it was too large. A NaN or an infinity comes out wherever it goes in, so one sum of the
+    result is all that a good input pays."""
     if not all(all_finite(tensor) for tensor in made):
         largest = finite(**given)
         raise too_large(dict(zip(given, largest, strict=True)), made[0].dtype)
@@ -88,7 +104,9 @@ def may_look(mask: Tensor | None, *, causal: bool = False) -> None:
     if not bool(seen.all()):
         row = tuple((~seen).nonzero()[0].tolist())
         raise InputError(
-            "hides the first key, and with causal=True the first query sees no other" if causal else "hides every key",
+            "hides the first key, and with causal=True the first query sees no other"
+            if causal
+            else "hides every key",
             where="mask",
             got=f"row {row} of {shape(mask)}" if row else shape(mask),
             hint="allow at least one place in every row (True = may look)",
@@ -119,4 +137,6 @@ def _largest(name: str, tensor: Tensor) -> float:
         return largest
     kind, wrong = ("NaN", tensor.isnan()) if math.isnan(largest) else ("infinity", tensor.isinf())
     first = tuple(wrong.nonzero()[0].tolist())
-    raise InputError("needs finite numbers", where=name, got=f"{kind} at {first} of {shape(tensor)}")
+    raise InputError(
+        "needs finite numbers", where=name, got=f"{kind} at {first} of {shape(tensor)}"
+    )

@@ -3,9 +3,10 @@
     w(q, k) = sum_{n<terms} (scale q . k)^n / n!  ~  exp(scale q . k)
     context(q) = sum_s w(q, k_s) v_s / sum_s w(q, k_s)
 
-The sum is a product of features (see `monomials`), w(q, k) = phi(q) . phi(k), so both sums over the keys can be made
-once for all queries: sums = Phi(K)^T [V | 1], context = Phi(Q) sums, the last column being the normaliser. That is
-O((L + S) M E) instead of O(L S (K + E)), and the sums are all that a next token needs to know of the past.
+The sum is a product of features (see `monomials`), w(q, k) = phi(q) . phi(k), so both sums over the
+keys can be made once for all queries: sums = Phi(K)^T [V | 1], context = Phi(Q) sums, the last
+column being the normaliser. That is O((L + S) M E) instead of O(L S (K + E)), and the sums are all
+that a next token needs to know of the past.
 
 The same numbers come out of four forms:
 
@@ -14,8 +15,9 @@ The same numbers come out of four forms:
     chunked     one pass with running sums; causal: the quadratic form inside a chunk, the sums for what is before it
     recurrent   one token after the other
 
-and `auto` takes the one that `cheapest` names. Gradients save q, k, v, the sums, the context and its normaliser, never
-features. A gradient of a gradient is not there: asking for one raises torch's own error (once_differentiable).
+and `auto` takes the one that `cheapest` names. Gradients save q, k, v, the sums, the context and
+its normaliser, never features. A gradient of a gradient is not there: asking for one raises torch's
+own error (once_differentiable).
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ SLAB = 8192  # places of all rows whose numerators exist at a time
 
 @dataclass(frozen=True)
 class MaclaurinState:
-    """What linear attention remembers of the keys it has seen: sums of their features times [v | 1].
+    """What linear attention remembers of the keys it has seen: sums of their features times [v |
+    1].
 
     The last column of the first row is the number of keys seen.
 
@@ -52,8 +55,11 @@ class MaclaurinState:
     sums: Float[Tensor, "*batch M E"]
 
 
-def maclaurin_features(x: Tensor, terms: int = 3, basis: str = "symmetric") -> Float[Tensor, "*rows M"]:
-    """phi(x) with phi(q) . phi(k) = sum_{n<terms} (q . k)^n / n!, for x (…, D) and any number of terms >= 1.
+def maclaurin_features(
+    x: Tensor, terms: int = 3, basis: str = "symmetric"
+) -> Float[Tensor, "*rows M"]:
+    """phi(x) with phi(q) . phi(k) = sum_{n<terms} (q . k)^n / n!, for x (…, D) and any number of
+    terms >= 1.
 
     symmetric: one feature a monomial, M = C(D + terms - 1, D), the fewest there can be.
     full: every product x_a x_b …, M = (D^terms - 1)/(D - 1).
@@ -71,8 +77,17 @@ def maclaurin_features(x: Tensor, terms: int = 3, basis: str = "symmetric") -> F
         raise InputError("needs floating-point numbers", where="x", got=x.dtype)
     width, places = x.shape[-1], x.shape[:-1].numel()
     if basis not in ("symmetric", "full"):
-        raise InputError("no such basis", where="basis", got=basis, hint=did_you_mean(basis, ["symmetric", "full"]))
-    count = monomials.how_many(width, terms) if basis == "symmetric" else sum(width**n for n in range(terms))
+        raise InputError(
+            "no such basis",
+            where="basis",
+            got=basis,
+            hint=did_you_mean(basis, ["symmetric", "full"]),
+        )
+    count = (
+        monomials.how_many(width, terms)
+        if basis == "symmetric"
+        else sum(width**n for n in range(terms))
+    )
     checks.fits(
         count * max(1, places),
         x.element_size(),
@@ -84,7 +99,9 @@ def maclaurin_features(x: Tensor, terms: int = 3, basis: str = "symmetric") -> F
     else:
         parts = [x.new_ones(*x.shape[:-1], 1)]
         for degree in range(1, terms):
-            parts.append((parts[-1][..., :, None] * x[..., None, :]).flatten(-2) / math.sqrt(degree))
+            parts.append(
+                (parts[-1][..., :, None] * x[..., None, :]).flatten(-2) / math.sqrt(degree)
+            )
         features = torch.cat(parts, -1)
     checks.result(features, x=x)
     return features
@@ -102,14 +119,17 @@ def maclaurin_attention(
     mask: Tensor | None = None,
     allow_negative: bool = False,
 ) -> Float[Tensor, "*batch L E"]:
-    """The context of each query, for q (…, L, K), k (…, S, K), v (…, S, E) and a key mask (…, S), True = may look.
+    """The context of each query, for q (…, L, K), k (…, S, K), v (…, S, E) and a key mask (…, S),
+    True = may look.
 
-    `terms` counts terms; an even number of them has an odd top degree, whose weights can be negative (degree 3 at
-    t = -10: -125.7) and are refused without `allow_negative`. `scale` is 1/sqrt(K) unless given. With `causal`, query i
-    sees the keys up to i, and there must be as many queries as keys.
+    `terms` counts terms; an even number of them has an odd top degree, whose weights can be
+    negative (degree 3 at t = -10: -125.7) and are refused without `allow_negative`. `scale` is
+    1/sqrt(K) unless given. With `causal`, query i sees the keys up to i, and there must be as many
+    queries as keys.
 
-    Every size but S may be 0; with K = 0 all scores are. Half precision is computed in float32, and numbers whose
-    products could overflow float32 in float64; where they could overflow that too, they are an InputError.
+    Every size but S may be 0; with K = 0 all scores are. Half precision is computed in float32, and
+    numbers whose products could overflow float32 in float64; where they could overflow that too,
+    they are an InputError.
 
     >>> x = torch.eye(3)
     >>> maclaurin_attention(x, x, x, scale=1.0)[0]  # weights 1 + 1 + 1/2, 1 and 1 of 4.5
@@ -120,7 +140,9 @@ def maclaurin_attention(
         raise InputError("needs a finite number", where="scale", got=scale)
     lead = checks.queries_keys_values(q, k, v, mask)
     if form != "auto" and form not in FORMS:
-        raise InputError("no such form", where="form", got=form, hint=did_you_mean(form, ["auto", *FORMS]))
+        raise InputError(
+            "no such form", where="form", got=form, hint=did_you_mean(form, ["auto", *FORMS])
+        )
     if causal and q.shape[-2] != k.shape[-2]:
         raise InputError(
             f"causal attention needs as many queries as keys: (…, {q.shape[-2]}, {k.shape[-1]})",
@@ -134,13 +156,23 @@ def maclaurin_attention(
         q, k = (torch.nn.functional.pad(x, (0, 1)) for x in (q, k))
     if not _fits(q, k, v, terms, scale, dtype if dtype.itemsize >= 4 else torch.float32):
         if not _fits(q, k, v, terms, scale, torch.float64):
-            raise checks.too_large(dict(zip("qkv", checks.finite(q=q, k=k, v=v), strict=True)), torch.float64)
+            raise checks.too_large(
+                dict(zip("qkv", checks.finite(q=q, k=k, v=v), strict=True)), torch.float64
+            )
         q, k, v = q.double(), k.double(), v.double()
-    context = unchecked_attention(q, k, v, lead, terms=terms, causal=causal, scale=scale, form=form, mask=mask)
+    context = unchecked_attention(
+        q, k, v, lead, terms=terms, causal=causal, scale=scale, form=form, mask=mask
+    )
     context = context.to(dtype)
     if not checks.all_finite(context):
-        hint = "smaller numbers" if terms % 2 else f"{terms - 1} or {terms + 1} terms, whose weights are never negative"
-        raise InputError("the weights of a query sum to nearly 0", where="terms", got=terms, hint=hint)
+        hint = (
+            "smaller numbers"
+            if terms % 2
+            else f"{terms - 1} or {terms + 1} terms, whose weights are never negative"
+        )
+        raise InputError(
+            "the weights of a query sum to nearly 0", where="terms", got=terms, hint=hint
+        )
     return context
 
 
@@ -156,10 +188,13 @@ def unchecked_attention(
     form: str = "auto",
     mask: Tensor | None = None,
 ) -> Float[Tensor, "*batch L E"]:
-    """`maclaurin_attention` over leading axes `lead`, for layers: numbers that are none are the trainer's to notice."""
+    """`maclaurin_attention` over leading axes `lead`, for layers: numbers that are none are the
+    trainer's to notice."""
     rows, sizes = math.prod(lead), (q.shape[-2], k.shape[-2], k.shape[-1], v.shape[-1])
     if form == "auto":
-        form = cheapest(max(1, rows), *sizes, terms=terms, causal=causal, kernel=native.takes(q, terms))
+        form = cheapest(
+            max(1, rows), *sizes, terms=terms, causal=causal, kernel=native.takes(q, terms)
+        )
     if form != "quadratic":
         _check_room(k, v, terms, rows)
     flat, scale = _flat(q, k, v, mask, lead), _scale(q, scale)
@@ -178,7 +213,8 @@ def maclaurin_start(
     dtype: torch.dtype | None = None,
     device: torch.device | None = None,
 ) -> MaclaurinState:
-    """The state before the first key, of `batch` rows with keys of `width` and values of width `values`.
+    """The state before the first key, of `batch` rows with keys of `width` and values of width
+    `values`.
 
     Sums are float32 where `dtype` is half precision, in which they would stop growing.
 
@@ -188,15 +224,27 @@ def maclaurin_start(
     _check_terms(terms, allow_negative=True)
     if dtype is not None and dtype.itemsize < 4:
         dtype = torch.float32
-    return MaclaurinState(torch.zeros(*batch, monomials.how_many(width, terms), values + 1, dtype=dtype, device=device))
+    return MaclaurinState(
+        torch.zeros(
+            *batch, monomials.how_many(width, terms), values + 1, dtype=dtype, device=device
+        )
+    )
 
 
 def maclaurin_step(
-    q: Tensor, k: Tensor, v: Tensor, state: MaclaurinState, *, terms: int = 3, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    state: MaclaurinState,
+    *,
+    terms: int = 3,
+    scale: float | None = None,
 ) -> tuple[Float[Tensor, "*batch E"], MaclaurinState]:
-    """One token further, for q (…, K), k (…, K), v (…, E): its context, and the state that has seen its key.
+    """One token further, for q (…, K), k (…, K), v (…, E): its context, and the state that has seen
+    its key.
 
-    Equals one place of `maclaurin_attention(…, causal=True)`. It does not look for NaN: a step must be cheap.
+    Equals one place of `maclaurin_attention(…, causal=True)`. It does not look for NaN: a step must
+    be cheap.
     """
     _check_state(q[..., None, :], k[..., None, :], v[..., None, :], state, terms)
     dtype = v.dtype
@@ -220,11 +268,13 @@ def maclaurin_continue(
     scale: float | None = None,
     mask: Tensor | None = None,
 ) -> tuple[Float[Tensor, "*batch L E"], MaclaurinState]:
-    """A piece of a long sequence, in chunked form: contexts of its queries, and the state that has seen its keys.
+    """A piece of a long sequence, in chunked form: contexts of its queries, and the state that has
+    seen its keys.
 
-    Shapes are those of `maclaurin_attention`, with the state's rows; gradients flow into the state and out of it. With
-    causal=False every query sees all keys of the state and of the piece; then L and S may differ, and either may be 0:
-    keys can be taken in without a query, and a finished state be read without a key.
+    Shapes are those of `maclaurin_attention`, with the state's rows; gradients flow into the state
+    and out of it. With causal=False every query sees all keys of the state and of the piece; then L
+    and S may differ, and either may be 0: keys can be taken in without a query, and a finished
+    state be read without a key.
     """
     _check_state(q, k, v, state, terms)
     if causal and q.shape[-2] != k.shape[-2]:
@@ -236,21 +286,29 @@ def maclaurin_continue(
     context, sums = _Linear.apply(*flat, start, _scale(q, scale), terms, causal, "chunked")
     checks.result(context, sums, q=q, k=k, v=v)
     largest_q, largest_sum = checks.finite(q=q, sums=sums)
-    reads = math.log(max(1.0, abs(_scale(q, scale)) * largest_q)) * (terms - 1) + math.log(max(1.0, largest_sum))
-    if reads + math.log(sums.shape[-2]) > math.log(torch.finfo(sums.dtype).max / 4):  # a normaliser could be infinite
+    reads = math.log(max(1.0, abs(_scale(q, scale)) * largest_q)) * (terms - 1) + math.log(
+        max(1.0, largest_sum)
+    )
+    if reads + math.log(sums.shape[-2]) > math.log(
+        torch.finfo(sums.dtype).max / 4
+    ):  # a normaliser could be infinite
         raise checks.too_large({"q": largest_q, "sums": largest_sum}, sums.dtype)
-    return context.reshape(*lead, q.shape[-2], v.shape[-1]).to(v.dtype), MaclaurinState(sums.view(state.sums.shape))
+    return context.reshape(*lead, q.shape[-2], v.shape[-1]).to(v.dtype), MaclaurinState(
+        sums.view(state.sums.shape)
+    )
 
 
 def maclaurin_error_bound(
     q: Tensor, k: Tensor, terms: int = 3, *, scale: float | None = None
 ) -> Float[Tensor, "*batch L"]:
-    """For each query, a bound on sum_s |softmax weight - Maclaurin weight| over the keys, whatever the mask.
+    """For each query, a bound on sum_s |softmax weight - Maclaurin weight| over the keys, whatever
+    the mask.
 
-    With t = scale |q| max_s |k_s|, every score is within [-t, t]. By the remainder of Taylor's theorem the series is
-    off by at most |score|^n / n! max(1, exp(score)), n = terms, so by at most t^n / n! e^t times exp(score). Summed and
-    normalised, the weights differ by at most twice that factor, and by at most 2 in any case while none is negative.
-    Where an odd top degree could make one so, there is no bound: infinity.
+    With t = scale |q| max_s |k_s|, every score is within [-t, t]. By the remainder of Taylor's
+    theorem the series is off by at most |score|^n / n! max(1, exp(score)), n = terms, so by at most
+    t^n / n! e^t times exp(score). Summed and normalised, the weights differ by at most twice that
+    factor, and by at most 2 in any case while none is negative. Where an odd top degree could make
+    one so, there is no bound: infinity.
 
     A context then differs by at most (bound / 2) (max v - min v) in each of its coordinates.
 
@@ -273,18 +331,27 @@ def _length(x: Float[Tensor, "*batch L K"]) -> Float[Tensor, "*batch L"]:
     return torch.linalg.vector_norm(x.double(), dim=-1)
 
 
-# Picoseconds of one of two cores (AMD EPYC with AVX2, 90 GFLOP/s each in matrix products); only their ratios matter.
-# First what a multiplication and addition takes in the quadratic form, with features in torch, and in the C kernel;
-# then what making a score takes, and how much more all that takes where scores may have to be hidden. A feature takes
-# as long to make as it takes to multiply it with so many more columns of values. Last, what a call takes however short
-# the sequence, beyond what a call of the kernel takes.
+# Picoseconds of one of two cores (AMD EPYC with AVX2, 90 GFLOP/s each in matrix products); only
+# their ratios matter. First what a multiplication and addition takes in the quadratic form, with
+# features in torch, and in the C kernel; then what making a score takes, and how much more all that
+# takes where scores may have to be hidden. A feature takes as long to make as it takes to multiply
+# it with so many more columns of values. Last, what a call takes however short the sequence, beyond
+# what a call of the kernel takes.
 QUADRATIC, TORCH, NATIVE, SCORE, HIDING = 30, 25, 22, 2000, 1.5
 TORCH_FEATURE, NATIVE_FEATURE = 60, 9
 QUADRATIC_CALL, TORCH_CALL = 75_000_000, 400_000_000
 
 
 def cheapest(
-    rows: int, length: int, source: int, width: int, values: int, *, terms: int, causal: bool, kernel: bool
+    rows: int,
+    length: int,
+    source: int,
+    width: int,
+    values: int,
+    *,
+    terms: int,
+    causal: bool,
+    kernel: bool,
 ) -> str:
     """The form that should take the least time; `kernel`: with the C kernel.
 
@@ -302,10 +369,14 @@ def cheapest(
         linear *= (values + 1 + TORCH_FEATURE) * TORCH
         inside = CHUNK * pair + 10 * features * (values + 1)
     if causal:
-        tall = min(length, max(64, SCORES // source))  # a block of queries sees no key after its end
+        tall = min(
+            length, max(64, SCORES // source)
+        )  # a block of queries sees no key after its end
         quadratic *= (1 + tall / length) / 2
         linear += length * inside
-    at_once = min(rows, threads) if causal and kernel else threads  # where a row is the work of one thread
+    at_once = (
+        min(rows, threads) if causal and kernel else threads
+    )  # where a row is the work of one thread
     linear = rows * linear / at_once + (0 if kernel else TORCH_CALL)
     if quadratic / threads + QUADRATIC_CALL < linear:
         return "quadratic"
@@ -328,8 +399,8 @@ def polynomial(t: Float[Tensor, "*rows"], terms: int) -> Float[Tensor, "*rows"]:
 
 
 class _Quadratic(torch.autograd.Function):
-    """context from q (N, L, K), k (N, S, K), v (N, S, E), a block of queries at a time. `last` (N, S), ones unless
-    given, is the column beside v whose sums are the normaliser."""
+    """context from q (N, L, K), k (N, S, K), v (N, S, E), a block of queries at a time. `last`
+    (N, S), ones unless given, is the column beside v whose sums are the normaliser."""
 
     @staticmethod
     def forward(ctx, q, k, v, last, scale: float, terms: int, causal: bool):
@@ -350,7 +421,9 @@ class _Quadratic(torch.autograd.Function):
         dq, dk, du = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(u)
         for rows, places, keys in _blocks(q, k, ctx.causal):
             some = q[rows, places] * ctx.scale
-            parts = _backwards(some, k[rows, keys], u[rows, keys], dn[rows, places], ctx.terms, ctx.causal)
+            parts = _backwards(
+                some, k[rows, keys], u[rows, keys], dn[rows, places], ctx.terms, ctx.causal
+            )
             torch.mul(parts[0], ctx.scale, out=dq[rows, places])
             dk[rows, keys] += parts[1]
             du[rows, keys] += parts[2]
@@ -358,9 +431,11 @@ class _Quadratic(torch.autograd.Function):
 
 
 class _Linear(torch.autograd.Function):
-    """context and sums from q (N, L, K), k (N, S, K), v (N, S, E), `last` as above, and the sums to start from.
+    """context and sums from q (N, L, K), k (N, S, K), v (N, S, E), `last` as above, and the sums to
+    start from.
 
-    `sums` are weighted: sums = weights * (monomials(k)^T [v | last]), so that monomials(q) sums are the numerators.
+    `sums` are weighted: sums = weights * (monomials(k)^T [v | last]), so that monomials(q) sums are
+    the numerators.
     """
 
     @staticmethod
@@ -383,24 +458,40 @@ class _Linear(torch.autograd.Function):
         q, k, v, last, sums, context, normaliser = ctx.saved_tensors
         scale, terms, causal = ctx.scale, ctx.terms, ctx.causal
         weight = monomials.weights(q.shape[2], terms, q)[:, None]
-        d_sums = d_sums * weight  # that of the sums without their weights, which is what is added up here
+        d_sums = (
+            d_sums * weight
+        )  # that of the sums without their weights, which is what is added up here
         dn, dz = _unnormalised(grad, context, normaliser)
         if causal:
             sums = torch.zeros_like(d_sums) if sums is None else sums.clone()
         if native.takes(q, terms):
             dq, dk, dv = native.backward(
-                q, k, v, last, dn.contiguous(), dz[..., 0].contiguous(), scale, sums, d_sums, causal=causal
+                q,
+                k,
+                v,
+                last,
+                dn.contiguous(),
+                dz[..., 0].contiguous(),
+                scale,
+                sums,
+                d_sums,
+                causal=causal,
             )
         else:
             walk = _chunked_backwards if causal else _parallel_backwards
-            dq, dk, du = walk(q * scale, k, _beside(v, last), torch.cat([dn, dz], -1), sums, d_sums, terms)
+            dq, dk, du = walk(
+                q * scale, k, _beside(v, last), torch.cat([dn, dz], -1), sums, d_sums, terms
+            )
             dq, dv = dq.mul_(scale), du[..., :-1]
         return dq, dk, dv, None, d_sums / weight if ctx.started else None, None, None, None, None
 
 
-def _in_slabs(q, k, v, last, scale: float, sums, terms: int, causal: bool, form: str) -> tuple[Tensor, Tensor]:
-    """Context and normaliser by one of the walks below, some thousands of places at a time, so that scaled queries,
-    [v | last] and numerators of all places are never there together; adds the keys to `sums`."""
+def _in_slabs(
+    q, k, v, last, scale: float, sums, terms: int, causal: bool, form: str
+) -> tuple[Tensor, Tensor]:
+    """Context and normaliser by one of the walks below, some thousands of places at a time, so
+    that scaled queries, [v | last] and numerators of all places are never there together; adds
+    the keys to `sums`."""
     walk = {"parallel": _parallel, "chunked": _chunked, "recurrent": _recurrent}[form]
     slab = max(CHUNK, SLAB // max(1, len(q)) // CHUNK * CHUNK)
     context, normaliser = q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(*q.shape[:2], 1)
@@ -434,28 +525,41 @@ def _chunked(q, k, u, sums, terms: int, causal: bool) -> Tensor:
 
 
 def _parallel(q, k, u, sums, terms: int, causal: bool) -> Tensor:
-    """The same, each chunk by itself: the sums of every chunk, their prefix sums, then all queries."""
+    """The same, each chunk by itself: the sums of every chunk, their prefix sums, then all
+    queries."""
     if not causal:
         return _chunked(q, k, u, sums, terms, causal)
     rows, length = q.shape[:2]
     chunk = min(length, CHUNK)
     missing = -length % chunk
-    q, k, u = (torch.nn.functional.pad(x, (0, 0, 0, missing)).view(-1, chunk, x.shape[2]) for x in (q, k, u))
-    own = monomials.gather(k, u, terms, sums.new_zeros(len(q), *sums.shape[1:])).view(rows, -1, *sums.shape[1:])
+    q, k, u = (
+        torch.nn.functional.pad(x, (0, 0, 0, missing)).view(-1, chunk, x.shape[2])
+        for x in (q, k, u)
+    )
+    own = monomials.gather(k, u, terms, sums.new_zeros(len(q), *sums.shape[1:])).view(
+        rows, -1, *sums.shape[1:]
+    )
     own = torch.cat([sums[:, None], own], 1).cumsum(1)
     sums.copy_(own[:, -1])
     numbers = monomials.read(q, own[:, :-1].flatten(0, 1), terms)
     for some, places, keys in _blocks(q, k, causal):
-        numbers[some, places] += torch.bmm(_weights(q[some, places], k[some, keys], terms, causal)[0], u[some, keys])
+        numbers[some, places] += torch.bmm(
+            _weights(q[some, places], k[some, keys], terms, causal)[0], u[some, keys]
+        )
     return numbers.view(rows, -1, u.shape[2])[:, :length]
 
 
 def _recurrent(q, k, u, sums, terms: int, causal: bool) -> Tensor:
     """The same, one token after the other."""
-    weight, numbers = monomials.weights(q.shape[2], terms, q)[:, None], q.new_empty(*q.shape[:2], u.shape[2])
+    weight, numbers = (
+        monomials.weights(q.shape[2], terms, q)[:, None],
+        q.new_empty(*q.shape[:2], u.shape[2]),
+    )
 
     def take(place: int) -> None:
-        sums.add_(weight * (monomials.monomials(k[:, place], terms)[:, :, None] * u[:, place, None]))
+        sums.add_(
+            weight * (monomials.monomials(k[:, place], terms)[:, :, None] * u[:, place, None])
+        )
 
     if not causal:
         for place in range(k.shape[1]):
@@ -477,12 +581,14 @@ def _parallel_backwards(q, k, u, dn, sums, d_sums, terms: int) -> tuple[Tensor, 
 
 
 def _chunked_backwards(q, k, u, dn, sums, d_sums, terms: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The same with `causal`: queries in order with the sums before them, then keys in reverse order with the gradients
-    of the sums after them."""
+    """The same with `causal`: queries in order with the sums before them, then keys in reverse
+    order with the gradients of the sums after them."""
     dq, dk, du = torch.empty_like(q), torch.empty_like(k), torch.empty_like(u)
     chunks = _slices(q.shape[1], CHUNK)
     for at in chunks:
-        dq[:, at], dk[:, at], du[:, at] = _backwards(q[:, at], k[:, at], u[:, at], dn[:, at], terms, causal=True)
+        dq[:, at], dk[:, at], du[:, at] = _backwards(
+            q[:, at], k[:, at], u[:, at], dn[:, at], terms, causal=True
+        )
         dq[:, at] += monomials.pull(q[:, at], dn[:, at], sums, terms, both=False)[0]
         monomials.gather(k[:, at], u[:, at], terms, sums)
     for at in reversed(chunks):
@@ -495,14 +601,19 @@ def _chunked_backwards(q, k, u, dn, sums, d_sums, terms: int) -> tuple[Tensor, T
 
 
 def _blocks(q: Tensor, k: Tensor, causal: bool):
-    """Rows, queries and keys of the blocks of the quadratic form, at most SCORES scores each where that is possible."""
+    """Rows, queries and keys of the blocks of the quadratic form, at most SCORES scores each
+    where that is possible."""
     rows, length, source = q.shape[0], q.shape[1], k.shape[1]
     tall = max(1, min(length, max(64, SCORES // source)))
     wide = max(1, SCORES // (tall * source))
     for row in range(0, rows, wide):
         for place in range(0, length, tall):
             end = min(length, place + tall)
-            yield slice(row, min(rows, row + wide)), slice(place, end), slice(0, end if causal else source)
+            yield (
+                slice(row, min(rows, row + wide)),
+                slice(place, end),
+                slice(0, end if causal else source),
+            )
 
 
 def _weights(q, k, terms: int, causal: bool) -> tuple[Tensor, Tensor]:
@@ -513,13 +624,15 @@ def _weights(q, k, terms: int, causal: bool) -> tuple[Tensor, Tensor]:
 
 
 def _past(x: Float[Tensor, "N T S"]) -> Float[Tensor, "N T S"]:
-    """Zeros where the last T of S places would see what comes after them; only the last T x T need to be looked at."""
+    """Zeros where the last T of S places would see what comes after them; only the last T x T
+    need to be looked at."""
     x[:, :, x.shape[2] - x.shape[1] :].tril_()
     return x
 
 
 def _backwards(q, k, u, dn, terms: int, causal: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of the numerators `_weights(q, k) u` of one block; the slope of the polynomial has one term fewer."""
+    """Gradients of the numerators `_weights(q, k) u` of one block; the slope of the polynomial
+    has one term fewer."""
     weights, scores = _weights(q, k, terms, causal)
     du = torch.bmm(weights.transpose(1, 2), dn)
     slope = torch.bmm(dn, u.transpose(1, 2)).mul_(polynomial(scores, terms - 1))
@@ -540,19 +653,28 @@ def _unnormalised(grad: Tensor, context: Tensor, normaliser: Tensor) -> tuple[Te
 
 def _beside(v: Tensor, last: Tensor | None) -> Tensor:
     """[v | last], or [v | 1]"""
-    return torch.nn.functional.pad(v, (0, 1), value=1.0) if last is None else torch.cat([v, last[..., None]], -1)
+    return (
+        torch.nn.functional.pad(v, (0, 1), value=1.0)
+        if last is None
+        else torch.cat([v, last[..., None]], -1)
+    )
 
 
-def _fits(q: Tensor, k: Tensor, v: Tensor, terms: int, scale: float | None, dtype: torch.dtype) -> bool:
+def _fits(
+    q: Tensor, k: Tensor, v: Tensor, terms: int, scale: float | None, dtype: torch.dtype
+) -> bool:
     """Whether nothing that any of the forms computes can overflow.
 
-    A weight is at most (1 + t)^(terms - 1) for scores of at most t, and with max(1, q) and max(1, k) in place of q and
-    k that is also a bound on every product of features. In logarithms, which do not overflow themselves.
+    A weight is at most (1 + t)^(terms - 1) for scores of at most t, and with max(1, q) and max(1,
+    k) in place of q and k that is also a bound on every product of features. In logarithms, which
+    do not overflow themselves.
     """
     largest_q, largest_k, largest_v = checks.finite(q=q, k=k, v=v)
     scores = q.shape[-1] * max(1.0, abs(_scale(q, scale)) * largest_q) * max(1.0, largest_k)
     weights = math.log1p(scores) * (terms - 1)
-    return weights + math.log(k.shape[-2]) + math.log(max(1.0, largest_v)) < math.log(torch.finfo(dtype).max / 4)
+    return weights + math.log(k.shape[-2]) + math.log(max(1.0, largest_v)) < math.log(
+        torch.finfo(dtype).max / 4
+    )
 
 
 def _scale(q: Tensor, scale: float | None) -> float:
@@ -561,8 +683,11 @@ def _scale(q: Tensor, scale: float | None) -> float:
     return 1 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
 
 
-def _flat(q, k, v, mask: Tensor | None, lead: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """q, k, v and the mask as the column beside v, each with one leading axis; half precision becomes float."""
+def _flat(
+    q, k, v, mask: Tensor | None, lead: tuple[int, ...]
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """q, k, v and the mask as the column beside v, each with one leading axis; half precision
+    becomes float."""
     if q.dtype in (torch.float16, torch.bfloat16):
         q, k, v = q.float(), k.float(), v.float()
     rows, last = math.prod(lead), None
@@ -599,8 +724,12 @@ def _check_state(q: Tensor, k: Tensor, v: Tensor, state: MaclaurinState, terms: 
     _check_terms(terms, allow_negative=True)
     for name, tensor, last in (("q", q, k.shape[-1]), ("v", v, v.shape[-1])):
         if tensor.shape[-1] != last:
-            raise InputError(f"needs the width of k: (…, {last})", where=name, got=checks.shape(tensor))
+            raise InputError(
+                f"needs the width of k: (…, {last})", where=name, got=checks.shape(tensor)
+            )
     wanted = (monomials.how_many(k.shape[-1], terms), v.shape[-1] + 1)
     if tuple(state.sums.shape[-2:]) != wanted:
         what = f"{terms} terms, keys of width {k.shape[-1]} and values of width {v.shape[-1]} need sums"
-        raise InputError(f"{what} (…, {wanted[0]}, {wanted[1]})", where="state", got=checks.shape(state.sums))
+        raise InputError(
+            f"{what} (…, {wanted[0]}, {wanted[1]})", where="state", got=checks.shape(state.sums)
+        )

@@ -1,11 +1,11 @@
-"""Sound as frames of log-mel energies, as pure functions. Padding is never heard: a clip gives the same numbers alone
-and in any batch.
+"""Sound as frames of log-mel energies, as pure functions. Padding is never heard: a clip gives the
+same numbers alone and in any batch.
 
     E[t, f] = | sum_n w[n] x[h t + n - W/2] exp(-2 pi i f n / W) |^2       W the window, h the hop
     L[t, m] = log10 max(1e-10, sum_f E[t, f] F[f, m]);   y = (max(L, max L - R) + 4) / 4     (Radford et al. 2022)
 
-with R = 8; or, so that it does not matter how loud a sound is, y = 2 (max(L, max L - R) - max L) / R + 2, from 0, which
-is silence and all there is around a sound, to 2.
+with R = 8; or, so that it does not matter how loud a sound is, y = 2 (max(L, max L - R) - max L) /
+R + 2, from 0, which is silence and all there is around a sound, to 2.
 """
 
 from __future__ import annotations
@@ -35,11 +35,15 @@ def mel_to_hertz(mel: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 
 def mel_filters(*, mels: int, window: int, rate: int) -> Float[Tensor, "F M"]:
-    """Triangles on Slaney's scale from 0 Hz to rate / 2, each of area 1, as weights of the energies of a window."""
+    """Triangles on Slaney's scale from 0 Hz to rate / 2, each of area 1, as weights of the
+    energies of a window."""
     hertz = torch.arange(window // 2 + 1, dtype=torch.float64) * rate / window
     corners = mel_to_hertz(torch.linspace(0, hertz_to_mel(rate / 2), mels + 2, dtype=torch.float64))
     left, centre, right = corners[:-2], corners[1:-1], corners[2:]
-    rising, falling = (hertz[:, None] - left) / (centre - left), (right - hertz[:, None]) / (right - centre)
+    rising, falling = (
+        (hertz[:, None] - left) / (centre - left),
+        (right - hertz[:, None]) / (right - centre),
+    )
     return torch.minimum(rising, falling).clamp(min=0) * 2 / (right - left)
 
 
@@ -55,43 +59,51 @@ def log_mel(
     filters: Float[Tensor, "F M"],
     shape: Float[Tensor, " W"],
     hop: int,
-    span: float = 8.0,
+    dynamic_range: float = 8.0,
     relative: bool = False,
 ) -> tuple[Float[Tensor, "B S M"], Bool[Tensor, "B S"]]:
-    """y of the formula, the second one if `relative`, and which frames are real. Before its first sample a clip goes
-    on as its mirror image, after its last in silence; `shape` is what a window is multiplied by, `span` is R."""
+    """y of the formula, the second one if `relative`, and which frames are real. Before its
+    first sample a clip goes on as its mirror image, after its last in silence; `shape` is what a
+    window is multiplied by, `dynamic_range` is R."""
     half, size = len(shape) // 2, len(shape)
     samples = samples.masked_fill(~mask, 0)
     real = frame_mask(mask, hop)
     silence = samples.new_zeros(len(samples), max(half, half + 1 - samples.shape[1], size))
     samples = torch.cat([samples, silence], dim=1)
     samples = torch.cat([samples[:, 1 : half + 1].flip(1), samples], dim=1)
-    waves = torch.stft(samples, size, hop, window=shape, center=False, return_complex=True)[..., : real.shape[1]]
+    waves = torch.stft(samples, size, hop, window=shape, center=False, return_complex=True)[
+        ..., : real.shape[1]
+    ]
     energy = waves.real.square() + waves.imag.square()  # (B, F, S); the root is never needed
     levels = (energy.transpose(1, 2) @ filters).clamp(min=QUIETEST).log10()
     loudest = levels.amax(2).masked_fill(~real, -math.inf).amax(1)[:, None, None]
-    levels = levels.maximum(loudest - span)
-    levels = (levels - loudest) * 2 / span + 2 if relative else (levels + 4) / 4
+    levels = levels.maximum(loudest - dynamic_range)
+    levels = (levels - loudest) * 2 / dynamic_range + 2 if relative else (levels + 4) / 4
     return levels.masked_fill(~real[..., None], 0), real
 
 
-def evened(features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"]) -> Float[Tensor, "B S M"]:
-    """Each band of each clip with mean 0 and spread 1/2 (less where it hardly changes): what a microphone or a room
-    does to a band, it does to all of it."""
+def per_band_normalisation(
+    features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"]
+) -> Float[Tensor, "B S M"]:
+    """Each band of each clip with mean 0 and spread 1/2 (less where it hardly changes): what a
+    microphone or a room does to a band, it does to all of it."""
     real = mask[..., None].to(features.dtype)
     count = real.sum(1, keepdim=True)
     apart = (features - (features * real).sum(1, keepdim=True) / count) * real
     return apart / (2 * (apart.square().sum(1, keepdim=True) / count + 0.01).sqrt())
 
 
-def stretched(
+def time_stretch(
     features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"], factor: Float[Tensor, " B"]
 ) -> tuple[Float[Tensor, "B S2 M"], Bool[Tensor, "B S2"]]:
-    """Clips that last `factor` times as long, at the same pitch: frames in straight lines between those there are."""
+    """Clips that last `factor` times as long, at the same pitch: frames in straight lines
+    between those there are."""
     last = (mask.sum(1) - 1)[:, None]
     lengths = (mask.sum(1) * factor).round().long().clamp(min=1)
     real = from_lengths(lengths)
-    place = (torch.arange(real.shape[1], device=mask.device) / factor[:, None]).minimum(last.to(factor.dtype))
+    place = (torch.arange(real.shape[1], device=mask.device) / factor[:, None]).minimum(
+        last.to(factor.dtype)
+    )
     low = place.long()
     near, far = (
         features.gather(1, index[..., None].expand(-1, -1, features.shape[2]))
@@ -101,18 +113,26 @@ def stretched(
     return torch.lerp(near, far, between).masked_fill(~real[..., None], 0), real
 
 
-def hide_bands(
-    features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"], *, axis: int, count: int, widest: float
+def spec_augment(
+    features: Float[Tensor, "B S M"],
+    mask: Bool[Tensor, "B S"],
+    *,
+    axis: int,
+    count: int,
+    widest: float,
 ) -> Float[Tensor, "B S M"]:
-    """`count` bands of each clip, in time (axis 1) or frequency (axis 2), set to its mean (Park et al. 2019). Their
-    width is drawn up to the share `widest` of the clip's own length, or of the mels."""
+    """`count` bands of each clip, in time (axis 1) or frequency (axis 2), set to its mean (Park
+    et al. 2019). Their width is drawn up to the share `widest` of the clip's own length, or of
+    the mels."""
     rows = len(features)
     sizes = mask.sum(1) if axis == 1 else torch.full((rows,), features.shape[2], device=mask.device)
     draws = torch.rand(2, rows, count, device=mask.device, dtype=features.dtype)
     width = draws[0] * widest * sizes[:, None]
     start = draws[1] * (sizes[:, None] - width)
     place = torch.arange(features.shape[axis], device=mask.device)
-    hidden = ((place >= start[..., None]) & (place < (start + width).floor()[..., None])).any(1)  # (B, S) or (B, M)
+    hidden = ((place >= start[..., None]) & (place < (start + width).floor()[..., None])).any(
+        1
+    )  # (B, S) or (B, M)
     hidden = hidden[..., None] if axis == 1 else hidden[:, None]
     total = features.sum((1, 2)) / (mask.sum(1) * features.shape[2]).clamp(min=1)
     return torch.where(hidden & mask[..., None], total[:, None, None], features)

@@ -1,9 +1,11 @@
-"""maclaurin.c and step.c, built on first use where there is a C compiler; nothing at all where there is none.
+"""maclaurin.c and step.c, built on first use where there is a C compiler; nothing at all where
+there is none.
 
-The library is kept in the cache ($REGARD_CACHE, or the usual place) under the hash of its source, its flags and the
-processor it was made for. REGARD_NATIVE=0 turns it off. It computes what `monomials` computes, for 3 terms, and what
-`DecoderBlock.step` does, for a few rows, in single precision and on the CPU; whatever goes wrong with building or
-loading it, torch does the work instead.
+The library is kept in the cache ($REGARD_CACHE, or the usual place) under the hash of its source,
+its flags and the processor it was made for. REGARD_NATIVE=0 turns it off. It computes what
+`monomials` computes, for 3 terms, and what `DecoderBlock.step` does, for a few rows, in single
+precision and on the CPU; whatever goes wrong with building or loading it, torch does the work
+instead.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ def takes(q: Tensor, terms: int) -> bool:
 
 
 def steps(x: Float[Tensor, "B D"]) -> bool:
-    """Whether the library is there and is for steps of such rows. For more of them torch's products are faster."""
+    """Whether the library is there and is for steps of such rows. For more of them torch's
+    products are faster."""
     return len(x) <= ROWS and not torch.is_grad_enabled() and _is_for(x)
 
 
@@ -49,7 +52,9 @@ def _is_for(x: Tensor) -> bool:
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL | None:
     """The built library, or None."""
-    compiler = shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc") or shutil.which("clang")
+    compiler = (
+        shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc") or shutil.which("clang")
+    )
     if compiler is None:
         return None
     try:
@@ -58,10 +63,18 @@ def library() -> ctypes.CDLL | None:
         file = cache_folder() / f"regard-{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.so"
         if not file.is_file():
             file.parent.mkdir(parents=True, exist_ok=True)
-            command = [compiler, *FLAGS, *(str(source) for source in SOURCES if source.suffix == ".c"), "-lm", "-o"]
+            command = [
+                compiler,
+                *FLAGS,
+                *(str(source) for source in SOURCES if source.suffix == ".c"),
+                "-lm",
+                "-o",
+            ]
             disk.write_file(
                 file,
-                lambda draft: subprocess.run([*command, str(draft)], check=True, capture_output=True, timeout=120),  # noqa: S603
+                lambda draft: subprocess.run(
+                    [*command, str(draft)], check=True, capture_output=True, timeout=120
+                ),  # noqa: S603
             )
         # Loaded after torch, so that both share torch's OpenMP and its threads.
         return ctypes.CDLL(str(file))
@@ -76,7 +89,9 @@ def processor() -> str:
     except OSError:
         return platform.platform() + platform.processor()
     return "\n".join(
-        line for line in lines if line.startswith(("vendor_id", "cpu family", "model", "flags", "Features"))
+        line
+        for line in lines
+        if line.startswith(("vendor_id", "cpu family", "model", "flags", "Features"))
     )
 
 
@@ -96,8 +111,8 @@ def forward(
     *,
     causal: bool,
 ) -> tuple[Float[Tensor, "N L E"], Float[Tensor, "N L 1"]]:
-    """Context and normaliser of the queries, in chunked form; adds the keys to `sums`. `last` is the column beside v,
-    ones unless given."""
+    """Context and normaliser of the queries, in chunked form; adds the keys to `sums`. `last` is
+    the column beside v, ones unless given."""
     context, normaliser = q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(*q.shape[:2], 1)
     _call("forward", q, k, v, last, scale, sums, context, normaliser, causal)
     return context, normaliser
@@ -116,8 +131,9 @@ def backward(
     *,
     causal: bool,
 ) -> tuple[Float[Tensor, "N L D"], Float[Tensor, "N S D"], Float[Tensor, "N S E"]]:
-    """Gradients of q, k and v from those of the numerators, [g | g_last], and of the sums at the end, `d_sums`, which
-    becomes that of the sums at the start. `sums` are those at the end; causal: those at the start, and used up."""
+    """Gradients of q, k and v from those of the numerators, [g | g_last], and of the sums at the
+    end, `d_sums`, which becomes that of the sums at the start. `sums` are those at the end;
+    causal: those at the start, and used up."""
     made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     _call("backward", q, k, v, last, g, g_last, scale, sums, d_sums, *made, causal)
     return made
@@ -140,7 +156,7 @@ class Sizes(ctypes.Structure):
     """As in step.c."""
 
     _fields_ = (
-        *((name, ctypes.c_long) for name in ("rows", "D", "H", "K", "inner", "C", "S", "V")),
+        *((name, ctypes.c_long) for name in ("rows", "D", "H", "K", "ffn_width", "C", "S", "V")),
         *((name, ctypes.c_int) for name in ("pre", "gelu")),
         ("eps", ctypes.c_float),
     )
@@ -156,17 +172,17 @@ def decoder_step(
     mask: Bool[Tensor, "B S"],
     waves: Float[Tensor, "B pairs 2"] | None,
     *,
-    inner: int,
+    ffn_width: int,
     vocabulary: int,
     pre: bool,
     gelu: bool,
     eps: float,
 ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B H S"]]:
-    """The logits that follow, and where the top block looked. Uses up `x` and writes keys and values into `past`.
-    Weights come in the order of step.c."""
+    """The logits that follow, and where the top block looked. Uses up `x` and writes keys and
+    values into `past`. Weights come in the order of step.c."""
     found, (N, B, H, C, K), S = library(), past.shape, memory.shape[3]
     assert found is not None
-    sizes = Sizes(B, x.shape[1], H, K, inner, C, S, vocabulary, pre, gelu, eps)
+    sizes = Sizes(B, x.shape[1], H, K, ffn_width, C, S, vocabulary, pre, gelu, eps)
     looked, logits = x.new_empty(B, H, S), x.new_empty(B, vocabulary)
     there = []
     for each in (x, past, at, memory, mask, waves, looked, logits):

@@ -2,12 +2,14 @@
 
     softmax(scale q k^T + bias) v, where scale q k^T may not fit the type that it is computed in
 
-The weights of such scores exist all the same: softmax sees differences only, and where a score is far above all others
-its weight is 1. Scores are made in double precision here, from queries and keys that are divided by their largest
-number. Scores beyond the range of double precision (about 1e308) are cut off there, so the weights are those of the
-limit: one for the largest score, equal shares where several are the same.
+The weights of such scores exist all the same: softmax sees differences only, and where a score is
+far above all others its weight is 1. Scores are made in double precision here, from queries and
+keys that are divided by their largest number. Scores beyond the range of double precision (about
+1e308) are cut off there, so the weights are those of the limit: one for the largest score, equal
+shares where several are the same.
 
-This takes several times as long as the fused kernels of torch, so `scores_fit` and `values_fit` say when it is needed.
+This takes several times as long as the fused kernels of torch, so `scores_fit` and `values_fit` say
+when it is needed.
 """
 
 from __future__ import annotations
@@ -21,14 +23,18 @@ from torch import Tensor
 LARGEST = torch.finfo(torch.float64).max
 
 
-def scores_fit(q: Tensor, k: Tensor, onto: Tensor | None, *, scale: float, largest_q: float, largest_k: float) -> bool:
-    """Whether no score can overflow the type of q, however a kernel orders its products; `onto` is mask or bias.
+def scores_fit(
+    q: Tensor, k: Tensor, onto: Tensor | None, *, scale: float, largest_q: float, largest_k: float
+) -> bool:
+    """Whether no score can overflow the type of q, however a kernel orders its products; `onto` is
+    mask or bias.
 
-    A bias may be as low as -inf, but every query needs a key whose bias is not near the lower end of the type's range:
-    its scores would all be -inf otherwise.
+    A bias may be as low as -inf, but every query needs a key whose bias is not near the lower end
+    of the type's range: its scores would all be -inf otherwise.
     """
     limit = torch.finfo(q.dtype).max / 4
-    # At least 1 each: a kernel may multiply q by the scale first, or q by k, and a small k must not make up for that.
+    # At least 1 each: a kernel may multiply q by the scale first, or q by k, and a small k must not
+    # make up for that.
     if not q.shape[-1] * max(1.0, largest_q) * max(1.0, largest_k) * max(1.0, abs(scale)) < limit:
         return False
     if onto is None or onto.dtype == torch.bool or not onto.numel():
@@ -66,7 +72,9 @@ def weights(
     return (4 * (quarters - quarters.detach().amax(-1, keepdim=True)) / shrink).softmax(-1)
 
 
-def mean(weights: Float[Tensor, "... T S"], v: Float[Tensor, "... S E"]) -> Float[Tensor, "... T E"]:
+def mean(
+    weights: Float[Tensor, "... T S"], v: Float[Tensor, "... S E"]
+) -> Float[Tensor, "... T E"]:
     """weights v in double precision, for weights that sum to 1: never beyond the largest value."""
     parts = 2.0 ** (v.shape[-2].bit_length() + 1)  # a power of two, so that nothing is rounded
     limit = LARGEST / parts
@@ -74,8 +82,8 @@ def mean(weights: Float[Tensor, "... T S"], v: Float[Tensor, "... S E"]) -> Floa
 
 
 def _product(*sizes: Tensor) -> Tensor:
-    """Of three numbers that are not negative: the smallest times the largest first, so that nothing overflows unless
-    the product does."""
+    """Of three numbers that are not negative: the smallest times the largest first, so that
+    nothing overflows unless the product does."""
     smallest, middle, largest = torch.stack(torch.broadcast_tensors(*sizes)).sort(0).values
     return smallest * largest * middle
 

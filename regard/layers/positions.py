@@ -1,6 +1,7 @@
 """Positions: what tells place 3 from place 4.
 
-Attention itself does not see order. A kind of positions puts it in at one of three places, and only there:
+Attention itself does not see order. A kind of positions puts it in at one of three places, and only
+there:
 
 | kind | does | where | longer than trained |
 |---|---|---|---|
@@ -9,12 +10,13 @@ Attention itself does not see order. A kind of positions puts it in at one of th
 | learned | adds a learned vector | the input, once | refused: there is no vector for it |
 | rotary | turns each pair of numbers by its place | q and k, in every layer | defined, but the distances are new |
 | alibi | subtracts slope x distance | the scores, in every layer | yes, it was made for this |
-| relative | adds a learned number a distance | the scores, in every layer | all beyond its reach are one distance |
+| relative | adds a learned number a distance | the scores, in every layer | all beyond max_distance are one distance |
 
-Cached keys stay valid under all of them: a key holds its own place (rotary keys are cached turned) or none at all, and
-a bias is made for the places of the present queries.
+Cached keys stay valid under all of them: a key holds its own place (rotary keys are cached turned)
+or none at all, and a bias is made for the places of the present queries.
 
-Each has a 2-D form (`axes=2`), whose places are pairs (x, y) on a grid; with one axis a place is a number.
+Each has a 2-D form (`axes=2`), whose places are pairs (x, y) on a grid; with one axis a place is a
+number.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 
-# (T,) for all rows alike, (B, T) for each its own, or an int for one place; with two axes (T, 2) and (B, T, 2).
+# (T,) for all rows alike, (B, T) for each its own, or an int for one place; with two axes (T, 2)
+# and (B, T, 2).
 Places = Int[Tensor, "..."] | int
 BASE = 10000.0
 
@@ -43,9 +46,9 @@ def grid(columns: int, rows: int) -> Int[Tensor, "places 2"]:
     return torch.cartesian_prod(torch.arange(columns), torch.arange(rows))
 
 
-def rates(width: int, device: torch.device | None = None) -> Float[Tensor, " half"]:
-    """How fast each pair of `width` numbers turns: 10000^(-2i/D), in float64, for a far place times a rounded rate is
-    a wrong angle."""
+def inverse_frequencies(width: int, device: torch.device | None = None) -> Float[Tensor, " half"]:
+    """How fast each pair of `width` numbers uses_rotation: 10000^(-2i/D), in float64, for a far
+    place times a rounded rate is a wrong angle."""
     return BASE ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
 
 
@@ -55,8 +58,12 @@ def sinusoidal(places: Int[Tensor, "*places"], width: int) -> Float[Tensor, "*pl
     >>> sinusoidal(torch.tensor([0]), 4).tolist()
     [[0.0, 1.0, 0.0, 1.0]]
     """
-    angles = places[..., None] * rates(width, places.device)
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-2)[..., :width].to(torch.get_default_dtype())
+    angles = places[..., None] * inverse_frequencies(width, places.device)
+    return (
+        torch.stack([angles.sin(), angles.cos()], dim=-1)
+        .flatten(-2)[..., :width]
+        .to(torch.get_default_dtype())
+    )
 
 
 def sinusoidal_2d(places: Int[Tensor, "*places 2"], width: int) -> Float[Tensor, "*places D"]:
@@ -64,36 +71,48 @@ def sinusoidal_2d(places: Int[Tensor, "*places 2"], width: int) -> Float[Tensor,
     return sinusoidal(places, width // 2).flatten(-2)
 
 
-def waves(places: Int[Tensor, "*places"], width: int, *, axes: int = 1) -> Complex[Tensor, "*where pairs"]:
-    """e^(i t theta_j) for each of the width/2 pairs, theta_j = 10000^(-2j/K). With two axes, x turns the first half of
-    the pairs and y the second."""
-    angles = places[..., None] * rates(width // axes, places.device)
+def rotary_phases(
+    places: Int[Tensor, "*places"], width: int, *, axes: int = 1
+) -> Complex[Tensor, "*where pairs"]:
+    """e^(i t theta_j) for each of the width/2 pairs, theta_j = 10000^(-2j/K). With two axes, x
+    turns the first half of the pairs and y the second."""
+    angles = places[..., None] * inverse_frequencies(width // axes, places.device)
     if axes == 2:
         angles = angles.flatten(-2)
     return torch.polar(torch.ones_like(angles), angles)
 
 
-def turned(x: Float[Tensor, "*batch T K"], by: Complex[Tensor, "*where pairs"]) -> Float[Tensor, "*batch T K"]:
+def apply_rotary(
+    x: Float[Tensor, "*batch T K"], by: Complex[Tensor, "*where pairs"]
+) -> Float[Tensor, "*batch T K"]:
     """Each pair of x as a complex number, times `by`: the fastest way that torch has to turn it."""
     exact = x if x.dtype in (torch.float32, torch.float64) else x.float()
-    if x.storage_offset() % 2 or any(step % 2 for step in exact.stride()[:-1]) or exact.stride(-1) != 1:
-        exact = exact.clone(memory_format=torch.contiguous_format)  # a complex view needs its pairs side by side
+    if (
+        x.storage_offset() % 2
+        or any(step % 2 for step in exact.stride()[:-1])
+        or exact.stride(-1) != 1
+    ):
+        exact = exact.clone(
+            memory_format=torch.contiguous_format
+        )  # a complex view needs its pairs side by side
     pairs = torch.view_as_complex(exact.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * by.to(x.device, pairs.dtype)).flatten(-2).to(x.dtype)
 
 
-def rotary(x: Float[Tensor, "*batch T K"], places: Int[Tensor, "..."], *, axes: int = 1) -> Float[Tensor, "*batch T K"]:
+def rotary(
+    x: Float[Tensor, "*batch T K"], places: Int[Tensor, "..."], *, axes: int = 1
+) -> Float[Tensor, "*batch T K"]:
     """Each pair (x1, x2) at place t turned by the angle t theta_j               (Su et al. 2021, equation 34):
 
         x1' = x1 cos(t theta_j) - x2 sin(t theta_j),   x2' = x1 sin(t theta_j) + x2 cos(t theta_j)
 
-    For queries and keys, never values: the score of two turned vectors depends on the distance of their places only.
-    `places` are those of x's axes before the last.
+    For queries and keys, never values: the score of two turned vectors depends on the distance of
+    their places only. `places` are those of x's axes before the last.
 
     >>> rotary(torch.tensor([[1.0, 0.0]]), torch.tensor([0])).tolist()
     [[1.0, 0.0]]
     """
-    return turned(x, waves(places, x.shape[-1], axes=axes))
+    return apply_rotary(x, rotary_phases(places, x.shape[-1], axes=axes))
 
 
 def offsets(queries: Places, keys: Int[Tensor, "..."], *, axes: int = 1) -> Int[Tensor, "..."]:
@@ -137,17 +156,19 @@ def alibi(
 def relative(
     queries: Places, keys: Int[Tensor, "..."], table: Float[Tensor, " H *distances"]
 ) -> Float[Tensor, "*rows H T S"]:
-    """b_h[clip(j - i)]: one number a head and distance, where a distance beyond the table's reach counts as its reach
-    (the clipping of Shaw et al. 2018, equation 4, on a scalar a head as in Raffel et al. 2020, section 2.1).
+    """b_h[clip(j - i)]: one number a head and distance, where a distance beyond the table's reach
+    counts as its reach (the clipping of Shaw et al. 2018, equation 4, on a scalar a head as in
+    Raffel et al. 2020, section 2.1).
 
     The table is (H, 2R + 1), or (H, 2R + 1, 2R' + 1) over (dx, dy), its middle the distance 0.
     """
-    reach = [(size - 1) // 2 for size in table.shape[1:]]
-    if len(reach) == 1:
-        found = table[:, offsets(queries, keys).clamp(-reach[0], reach[0]) + reach[0]]
+    limits = [(size - 1) // 2 for size in table.shape[1:]]
+    if len(limits) == 1:
+        found = table[:, offsets(queries, keys).clamp(-limits[0], limits[0]) + limits[0]]
     else:
         index = (
-            apart.clamp(-r, r) + r for apart, r in zip(offsets(queries, keys, axes=2).unbind(-1), reach, strict=True)
+            apart.clamp(-r, r) + r
+            for apart, r in zip(offsets(queries, keys, axes=2).unbind(-1), limits, strict=True)
         )
         found = table[:, *index]
     return found.movedim(0, -3)  # (H, *rows, T, S) -> (*rows, H, T, S)
@@ -160,8 +181,8 @@ class Positions(nn.Module):
     """
 
     axes: int = 1
-    turns: bool = False  # whether `turn` does anything
-    biases: bool = False  # whether `bias` does anything
+    uses_rotation: bool = False  # whether `rotate` does anything
+    uses_bias: bool = False  # whether `bias` does anything
     width: int | None = None  # the sizes that it was made for; None will do with any
     heads: int | None = None
     head_width: int | None = None
@@ -170,26 +191,30 @@ class Positions(nn.Module):
         """The input with its places, once, below the first layer."""
         return x
 
-    def turning(self, places: Places) -> Callable[[Tensor], Tensor] | None:
-        """What to do with q and k at these places, the same in every layer: so it is made once for all of them, and
-        None means that there is nothing to do."""
+    def rotation(self, places: Places) -> Callable[[Tensor], Tensor] | None:
+        """What to do with q and k at these places, the same in every layer: so it is made once
+        for all of them, and None means that there is nothing to do."""
         return None
 
     @final
-    def turn(self, x: Float[Tensor, "*batch T K"], places: Places) -> Float[Tensor, "*batch T K"]:
-        """Queries or keys (…, H, T, K) at their places, in every layer. With a row of places for each row of the batch,
-        x has an axis of heads between them."""
-        turning = self.turning(places)
-        return x if turning is None else turning(x)
+    def rotate(self, x: Float[Tensor, "*batch T K"], places: Places) -> Float[Tensor, "*batch T K"]:
+        """Queries or keys (…, H, T, K) at their places, in every layer. With a row of places for
+        each row of the batch, x has an axis of heads between them."""
+        rotation = self.rotation(places)
+        return x if rotation is None else rotation(x)
 
-    def bias(self, queries: Places, keys: Int[Tensor, "..."]) -> Float[Tensor, "*rows H T S"] | None:
-        """What is added to the scores of every layer: (H, T, S), with rows of places (B, H, T, S)."""
+    def bias(
+        self, queries: Places, keys: Int[Tensor, "..."]
+    ) -> Float[Tensor, "*rows H T S"] | None:
+        """What is added to the scores of every layer: (H, T, S), with rows of places (B, H, T,
+        S)."""
         return None
 
 
 def no_bias(kernel: str, positions: Positions) -> None:
-    """Refuses what cannot be: linear attention never makes the scores that ALiBi and a relative bias are added to."""
-    if kernel == "maclaurin" and positions.biases:
+    """Refuses what cannot be: linear attention never makes the scores that ALiBi and a relative
+    bias are added to."""
+    if kernel == "maclaurin" and positions.uses_bias:
         raise InputError(
             "linear attention has no scores to add positions to",
             where="positions",
@@ -203,8 +228,9 @@ class NoPositions(Positions):
 
 
 class Sinusoidal(Positions):
-    """Adds fixed waves to the input, once. A place beyond the table is computed when it is asked for, so any length
-    works, though a model has not learned to read waves it never met. Cached keys stay valid."""
+    """Adds fixed waves to the input, once. A place beyond the table is computed when it is asked
+    for, so any length works, though a model has not learned to read waves it never met. Cached
+    keys stay valid."""
 
     table: Tensor
     width: int
@@ -213,7 +239,9 @@ class Sinusoidal(Positions):
         super().__init__()
         _fits(width, axes, "sinusoidal positions on a grid need an even width")
         self.width, self.axes = width, axes
-        self.register_buffer("table", sinusoidal(torch.arange(table), width // axes), persistent=False)
+        self.register_buffer(
+            "table", sinusoidal(torch.arange(table), width // axes), persistent=False
+        )
 
     def add(self, x: Float[Tensor, "*rows D"], places: Places) -> Float[Tensor, "*rows D"]:
         if isinstance(places, int):
@@ -228,14 +256,16 @@ class Sinusoidal(Positions):
 
 
 class Learned(Positions):
-    """Adds one learned vector a place to the input, once; on a grid one for x and one for y. There is none beyond
-    `longest` places, so a longer input is refused. Cached keys stay valid."""
+    """Adds one learned vector a place to the input, once; on a grid one for x and one for y.
+    There is none beyond `longest` places, so a longer input is refused. Cached keys stay valid."""
 
     def __init__(self, *, width: int, longest: int | tuple[int, int]):
         super().__init__()
         self.longest = (longest,) if isinstance(longest, int) else longest
         self.width, self.axes = width, len(self.longest)
-        self.table = nn.Embedding(sum(self.longest), width)  # with two axes: the rows of x, then those of y
+        self.table = nn.Embedding(
+            sum(self.longest), width
+        )  # with two axes: the rows of x, then those of y
         nn.init.normal_(self.table.weight, std=width**-0.5)
 
     def add(self, x: Float[Tensor, "*rows D"], places: Places) -> Float[Tensor, "*rows D"]:
@@ -256,31 +286,36 @@ class Learned(Positions):
 
 
 class Rotary(Positions):
-    """Turns queries and keys, in every layer. A score then depends on the distance of two places only. Any length is
-    defined, but distances that training never showed are new to the model. Keys are cached turned: a key's angle
-    depends on its own place, so it stays valid however far the queries go."""
+    """Turns queries and keys, in every layer. A score then depends on the distance of two places
+    only. Any length is defined, but distances that training never showed are new to the model.
+    Keys are cached turned: a key's angle depends on its own place, so it stays valid however far
+    the queries go."""
 
-    turns = True
+    uses_rotation = True
     head_width: int
 
     def __init__(self, *, head_width: int, axes: int = 1):
         super().__init__()
-        _fits(head_width, 2 * axes, f"rotary positions turn pairs, so a head's width must be a multiple of {2 * axes}")
+        _fits(
+            head_width,
+            2 * axes,
+            f"rotary positions turn pairs, so a head's width must be a multiple of {2 * axes}",
+        )
         self.head_width, self.axes = head_width, axes
 
-    def turning(self, places: Places) -> Callable[[Tensor], Tensor]:
+    def rotation(self, places: Places) -> Callable[[Tensor], Tensor]:
         if isinstance(places, int):
             places = torch.tensor(places)
-        by = waves(places, self.head_width, axes=self.axes)  # (T, K/2) or (B, T, K/2)
-        return partial(turned, by=by if by.ndim < 3 else by[:, None])
+        by = rotary_phases(places, self.head_width, axes=self.axes)  # (T, K/2) or (B, T, K/2)
+        return partial(apply_rotary, by=by if by.ndim < 3 else by[:, None])
 
 
 class Alibi(Positions):
-    """Subtracts slope x distance from the scores of every layer, another slope for each head, nothing learned. Longer
-    inputs need nothing new, and far places fade. Keys hold no position, so cached ones stay valid; the bias is made
-    for the places of the present queries."""
+    """Subtracts slope x distance from the scores of every layer, another slope for each head,
+    nothing learned. Longer inputs need nothing new, and far places fade. Keys hold no position,
+    so cached ones stay valid; the bias is made for the places of the present queries."""
 
-    biases = True
+    uses_bias = True
     slopes: Tensor
 
     def __init__(self, *, heads: int, axes: int = 1):
@@ -293,17 +328,17 @@ class Alibi(Positions):
 
 
 class Relative(Positions):
-    """Adds a learned number for each head and clipped distance to the scores of every layer; on a grid for each
-    (dx, dy). All distances beyond `reach` share the last number, so any length works. Cached keys stay valid, as
-    with ALiBi."""
+    """Adds a learned number for each head and clipped distance to the scores of every layer; on
+    a grid for each (dx, dy). All distances beyond `max_distance` share the last number, so any
+    length works. Cached keys stay valid, as with ALiBi."""
 
-    biases = True
+    uses_bias = True
 
-    def __init__(self, *, heads: int, reach: int | tuple[int, int] = 32):
+    def __init__(self, *, heads: int, max_distance: int | tuple[int, int] = 32):
         super().__init__()
-        reaches = (reach,) if isinstance(reach, int) else reach
-        self.heads, self.axes = heads, len(reaches)
-        self.table = nn.Parameter(torch.randn(heads, *(2 * r + 1 for r in reaches)) * 0.02)
+        limits = (max_distance,) if isinstance(max_distance, int) else max_distance
+        self.heads, self.axes = heads, len(limits)
+        self.table = nn.Parameter(torch.randn(heads, *(2 * r + 1 for r in limits)) * 0.02)
 
     def bias(self, queries: Places, keys: Int[Tensor, "..."]) -> Float[Tensor, "*rows H T S"]:
         return relative(queries, keys, self.table)
@@ -311,4 +346,6 @@ class Relative(Positions):
 
 def _fits(width: int, parts: int, what: str) -> None:
     if width % parts:
-        raise InputError(what, got=width, hint=f"{width + -width % parts} is the next one that fits")
+        raise InputError(
+            what, got=width, hint=f"{width + -width % parts} is the next one that fits"
+        )

@@ -33,8 +33,11 @@ from regard.metrics.text import (
     words,
 )
 
-# Names of scores, as they are logged. A mean length is neither: it is good when it is that of the references.
-LOWER_IS_BETTER = frozenset({"perplexity", "word_perplexity", "cer", "wer", "bland_share", "repetition"})
+# Names of scores, as they are logged. A mean length is neither: it is good when it is that of the
+# references.
+LOWER_IS_BETTER = frozenset(
+    {"perplexity", "word_perplexity", "cer", "wer", "bland_share", "repetition"}
+)
 HIGHER_IS_BETTER = frozenset(
     {
         "accuracy",

@@ -1,8 +1,10 @@
-"""Scores of answers that are classes: what share is right, and which classes are taken for which (scikit-learn).
+"""Scores of answers that are classes: what share is right, and which classes are taken for which
+(scikit-learn).
 
-Precision, recall and F1 are macro averages: the mean over classes, so that a rare class counts as much as a common
-one. A class nobody answered has precision 0, one that never was right has recall 0. The classes are those that occur
-in answers or references, unless `classes` names them; give it where the data may miss one of them.
+Precision, recall and F1 are macro averages: the mean over classes, so that a rare class counts as
+much as a common one. A class nobody answered has precision 0, one that never was right has recall
+0. The classes are those that occur in answers or references, unless `classes` names them; give it
+where the data may miss one of them.
 """
 
 from __future__ import annotations
@@ -65,8 +67,11 @@ def per_class(
     return _scores(answers, references, classes, "per_class")
 
 
-def confusion(answers: Labels, references: Labels, *, classes: Labels | None = None) -> dict[str, list[Any]]:
-    """How often the class of a row was answered with the class of a column; both in the order of "classes".
+def confusion(
+    answers: Labels, references: Labels, *, classes: Labels | None = None
+) -> dict[str, list[Any]]:
+    """How often the class of a row was answered with the class of a column; both in the order of
+    "classes".
 
     >>> confusion(["cat", "dog", "dog"], ["cat", "dog", "cat"])
     {'classes': ['cat', 'dog'], 'counts': [[1, 1], [0, 1]]}
@@ -74,7 +79,10 @@ def confusion(answers: Labels, references: Labels, *, classes: Labels | None = N
     from sklearn.metrics import confusion_matrix
 
     known, given, right = _numbered(answers, references, classes, "confusion")
-    return {"classes": known, "counts": confusion_matrix(right, given, labels=range(len(known))).tolist()}
+    return {
+        "classes": known,
+        "counts": confusion_matrix(right, given, labels=range(len(known))).tolist(),
+    }
 
 
 def _macro(answers: Labels, references: Labels, classes: Labels | None, name: str) -> float:
@@ -89,7 +97,9 @@ def _scores(
 
     known, given, right = _numbered(answers, references, classes, where)
     nothing: Any = 0  # what an empty ratio is; the types of scikit-learn know only its words for it
-    columns: Any = precision_recall_fscore_support(right, given, labels=range(len(known)), zero_division=nothing)
+    columns: Any = precision_recall_fscore_support(
+        right, given, labels=range(len(known)), zero_division=nothing
+    )
     return {
         label: {"precision": float(p), "recall": float(r), "f1": float(f), "examples": int(count)}
         for label, p, r, f, count in zip(known, *columns, strict=True)
@@ -101,7 +111,9 @@ def _numbered(
 ) -> tuple[list[Hashable], list[int], list[int]]:
     """The classes, and answers and references as their places among them."""
     if isinstance(answers, str) or isinstance(references, str):
-        raise InputError("needs a list of classes", where=where, got="one text", hint="put it in a list")
+        raise InputError(
+            "needs a list of classes", where=where, got="one text", hint="put it in a list"
+        )
     if len(answers) != len(references):
         got = f"{len(answers)} answers, {len(references)} references"
         raise InputError("every answer needs one reference", where=where, got=got)
@@ -115,7 +127,9 @@ def _numbered(
         return known, [place[label] for label in answers], [place[label] for label in references]
     except KeyError as unknown:
         hint = "classes: " + ", ".join(map(repr, known))
-        raise InputError("not one of the classes", where=where, got=repr(unknown.args[0]), hint=hint) from None
+        raise InputError(
+            "not one of the classes", where=where, got=repr(unknown.args[0]), hint=hint
+        ) from None
 
 
 def _ordered(labels: set[Any]) -> list[Hashable]:

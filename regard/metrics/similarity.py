@@ -1,17 +1,20 @@
-"""How alike two sequences are: the three similarities of the speech coursework, and what textbooks mean by their names.
+"""How alike two sequences are: the three similarities of the speech coursework, and what textbooks
+mean by their names.
 
-With a and b the lengths and I the size of the multiset intersection (each token as often as both have it):
+With a and b the lengths and I the size of the multiset intersection (each token as often as both
+have it):
 
     jaccard              I / (a + b - I)                 over multisets
     cosine               I / sqrt(a b)                   Ochiai's coefficient over multisets
     damerau_levenshtein  1 - OSA / max(a, b)             OSA: optimal string alignment, the restricted variant
 
-The first two ignore order: a shuffled answer scores 1, and a fixed string with the right histogram scores high. So
-damerau_levenshtein <= cosine and jaccard <= cosine always, and neither says much without an error rate beside it.
-The coursework counted the start and the stop mark as tokens; whoever compares with it puts them in.
+The first two ignore order: a shuffled answer scores 1, and a fixed string with the right histogram
+scores high. So damerau_levenshtein <= cosine and jaccard <= cosine always, and neither says much
+without an error rate beside it. The coursework counted the start and the stop mark as tokens;
+whoever compares with it puts them in.
 
-Sequences are strings (of characters), lists or tuples of anything hashable; tokens are the same when they are equal.
-Two empty sequences are alike (1), an empty one and another are not (0).
+Sequences are strings (of characters), lists or tuples of anything hashable; tokens are the same
+when they are equal. Two empty sequences are alike (1), an empty one and another are not (0).
 """
 
 from __future__ import annotations
@@ -46,8 +49,11 @@ def similarities(a: Tokens, b: Tokens) -> dict[str, float]:
     }
 
 
-def mean_similarities(answers: Sequence[Tokens], references: Sequence[Sequence[Tokens]]) -> dict[str, float]:
-    """The mean of each of the `similarities` over all answers; of several references the best, for each of the three.
+def mean_similarities(
+    answers: Sequence[Tokens], references: Sequence[Sequence[Tokens]]
+) -> dict[str, float]:
+    """The mean of each of the `similarities` over all answers; of several references the best, for
+    each of the three.
 
     >>> mean_similarities(["ab", "cd"], [["ba"], ["xy", "cd"]])
     {'jaccard': 1.0, 'cosine': 1.0, 'damerau_levenshtein': 0.75}
@@ -56,7 +62,9 @@ def mean_similarities(answers: Sequence[Tokens], references: Sequence[Sequence[T
         [similarities(answer, reference) for reference in group]
         for answer, group in paired(answers, references, "mean_similarities")
     ]
-    return {name: sum(max(one[name] for one in row) for row in rows) / len(rows) for name in rows[0][0]}
+    return {
+        name: sum(max(one[name] for one in row) for row in rows) / len(rows) for name in rows[0][0]
+    }
 
 
 def set_jaccard(a: Tokens, b: Tokens) -> float:
@@ -70,7 +78,8 @@ def set_jaccard(a: Tokens, b: Tokens) -> float:
 
 
 def count_cosine(a: Tokens, b: Tokens) -> float:
-    """The cosine of the textbooks, between the two vectors of counts: their lengths do not matter, only directions.
+    """The cosine of the textbooks, between the two vectors of counts: their lengths do not matter,
+    only directions.
 
     >>> round(count_cosine("aaab", "ab"), 4), count_cosine("aabb", "ab")
     (0.8944, 1.0)
@@ -85,7 +94,8 @@ def count_cosine(a: Tokens, b: Tokens) -> float:
 
 
 def unrestricted_damerau_levenshtein(a: Tokens, b: Tokens) -> float:
-    """1 - distance / max(a, b) with the true Damerau-Levenshtein distance, which may edit between two swapped tokens.
+    """1 - distance / max(a, b) with the true Damerau-Levenshtein distance, which may edit between
+    two swapped tokens.
 
     >>> unrestricted_damerau_levenshtein("ca", "abc") > similarities("ca", "abc")["damerau_levenshtein"]
     True
@@ -98,16 +108,21 @@ def unrestricted_damerau_levenshtein(a: Tokens, b: Tokens) -> float:
 
 
 def _comparable(a: Tokens, b: Tokens, where: str) -> tuple[Tokens, Tokens]:
-    """Both as strings, or with their tokens numbered: rapidfuzz takes 97 for "a", and -1.0 for -2.0 (equal hashes)."""
+    """Both as strings, or with their tokens numbered: rapidfuzz takes 97 for "a", and -1.0 for
+    -2.0 (equal hashes)."""
     for one in (a, b):
-        if not isinstance(one, Sequence):  # a tensor's tokens are never equal, and nothing would say so
+        if not isinstance(
+            one, Sequence
+        ):  # a tensor's tokens are never equal, and nothing would say so
             hint = "give strings, lists or tuples; .tolist() makes a list of an array"
             raise InputError("needs two sequences", where=where, got=type(one).__name__, hint=hint)
     if isinstance(a, str) and isinstance(b, str):
         return a, b
     numbers: dict[Hashable, int] = {}
     try:
-        first, second = ([numbers.setdefault(token, len(numbers)) for token in side] for side in (a, b))
+        first, second = (
+            [numbers.setdefault(token, len(numbers)) for token in side] for side in (a, b)
+        )
     except TypeError as problem:
         raise InputError("every token must be hashable", where=where, got=str(problem)) from None
     return first, second

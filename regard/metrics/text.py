@@ -1,9 +1,10 @@
 """Scores of texts.
 
-Every score of a text alone counts `words(text)`, whichever model wrote it, so models can be compared. Scores against
-references follow their libraries, so papers can be compared with: sacrebleu's tokens for BLEU and chrF, and for the
-error rates whatever stands between spaces, case and marks included. Bland share, repetition and distinct-n mean little
-alone: people repeat themselves too, so give the same figure for the references beside them.
+Every score of a text alone counts `words(text)`, whichever model wrote it, so models can be
+compared. Scores against references follow their libraries, so papers can be compared with:
+sacrebleu's tokens for BLEU and chrF, and for the error rates whatever stands between spaces, case
+and marks included. Bland share, repetition and distinct-n mean little alone: people repeat
+themselves too, so give the same figure for the references beside them.
 """
 
 from __future__ import annotations
@@ -33,15 +34,19 @@ def words(text: str) -> list[str]:
 
 
 def perplexity(nats: float, count: float) -> float:
-    """exp(nats / count): between how many equally likely choices the model wavers at each of `count` words.
+    """exp(nats / count): between how many equally likely choices the model wavers at each of
+    `count` words.
 
-    `nats` is the total of -ln P. Divide by words that do not depend on the model and models may be compared.
+    `nats` is the total of -ln P. Divide by words that do not depend on the model and models may be
+    compared.
 
     >>> round(perplexity(3 * math.log(20), 3), 9)
     20.0
     """
     if not count > 0:
-        raise InputError("perplexity needs something to count", where="perplexity", got=f"count {count}")
+        raise InputError(
+            "perplexity needs something to count", where="perplexity", got=f"count {count}"
+        )
     if not nats >= 0:  # also refuses not-a-number
         raise InputError("nats must be 0 or more", where="perplexity", got=nats)
     try:
@@ -51,9 +56,11 @@ def perplexity(nats: float, count: float) -> float:
 
 
 def distinct(texts: Sequence[str], n: int) -> float:
-    """Distinct-n: different n-grams / all n-grams, counted over all texts together (Li et al. 2016, section 5).
+    """Distinct-n: different n-grams / all n-grams, counted over all texts together (Li et al. 2016,
+    section 5).
 
-    0 where no text is n words long. It falls as texts get longer or more numerous: compare equal numbers of answers.
+    0 where no text is n words long. It falls as texts get longer or more numerous: compare equal
+    numbers of answers.
 
     >>> distinct(["yes sir", "yes madam"], 1)
     0.75
@@ -85,11 +92,13 @@ def mean_length(texts: Sequence[str]) -> float:
     return sum(len(words(text)) for text in texts) / len(texts)
 
 
-# Matched on words without marks and with apostrophes opened to spaces ("don t"), because some models write them so.
+# Matched on words without marks and with apostrophes opened to spaces ("don t"), because some
+# models write them so.
 #
-# Every word can be read in one way only, so the quantifiers are possessive and the time is linear. That needs care in
-# two places, because fillers may stand before every phrase: the filler "no" is not the "no" of "no idea", and a hedge
-# that opens a phrase ("really not sure") is left to the fillers where it is one of them.
+# Every word can be read in one way only, so the quantifiers are possessive and the time is linear.
+# That needs care in two places, because fillers may stand before every phrase: the filler "no" is
+# not the "no" of "no idea", and a hedge that opens a phrase ("really not sure") is left to the
+# fillers where it is one of them.
 _HEDGE = r"(?:(?:really|just|honestly|still|actually|even)[ ])*+"
 _OPENING_HEDGE = rf"(?:just|still|even)[ ]{_HEDGE}"
 _BLAND = rf"""(?:
@@ -108,10 +117,11 @@ _ONLY_BLAND = re.compile(rf"{_FILLERS}(?:{_BLAND}[ ]{_FILLERS})++", re.VERBOSE)
 def bland_share(texts: Sequence[str]) -> float:
     """Share of answers that say nothing but "I don't know".
 
-    An answer is bland when it *consists* of one or more of: (i) don't know / do not know, dunno, (i have) no idea or
-    no clue, i haven't a clue, (i'm) not sure; with hedges inside ("really", "just") and fillers around ("no", "well",
-    "I'm sorry", "sir"). Case, marks and a lost apostrophe ("i don t know") change nothing. An answer that goes on to
-    say anything is not bland: "I don't know him." and "I don't know what you mean." name what is not known.
+    An answer is bland when it *consists* of one or more of: (i) don't know / do not know, dunno, (i
+    have) no idea or no clue, i haven't a clue, (i'm) not sure; with hedges inside ("really",
+    "just") and fillers around ("no", "well", "I'm sorry", "sir"). Case, marks and a lost apostrophe
+    ("i don t know") change nothing. An answer that goes on to say anything is not bland: "I don't
+    know him." and "I don't know what you mean." name what is not known.
 
     >>> bland_share(["No, I don't know.", "I don't know him.", "i m not sure .", "Sure!"])
     0.5
@@ -121,9 +131,11 @@ def bland_share(texts: Sequence[str]) -> float:
 
 
 def repetition(texts: Sequence[str]) -> float:
-    """Share of answers that repeat themselves: an n-gram directly followed by itself, or any trigram seen twice.
+    """Share of answers that repeat themselves: an n-gram directly followed by itself, or any
+    trigram seen twice.
 
-    Marks are words, so a single emphatic "No, no." passes and the loop "no, no, no, no" does not.
+    SpecialTokens are words, so a single emphatic "No, no." passes and the loop "no, no, no, no"
+    does not.
 
     >>> repetition(["I am am here.", "No, no.", "no, no, no, no", "Yes."])
     0.5
@@ -133,22 +145,28 @@ def repetition(texts: Sequence[str]) -> float:
 
 
 def chrf(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """chrF2 of the whole corpus (sacrebleu): F-score, recall weighing double, of character 1- to 6-grams.
+    """chrF2 of the whole corpus (sacrebleu): F-score, recall weighing double, of character 1- to
+    6-grams.
 
-    `references[i]` are the right answers to compare answer i with, one or several; the best of them counts.
+    `references[i]` are the right answers to compare answer i with, one or several; the best of them
+    counts.
 
     >>> chrf(["a dog runs"], [["a dog runs", "the dog is running"]])
     100.0
     """
-    from sacrebleu.metrics import CHRF  # here and below: a quarter of a second that most commands never need
+    from sacrebleu.metrics import (
+        CHRF,
+    )  # here and below: a quarter of a second that most commands never need
 
     return CHRF().corpus_score(list(answers), _streams(answers, references, "chrf")).score
 
 
 def bleu(answers: Sequence[str], references: Sequence[Sequence[str]], order: int = 4) -> float:
-    """BLEU of the whole corpus (sacrebleu, 13a tokens): brevity penalty x geometric mean of 1..`order`-gram precisions.
+    """BLEU of the whole corpus (sacrebleu, 13a tokens): brevity penalty x geometric mean of
+    1..`order`-gram precisions.
 
-    `references[i]` are the right answers to compare answer i with, one or several. BLEU-1 is `order=1`.
+    `references[i]` are the right answers to compare answer i with, one or several. BLEU-1 is
+    `order=1`.
 
     >>> round(bleu(["the cat sat down"], [["the cat sat"]], order=1), 9)
     75.0
@@ -157,7 +175,11 @@ def bleu(answers: Sequence[str], references: Sequence[Sequence[str]], order: int
 
     if order < 1:
         raise InputError("order must be 1 or more", where="bleu", got=order)
-    return BLEU(max_ngram_order=order).corpus_score(list(answers), _streams(answers, references, "bleu")).score
+    return (
+        BLEU(max_ngram_order=order)
+        .corpus_score(list(answers), _streams(answers, references, "bleu"))
+        .score
+    )
 
 
 def bleus(answers: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -170,10 +192,12 @@ def bleus(answers: Sequence[str], references: Sequence[Sequence[str]]) -> dict[s
 
 
 def wer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Word error rate of the whole corpus (jiwer): substitutions, deletions and insertions / words of the references.
+    """Word error rate of the whole corpus (jiwer): substitutions, deletions and insertions / words
+    of the references.
 
-    Words are what stands between spaces: normalise both sides first where case and marks should not count. Of several
-    references the one with the fewest errors counts. Over 1 where answers are much longer than they should be.
+    Words are what stands between spaces: normalise both sides first where case and marks should not
+    count. Of several references the one with the fewest errors counts. Over 1 where answers are
+    much longer than they should be.
 
     >>> wer(["the cat sat", "a dog"], [["the cat sat"], ["a dog runs"]]) == 1 / 6
     True
@@ -185,7 +209,8 @@ def wer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
 
 
 def cer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Character error rate of the whole corpus (jiwer); a space is a character, and a run of spaces is one.
+    """Character error rate of the whole corpus (jiwer); a space is a character, and a run of spaces
+    is one.
 
     >>> cer(["the cot"], [["the cat"]]) == 1 / 7
     True
@@ -197,7 +222,8 @@ def cer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
 
 
 def exact_share(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """Share of answers that are one of their references, letter for letter; only the amount of space is free.
+    """Share of answers that are one of their references, letter for letter; only the amount of
+    space is free.
 
     >>> exact_share(["Yes.", "no"], [["yes", " Yes. "], ["No"]])
     0.5
@@ -211,7 +237,10 @@ def _spaced(text: str) -> str:
 
 
 def _nearest(
-    answers: Sequence[str], references: Sequence[Sequence[str]], where: str, cut: Callable[[str], Sequence[str]]
+    answers: Sequence[str],
+    references: Sequence[Sequence[str]],
+    where: str,
+    cut: Callable[[str], Sequence[str]],
 ) -> tuple[list[str], list[str]]:
     """Every answer, and the one of its references that it has the fewest errors against."""
     from rapidfuzz.distance import Levenshtein
@@ -222,7 +251,9 @@ def _nearest(
         right = [_spaced(reference) for reference in group]
         nearest.append(min(right, key=lambda text: Levenshtein.distance(cut(text), cut(said[-1]))))
     if not any(nearest):
-        raise InputError("every reference is empty", where=where, hint="an error rate needs something to miss")
+        raise InputError(
+            "every reference is empty", where=where, hint="an error rate needs something to miss"
+        )
     return said, nearest
 
 
@@ -231,27 +262,35 @@ def _ngrams(sequence: list[str], n: int) -> list[tuple[str, ...]]:
 
 
 def _is_bland(text: str) -> bool:
-    bare = re.findall(r"\w+", text.lower())  # every word that is not a mark must be explained by the pattern
+    bare = re.findall(
+        r"\w+", text.lower()
+    )  # every word that is not a mark must be explained by the pattern
     return _ONLY_BLAND.fullmatch(" ".join(bare) + " ") is not None
 
 
 def _repeats(sequence: list[str]) -> bool:
-    # An n-gram of three or more words followed by itself repeats a trigram, so only 1 and 2 need looking at.
+    # An n-gram of three or more words followed by itself repeats a trigram, so only 1 and 2 need
+    # looking at.
     at_once = any(
-        sequence[i : i + n] == sequence[i + n : i + 2 * n] for n in (1, 2) for i in range(len(sequence) - 2 * n + 1)
+        sequence[i : i + n] == sequence[i + n : i + 2 * n]
+        for n in (1, 2)
+        for i in range(len(sequence) - 2 * n + 1)
     )
     trigrams = _ngrams(sequence, 3)
     return at_once or len(set(trigrams)) < len(trigrams)
 
 
 def _streams(answers: Sequence[str], references: Sequence[Sequence[str]], where: str) -> list[Any]:
-    # sacrebleu wants the k-th reference of every answer, None where there are fewer (its types do not say so)
+    # sacrebleu wants the k-th reference of every answer, None where there are fewer (its types do
+    # not say so)
     groups = [group for _, group in paired(answers, references, where)]
     most = max(map(len, groups))
     return [[group[k] if k < len(group) else None for group in groups] for k in range(most)]
 
 
-def paired(answers: Sequence[T], references: Sequence[Sequence[T]], where: str) -> list[tuple[T, Sequence[T]]]:
+def paired(
+    answers: Sequence[T], references: Sequence[Sequence[T]], where: str
+) -> list[tuple[T, Sequence[T]]]:
     """Every answer with its references, of which there must be one at least."""
     _check(answers, where)
     if len(answers) != len(references):
@@ -260,12 +299,16 @@ def paired(answers: Sequence[T], references: Sequence[Sequence[T]], where: str) 
     for i, group in enumerate(references):
         if isinstance(group, str) or not group:
             hint = "give a list of one or more texts for each answer"
-            raise InputError(f"no list of references for answer {i}", where=where, got=repr(group), hint=hint)
+            raise InputError(
+                f"no list of references for answer {i}", where=where, got=repr(group), hint=hint
+            )
     return list(zip(answers, references, strict=True))
 
 
 def _check(texts: Sequence[Any], where: str) -> None:
     if isinstance(texts, str):
-        raise InputError("needs a list of texts", where=where, got="one text", hint="put it in a list")
+        raise InputError(
+            "needs a list of texts", where=where, got="one text", hint="put it in a list"
+        )
     if not texts:
         raise InputError("needs at least one text", where=where, got="none")

@@ -1,8 +1,10 @@
-"""Recipes: everything that decides a run, in TOML. One section a noun; `kind` chooses which fields a section has.
+"""Recipes: everything that decides a run, in TOML. One section a noun; `kind` chooses which fields
+a section has.
 
     load("chat-attention", ["encoder.width=128", "train.minutes=2"])   a shipped recipe, or a path, and overrides
 
-The sentence under a field is its documentation; docs/recipes.md is made of them (`python -m regard.recipe`).
+The sentence under a field is its documentation; docs/recipes.md is made of them (`python -m
+regard.recipe`).
 """
 
 from regard.recipe.data import (
@@ -35,22 +37,17 @@ from regard.recipe.fields import LARGEST, WIDTH, Section, allowed, shown
 from regard.recipe.learning import Search, Train
 from regard.recipe.page import document
 from regard.recipe.parts import (
-    Codec,
-    CodecCharacters,
-    CodecLabels,
-    CodecPieces,
-    CodecWords,
     Decoder,
-    DecoderOneShot,
+    DecoderClassifier,
     DecoderRecurrent,
-    DecoderRecurrentBlock,
+    DecoderRecurrentCrossAttention,
     DecoderTransformer,
     Encoder,
+    EncoderBlank,
     EncoderConvolution,
-    EncoderFlat,
+    EncoderIdentity,
     EncoderRecurrent,
     EncoderTransformer,
-    EncoderTwoWay,
     Side,
     Source,
     SourceConvolutions,
@@ -58,8 +55,21 @@ from regard.recipe.parts import (
     SourceResidual,
     SourceSound,
     SourceTokens,
+    Tokenizer,
+    TokenizerBPE,
+    TokenizerCharacters,
+    TokenizerLabels,
+    TokenizerWords,
 )
-from regard.recipe.reading import LARGEST_FILE, differences, is_whole, load, names, resolve_file, text
+from regard.recipe.reading import (
+    LARGEST_FILE,
+    differences,
+    is_whole,
+    load,
+    names,
+    resolve_file,
+    text,
+)
 from regard.recipe.whole import READS, SECTIONS, Recipe, read_value
 
 __all__ = [
@@ -69,11 +79,6 @@ __all__ = [
     "SECTIONS",
     "WIDTH",
     "Captions",
-    "Codec",
-    "CodecCharacters",
-    "CodecLabels",
-    "CodecPieces",
-    "CodecWords",
     "Data",
     "DataCaptioned",
     "DataChatterbot",
@@ -95,16 +100,16 @@ __all__ = [
     "DataSpoken",
     "DataText",
     "Decoder",
-    "DecoderOneShot",
+    "DecoderClassifier",
     "DecoderRecurrent",
-    "DecoderRecurrentBlock",
+    "DecoderRecurrentCrossAttention",
     "DecoderTransformer",
     "Encoder",
+    "EncoderBlank",
     "EncoderConvolution",
-    "EncoderFlat",
+    "EncoderIdentity",
     "EncoderRecurrent",
     "EncoderTransformer",
-    "EncoderTwoWay",
     "Pictures",
     "Recipe",
     "Search",
@@ -118,6 +123,11 @@ __all__ = [
     "SourceSound",
     "SourceTokens",
     "Texts",
+    "Tokenizer",
+    "TokenizerBPE",
+    "TokenizerCharacters",
+    "TokenizerLabels",
+    "TokenizerWords",
     "Train",
     "allowed",
     "differences",

@@ -1,7 +1,8 @@
 """How long the shipped recipes take to train, where that was measured.
 
-Figures are copied from bench/results (a test holds the two in step): seconds by the clock, from the start of training
-to its end, with other programs beside it. A recipe without a figure there has none here.
+Figures are copied from bench/results (a test holds the two in step): seconds by the clock, from the
+start of training to its end, with other programs beside it. A recipe without a figure there has
+none here.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ MEASURED = {
 
 
 def usual(name: str, recipe: Recipe) -> str:
-    """How long a shipped recipe takes, in words: as measured, or as its own budget says; "-" where nobody knows.
+    """How long a shipped recipe takes, in words: as measured, or as its own budget says; "-" where
+    nobody knows.
 
     >>> from regard.recipe import load
     >>> [usual(name, load(name)) for name in ("image-pool", "caption-flickr8k", "reference/octmnist-pool")]

@@ -52,9 +52,16 @@ def allowed(schema: Mapping[str, Any]) -> str:
             return f"a list of {len(items)}, each {allowed(items[0])}"
         case {"type": "array", "items": item}:
             return f"a list, each {allowed(item)}"
-    noun = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}[
-        schema["type"]
-    ]
+    noun = {
+        "integer": "a whole number",
+        "number": "a number",
+        "string": "text",
+        "boolean": "true or false",
+    }[schema["type"]]
     signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    bounds = [f"{sign} {schema[key]:,}" for key, sign in signs.items() if abs(schema.get(key, 1 << 53)) < 1 << 53]
+    bounds = [
+        f"{sign} {schema[key]:,}"
+        for key, sign in signs.items()
+        if abs(schema.get(key, 1 << 53)) < 1 << 53
+    ]
     return " ".join([noun, " and ".join(bounds)]).strip()

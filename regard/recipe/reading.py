@@ -1,4 +1,5 @@
-"""Recipes from their files: the shipped ones, a person's own, what they extend and how they differ."""
+"""Recipes from their files: the shipped ones, a person's own, what they extend and how they
+differ."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from regard.errors import RecipeError, did_you_mean
 from regard.recipe.fields import shown
 from regard.recipe.whole import Recipe, merged, read_overrides, schema_of, validated
 
-FOLDER = Path(__file__).parent.parent / "recipes"
+FOLDER = Path(__file__).parent / "shipped"
 LARGEST_FILE = 1 << 20  # a recipe is a page; anything larger is some other file
 
 
@@ -26,7 +27,8 @@ def names() -> list[str]:
 
 
 def resolve_file(name: str | Path) -> Path:
-    """The file of a shipped recipe's name, or of a path; the name wins unless the path ends in .toml."""
+    """The file of a shipped recipe's name, or of a path; the name wins unless the path ends in
+    .toml."""
     path = Path(name)
     if path.suffix != ".toml" and str(name) in names():
         return FOLDER / f"{name}.toml"
@@ -36,7 +38,9 @@ def resolve_file(name: str | Path) -> Path:
         what = "no such file" if path.suffix == ".toml" else "no such recipe"
         raise RecipeError(what, where=name, hint=did_you_mean(path.stem, names()))
     if path.suffix != ".toml" or not path.is_file():
-        raise RecipeError("not a recipe: a .toml file is one", where=name, hint="regard recipes list names others")
+        raise RecipeError(
+            "not a recipe: a .toml file is one", where=name, hint="regard recipes list names others"
+        )
     return path
 
 
@@ -45,16 +49,21 @@ def text(name: str | Path) -> str:
     path = resolve_file(name)
     try:
         if path.stat().st_size > LARGEST_FILE:
-            raise RecipeError("too large for a recipe", where=path, got=f"{path.stat().st_size:,} bytes")
+            raise RecipeError(
+                "too large for a recipe", where=path, got=f"{path.stat().st_size:,} bytes"
+            )
         return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise RecipeError("not UTF-8 text", where=path, got=f"byte 0x{error.object[error.start]:02x}") from None
+        raise RecipeError(
+            "not UTF-8 text", where=path, got=f"byte 0x{error.object[error.start]:02x}"
+        ) from None
     except OSError as error:
         raise RecipeError(error.strerror or "cannot be read", where=path) from None
 
 
 def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """A shipped recipe or a file, what it extends, and overrides of the form `section.field=value`, in that order.
+    """A shipped recipe or a file, what it extends, and overrides of the form `section.field=value`,
+    in that order.
 
     >>> load("chat-attention", ["encoder.width=64", "encoder.cell=gru"]).decoder.width
     64
@@ -68,7 +77,8 @@ def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def differences(a: Recipe, b: Recipe) -> list[str]:
-    """What differs, one line a field. `summary` and `extends` only describe: two equal recipes may say it differently.
+    """What differs, one line a field. `summary` and `extends` only describe: two equal recipes may
+    say it differently.
 
     >>> differences(load("chat-attention"), load("chat-attention", ["seed=2"]))
     ['seed: 1 -> 2']
@@ -84,7 +94,7 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
 def is_whole(recipe: Recipe, key: str) -> bool:
     """Whether the field `section.name` takes whole numbers only.
 
-    >>> is_whole(load("chat-attention"), "encoder.width"), is_whole(load("chat-attention"), "train.rate")
+    >>> is_whole(load("chat-attention"), "encoder.width"), is_whole(load("chat-attention"), "train.learning_rate")
     (True, False)
     """
     section, _, name = key.rpartition(".")

@@ -9,25 +9,26 @@ from typing import Any, Literal, Self, get_args
 from pydantic import ValidationError, model_validator
 
 from regard.errors import RecipeError, did_you_mean
+from regard.recipe import renamed
 from regard.recipe.data import Captions, Data, Pictures, Sounds
 from regard.recipe.fields import LARGEST, Section, Seed, Text, allowed, shown
 from regard.recipe.learning import Search, Train
 from regard.recipe.parts import (
-    Codec,
-    CodecLabels,
-    CodecWords,
     Decoder,
-    DecoderOneShot,
+    DecoderClassifier,
     Encoder,
-    EncoderFlat,
+    EncoderBlank,
+    EncoderIdentity,
     EncoderTransformer,
-    EncoderTwoWay,
     Source,
     SourceConvolutions,
     SourcePatches,
     SourceResidual,
     SourceSound,
     SourceTokens,
+    Tokenizer,
+    TokenizerLabels,
+    TokenizerWords,
 )
 
 READS = {  # the kinds of data each task can learn from
@@ -46,24 +47,25 @@ SCORED = {  # the scores that can choose its best weights
     "caption": ("perplexity", "bleu_4", "chrf", "exact"),
     "blank": ("perplexity", "accuracy"),
 }
-ONE_SHOT = ("classify", "blank")  # the tasks whose answer is a label
+LABEL_TASKS = ("classify", "blank")  # the tasks whose answer is a label
 
 
 class Recipe(Section):
-    """A whole recipe with every value in place: the derived ones too, so that a saved one means the same for ever."""
+    """A whole recipe with every value in place: the derived ones too, so that a saved one means
+    the same for ever."""
 
     summary: str = ""
     """What the recipe is, in a sentence."""
     extends: Text | None = None
-    """A shipped recipe, or a .toml file beside this one, whose fields hold where this one has none. One level only. A
-    section of another `kind` replaces the whole section."""
+    """A shipped recipe, or a .toml file beside this one, whose fields hold where this one has
+    none. One level only. A section of another `kind` replaces the whole section."""
     task: Literal["chat", "translate", "classify", "speech", "caption", "blank"]
     """What the model is for."""
     seed: Seed = 1
     """Decides every random draw: the first weights, the order of the batches, dropout."""
     data: Data
     """What the model learns from."""
-    codec: Codec
+    tokenizer: Tokenizer
     """How text becomes numbers."""
     source: Source = SourceTokens(kind="tokens")
     """What the encoder is given."""
@@ -79,10 +81,15 @@ class Recipe(Section):
     @model_validator(mode="before")
     @classmethod
     def _same_width(cls, tree: Any) -> Any:
-        """A decoder that names no width has its encoder's (if that is one: a mistake is not copied)."""
+        """A decoder that names no width has its encoder's (if that is one: a mistake is not
+        copied)."""
         match tree:
             case {"encoder": {"width": width}, "decoder": dict(decoder)} if "width" not in decoder:
-                if type(width) is int and 0 < width <= LARGEST and decoder.get("kind") != "one-shot":
+                if (
+                    type(width) is int
+                    and 0 < width <= LARGEST
+                    and decoder.get("kind") != "classifier"
+                ):
                     return tree | {"decoder": decoder | {"width": width}}
         return tree
 
@@ -98,24 +105,37 @@ class Recipe(Section):
     def _parts_fit(self) -> Self:
         problems = [*self._wrong_kinds()]
         e, d = self.encoder, self.decoder
-        if not isinstance(d, DecoderOneShot) and not isinstance(e, EncoderFlat) and d.shared and d.width != e.width:
+        if (
+            not isinstance(d, DecoderClassifier)
+            and not isinstance(e, EncoderIdentity)
+            and d.shared
+            and d.width != e.width
+        ):
             problems.append(
                 f"decoder.shared: one embedding needs equal widths; got encoder.width = {e.width}, "
                 f"decoder.width = {d.width}"
             )
-        if not isinstance(d, DecoderOneShot) and d.shared and not isinstance(self.source, SourceTokens):
-            problems.append(f'decoder.shared: a source of kind "{self.source.kind}" has no embedding to share')
-        if isinstance(d, DecoderOneShot) and d.tied and self.task != "blank":
-            problems.append("decoder.tied: a label is no word of the source; got true; only blanks can be tied")
-        if isinstance(d, DecoderOneShot):
-            problems += self._wrong_to_search()
-        if self.train.align:
-            problems += self._wrong_to_align()
-        empty = self.source.empty if isinstance(self.source, SourceTokens) else 0
-        if self.search.anti_prior > 0 and empty == 0:
+        if (
+            not isinstance(d, DecoderClassifier)
+            and d.shared
+            and not isinstance(self.source, SourceTokens)
+        ):
             problems.append(
-                "search.anti_prior: the model must learn answers without prompts; "
-                f"got anti_prior = {self.search.anti_prior} with source.empty = 0; set source.empty, 0.1 for example"
+                f'decoder.shared: a source of kind "{self.source.kind}" has no embedding to share'
+            )
+        if isinstance(d, DecoderClassifier) and d.tied and self.task != "blank":
+            problems.append(
+                "decoder.tied: a label is no word of the source; got true; only blanks can be tied"
+            )
+        if isinstance(d, DecoderClassifier):
+            problems += self._wrong_to_search()
+        if self.train.ctc_weight:
+            problems += self._wrong_to_align()
+        empty = self.source.prompt_dropout if isinstance(self.source, SourceTokens) else 0
+        if self.search.mmi_weight > 0 and empty == 0:
+            problems.append(
+                "search.mmi_weight: the model must learn answers without prompts; "
+                f"got anti_prior = {self.search.mmi_weight} with source.prompt_dropout = 0; set source.prompt_dropout, 0.1 for example"
             )
         if self.train.score is not None and self.train.score not in SCORED[self.task]:
             problems.append(
@@ -130,27 +150,35 @@ class Recipe(Section):
         """What a label, which is one token and has no prior, cannot obey."""
         if self.search.min_new_tokens > 1:
             yield f"search.min_new_tokens: a label is one token; got {self.search.min_new_tokens}"
-        if self.search.anti_prior > 0:
-            yield f"search.anti_prior: a label has no prior to subtract; got {self.search.anti_prior}; set it to 0"
+        if self.search.mmi_weight > 0:
+            yield f"search.mmi_weight: a label has no prior to subtract; got {self.search.mmi_weight}; set it to 0"
 
     def _wrong_kinds(self) -> Iterator[str]:
         """Sections whose kinds do not go together."""
         if self.data.kind not in READS[self.task]:
             yield f'data.kind: not for task "{self.task}"; got "{self.data.kind}"; known: {", ".join(READS[self.task])}'
             return  # what the others need follows from it
-        labels, pictures = self.task in ONE_SHOT, isinstance(self.data, Pictures | Captions)
-        if labels != isinstance(self.decoder, DecoderOneShot):
-            wanted = '"one-shot"' if labels else '"recurrent", "recurrent-block" or "transformer"'
+        labels, pictures = self.task in LABEL_TASKS, isinstance(self.data, Pictures | Captions)
+        if labels != isinstance(self.decoder, DecoderClassifier):
+            wanted = (
+                '"classifier"'
+                if labels
+                else '"recurrent", "recurrent-cross-attention" or "transformer"'
+            )
             yield f'decoder.kind: task "{self.task}" needs {wanted}; got "{self.decoder.kind}"'
         kinds = (SourceConvolutions, SourceResidual, SourcePatches) if pictures else (SourceTokens,)
         kinds = (SourceSound,) if isinstance(self.data, Sounds) else kinds
         if not isinstance(self.source, kinds):
-            wanted = " or ".join(f'"{get_args(kind.model_fields["kind"].annotation)[0]}"' for kind in kinds)
+            wanted = " or ".join(
+                f'"{get_args(kind.model_fields["kind"].annotation)[0]}"' for kind in kinds
+            )
             yield f'source.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.source.kind}"'
-        if isinstance(self.data, Pictures) != isinstance(self.codec, CodecLabels):
-            wanted = '"labels"' if isinstance(self.data, Pictures) else '"words", "characters" or "pieces"'
-            yield f'codec.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.codec.kind}"'
-        if isinstance(self.encoder, EncoderFlat) and not pictures:
+        if isinstance(self.data, Pictures) != isinstance(self.tokenizer, TokenizerLabels):
+            wanted = (
+                '"labels"' if isinstance(self.data, Pictures) else '"words", "characters" or "bpe"'
+            )
+            yield f'tokenizer.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.tokenizer.kind}"'
+        if isinstance(self.encoder, EncoderIdentity) and not pictures:
             yield 'encoder.kind: "flat" is for pictures, which have a fixed number of places; got others'
         if pictures and isinstance(self.encoder, EncoderTransformer):
             e = self.encoder
@@ -165,26 +193,32 @@ class Recipe(Section):
     def _wrong_to_align(self) -> Iterator[str]:
         """Sounds are spelled by the decoder's own output, letter by letter."""
         if not isinstance(self.data, Sounds):
-            yield f"train.align: only sounds can be spelled; got task = {self.task}"
+            yield f"train.ctc_weight: only sounds can be spelled; got task = {self.task}"
             return
         e, d = self.encoder, self.decoder
-        if not isinstance(e, EncoderFlat) and not isinstance(d, DecoderOneShot) and e.width != d.width:
+        if (
+            not isinstance(e, EncoderIdentity)
+            and not isinstance(d, DecoderClassifier)
+            and e.width != d.width
+        ):
             yield (
-                "train.align: needs a decoder as wide as the encoder; "
+                "train.ctc_weight: needs a decoder as wide as the encoder; "
                 f"got encoder.width = {e.width}, decoder.width = {d.width}"
             )
         if self.data.count_padding:
-            yield "train.align: padding cannot be spelled; got data.count_padding = true"
+            yield "train.ctc_weight: padding cannot be spelled; got data.count_padding = true"
 
     def _wrong_for_blanks(self) -> Iterator[str]:
-        if not isinstance(self.encoder, EncoderTwoWay | EncoderTransformer):
-            yield f'encoder.kind: task "blank" needs "two-way" or "transformer"; got "{self.encoder.kind}"'
-        if not isinstance(self.codec, CodecWords):
-            yield f'codec.kind: a blank is a word, so task "blank" needs "words"; got "{self.codec.kind}"'
-        if isinstance(self.source, SourceTokens) and (self.source.plain or self.source.empty):
+        if not isinstance(self.encoder, EncoderBlank | EncoderTransformer):
+            yield f'encoder.kind: task "blank" needs "blank" or "transformer"; got "{self.encoder.kind}"'
+        if not isinstance(self.tokenizer, TokenizerWords):
+            yield f'tokenizer.kind: a blank is a word, so task "blank" needs "words"; got "{self.tokenizer.kind}"'
+        if isinstance(self.source, SourceTokens) and (
+            self.source.plain or self.source.prompt_dropout
+        ):
             yield (
                 'source: task "blank" reads sentences as they are written, with plain = false and empty = 0; '
-                f"got plain = {str(self.source.plain).lower()}, empty = {self.source.empty}"
+                f"got plain = {str(self.source.plain).lower()}, empty = {self.source.prompt_dropout}"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -198,12 +232,14 @@ class Recipe(Section):
         return validated(tree, str(where), {})
 
     def override(self, overrides: Sequence[str]) -> Recipe:
-        """This recipe with some values changed, `["search.num_beams=4"]`. Values derived before stay as they are."""
+        """This recipe with some values changed, `["search.num_beams=4"]`. Values derived before
+        stay as they are."""
         changes = read_overrides(overrides)
         return validated(merged(self.to_json(), changes, carry=True), "recipe", {"--set": changes})
 
     def replaced(self, changes: Mapping[str, Any], where: str = "recipe") -> Recipe:
-        """The same with values as they are, `{"search": {"num_beams": 4}}`; `where` begins an error."""
+        """The same with values as they are, `{"search": {"num_beams": 4}}`; `where` begins an
+        error."""
         return validated(merged(self.to_json(), changes, carry=True), where, {})
 
 
@@ -211,18 +247,23 @@ class Recipe(Section):
 
 
 def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """`["a.b=1"]` -> `{"a": {"b": 1}}`. A value is TOML, or else a bare string; no value at all (None): the default."""
+    """`["a.b=1"]` -> `{"a": {"b": 1}}`. A value is TOML, or else a bare string; no value at all
+    (None): the default."""
     tree: dict[str, Any] = {}
     for override in overrides:
         path, equals, value = (part.strip() for part in override.partition("="))
         keys = path.split(".")
         if not equals or not all(keys):
-            raise RecipeError("an override has the form section.field=value", where="--set", got=f'"{override}"')
+            raise RecipeError(
+                "an override has the form section.field=value", where="--set", got=f'"{override}"'
+            )
         inner = tree
         for key in keys[:-1]:
             inner = inner.setdefault(key, {})
             if not isinstance(inner, dict):
-                raise RecipeError(f"{key} is given both a value and fields", where="--set", got=f'"{override}"')
+                raise RecipeError(
+                    f"{key} is given both a value and fields", where="--set", got=f'"{override}"'
+                )
         inner[keys[-1]] = read_value(value)
     return tree
 
@@ -239,19 +280,28 @@ def read_value(written: str) -> Any:
         parsed = tomllib.loads(f"value = {written}")
     except (tomllib.TOMLDecodeError, RecursionError):
         return written
-    plain = list(parsed) == ["value"] and isinstance(parsed["value"], str | int | float | list | dict)
-    return parsed["value"] if plain else written  # dates, and lines smuggled in after the value, are text
+    plain = list(parsed) == ["value"] and isinstance(
+        parsed["value"], str | int | float | list | dict
+    )
+    return (
+        parsed["value"] if plain else written
+    )  # dates, and lines smuggled in after the value, are text
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any], *, carry: bool) -> dict[str, Any]:
-    """`base` with `changes`. Where the kind of a section changes, `carry` keeps the fields that both kinds have."""
+    """`base` with `changes`. Where the kind of a section changes, `carry` keeps the fields that
+    both kinds have."""
     tree = dict(base)
     for key, change in changes.items():
         old = tree.get(key)
         if isinstance(change, dict) and isinstance(old, dict):
             kind = change.get("kind")
             if kind is not None and old.get("kind", kind) != kind:
-                old = {name: value for name, value in old.items() if carry and name in _fields(key, kind)}
+                old = {
+                    name: value
+                    for name, value in old.items()
+                    if carry and name in _fields(key, kind)
+                }
             change = {name: value for name, value in (old | change).items() if value is not None}
         if change is None:
             tree.pop(key, None)
@@ -264,7 +314,8 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any], *, carry: bool) 
 
 
 def _sections() -> dict[str, dict[str, type[Section]]]:
-    """{"encoder": {"recurrent": EncoderRecurrent, …}, "train": {"": Train}, …}; a section without kinds has one, ""."""
+    """{"encoder": {"recurrent": EncoderRecurrent, …}, "train": {"": Train}, …}; a section
+    without kinds has one, ""."""
     found: dict[str, dict[str, type[Section]]] = {}
     for name, field in Recipe.model_fields.items():
         for model in get_args(field.annotation) or (field.annotation,):
@@ -282,20 +333,28 @@ def _fields(section: str, kind: Any) -> list[str]:
     return list(model.model_fields) if model else []
 
 
-def validated(tree: Mapping[str, Any], where: str, layers: Mapping[str, Mapping[str, Any]]) -> Recipe:
-    """The recipe, or one error that lists all that is wrong, with the layer that said it: --set, the file, its base."""
+def validated(
+    tree: Mapping[str, Any], where: str, layers: Mapping[str, Mapping[str, Any]]
+) -> Recipe:
+    """The recipe, or one error that lists all that is wrong, with the layer that said it: --set,
+    the file, its base."""
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        found = [problem for item in error.errors(include_url=False) for problem in _problems(item, tree)]
-    problems = list(dict.fromkeys(f"{_origin(place, layers) or where}: {said}" for place, said in found))
+        found = [
+            problem for item in error.errors(include_url=False) for problem in _problems(item, tree)
+        ]
+    problems = list(
+        dict.fromkeys(f"{_origin(place, layers) or where}: {said}" for place, said in found)
+    )
     if len(problems) == 1:
         raise RecipeError(problems[0])
     raise RecipeError(f"{where}: {len(problems)} things to mend", details=problems)
 
 
 def _problems(item: Any, tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What pydantic found, as (place, sentence): where it stands, what is wrong, what was received, what is allowed."""
+    """What pydantic found, as (place, sentence): where it stands, what is wrong, what was
+    received, what is allowed."""
     kind, place = _placed(item["loc"])
     hint = None
     match item["type"]:
@@ -314,7 +373,9 @@ def _problems(item: Any, tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, .
         case "union_tag_invalid" | "union_tag_not_found":
             place = (*place, "kind")
             got = _at(tree, place)
-            what, hint = "missing" if got is None else "no such kind", did_you_mean(str(got or ""), SECTIONS[place[0]])
+            what = "missing" if got is None else "no such kind"
+            new = renamed.KINDS.get(place[0], {}).get(str(got))
+            hint = did_you_mean(new or str(got or ""), SECTIONS[place[0]])
         case "missing" if place[0] in SECTIONS and len(place) == 1:
             what = f"the section [{place[0]}] is missing"
         case "missing" if _at(tree, place) is None:
@@ -324,7 +385,14 @@ def _problems(item: Any, tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, .
         case _:
             what = f"must be {allowed(schema_of(place, kind))}"
     got = _at(tree, place)
-    yield place, str(RecipeError(what, where=".".join(place), got=None if got is None else shown(got), hint=hint))
+    yield (
+        place,
+        str(
+            RecipeError(
+                what, where=".".join(place), got=None if got is None else shown(got), hint=hint
+            )
+        ),
+    )
 
 
 def _placed(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -332,7 +400,9 @@ def _placed(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...]]:
     parts = [str(part) for part in loc]
     kinds = list(SECTIONS.get(parts[0], {})) if parts else []
     kind = parts.pop(1) if len(kinds) > 1 and len(parts) > 1 else "".join(kinds[:1])
-    return kind, tuple(parts[:2] if kinds else parts[:1])  # what is wrong inside a list is shown as the whole list
+    return kind, tuple(
+        parts[:2] if kinds else parts[:1]
+    )  # what is wrong inside a list is shown as the whole list
 
 
 def _at(tree: Mapping[str, Any], place: tuple[str, ...]) -> Any:
@@ -348,13 +418,21 @@ def _origin(place: tuple[str, ...], layers: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _unknown(place: tuple[str, ...], kind: str) -> str | None:
-    """Where a field that is not known here would be at home, or the name nearest to it."""
+    """What an old name is called now, where a field would be at home, or the name nearest to it."""
     if len(place) == 1:
-        return did_you_mean(place[0], Recipe.model_fields)
+        new = renamed.SECTIONS.get(place[0])
+        return did_you_mean(new or place[0], Recipe.model_fields)
     section, field = place
+    new = renamed.FIELDS.get(section, {}).get(field)
+    if new in _fields(section, kind):
+        return f'did you mean "{new}"?'
     if others := [f'"{other}"' for other in SECTIONS[section] if field in _fields(section, other)]:
         return f'kind "{kind}" has none, {" and ".join(others)} has'
-    if homes := [f"[{other}]" for other in SECTIONS if any(field in _fields(other, k) for k in SECTIONS[other])]:
+    if homes := [
+        f"[{other}]"
+        for other in SECTIONS
+        if any(field in _fields(other, k) for k in SECTIONS[other])
+    ]:
         return f"it belongs in {' or '.join(homes)}"
     return did_you_mean(field, _fields(section, kind))
 

@@ -1,4 +1,5 @@
-"""Blank: a sentence with a mark for one word in, that word out. It is a label over the vocabulary, read at the mark."""
+"""Blank: a sentence with a mark for one word in, that word out. It is a label over the
+vocabulary, read at the mark."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ import torch
 from torch import Tensor
 
 from regard import metrics
-from regard.codecs import MARKS, START, Labels, Words
-from regard.data.cache import Part
+from regard.data.cache import Split
 from regard.errors import InputError
 from regard.tasks.sources import TextSource
-from regard.tasks.task import Batch, Given, Scores, Task, padded
+from regard.tasks.task import Batch, Input, Scores, Task, padded
+from regard.tokenizers import MARKS, START, Labels, Words
 
 BLANK = "___"
 MARK = START  # no source has it otherwise: here the answer begins
@@ -25,18 +26,23 @@ NEAR = 5  # answers among which a near miss may be
 
 
 class Blank(Task):
-    """A row of the corpus is a whole sentence on both sides. Training hides another word of it each time, and where
-    nothing is hidden yet a word is chosen by the sentence itself, so that held-out blanks are always the same."""
+    """A row of the corpus is a whole sentence on both sides. Training hides another word of it
+    each time, and where nothing is hidden yet a word is chosen by the sentence itself, so that
+    held-out blanks are always the same."""
 
     best = "perplexity"
     judged = 2000
     answers_are_text = False
 
-    def __init__(self, *, codec: Words, source: TextSource):
-        self.words, self.source = codec, source
-        self.codec = Labels([codec.surface.get(word, word) for word in codec.words], text=codec)
-        spoken = [any(character.isalnum() for character in word) for word in codec.words]
-        self.spoken = np.array([False] * MARKS + spoken)  # (V,): a word rather than a comma or a mark
+    def __init__(self, *, tokenizer: Words, source: TextSource):
+        self.words, self.source = tokenizer, source
+        self.tokenizer = Labels(
+            [tokenizer.surface.get(word, word) for word in tokenizer.words], text=tokenizer
+        )
+        spoken = [any(character.isalnum() for character in word) for word in tokenizer.words]
+        self.spoken = np.array(
+            [False] * MARKS + spoken
+        )  # (V,): a word rather than a comma or a mark
 
     # -- which word is hidden ------------------------------------------------------------------------------------------
 
@@ -50,9 +56,14 @@ class Blank(Task):
         places = self.blanks(row)
         return int(places[zlib.crc32(row.astype("<i4").tobytes()) % len(places)])
 
-    def vary(self, sources: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
+    def augment(
+        self, sources: Sequence[np.ndarray], draw: np.random.Generator
+    ) -> Sequence[np.ndarray]:
         places = [draw.choice(self.blanks(row)) for row in sources]
-        return [_hidden(row, at) for row, at in zip(self.source.vary(sources, draw), places, strict=True)]
+        return [
+            _hidden(row, at)
+            for row, at in zip(self.source.augment(sources, draw), places, strict=True)
+        ]
 
     def _with_blank(self, row: np.ndarray) -> np.ndarray:
         return row if (row == MARK).any() else _hidden(row, self.fixed(row))
@@ -67,20 +78,28 @@ class Blank(Task):
         raw, mask = self.sources(sources)
         whole, _ = padded(targets)
         words = whole.gather(1, (raw == MARK).int().argmax(1)[:, None])
-        return Batch(raw, mask, torch.full_like(words, START), words, torch.ones_like(words, dtype=torch.bool))
+        return Batch(
+            raw,
+            mask,
+            torch.full_like(words, START),
+            words,
+            torch.ones_like(words, dtype=torch.bool),
+        )
 
     def nothing(self) -> tuple[Tensor, Tensor]:
-        raise InputError("a blank has no prior to subtract", where="search.anti_prior", hint="set it to 0")
+        raise InputError(
+            "a blank has no prior to subtract", where="search.mmi_weight", hint="set it to 0"
+        )
 
-    def lengths(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
+    def lengths(self, part: Split) -> tuple[np.ndarray, np.ndarray]:
         return self.source.lengths(part), np.ones(len(part), np.int64)
 
     # -- people's side -------------------------------------------------------------------------------------------------
 
-    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
+    def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
         return self.source.rows([self.tokens(given) for given in inputs])
 
-    def tokens(self, given: Given) -> np.ndarray:
+    def tokens(self, given: Input) -> np.ndarray:
         """A sentence with one blank as tokens, the mark among them."""
         marks = len(_WRITTEN.findall(given)) if isinstance(given, str) else 1
         if marks != 1:
@@ -103,24 +122,38 @@ class Blank(Task):
         at = self.fixed(row)
         start, end = self.words.spans(target)[at]
         before, after = target[:start], target[end:]
-        before = f"{before} " if before.endswith("_") else before  # which would be taken for a part of the blank
+        before = (
+            f"{before} " if before.endswith("_") else before
+        )  # which would be taken for a part of the blank
         after = f" {after}" if after.startswith("_") else after
-        return before + BLANK + after, self.codec.decode([row[at]])
+        return before + BLANK + after, self.tokenizer.decode([row[at]])
 
-    def places(self, given: Given) -> list[str]:
+    def place_names(self, given: Input) -> list[str]:
         tokens = self.tokens(given).tolist()
-        return [*(BLANK if token == MARK else self.words.decode([token]) for token in tokens), "(end)"]
+        return [
+            *(BLANK if token == MARK else self.words.decode([token]) for token in tokens),
+            "(end)",
+        ]
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         return self.judge([[answer] for answer in answers], references)
 
-    def judge(self, answers: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> Scores:
-        """The share of blanks whose word is the first answer; and whose word is among the first few, if all have so
-        many (`search.candidates`)."""
+    def judge(
+        self, answers: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
+    ) -> Scores:
+        """The share of blanks whose word is the first answer; and whose word is among the first
+        few, if all have so many (`search.candidates`)."""
         pairs = list(zip(answers, references, strict=True))
-        names = {1: "accuracy"} | ({NEAR: f"accuracy_at_{NEAR}"} if all(len(best) >= NEAR for best, _ in pairs) else {})
-        near = {name: [any(one in right for one in best[:n]) for best, right in pairs] for n, name in names.items()}
-        return Scores({name: metrics.accuracy(found, [True] * len(pairs)) for name, found in near.items()})
+        names = {1: "accuracy"} | (
+            {NEAR: f"accuracy_at_{NEAR}"} if all(len(best) >= NEAR for best, _ in pairs) else {}
+        )
+        near = {
+            name: [any(one in right for one in best[:n]) for best, right in pairs]
+            for n, name in names.items()
+        }
+        return Scores(
+            {name: metrics.accuracy(found, [True] * len(pairs)) for name, found in near.items()}
+        )
 
 
 def _hidden(row: np.ndarray, at: int | np.integer) -> np.ndarray:

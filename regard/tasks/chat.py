@@ -8,10 +8,10 @@ import numpy as np
 from torch import Tensor
 
 from regard import metrics
-from regard.codecs import Codec
-from regard.data.cache import Part
+from regard.data.cache import Split
 from regard.tasks.sources import TextSource
-from regard.tasks.task import Batch, Given, Scores, Task, written
+from regard.tasks.task import Batch, Input, Scores, Task, text_batch
+from regard.tokenizers import Tokenizer
 
 
 class Writing(Task):
@@ -19,35 +19,38 @@ class Writing(Task):
 
     best = "perplexity"
 
-    def __init__(self, *, codec: Codec, source: TextSource):
-        self.codec, self.source = codec, source
+    def __init__(self, *, tokenizer: Tokenizer, source: TextSource):
+        self.tokenizer, self.source = tokenizer, source
 
-    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
+    def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
         return self.source.read(inputs)
 
     def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         return self.source.rows(rows)
 
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
-        return written(*self.source.rows(sources), targets)
+        return text_batch(*self.source.rows(sources), targets)
 
     def nothing(self) -> tuple[Tensor, Tensor]:
         return self.source.rows([np.empty(0, np.int64)])
 
-    def vary(self, sources: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
-        return self.source.vary(sources, draw)
+    def augment(
+        self, sources: Sequence[np.ndarray], draw: np.random.Generator
+    ) -> Sequence[np.ndarray]:
+        return self.source.augment(sources, draw)
 
-    def lengths(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
+    def lengths(self, part: Split) -> tuple[np.ndarray, np.ndarray]:
         return self.source.lengths(part), part.target.lengths + 1
 
-    def places(self, given: Given) -> list[str]:
-        return self.source.places(given)
+    def place_names(self, given: Input) -> list[str]:
+        return self.source.place_names(given)
 
 
 class Chat(Writing):
     """How a conversation is judged: by what is said, and by how often the same is said."""
 
-    watched = False  # one reply is chosen from many that are drawn, so that hundreds take longer than their training
+    # one reply is chosen from many that are drawn, so that hundreds take longer than their training
+    watched = False
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         return Scores(
@@ -63,4 +66,7 @@ class Chat(Writing):
         )
 
     def of_references(self, references: Sequence[str]) -> dict[str, float]:
-        return {"distinct_2": metrics.distinct(references, 2), "mean_length": metrics.mean_length(references)}
+        return {
+            "distinct_2": metrics.distinct(references, 2),
+            "mean_length": metrics.mean_length(references),
+        }

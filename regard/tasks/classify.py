@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from regard import metrics
-from regard.codecs import START, Labels
-from regard.data.cache import Part
+from regard.data.cache import Split
 from regard.errors import InputError
 from regard.tasks.sources import Source
-from regard.tasks.task import Batch, Given, Scores, Task
+from regard.tasks.task import Batch, Input, Scores, Task
+from regard.tokenizers import START, Labels
 
 
 class Classify(Task):
@@ -21,10 +21,10 @@ class Classify(Task):
     judged = 2000
     answers_are_text = False
 
-    def __init__(self, *, codec: Labels, source: Source):
-        self.codec, self.labels, self.source = codec, codec.labels, source
+    def __init__(self, *, tokenizer: Labels, source: Source):
+        self.tokenizer, self.labels, self.source = tokenizer, tokenizer.labels, source
 
-    def read(self, inputs: Sequence[Given]) -> tuple[Tensor, Tensor]:
+    def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
         return self.source.read(inputs)
 
     def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
@@ -34,23 +34,37 @@ class Classify(Task):
         """The label alone is learned: that the end comes after it is no news."""
         raw, mask = self.source.rows(sources)
         labels = torch.from_numpy(np.stack(targets).astype(np.int64))
-        return Batch(raw, mask, torch.full_like(labels, START), labels, torch.ones_like(labels, dtype=torch.bool))
+        return Batch(
+            raw,
+            mask,
+            torch.full_like(labels, START),
+            labels,
+            torch.ones_like(labels, dtype=torch.bool),
+        )
 
     def nothing(self) -> tuple[Tensor, Tensor]:
-        raise InputError("a label has no prior to subtract", where="search.anti_prior", hint="set it to 0")
+        raise InputError(
+            "a label has no prior to subtract", where="search.mmi_weight", hint="set it to 0"
+        )
 
-    def vary(self, sources: Sequence[np.ndarray], draw: np.random.Generator) -> Sequence[np.ndarray]:
-        return self.source.vary(sources, draw)
+    def augment(
+        self, sources: Sequence[np.ndarray], draw: np.random.Generator
+    ) -> Sequence[np.ndarray]:
+        return self.source.augment(sources, draw)
 
-    def lengths(self, part: Part) -> tuple[np.ndarray, np.ndarray]:
+    def lengths(self, part: Split) -> tuple[np.ndarray, np.ndarray]:
         return self.source.lengths(part), part.target.lengths
 
-    def places(self, given: Given) -> list[str]:
-        return self.source.places(given)
+    def place_names(self, given: Input) -> list[str]:
+        return self.source.place_names(given)
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
-        """Of the labels that were given; an example with several may be answered with any of them."""
-        wanted = [answer if answer in right else right[0] for answer, right in zip(answers, references, strict=True)]
+        """Of the labels that were given; an example with several may be answered with any of
+        them."""
+        wanted = [
+            answer if answer in right else right[0]
+            for answer, right in zip(answers, references, strict=True)
+        ]
         scores = {
             "accuracy": metrics.accuracy(answers, wanted),
             "precision": metrics.precision(answers, wanted),

@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from regard import build, recipe
+from regard.budget.closed_form import supported
 from regard.bundle import create, put_weights, tensors
 from regard.cli import main
-from regard.codecs import Characters
-from regard.costs import known
+from regard.tokenizers import Characters
 
-SPEC = "vocabulary=30000,encoder=12,decoder=8,width=1024,heads=4,head_width=192,ffn=512,tied=all"
+SPEC = (
+    "vocabulary=30000,encoder=12,decoder=8,width=1024,heads=4,head_width=192,ffn_width=512,tied=all"
+)
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -40,15 +42,16 @@ def run(tmp_path: Path) -> Path:
     """A run that was never trained."""
     folder = tmp_path / "run"
     folder.mkdir()
-    of = recipe.load("chat-transformer", ["encoder.width=16", "codec.kind=characters"])
-    codec = Characters("abcdefg")
-    create(folder, of, codec)
-    put_weights(folder, tensors(build.model(of, vocabulary=codec.size)))
+    of = recipe.load("chat-transformer", ["encoder.width=16", "tokenizer.kind=characters"])
+    tokenizer = Characters("abcdefg")
+    create(folder, of, tokenizer)
+    put_weights(folder, tensors(build.model(of, vocabulary=tokenizer.size)))
     return folder
 
 
 @pytest.mark.parametrize(
-    "words", [["chat-transformer", "--memory", "1GB"], ["--transformer", SPEC], ["chat-lstm", "--json"]]
+    "words",
+    [["chat-transformer", "--memory", "1GB"], ["--transformer", SPEC], ["chat-lstm", "--json"]],
 )
 def test_it_is_instant_as_no_weights_are_built(words: list[str]):
     """What makes it so: torch is not imported."""
@@ -61,11 +64,19 @@ def test_it_is_instant_as_no_weights_are_built(words: list[str]):
 
 def test_a_recipe_as_a_table_with_what_the_words_mean(capsys):
     said = told(capsys, "chat-transformer", "--vocabulary", "3000")
-    assert said.startswith("chat-transformer\nB = 32 rows of a batch, S = 64 places of the source, T = 64")
+    assert said.startswith(
+        "chat-transformer\nB = 32 rows of a batch, S = 64 places of the source, T = 64"
+    )
     total = "total                             2,656,440   5,709,496,320  17,279,877,120  1,706,496    616     135.6 MB"
     assert f"{total}  393.2 kB\n" in said
-    assert "FLOPs                                        11,418,992,640  34,559,754,240  3,412,992\n" in said
-    assert "a token         1,706,496 multiplications at this position, 768 more for each token before it\n" in said
+    assert (
+        "FLOPs                                        11,418,992,640  34,559,754,240  3,412,992\n"
+        in said
+    )
+    assert (
+        "a token         1,706,496 multiplications at this position, 768 more for each token before it\n"
+        in said
+    )
     assert "State           393.2 kB a row at this position, 3.1 kB more a token\n" in said
     assert "FLOPs            2 x multiplications: each product is also added\n" in said
     assert "depth            operations that wait for each other" in said
@@ -76,7 +87,10 @@ def test_a_state_that_does_not_grow_says_so(capsys):
     said = told(capsys, "chat-lstm")
     assert "multiplications at this position, the same at every position\n" in said
     assert "State           2.0 kB a row at this position, constant\n" in said
-    assert "note            V = 4,000 is the most the codec may make; --vocabulary gives another\n" in said
+    assert (
+        "note            V = 4,000 is the most the tokenizer may make; --vocabulary gives another\n"
+        in said
+    )
 
 
 def test_formulas_in_symbols_and_in_numbers(capsys):
@@ -98,7 +112,12 @@ def test_from_numbers_alone(capsys):
     said = told(capsys, "--transformer", SPEC)
     assert "total                            139,994,112  " in said
     assert "note            nothing tied and with an output bias: 201,464,112 parameters\n" in said
-    for shape in ("32 x 2,048\n", "32 x 2,048 x 1,024\n", "32 x 4 x 2,048 x 192\n", "32 x 4 x 2,048 x 2,048\n"):
+    for shape in (
+        "32 x 2,048\n",
+        "32 x 2,048 x 1,024\n",
+        "32 x 4 x 2,048 x 192\n",
+        "32 x 4 x 2,048 x 2,048\n",
+    ):
         assert shape in said
     assert "32 x 2,048 x 512\n" in said and "  B x T x V       32 x 2,048 x 30,000\n" in said
     other = SPEC.replace("tied=all", "tied=none,output_bias=true")
@@ -106,12 +125,25 @@ def test_from_numbers_alone(capsys):
 
 
 def test_cells_and_attention_from_numbers(capsys):
-    lstm = json.loads(told(capsys, "--lstm", "width=7,inputs=5,layers=2", "--length", "11", "--batch", "3", "--json"))
+    lstm = json.loads(
+        told(
+            capsys,
+            "--lstm",
+            "width=7,inputs=5,layers=2",
+            "--length",
+            "11",
+            "--batch",
+            "3",
+            "--json",
+        )
+    )
     assert lstm["parameters"] == sum(p.numel() for p in torch.nn.LSTM(5, 7, 2).parameters())
     assert lstm["multiplications"]["forward"] == 3 * 11 * 4 * 7 * ((5 + 7) + (7 + 7))
     gru = json.loads(told(capsys, "--gru", "width=7", "--length", "11", "--json"))
     assert gru["parameters"] == sum(p.numel() for p in torch.nn.GRU(7, 7).parameters())
-    said = told(capsys, "--attention", "width=512,heads=8", "--length", "1024", "--batch", "1", "--formulas")
+    said = told(
+        capsys, "--attention", "width=512,heads=8", "--length", "1024", "--batch", "1", "--formulas"
+    )
     assert "  forward: 4 B L D^2 + 2 B L^2 D\n" in said
     assert f"    = {4 * 1024 * 512**2 + 2 * 1024**2 * 512:,}\n" in said
 
@@ -129,10 +161,17 @@ def test_json_for_programs(capsys):
 
 def test_what_fits(capsys):
     said = told(capsys, "chat-transformer", "--memory", "1GB", "--vocabulary", "3000")
-    assert "in 1GB fit\n  training      a batch of 203 at these lengths, or a length of 407 at batch 32\n" in said
-    made = json.loads(told(capsys, "chat-transformer", "--memory", "1GB", "--vocabulary", "3000", "--json"))
+    assert (
+        "in 1GB fit\n  training      a batch of 203 at these lengths, or a length of 407 at batch 32\n"
+        in said
+    )
+    made = json.loads(
+        told(capsys, "chat-transformer", "--memory", "1GB", "--vocabulary", "3000", "--json")
+    )
     assert made["fits"]["training"] == {"batch": 203, "length": 407}
-    assert "  training      no batch, or no length\n" in told(capsys, "chat-transformer", "--memory", "1MB")
+    assert "  training      no batch, or no length\n" in told(
+        capsys, "chat-transformer", "--memory", "1MB"
+    )
     learned = ("--set", "encoder.positions=learned")
     assert "a length of 65 (its positions end there) at batch 1\n" in told(
         capsys, "chat-transformer", "--memory", "8GB", "--batch", "1", "--length", "8", *learned
@@ -141,7 +180,10 @@ def test_what_fits(capsys):
 
 def test_a_width_is_proposed(capsys):
     said = told(capsys, "chat-transformer", "--fit", "parameters=5M")
-    assert "fits            width 264, in steps of 8: regard train chat-transformer --set encoder.width=264 " in said
+    assert (
+        "fits            width 264, in steps of 8: regard train chat-transformer --set encoder.width=264 "
+        in said
+    )
     made = json.loads(told(capsys, "chat-transformer", "--fit", "parameters=5M", "--json"))
     assert made["fit"] == {"width": 264} and 4_800_000 < made["parameters"] <= 5_000_000
 
@@ -155,7 +197,9 @@ def test_terms_and_the_picture(tmp_path: Path, capsys):
     drawn = tmp_path / "cost.svg"
     assert f"wrote {drawn}\n" in told(capsys, "--lstm", "width=8", "--plot", str(drawn))
     assert "<svg" in drawn.read_text()
-    made = json.loads(told(capsys, "--attention", "width=64,heads=4", "--plot", str(file), "--json"))
+    made = json.loads(
+        told(capsys, "--attention", "width=64,heads=4", "--plot", str(file), "--json")
+    )
     assert made["crossover"] > 0 and made["plot"] == str(file)
 
 
@@ -163,17 +207,29 @@ def test_a_run_knows_its_vocabulary_and_its_parameters(run: Path, capsys):
     said = told(capsys, str(run))
     assert "V = 11 vocabulary" in said
     count = sum(
-        t.numel() for name, t in safetensors.torch.load_file(run / "model.safetensors").items() if name != "rarity"
+        t.numel()
+        for name, t in safetensors.torch.load_file(run / "model.safetensors").items()
+        if name != "rarity"
     )
-    assert f"note            model.safetensors has {count:,} parameters, as the formulas say\n" in said
+    assert (
+        f"note            model.safetensors has {count:,} parameters, as the formulas say\n" in said
+    )
     (run / "model.safetensors").unlink()
-    assert "note            no weights yet; the figures are the recipe's\n" in told(capsys, str(run))
+    assert "note            no weights yet; the figures are the recipe's\n" in told(
+        capsys, str(run)
+    )
 
 
 def test_pictures_and_labels(tmp_path: Path, capsys):
     said = told(capsys, "image-pool", "--memory", "1GB")
-    assert "B = 32 rows of a batch, S = 49 places of the grid, T = 1 place of the label, C = 10 labels\n" in said
-    assert "note            C = 10 labels is a guess, the data decides; --labels gives another\n" in said
+    assert (
+        "B = 32 rows of a batch, S = 49 places of the grid, T = 1 place of the label, C = 10 labels\n"
+        in said
+    )
+    assert (
+        "note            C = 10 labels is a guess, the data decides; --labels gives another\n"
+        in said
+    )
     fits = said.partition("in 1GB fit\n")[2].splitlines()[:3]
     assert all(line.endswith(" at these lengths") for line in fits)  # the lengths are not free
     assert one_line(capsys, "image-pool", "--plot", str(tmp_path / "x.png")) == (
@@ -188,8 +244,10 @@ def test_pictures_and_labels(tmp_path: Path, capsys):
 
 
 def test_what_has_no_closed_form_is_counted(capsys, monkeypatch):
-    fields = {name: kinds for name, kinds in known.FIELDS.items() if name != "encoder"} | {"encoder": {}}
-    monkeypatch.setattr(known, "FIELDS", fields)
+    fields = {name: kinds for name, kinds in supported.FIELDS.items() if name != "encoder"} | {
+        "encoder": {}
+    }
+    monkeypatch.setattr(supported, "FIELDS", fields)
     words = ("chat-gru", "--set", "encoder.width=8", "--length", "3", "--batch", "2")
     reason = 'chat-gru: no closed form yet for encoder.kind = "recurrent"'
     assert one_line(capsys, *words) == f"{reason}; with --count it is counted by running it"
@@ -207,30 +265,51 @@ def test_what_has_no_closed_form_is_counted(capsys, monkeypatch):
 def test_counting_proves_the_formulas(run: Path, capsys):
     said = told(capsys, str(run), "--count", "--batch", "2", "--length", "5")
     lines = said.partition("counted by running")[2].splitlines()[1:6]
-    assert [line.split()[0] for line in lines] == ["parameters", "forward", "start", "token", "training"]
+    assert [line.split()[0] for line in lines] == [
+        "parameters",
+        "forward",
+        "start",
+        "token",
+        "training",
+    ]
     assert all(line.endswith("  equal") for line in lines)
-    made = json.loads(told(capsys, "chat-gru", "--set", "encoder.width=8", "--count", "--length", "3", "--json"))
+    made = json.loads(
+        told(capsys, "chat-gru", "--set", "encoder.width=8", "--count", "--length", "3", "--json")
+    )
     assert made["counted"]["forward"] == made["multiplications"]["forward"]
 
 
 def test_a_config_of_huggingface(tmp_path: Path, capsys):
     file = tmp_path / "config.json"
     sizes = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}
-    file.write_text(json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]} | sizes))
+    file.write_text(
+        json.dumps({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]} | sizes)
+    )
     for name in (str(file), str(tmp_path)):  # the file, or the folder it is in
         said = told(capsys, name, "--length", "1024")
-        assert said.startswith(f"{file}: GPT2LMHeadModel\n") and "total                   124,439,808  " in said
+        assert (
+            said.startswith(f"{file}: GPT2LMHeadModel\n")
+            and "total                   124,439,808  " in said
+        )
         assert "State           75.5 MB a row at this position, 73.7 kB more a token\n" in said
-        assert "note            training is counted as 3 x forward; activations and depth are not known" in said
+        assert (
+            "note            training is counted as 3 x forward; activations and depth are not known"
+            in said
+        )
     assert json.loads(told(capsys, str(file), "--json"))["depth"] == {}
 
 
 def test_mistakes(tmp_path: Path, capsys):
     one = "a recipe, a run, a config.json, or one of --transformer, --lstm, --gru, --attention"
     assert one_line(capsys) == f"needs one model; {one}"
-    assert one_line(capsys, "chat-lstm", "--gru", "width=3") == f"needs one model; got chat-lstm and --gru; {one}"
+    assert (
+        one_line(capsys, "chat-lstm", "--gru", "width=3")
+        == f"needs one model; got chat-lstm and --gru; {one}"
+    )
     limit = "must be a whole number >= 1 and <= 1,073,741,824"
-    assert one_line(capsys, "chat-lstm", "--source-length", "-3") == f"source length: {limit}; got -3"
+    assert (
+        one_line(capsys, "chat-lstm", "--source-length", "-3") == f"source length: {limit}; got -3"
+    )
     assert one_line(capsys, "chat-lstm", "--batch", "0") == f"batch: {limit}; got 0"
     assert one_line(capsys, "chat-lstm", "--vocabulary", "-1") == f"vocabulary: {limit}; got -1"
     assert (
@@ -242,9 +321,13 @@ def test_mistakes(tmp_path: Path, capsys):
         "--attention: heads must divide width, or give head_width too; got heads = 3, width = 10"
     )
     assert one_line(capsys, "--lstm", "width=3,width=4") == "--lstm: width: given twice"
-    assert one_line(capsys, "--lstm", "width") == '--lstm: numbers have the form name=value,name=value; got "width"'
     assert (
-        one_line(capsys, "--lstm", "width=x") == '--lstm: width: must be a whole number >= 1 and <= 1,048,576; got "x"'
+        one_line(capsys, "--lstm", "width")
+        == '--lstm: numbers have the form name=value,name=value; got "width"'
+    )
+    assert (
+        one_line(capsys, "--lstm", "width=x")
+        == '--lstm: width: must be a whole number >= 1 and <= 1,048,576; got "x"'
     )
     assert (
         one_line(capsys, "--transformer", f"{SPEC},heds=3")
@@ -254,19 +337,31 @@ def test_mistakes(tmp_path: Path, capsys):
     assert one_line(capsys, "--transformer", nothing) == (
         "--transformer: encoder and decoder are both 0: there is nothing to count"
     )
-    assert one_line(capsys, "--gru", "width=3", "--terms", "3") == "--terms is for attention; got --gru"
+    assert (
+        one_line(capsys, "--gru", "width=3", "--terms", "3")
+        == "--terms is for attention; got --gru"
+    )
     assert one_line(capsys, "chat-lstm", "--terms", "3") == (
         "chat-lstm: --terms is for Transformers; got encoder.kind = recurrent"
     )
-    assert one_line(capsys, "--gru", "width=3", "--fit", "parameters=5") == "--fit is for recipes; got --gru"
-    assert one_line(capsys, "chat-lstm", "--fit", "depth=5") == '--fit: has the form parameters=5M; got "depth=5"'
+    assert (
+        one_line(capsys, "--gru", "width=3", "--fit", "parameters=5")
+        == "--fit is for recipes; got --gru"
+    )
+    assert (
+        one_line(capsys, "chat-lstm", "--fit", "depth=5")
+        == '--fit: has the form parameters=5M; got "depth=5"'
+    )
     assert one_line(capsys, "chat-lstm", "--fit", "parameters=5") == (
         "--fit: not even a width of 8 has so few parameters; got 5; a smaller vocabulary"
     )
     assert one_line(capsys, "chat-lstm", "--memory", "some") == (
         '--memory: must be a number above 0, with a unit or none; got "some"; KB, MB, GB, TB, KiB, MiB, GiB'
     )
-    assert one_line(capsys, "chat-lstm", "--plot", "x.pdf") == "--plot: must end in .png or .svg; got x.pdf"
+    assert (
+        one_line(capsys, "chat-lstm", "--plot", "x.pdf")
+        == "--plot: must end in .png or .svg; got x.pdf"
+    )
     assert one_line(capsys, "chat-lstm", "--plot", str(tmp_path / "no" / "x.png")) == (
         f"--plot: no such folder; got {tmp_path / 'no'}"
     )
@@ -283,8 +378,13 @@ def test_mistakes(tmp_path: Path, capsys):
     assert one_line(capsys, str(missing), "--set", "a=b") == (
         "a config.json says all its sizes itself; got --set a=b; only lengths and batch may be given"
     )
-    assert one_line(capsys, str(missing), "--terms", "3") == f"--terms is for recipes and numbers; got {missing}"
-    assert one_line(capsys, str(missing), "--fit", "parameters=3") == f"needs a recipe; got {missing}"
+    assert (
+        one_line(capsys, str(missing), "--terms", "3")
+        == f"--terms is for recipes and numbers; got {missing}"
+    )
+    assert (
+        one_line(capsys, str(missing), "--fit", "parameters=3") == f"needs a recipe; got {missing}"
+    )
 
 
 WORDS = st.lists(

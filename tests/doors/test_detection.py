@@ -1,4 +1,5 @@
-"""`inspect`, `train --data` and `evaluate --data` recognise a path alike, and what they print can be typed."""
+"""`inspect`, `train --data` and `evaluate --data` recognise a path alike, and what they print
+can be typed."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from regard.data.inspect import inspect
 from regard.errors import DataError
 from tests.tiny import LABELS, PAIRS, WORDS, captions_table, pictures_folder, sounds_table
 
-# -- a small one of every kind ----------------------------------------------------------------------------------------
+# -- a small one of every kind----------------------------------------------------------------------
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -30,7 +31,10 @@ def write(path: Path, *lines: str) -> Path:
 
 
 def pairs(home: Path) -> Path:
-    rows = [f"{17 * i},{prompt},{reply!r}" for i, (prompt, reply) in enumerate(zip(*texts(), strict=True))]
+    rows = [
+        f"{17 * i},{prompt},{reply!r}"
+        for i, (prompt, reply) in enumerate(zip(*texts(), strict=True))
+    ]
     return write(home / "my pairs.csv", "id,kunde,antwort_text", *rows)
 
 
@@ -48,13 +52,18 @@ def messages(home: Path) -> Path:
 
 
 def folder_of_one_table(home: Path) -> Path:
-    write(home / "one" / "pairs.tsv", *(f"{prompt}\t{reply}" for prompt, reply in zip(*texts(), strict=True)))
+    write(
+        home / "one" / "pairs.tsv",
+        *(f"{prompt}\t{reply}" for prompt, reply in zip(*texts(), strict=True)),
+    )
     return home / "one"
 
 
 def cornell(home: Path) -> Path:
     said = [text for pair in PAIRS for text in pair]
-    lines = (f"L{i} +++$+++ u{i % 2} +++$+++ m0 +++$+++ A +++$+++ {text}" for i, text in enumerate(said))
+    lines = (
+        f"L{i} +++$+++ u{i % 2} +++$+++ m0 +++$+++ A +++$+++ {text}" for i, text in enumerate(said)
+    )
     write(home / "corpus" / "inside" / "movie_lines.txt", *lines)
     names = [f"'L{i}'" for i in range(len(said))]
     write(
@@ -71,7 +80,9 @@ def parallel(home: Path) -> Path:
 
 
 def labelled(home: Path) -> Path:
-    rows = [f"{prompt} {n},{1 + (i + n) % 5}" for n in range(4) for i, (prompt, _) in enumerate(PAIRS)]
+    rows = [
+        f"{prompt} {n},{1 + (i + n) % 5}" for n in range(4) for i, (prompt, _) in enumerate(PAIRS)
+    ]
     return write(home / "reviews.csv", "review,stars", *rows)
 
 
@@ -88,7 +99,10 @@ def labelled_folders(home: Path) -> Path:
 
 
 def text(home: Path) -> Path:
-    return write(home / "novel.txt", *(f"{reply} And so it was on day {n}." for n in range(4) for _, reply in PAIRS))
+    return write(
+        home / "novel.txt",
+        *(f"{reply} And so it was on day {n}." for n in range(4) for _, reply in PAIRS),
+    )
 
 
 def medmnist_file(home: Path) -> Path:
@@ -115,7 +129,9 @@ def photographs(folder: Path) -> Path:
 
 def flickr8k(home: Path) -> Path:
     photographs(home / "flickr" / "images")
-    lines = (f"{i // 2}.png#{i % 2}\tA picture of it: {reply}" for i, (_, reply) in enumerate(PAIRS))
+    lines = (
+        f"{i // 2}.png#{i % 2}\tA picture of it: {reply}" for i, (_, reply) in enumerate(PAIRS)
+    )
     write(home / "flickr" / captions.TOKENS, *lines)
     return home / "flickr"
 
@@ -124,14 +140,19 @@ def coco(home: Path) -> Path:
     photographs(home / "coco" / "train2017")
     whole = {
         "images": [{"id": i, "file_name": f"{i}.png"} for i in range(6)],
-        "annotations": [{"image_id": i % 6, "caption": reply} for i, (_, reply) in enumerate(PAIRS)],
+        "annotations": [
+            {"image_id": i % 6, "caption": reply} for i, (_, reply) in enumerate(PAIRS)
+        ],
     }
     return write(home / "coco" / "captions_train2017.json", json.dumps(whole))
 
 
 def captioned_folder(home: Path) -> Path:
     photographs(home / "album" / "images")
-    rows = (f"images/{i % 6}.png;What I saw is this: {reply}" for i, (_, reply) in enumerate(sorted(PAIRS)))
+    rows = (
+        f"images/{i % 6}.png;What I saw is this: {reply}"
+        for i, (_, reply) in enumerate(sorted(PAIRS))
+    )
     write(home / "album" / "captions.csv", "image;caption", *sorted(rows))
     return home / "album"
 
@@ -150,13 +171,20 @@ def ljspeech(home: Path) -> Path:
 
 
 def fsdd(home: Path) -> Path:
-    recordings(home / "fsdd" / "recordings", [f"{d}_{who}_{i}.wav" for d in (0, 7) for who in "ab" for i in range(8)])
+    recordings(
+        home / "fsdd" / "recordings",
+        [f"{d}_{who}_{i}.wav" for d in (0, 7) for who in "ab" for i in range(8)],
+    )
     return home / "fsdd"
 
 
 def wavs_with_a_table(home: Path) -> Path:
     recordings(home / "clips", [f"{i}.wav" for i in range(10)])
-    write(home / "clips" / "meta.csv", "file,gesagt", *(f"{i}.wav,{word} again {i}" for i, word in enumerate(WORDS)))
+    write(
+        home / "clips" / "meta.csv",
+        "file,gesagt",
+        *(f"{i}.wav,{word} again {i}" for i, word in enumerate(WORDS)),
+    )
     return home / "clips"
 
 
@@ -185,13 +213,13 @@ MAKERS = {
 assert {name.split()[0] for name in MAKERS} == detect.KINDS.keys()
 
 
-# -- every kind, at both doors ----------------------------------------------------------------------------------------
+# -- every kind, at both doors----------------------------------------------------------------------
 
 TINY = {
     "encoder.width": "16",
     "encoder.heads": "2",
     "encoder.layers": "1",
-    "encoder.vectors": "16",
+    "encoder.embedding_width": "16",
     "decoder.width": "16",
     "decoder.heads": "2",
     "decoder.layers": "1",
@@ -199,11 +227,11 @@ TINY = {
     "source.size": "[16, 16]",
     "source.channels": "[4, 8]",
     "source.mels": "16",
-    "codec.min_count": "1",
+    "tokenizer.min_count": "1",
     "search.candidates": "1",
     "search.num_beams": "1",
     "search.max_new_tokens": "4",
-    "search.anti_prior": "0.0",
+    "search.mmi_weight": "0.0",
 }
 
 
@@ -211,7 +239,10 @@ def tiny(name: str) -> list[str]:
     """What makes a recipe of this name small, as far as it has such fields."""
     whole = recipe.load(name).to_json()
     sections = {
-        f"{section}.{field}" for section, fields in whole.items() if isinstance(fields, dict) for field in fields
+        f"{section}.{field}"
+        for section, fields in whole.items()
+        if isinstance(fields, dict)
+        for field in fields
     }
     fields = {key: value for key, value in TINY.items() if key in sections}
     if name == "speech-fsdd":
@@ -240,13 +271,17 @@ def test_what_inspect_prints_can_be_typed(name: str, tmp_path: Path, capsys, mon
 
     note = inspect(path).get("note", "")
     assert note in out
-    code, out, err = typed(capsys, "train", command[2], "--data", path, *small, "--out", tmp_path / "given")
+    code, out, err = typed(
+        capsys, "train", command[2], "--data", path, *small, "--out", tmp_path / "given"
+    )
     assert code == 0, err
-    printed, given = (json.loads((tmp_path / run / "recipe.json").read_text()) for run in ("printed", "given"))
+    printed, given = (
+        json.loads((tmp_path / run / "recipe.json").read_text()) for run in ("printed", "given")
+    )
     assert printed["data"] == given["data"]
 
 
-# -- recipes that do not fit ------------------------------------------------------------------------------------------
+# -- recipes that do not fit------------------------------------------------------------------------
 
 READERS = [  # one recipe for each task and what it reads
     "chat-attention",
@@ -261,7 +296,9 @@ READERS = [  # one recipe for each task and what it reads
 
 def test_each_task_is_among_the_readers():
     tasks = {(each.task, each.source.kind == "tokens") for each in map(recipe.load, recipe.names())}
-    assert {(each.task, each.source.kind == "tokens") for each in map(recipe.load, READERS)} == tasks
+    assert {
+        (each.task, each.source.kind == "tokens") for each in map(recipe.load, READERS)
+    } == tasks
 
 
 @pytest.fixture(scope="module")
@@ -270,7 +307,9 @@ def one_of_each(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_recipe_that_does_not_fit_is_answered_with_those_that_do(name: str, one_of_each, capsys, tmp_path):
+def test_a_recipe_that_does_not_fit_is_answered_with_those_that_do(
+    name: str, one_of_each, capsys, tmp_path
+):
     kind, path = name.split()[0], one_of_each[name]
     refused = 0
     for reader in READERS:
@@ -281,7 +320,10 @@ def test_a_recipe_that_does_not_fit_is_answered_with_those_that_do(name: str, on
             continue  # a folder of texts is text too
         code, out, err = typed(capsys, "train", reader, "--data", path, "--out", tmp_path / "run")
         assert code == 2 and out == "" and err.count("\n") == 1
-        assert f"this is {detect.KINDS[kind].words}, which {reader} does not learn from; try: regard train " in err
+        assert (
+            f"this is {detect.KINDS[kind].words}, which {reader} does not learn from; try: regard train "
+            in err
+        )
         assert "data.kind" not in err or "add --set data.kind=pairs" in err
         command = shlex.split(err.partition("try: ")[2].partition(" (or ")[0].partition("; ")[0])
         others = re.search(r" \(or ([^)]*)\)", err)
@@ -313,20 +355,26 @@ def test_labels_that_are_replies_can_be_learned_as_such(tmp_path: Path, capsys, 
     assert code == 2 and "this is labelled text" in err and "add --set data.kind=pairs" in err
     code, _, err = typed(capsys, *words, "--set", "data.kind=pairs")
     assert code == 0, err
-    code, _, err = typed(capsys, "evaluate", tmp_path / "r", "--data", shutil.copy(path, tmp_path / "other.tsv"))
+    code, _, err = typed(
+        capsys, "evaluate", tmp_path / "r", "--data", shutil.copy(path, tmp_path / "other.tsv")
+    )
     assert code == 0, err
-    code, _, err = typed(capsys, "train", "--resume", tmp_path / "r", "--data", path, "--steps", "2")
+    code, _, err = typed(
+        capsys, "train", "--resume", tmp_path / "r", "--data", path, "--steps", "2"
+    )
     assert code == 0, err
 
 
-# -- columns at the door of train -------------------------------------------------------------------------------------
+# -- columns at the door of train-------------------------------------------------------------------
 
 
 def test_train_says_which_column_is_what_and_asks(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     words = ["--steps", "1", *tiny("chat-attention"), "--out", tmp_path / "run"]
     prompts, replies = texts()
-    rows = [f"{prompt};{reply};Note of {reply}" for prompt, reply in zip(prompts, replies, strict=True)]
+    rows = [
+        f"{prompt};{reply};Note of {reply}" for prompt, reply in zip(prompts, replies, strict=True)
+    ]
     path = write(tmp_path / "three.csv", "kunde;von_uns;notiz", *rows)
     code, out, err = typed(capsys, "train", "chat-gru", "--data", path, *words)
     assert code == 2 and out == "" and err.count("\n") == 1
@@ -341,7 +389,8 @@ def test_train_says_which_column_is_what_and_asks(tmp_path: Path, capsys, monkey
     assert "not plain" in typed(capsys, "train", "chat-gru", "--data", path, *words, *one)[2]
     same = [*one, "--set", "data.target_column=kunde"]
     assert (
-        "source and target are the same column" in typed(capsys, "train", "chat-gru", "--data", path, *words, *same)[2]
+        "source and target are the same column"
+        in typed(capsys, "train", "chat-gru", "--data", path, *words, *same)[2]
     )
 
 
@@ -361,7 +410,9 @@ def test_columns_of_labels_may_be_called_source_and_target(tmp_path: Path, capsy
         tmp_path / "r",
     ]
     assert "--set data.text_column=said --set data.label_column=mood" in typed(capsys, *words)[2]
-    code, out, err = typed(capsys, *words, "--set", "data.source_column=said", "--set", "data.target_column=topic")
+    code, out, err = typed(
+        capsys, *words, "--set", "data.source_column=said", "--set", "data.target_column=topic"
+    )
     assert code == 0, err
     assert "text = said, label = topic" in out
 
@@ -371,15 +422,28 @@ def test_what_is_held_out_has_the_columns_of_what_trains(tmp_path: Path, capsys,
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     path = pairs(tmp_path)
     lines = path.read_text().splitlines()
-    held_out = write(tmp_path / "valid.csv", "antwort_text,kunde", "A reply that comes first,Is it?", "Yes it does,Oh")
-    words = ["--set", f"data.valid_path={held_out}", "--steps", "1", *tiny("chat-attention"), "--out", tmp_path / "r"]
+    held_out = write(
+        tmp_path / "valid.csv",
+        "antwort_text,kunde",
+        "A reply that comes first,Is it?",
+        "Yes it does,Oh",
+    )
+    words = [
+        "--set",
+        f"data.valid_path={held_out}",
+        "--steps",
+        "1",
+        *tiny("chat-attention"),
+        "--out",
+        tmp_path / "r",
+    ]
     code, out, err = typed(capsys, "train", "chat-attention", "--data", path, *words)
     assert code == 0, err
     assert f"{len(lines) - 1} train, 2 valid" in out
     assert "Is it?  ->  " in out or "Oh  ->  " in out
 
 
-# -- folders ----------------------------------------------------------------------------------------------------------
+# -- folders----------------------------------------------------------------------------------------
 
 
 def test_several_data_sets_are_listed(tmp_path: Path, capsys):
@@ -403,7 +467,11 @@ def test_several_data_sets_are_listed(tmp_path: Path, capsys):
     assert code == 0
     for line, one in zip(out.splitlines()[1:], found["sets"], strict=True):
         words = shlex.split(line.partition("#")[0])
-        assert inspect(words[-1])["kind"] == one["kind"] and words[:3] == ["regard", "data", "inspect"]
+        assert inspect(words[-1])["kind"] == one["kind"] and words[:3] == [
+            "regard",
+            "data",
+            "inspect",
+        ]
     code, out, err = typed(capsys, "train", "chat-attention", "--data", home)
     assert code == 2 and out == "" and err.count("\n") == 1
     offered = shlex.split(err.partition("give one: ")[2])
@@ -415,10 +483,17 @@ def test_parts_are_no_labels(tmp_path: Path):
     for part in ("train", "val"):
         shutil.copytree(pictures_folder(tmp_path / f"made-{part}"), tmp_path / "split" / part)
         shutil.copytree(labelled_folders(tmp_path / f"texts-{part}"), tmp_path / "texts" / part)
-        write(tmp_path / "tables" / f"{part}.csv", "text,label", *(f"text {n},{n % 2}" for n in range(20)))
+        write(
+            tmp_path / "tables" / f"{part}.csv",
+            "text,label",
+            *(f"text {n},{n % 2}" for n in range(20)),
+        )
     for folder, kind in (("split", "pictures"), ("texts", "labelled"), ("tables", "labelled")):
         sets = inspect(tmp_path / folder)["sets"]
-        assert [(Path(one["path"]).stem, one["kind"]) for one in sets] == [("train", kind), ("val", kind)]
+        assert [(Path(one["path"]).stem, one["kind"]) for one in sets] == [
+            ("train", kind),
+            ("val", kind),
+        ]
 
 
 def test_dialogues_with_marks_are_not_taken_for_labels_or_sentences(tmp_path: Path, capsys):
@@ -426,7 +501,11 @@ def test_dialogues_with_marks_are_not_taken_for_labels_or_sentences(tmp_path: Pa
     for part in ("train", "validation"):
         write(tmp_path / "dd" / f"dialogues_{part}.txt", *[line] * 5)
     for path in (tmp_path / "dd", tmp_path / "dd" / "dialogues_train.txt"):
-        for words in (["data", "inspect"], ["train", "chat-attention", "--data"], ["train", "blank-rnn", "--data"]):
+        for words in (
+            ["data", "inspect"],
+            ["train", "chat-attention", "--data"],
+            ["train", "blank-rnn", "--data"],
+        ):
             code, _, err = typed(capsys, *words, path)
             assert code == 2 and "DailyDialog" in err and err.count("\n") == 1
 
@@ -434,7 +513,11 @@ def test_dialogues_with_marks_are_not_taken_for_labels_or_sentences(tmp_path: Pa
 def test_a_table_beside_its_pictures_is_captions_and_not_one_label(tmp_path: Path):
     assert inspect(captioned_folder(tmp_path))["kind"] == "captioned"
     home = pictures_folder(tmp_path)
-    write(home / "labels.csv", "file,label", *(f"{label}/{i}.png,{label}" for i, label in enumerate(LABELS)))
+    write(
+        home / "labels.csv",
+        "file,label",
+        *(f"{label}/{i}.png,{label}" for i, label in enumerate(LABELS)),
+    )
     assert inspect(home)["kind"] == "pictures"
 
 
@@ -454,16 +537,26 @@ def test_real_folders(shared_data: Path):
         inspect(shared_data / "dailydialog")
 
 
-# -- evaluate ---------------------------------------------------------------------------------------------------------
+# -- evaluate---------------------------------------------------------------------------------------
 
 
 def test_evaluate_recognises_what_train_does(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     run = tmp_path / "run"
-    words = ["train", "chat-attention", "--data", pairs(tmp_path), "--steps", "1", *tiny("chat-attention")]
+    words = [
+        "train",
+        "chat-attention",
+        "--data",
+        pairs(tmp_path),
+        "--steps",
+        "1",
+        *tiny("chat-attention"),
+    ]
     assert typed(capsys, *words, "--out", run)[0] == 0
     for make in (messages, folder_of_one_table, pairs, cornell):
-        code, out, err = typed(capsys, "evaluate", run, "--data", make(tmp_path), "--json", "--limit", "2")
+        code, out, err = typed(
+            capsys, "evaluate", run, "--data", make(tmp_path), "--json", "--limit", "2"
+        )
         assert code == 0, err
         assert json.loads(out)["examples"] > 0
     for make, words in ((labelled, "labelled text"), (text, "plain text")):
@@ -478,7 +571,15 @@ def test_evaluate_takes_a_folder_of_two_languages(tmp_path: Path, capsys, monkey
     for language, line in (("en", "Who are you?"), ("de", "Wer bist du?")):
         with gzip.open(home / f"val.{language}.gz", "wt") as file:
             file.writelines(f"{line} {n}\n" for n in range(3))
-    words = ["train", "translate-attention", "--data", home, "--steps", "1", *tiny("translate-attention")]
+    words = [
+        "train",
+        "translate-attention",
+        "--data",
+        home,
+        "--steps",
+        "1",
+        *tiny("translate-attention"),
+    ]
     code, _, err = typed(capsys, *words, "--out", run)
     assert code == 0, err
     code, out, err = typed(capsys, "evaluate", run, "--data", home, "--json")

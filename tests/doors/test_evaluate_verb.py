@@ -1,4 +1,5 @@
-"""What `regard evaluate` shows beside its numbers, and what it says where there is nothing to score."""
+"""What `regard evaluate` shows beside its numbers, and what it says where there is nothing to
+score."""
 
 from __future__ import annotations
 
@@ -7,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from regard import build, cli, codecs, metrics, recipe
+from regard import build, cli, metrics, recipe, tokenizers
 from regard.cli.evaluate import Split, _nothing
 from regard.errors import DataError
 from tests.tiny import PAIRS, by_heart, pairs_file
 
 NEITHER = {"mean_length"}  # good when it is that of the references
-CODECS = {"words": codecs.Words(["a", "b"]), "labels": codecs.Labels(["a", "b"], text=codecs.Words(["a", "b"]))}
+CODECS = {
+    "words": tokenizers.Words(["a", "b"]),
+    "labels": tokenizers.Labels(["a", "b"], text=tokenizers.Words(["a", "b"])),
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +25,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evaluated")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
-        changes = by_heart(pairs_file(folder), "train.steps=3", "encoder.width=8", "codec.kind=words")
+        changes = by_heart(
+            pairs_file(folder), "train.steps=3", "encoder.width=8", "tokenizer.kind=words"
+        )
         sets = [word for change in changes for word in ("--set", change)]
         assert cli.main(["train", "chat-gru", "--out", str(folder / "run"), *sets]) == 0
     return folder / "run"
@@ -32,14 +38,27 @@ def _cache(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGARD_CACHE", str(run.parent / "cache"))
 
 
-def test_references_stand_beside_the_answers(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_references_stand_beside_the_answers(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     several = tmp_path / "several.tsv"
     several.write_text("Hello!\tHi there.\nHello!\tGood day.\nGoodbye\tSee you soon!\n", "utf-8")
     assert cli.main(["evaluate", str(run), "--data", str(several)]) == 0
     lines = capsys.readouterr().out.splitlines()
     shown = [line.split(None, 1) for line in lines[lines.index("answers") + 1 :]]
-    assert [line[0] for line in shown] == ["Hello!", "answer", *["reference"] * 2, "Goodbye", "answer", "reference"]
-    assert [line[1] for line in shown if line[0] == "reference"] == ["Hi there.", "Good day.", "See you soon!"]
+    assert [line[0] for line in shown] == [
+        "Hello!",
+        "answer",
+        *["reference"] * 2,
+        "Goodbye",
+        "answer",
+        "reference",
+    ]
+    assert [line[1] for line in shown if line[0] == "reference"] == [
+        "Hi there.",
+        "Good day.",
+        "See you soon!",
+    ]
 
 
 def test_every_score_says_which_way_is_better(run: Path, capsys: pytest.CaptureFixture[str]):
@@ -52,11 +71,14 @@ def test_every_score_says_which_way_is_better(run: Path, capsys: pytest.CaptureF
     assert "better" not in rows["mean_length"] and "better" not in rows["examples"]
     assert cli.main(["evaluate", str(run), "--split", "train", "--json"]) == 0
     better = json.loads(capsys.readouterr().out)["better"]
-    assert (better["perplexity"], better["chrf"]) == ("lower", "higher") and "mean_length" not in better
+    assert (better["perplexity"], better["chrf"]) == (
+        "lower",
+        "higher",
+    ) and "mean_length" not in better
 
 
 @pytest.mark.parametrize(
-    ("name", "codec"),
+    ("name", "tokenizer"),
     [
         ("chat-gru", "words"),
         ("translate-gru", "words"),
@@ -66,8 +88,8 @@ def test_every_score_says_which_way_is_better(run: Path, capsys: pytest.CaptureF
         ("sentiment-gru", "labels"),
     ],
 )
-def test_no_task_has_a_score_without_a_direction(name: str, codec: str):
-    task = build.task(recipe.load(name), CODECS[codec])
+def test_no_task_has_a_score_without_a_direction(name: str, tokenizer: str):
+    task = build.task(recipe.load(name), CODECS[tokenizer])
     scores = task.judge([["a", "b", "a", "b", "a"], ["b", "b", "a", "b", "a"]], [["a"], ["b"]])
     assert {score for score in scores.numbers if metrics.better(score) is None} <= NEITHER
     assert metrics.better(task.best) is not None
@@ -75,11 +97,15 @@ def test_no_task_has_a_score_without_a_direction(name: str, codec: str):
 
 
 @pytest.mark.parametrize(("split", "part"), [("valid", "validation"), ("test", "test")])
-def test_a_missing_part_names_its_own_field(run: Path, split: str, part: str, capsys: pytest.CaptureFixture[str]):
+def test_a_missing_part_names_its_own_field(
+    run: Path, split: str, part: str, capsys: pytest.CaptureFixture[str]
+):
     assert cli.main(["evaluate", str(run), "--split", split]) == 2
     error = capsys.readouterr().err
     other = {"valid": "data.test", "test": "data.valid"}[split]
-    assert f"this run has no {part} examples; got data.{split} = 0.0" in error and other not in error
+    assert (
+        f"this run has no {part} examples; got data.{split} = 0.0" in error and other not in error
+    )
     assert f"regard train RECIPE --data {run.parent / 'pairs.tsv'} --set data.{split}=0.1" in error
     assert f"regard evaluate {run} --data PATH" in error and error.count("\n") == 1
 
@@ -102,7 +128,7 @@ def test_an_empty_part_is_refused_in_python_too(run: Path):
     from regard.evaluate import evaluate
 
     bundle = load(run)
-    corpus = build.corpus(bundle.recipe, bundle.codec)
+    corpus = build.corpus(bundle.recipe, bundle.tokenizer)
     assert evaluate(bundle, corpus.train)["examples"] == len(PAIRS)
     with pytest.raises(DataError, match="no examples to evaluate on"):
         evaluate(bundle, corpus.test)

@@ -19,7 +19,7 @@ from regard.data.sound import Hearing
 voices = pytest.mark.skipif(
     importlib.util.find_spec("espeakng_loader") is None, reason="needs the package espeakng-loader"
 )
-FORM = {"size": (28, 28), "colours": 1}
+FORM = {"size": (28, 28), "channels_in": 1}
 
 
 def exported(folder: Path, kind: str, *more: str, capsys) -> dict:
@@ -49,7 +49,7 @@ def test_digits_are_those_that_are_built_in(tmp_path: Path, capsys):
 
 def test_drawings_are_those_of_their_seed(tmp_path: Path, capsys):
     told = exported(tmp_path / "drawings", "drawings", "--count", "7", "--seed", "1", capsys=capsys)
-    form = {"size": (48, 48), "colours": 3}
+    form = {"size": (48, 48), "channels_in": 3}
     built_in = drawn.read_drawn(count=7, seed=1, **form, tally=Tally())
     for row, example in zip(table(told["table"]), built_in, strict=True):
         assert row["text"] == example.target
@@ -59,7 +59,9 @@ def test_drawings_are_those_of_their_seed(tmp_path: Path, capsys):
     assert table(other["table"]) != table(told["table"])
     seen = inspect(tmp_path / "drawings")
     assert (seen["kind"], seen["usable"], seen["pictures"]) == ("captioned", 7, 7)
-    assert seen["train"] == f"regard train caption-attention --data {tmp_path}/drawings/captions.csv"
+    assert (
+        seen["train"] == f"regard train caption-attention --data {tmp_path}/drawings/captions.csv"
+    )
 
 
 @voices
@@ -82,7 +84,9 @@ def test_voices_are_those_of_their_seed(tmp_path: Path, capsys):
         pytest.param("voices", "speech-attention", marks=voices),
     ],
 )
-def test_what_was_exported_can_be_trained_on_and_asked(kind: str, recipe: str, tmp_path: Path, monkeypatch, capsys):
+def test_what_was_exported_can_be_trained_on_and_asked(
+    kind: str, recipe: str, tmp_path: Path, monkeypatch, capsys
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "new" / "folder"
     assert main(["data", "export", kind, str(folder), "--count", "40"]) == 0
@@ -103,7 +107,9 @@ def test_nothing_is_overwritten(tmp_path: Path, capsys):
     ]:
         assert main(["data", "export", "digits", str(folder)]) == 2
         assert capsys.readouterr().err == f"regard: {said}\n"
-    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"] and (tmp_path / "mine.txt").read_text() == "mine"
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"] and (
+        tmp_path / "mine.txt"
+    ).read_text() == "mine"
     (tmp_path / "empty").mkdir()
     assert main(["data", "export", "digits", str(tmp_path / "empty"), "--count", "1"]) == 0
 
@@ -121,7 +127,10 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, capsys, monkeypatch
 def test_mistakes_are_one_line(tmp_path: Path, capsys):
     for words, said in [
         (["digts"], 'data export: no such data; got "digts"; did you mean "digits"?'),
-        (["digits", "--count", "1798"], "--count: there are not so many digits; got 1,798; 1,797 at most"),
+        (
+            ["digits", "--count", "1798"],
+            "--count: there are not so many digits; got 1,798; 1,797 at most",
+        ),
     ]:
         assert main(["data", "export", words[0], str(tmp_path / "new"), *words[1:]]) == 2
         assert capsys.readouterr().err == f"regard: {said}\n"

@@ -1,4 +1,5 @@
-"""`regard data fetch` against a server of our own: what arrives, what is resumed, and what is refused."""
+"""`regard data fetch` against a server of our own: what arrives, what is resumed, and what is
+refused."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ from regard.data import fetch
 from regard.data.unpack import unpack
 from regard.errors import DataError
 
-# -- a server that can be told to misbehave ---------------------------------------------------------------------------
+# -- a server that can be told to misbehave---------------------------------------------------------
 
 
 @dataclass
@@ -53,7 +54,9 @@ class Site:
     stall: int | None = None  # bytes after which a response waits for ever
     codes: list[int] = field(default_factory=list)  # what the next requests are answered with
     moved: dict[str, str] = field(default_factory=dict)
-    asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)  # path, Range, If-Range
+    asked: list[tuple[str, str | None, str | None]] = field(
+        default_factory=list
+    )  # path, Range, If-Range
     ended: threading.Event = field(default_factory=threading.Event)
     port: int = 0
 
@@ -67,7 +70,11 @@ class Site:
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         site: Site = self.server.site  # type: ignore[attr-defined]
-        path, asked, known = self.path.lstrip("/").split("?")[0], self.headers["Range"], self.headers["If-Range"]
+        path, asked, known = (
+            self.path.lstrip("/").split("?")[0],
+            self.headers["Range"],
+            self.headers["If-Range"],
+        )
         site.asked.append((path, asked, known))
         if path in site.moved:
             self.send_response(302)
@@ -87,7 +94,9 @@ class Handler(BaseHTTPRequestHandler):
                 return
         self.send_response(206 if start else 200)
         if start:
-            self.send_header("Content-Range", f"bytes {start + site.wrong}-{len(body) - 1}/{len(body)}")
+            self.send_header(
+                "Content-Range", f"bytes {start + site.wrong}-{len(body) - 1}/{len(body)}"
+            )
         if site.length:
             self.send_header("Content-Length", str(len(body) - start))
         if site.tagged:
@@ -133,14 +142,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "data"
 
 
-# -- what it serves ---------------------------------------------------------------------------------------------------
+# -- what it serves---------------------------------------------------------------------------------
 
 INSIDE = "cornell movie-dialogs corpus/"
 LINES = b"L2 +++$+++ u0 +++$+++ m0 +++$+++ A +++$+++ Hi there.\nL1 +++$+++ u1 +++$+++ m0 +++$+++ B +++$+++ Hello!\n"
 TALKS = b"u0 +++$+++ u1 +++$+++ m0 +++$+++ ['L1', 'L2']\n"
 GOOD = {f"{INSIDE}movie_lines.txt": LINES, f"{INSIDE}movie_conversations.txt": TALKS}
 NOISE = random.Random(7).randbytes(300_000)  # that does not pack
-JUNK = {f"{INSIDE}.DS_Store": b"x", "__MACOSX/._movie_lines.txt": b"y", f"{INSIDE}chameleons.pdf": NOISE}
+JUNK = {
+    f"{INSIDE}.DS_Store": b"x",
+    "__MACOSX/._movie_lines.txt": b"y",
+    f"{INSIDE}chameleons.pdf": NOISE,
+}
 
 
 def zipped(members: dict[str, bytes] | None = None, *odd: tuple[zipfile.ZipInfo, bytes]) -> bytes:
@@ -153,8 +166,14 @@ def zipped(members: dict[str, bytes] | None = None, *odd: tuple[zipfile.ZipInfo,
     return buffer.getvalue()
 
 
-def tarred(*odd: tarfile.TarInfo, members: dict[str, bytes] | None = None, kind: str = "w:bz2", **how) -> bytes:
-    clips = {"metadata.csv": b"LJ001-0001|One.|One.\n", "wavs/LJ001-0001.wav": NOISE[:1000], "README": b"read me"}
+def tarred(
+    *odd: tarfile.TarInfo, members: dict[str, bytes] | None = None, kind: str = "w:bz2", **how
+) -> bytes:
+    clips = {
+        "metadata.csv": b"LJ001-0001|One.|One.\n",
+        "wavs/LJ001-0001.wav": NOISE[:1000],
+        "README": b"read me",
+    }
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode=kind, **how) as archive:  # type: ignore[call-overload]
         folder = tarfile.TarInfo("LJSpeech-1.1/wavs")
@@ -190,10 +209,14 @@ def refused(capsys: pytest.CaptureFixture[str], *given: str) -> str:
 
 def clean(cache: Path) -> bool:
     """No data set, no draft: at most downloads that may be gone on with."""
-    return all(place.name.endswith(".regard-part") for place in cache.iterdir()) if cache.exists() else True
+    return (
+        all(place.name.endswith(".regard-part") for place in cache.iterdir())
+        if cache.exists()
+        else True
+    )
 
 
-# -- the ordinary way -------------------------------------------------------------------------------------------------
+# -- the ordinary way-------------------------------------------------------------------------------
 
 
 def test_fetches_shows_and_is_there(site: Site, cache: Path, capsys):
@@ -211,7 +234,11 @@ def test_fetches_shows_and_is_there(site: Site, cache: Path, capsys):
     }
     assert [place.name for place in cache.iterdir()] == ["cornell"]  # no parts, no drafts
     record = json.loads((cache / "cornell" / "fetched.json").read_text())
-    assert record["files"] == 2 and record["bytes"] == len(LINES + TALKS) and "2011" in record["licence"]
+    assert (
+        record["files"] == 2
+        and record["bytes"] == len(LINES + TALKS)
+        and "2011" in record["licence"]
+    )
     assert record["downloads"][0]["sha256"] == sha256(site.files["it"])
     assert record["downloads"][0]["checked"] == "sha256"
 
@@ -224,8 +251,18 @@ def test_fetches_shows_and_is_there(site: Site, cache: Path, capsys):
 
 @pytest.mark.parametrize("layout", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_a_tar_keeps_its_folders(site: Site, cache: Path, capsys, layout: int):
-    clips = {f"wavs/{'a' * 90}{size}.wav": NOISE[:size] for size in (0, 1, 511, 512, 513, 65_536, 65_537, 131_072)}
-    assert cli.main(words("ljspeech", site, tarred(members={**clips, "junk": b"x"}, format=layout), "--json")) == 0
+    clips = {
+        f"wavs/{'a' * 90}{size}.wav": NOISE[:size]
+        for size in (0, 1, 511, 512, 513, 65_536, 65_537, 131_072)
+    }
+    assert (
+        cli.main(
+            words(
+                "ljspeech", site, tarred(members={**clips, "junk": b"x"}, format=layout), "--json"
+            )
+        )
+        == 0
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["files"] == 3 + len(clips) and found["already"] is False and "listed" not in found
     assert {name: (Path(found["folder"]) / name).read_bytes() for name in clips} == clips
@@ -253,7 +290,9 @@ def test_out_is_the_folder(site: Site, tmp_path: Path, cache: Path, capsys):
     own.mkdir()
     (own / "thesis.txt").write_text("mine")
     given[-1] = str(own)
-    assert f"{own}: something else is there already; choose another --out" in refused(capsys, *given)
+    assert f"{own}: something else is there already; choose another --out" in refused(
+        capsys, *given
+    )
     assert (own / "thesis.txt").read_text() == "mine" and len(site.asked) == 1
     given[-1] = str(own / "thesis.txt")
     assert "something else is there already" in refused(capsys, *given)
@@ -276,8 +315,9 @@ def test_what_somebody_put_beside_it_is_never_lost(site: Site, cache: Path, caps
     assert cli.main(given) == 0
     assert "it is there already: 2 files" in capsys.readouterr().out and len(site.asked) == 1
     (home / "movie_lines.txt").unlink()
-    assert "missing or damaged, and others are beside them; got Images/mine.jpg; move them away" in refused(
-        capsys, *given
+    assert (
+        "missing or damaged, and others are beside them; got Images/mine.jpg; move them away"
+        in refused(capsys, *given)
     )
     assert (home / "Images" / "mine.jpg").read_bytes() == NOISE
 
@@ -292,7 +332,13 @@ def several(site: Site, monkeypatch) -> dict[str, bytes]:
         "two.gz": "md5:" + hashlib.md5(contents["two.gz"]).hexdigest(),
     }
     downloads = tuple(
-        fetch.Download(name, site.at(f"sets/{name}"), size=len(content), exact=name != "three.gz", sum=sums.get(name))
+        fetch.Download(
+            name,
+            site.at(f"sets/{name}"),
+            size=len(content),
+            exact=name != "three.gz",
+            sum=sums.get(name),
+        )
         for name, content in contents.items()
     )
     tiny = fetch.DataSet("tiny", "three files", "none", downloads, needs=tuple(contents))
@@ -300,28 +346,41 @@ def several(site: Site, monkeypatch) -> dict[str, bytes]:
     return contents
 
 
-def test_several_files_and_an_unknown_sum(site: Site, cache: Path, several: dict[str, bytes], capsys):
+def test_several_files_and_an_unknown_sum(
+    site: Site, cache: Path, several: dict[str, bytes], capsys
+):
     assert cli.main(["data", "fetch", "tiny"]) == 0
     told = capsys.readouterr().out
-    assert "3 files" in told and "known for each" not in told and "known for 2 of the 3 files" in told
+    assert (
+        "3 files" in told and "known for each" not in told and "known for 2 of the 3 files" in told
+    )
     assert f"so note what came: sha256 {sha256(several['three.gz'])}" in told
     assert {name: (cache / "tiny" / name).read_bytes() for name in several} == several
     record = json.loads((cache / "tiny" / "fetched.json").read_text())
     assert [one["checked"] for one in record["downloads"]] == ["sha256", "md5", None]
 
 
-def test_files_that_have_come_are_not_asked_for_again(site: Site, cache: Path, several: dict[str, bytes], capsys):
+def test_files_that_have_come_are_not_asked_for_again(
+    site: Site, cache: Path, several: dict[str, bytes], capsys
+):
     site.files["sets/two.gz"] = b"?" * len(several["two.gz"])
     assert "sets/two.gz: not the right file; got md5" in refused(capsys, "data", "fetch", "tiny")
     assert clean(cache)
     site.files["sets/two.gz"] = several["two.gz"]
     assert cli.main(["data", "fetch", "tiny"]) == 0
-    assert [path for path, _, _ in site.asked] == ["sets/one.gz", "sets/two.gz", "sets/two.gz", "sets/three.gz"]
+    assert [path for path, _, _ in site.asked] == [
+        "sets/one.gz",
+        "sets/two.gz",
+        "sets/two.gz",
+        "sets/three.gz",
+    ]
 
 
 def test_a_mirror_of_several_files_is_a_folder(site: Site, several: dict[str, bytes], capsys):
     site.files |= {f"mirror/{name}": content for name, content in several.items()}
-    assert "tiny is 3 files; got http" in refused(capsys, "data", "fetch", "tiny", "--url", site.at("mirror"))
+    assert "tiny is 3 files; got http" in refused(
+        capsys, "data", "fetch", "tiny", "--url", site.at("mirror")
+    )
     assert "each with its own sum" in refused(capsys, "data", "fetch", "tiny", "--sha256", "0" * 64)
     assert cli.main(["data", "fetch", "tiny", "--url", site.at("mirror/")]) == 0
     assert [path for path, _, _ in site.asked] == [f"mirror/{name}" for name in several]
@@ -331,10 +390,21 @@ def test_list(capsys):
     assert cli.main(["data", "fetch", "--list"]) == 0
     told = capsys.readouterr().out
     assert all(f"\n{name}: " in f"\n{told}" for name in fetch.SETS)
-    assert "about 55.0 MB" in told and "2.7 GB" in told and "CC BY 4.0" in told and "public domain" in told
+    assert (
+        "about 55.0 MB" in told
+        and "2.7 GB" in told
+        and "CC BY 4.0" in told
+        and "public domain" in told
+    )
     assert cli.main(["data", "fetch", "--list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert {row["name"] for row in rows} == {"cornell", "ljspeech", "octmnist", "flickr8k-captions", "multi30k"}
+    assert {row["name"] for row in rows} == {
+        "cornell",
+        "ljspeech",
+        "octmnist",
+        "flickr8k-captions",
+        "multi30k",
+    }
     assert rows[2]["sums"] == ["md5:c68d92d5b585d8d81f7112f81e2d0842"]
 
 
@@ -346,17 +416,21 @@ def test_every_set_is_described_in_full():
             assert download.address.startswith("https://") and "/" not in download.name
             assert re.fullmatch(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}", download.sum or "")
         # what `--url FOLDER/` and the saved name rest on
-        assert {download.name for download in one.downloads} >= ({*one.needs} if not one.keep else set())
+        assert {download.name for download in one.downloads} >= (
+            {*one.needs} if not one.keep else set()
+        )
 
 
 def test_the_sums_of_multi30k_are_those_of_its_files(shared_data: Path):
     known = {download.name: download for download in fetch.SETS["multi30k"].downloads}
     for file in (shared_data / "multi30k").glob("*.gz"):
         content = file.read_bytes()
-        assert known[file.name].sum == f"sha256:{sha256(content)}" and known[file.name].size == len(content)
+        assert known[file.name].sum == f"sha256:{sha256(content)}" and known[file.name].size == len(
+            content
+        )
 
 
-# -- broken lines -----------------------------------------------------------------------------------------------------
+# -- broken lines-----------------------------------------------------------------------------------
 
 
 def test_a_broken_line_is_taken_up_again(site: Site, cache: Path):
@@ -367,11 +441,16 @@ def test_a_broken_line_is_taken_up_again(site: Site, cache: Path):
     assert (cache / "cornell" / "movie_lines.txt").read_bytes() == LINES
 
 
-def test_a_server_that_never_gets_further_is_given_up_and_resumed_another_day(site: Site, cache: Path, capsys):
+def test_a_server_that_never_gets_further_is_given_up_and_resumed_another_day(
+    site: Site, cache: Path, capsys
+):
     site.wall = 123_456
     given = words("cornell", site, zipped())
     error = refused(capsys, *given)
-    assert f"{site.at('it')}: the download stopped; got the connection ended early, 123,456 of" in error
+    assert (
+        f"{site.at('it')}: the download stopped; got the connection ended early, 123,456 of"
+        in error
+    )
     assert "run it again to go on from there" in error and len(site.asked) == 1 + fetch.TRIES
     part = cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part"
     assert part.stat().st_size == 123_456 and clean(cache)
@@ -416,7 +495,13 @@ def test_without_sum_and_tag_nothing_is_gone_on_with(site: Site, cache: Path, mo
     """A part of one file and a part of another would look like a whole one."""
     content, site.tagged, site.wall = zipped(), False, 1000
     site.files["it"] = content
-    blind = replace(fetch.SETS["cornell"].downloads[0], address=site.at("it"), size=len(content), exact=False, sum=None)
+    blind = replace(
+        fetch.SETS["cornell"].downloads[0],
+        address=site.at("it"),
+        size=len(content),
+        exact=False,
+        sum=None,
+    )
     monkeypatch.setitem(fetch.SETS, "cornell", replace(fetch.SETS["cornell"], downloads=(blind,)))
     assert cli.main(["data", "fetch", "cornell"]) == 2
     site.wall = None
@@ -438,7 +523,9 @@ def test_stopped_between_the_last_byte_and_the_check(site: Site, cache: Path, mo
 def test_a_part_that_is_longer_than_the_file_is_thrown_away(site: Site, cache: Path):
     given = words("cornell", site, zipped())
     (cache / ".cornell.regard-part").mkdir(parents=True)
-    (cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part").write_bytes(bytes(400_000))
+    (cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part").write_bytes(
+        bytes(400_000)
+    )
     assert cli.main(given) == 0
     assert site.ranges_asked() == ["bytes=400000-", None]
 
@@ -449,7 +536,9 @@ def test_however_it_is_stopped_it_goes_on(site: Site, cache: Path, sent: signal.
     given = [sys.executable, "-m", "regard", *words("cornell", site, zipped())]
     part = cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part"
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # also where the tests run in the background
+    heeds = partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # also where the tests run in the background
     with subprocess.Popen(given, **pipes, preexec_fn=heeds) as running:
         until = time.monotonic() + 90
         while not (part.exists() and part.stat().st_size >= 100_000):
@@ -459,7 +548,10 @@ def test_however_it_is_stopped_it_goes_on(site: Site, cache: Path, sent: signal.
         _, error = running.communicate(timeout=60)
     if sent == signal.SIGINT:
         assert running.returncode == 130
-        assert error == "regard: what has come is kept; the same command goes on from there\nregard: stopped\n"
+        assert (
+            error
+            == "regard: what has come is kept; the same command goes on from there\nregard: stopped\n"
+        )
     kept = part.stat().st_size
     assert kept >= 100_000 and clean(cache)
     site.stall, site.asked = None, []
@@ -478,17 +570,22 @@ def test_without_a_length_the_end_is_the_end(site: Site, cache: Path, capsys):
     given = words("cornell", site, zipped())
     assert cli.main(given) == 0
     site.wall = 1000
-    assert "not the right file; got sha256" in refused(capsys, *given, "--out", str(cache / "again"))
+    assert "not the right file; got sha256" in refused(
+        capsys, *given, "--out", str(cache / "again")
+    )
 
 
-# -- what is not the file ---------------------------------------------------------------------------------------------
+# -- what is not the file---------------------------------------------------------------------------
 
 
 def test_a_wrong_sum(site: Site, cache: Path, capsys):
     given = words("cornell", site, zipped())
     given[-1] = "0" * 64
     error = refused(capsys, *given)
-    assert f"{site.at('it')}: not the right file; got sha256 {sha256(site.files['it'])}, not {'0' * 64}; " in error
+    assert (
+        f"{site.at('it')}: not the right file; got sha256 {sha256(site.files['it'])}, not {'0' * 64}; "
+        in error
+    )
     assert "it was thrown away" in error and clean(cache)
     assert {file.name for file in (cache / ".cornell.regard-part").iterdir()} <= {".lock"} | {
         "cornell_movie_dialogs_corpus.zip.part.json"
@@ -498,7 +595,9 @@ def test_a_wrong_sum(site: Site, cache: Path, capsys):
 def test_the_known_size_is_known_before_the_first_byte(site: Site, cache: Path, capsys):
     site.files["it"] = zipped()
     error = refused(capsys, "data", "fetch", "cornell", "--url", site.at("it"))
-    assert re.search(r"not the right file; got [\d,]+ bytes, not 9,916,637; it may have been moved", error)
+    assert re.search(
+        r"not the right file; got [\d,]+ bytes, not 9,916,637; it may have been moved", error
+    )
     assert not list((cache / ".cornell.regard-part").glob("*.zip*"))
     site.files["big"] = bytes(5_000_000)
     error = refused(capsys, "data", "fetch", "flickr8k-captions", "--url", site.at("big"))
@@ -509,7 +608,10 @@ def test_a_file_without_end_is_not_followed(site: Site, cache: Path, capsys):
     site.length, site.files["it"] = False, bytes(5_000_000)
     error = refused(capsys, "data", "fetch", "flickr8k-captions", "--url", site.at("it"))
     assert "more bytes than the file has" in error
-    assert sum(file.stat().st_size for file in (cache / ".flickr8k-captions.regard-part").iterdir()) < 1000
+    assert (
+        sum(file.stat().st_size for file in (cache / ".flickr8k-captions.regard-part").iterdir())
+        < 1000
+    )
 
 
 def test_a_web_page_is_not_an_archive(site: Site, cache: Path, capsys):
@@ -553,14 +655,19 @@ def test_redirections(site: Site, tmp_path: Path, capsys):
     site.cuts = [1000]
     given[4] = site.at("old")
     assert cli.main(given) == 0
-    assert site.ranges_asked() == [None, None, "bytes=1000-", "bytes=1000-"]  # the way there knows of it too
+    assert site.ranges_asked() == [
+        None,
+        None,
+        "bytes=1000-",
+        "bytes=1000-",
+    ]  # the way there knows of it too
     for target in ("file:///etc/passwd", "ftp://127.0.0.1/it", site.at("old")):
         site.moved = {"old": target}
         error = refused(capsys, *given, "--out", str(tmp_path / "elsewhere"))
         assert "an address that is not safe; got " in error
 
 
-# -- archives made to do harm -----------------------------------------------------------------------------------------
+# -- archives made to do harm-----------------------------------------------------------------------
 
 
 def odd(name: str = "movie_titles.txt", mode: int = 0, **more) -> zipfile.ZipInfo:
@@ -588,7 +695,11 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, **more) -> tarfile.TarInfo:
 
 def sparse() -> bytes:
     """A file of 100 terabytes, all of it a hole."""
-    headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "100000000000000"}
+    headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.realsize": "100000000000000",
+    }
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:bz2", format=tarfile.PAX_FORMAT) as archive:
         info = entry("LJSpeech-1.1/wavs/a.wav", size=512, pax_headers=headers)
@@ -598,30 +709,110 @@ def sparse() -> bytes:
 
 DEEP = "LJSpeech-1.1/wavs/b.wav"
 HOSTILE = {
-    "absolute": ("cornell", lambda: zipped(GOOD, (odd("/tmp/owned.txt"), b"x")), "an absolute path: '/tmp/owned.txt'"),
-    "above": ("cornell", lambda: zipped(GOOD, (odd("../../owned.txt"), b"x")), "a path that leaves the folder"),
-    "above inside": ("cornell", lambda: zipped(GOOD | {f"{INSIDE}../../owned.txt": b"x"}), "that leaves the folder"),
-    "backslash": ("cornell", lambda: zipped(GOOD, (odd("..\\owned.txt"), b"x")), "a path that leaves the folder"),
+    "absolute": (
+        "cornell",
+        lambda: zipped(GOOD, (odd("/tmp/owned.txt"), b"x")),
+        "an absolute path: '/tmp/owned.txt'",
+    ),
+    "above": (
+        "cornell",
+        lambda: zipped(GOOD, (odd("../../owned.txt"), b"x")),
+        "a path that leaves the folder",
+    ),
+    "above inside": (
+        "cornell",
+        lambda: zipped(GOOD | {f"{INSIDE}../../owned.txt": b"x"}),
+        "that leaves the folder",
+    ),
+    "backslash": (
+        "cornell",
+        lambda: zipped(GOOD, (odd("..\\owned.txt"), b"x")),
+        "a path that leaves the folder",
+    ),
     "drive": ("cornell", lambda: zipped(GOOD, (odd("C:owned.txt"), b"x")), "an absolute path"),
-    "link": ("cornell", lambda: zipped(GOOD, (odd(mode=stat.S_IFLNK | 0o777), b"/etc/passwd")), "a link: '"),
+    "link": (
+        "cornell",
+        lambda: zipped(GOOD, (odd(mode=stat.S_IFLNK | 0o777), b"/etc/passwd")),
+        "a link: '",
+    ),
     "device": ("cornell", lambda: zipped(GOOD, (odd(mode=stat.S_IFCHR), b"")), "a device: '"),
     "encrypted": ("cornell", encrypted, "an encrypted file: '"),
-    "rare": ("cornell", lambda: zipped(GOOD, (odd(compress_type=zipfile.ZIP_LZMA), b"x")), "packed in a rare way: '"),
-    "many": ("cornell", lambda: zipped(GOOD | {f"{i}": b"" for i in range(101)}), "more than 100 members"),
-    "control": ("cornell", lambda: zipped(GOOD | {f"{INSIDE}a\x1b[2J.txt": b""}), r"should have: 'cornell"),
-    "long": ("cornell", lambda: zipped(GOOD | {f"{INSIDE}{'a' * 250}.txt": b""}), "a name no file should have"),
-    "bomb": ("cornell", lambda: zipped(GOOD | {f"{INSIDE}a.txt": bytes(100_000_000)}), "more bytes than"),
-    "ratio": ("cornell", lambda: zipped(GOOD | {f"{INSIDE}a.txt": bytes(5_000_000)}), "more bytes than"),
-    "incomplete": ("cornell", lambda: zipped({f"{INSIDE}movie_lines.txt": LINES}), "no movie_conversations.txt in it"),
-    "elsewhere": ("cornell", lambda: zipped({"movie_lines.txt": LINES}), "not this data set: no movie_lines.txt in it"),
-    "no zip": ("cornell", lambda: NOISE, "damaged, or not an archive of its kind; got File is not a zip file"),
+    "rare": (
+        "cornell",
+        lambda: zipped(GOOD, (odd(compress_type=zipfile.ZIP_LZMA), b"x")),
+        "packed in a rare way: '",
+    ),
+    "many": (
+        "cornell",
+        lambda: zipped(GOOD | {f"{i}": b"" for i in range(101)}),
+        "more than 100 members",
+    ),
+    "control": (
+        "cornell",
+        lambda: zipped(GOOD | {f"{INSIDE}a\x1b[2J.txt": b""}),
+        r"should have: 'cornell",
+    ),
+    "long": (
+        "cornell",
+        lambda: zipped(GOOD | {f"{INSIDE}{'a' * 250}.txt": b""}),
+        "a name no file should have",
+    ),
+    "bomb": (
+        "cornell",
+        lambda: zipped(GOOD | {f"{INSIDE}a.txt": bytes(100_000_000)}),
+        "more bytes than",
+    ),
+    "ratio": (
+        "cornell",
+        lambda: zipped(GOOD | {f"{INSIDE}a.txt": bytes(5_000_000)}),
+        "more bytes than",
+    ),
+    "incomplete": (
+        "cornell",
+        lambda: zipped({f"{INSIDE}movie_lines.txt": LINES}),
+        "no movie_conversations.txt in it",
+    ),
+    "elsewhere": (
+        "cornell",
+        lambda: zipped({"movie_lines.txt": LINES}),
+        "not this data set: no movie_lines.txt in it",
+    ),
+    "no zip": (
+        "cornell",
+        lambda: NOISE,
+        "damaged, or not an archive of its kind; got File is not a zip file",
+    ),
     "cut zip": ("cornell", lambda: zipped()[:-500], "damaged, or not an archive"),
-    "bad crc": ("cornell", lambda: zipped(GOOD).replace(zipped(GOOD)[60:64], b"\0\0\0\0", 1), "damaged, or not"),
-    "tar absolute": ("ljspeech", lambda: tarred(entry("/tmp/owned", size=1)), "an absolute path: '/tmp/owned'"),
-    "tar above": ("ljspeech", lambda: tarred(entry("LJSpeech-1.1/../../x", size=1)), "a path that leaves"),
-    "tar link": ("ljspeech", lambda: tarred(entry(DEEP, tarfile.SYMTYPE, linkname="/etc")), "a link: 'LJSp"),
-    "tar hard": ("ljspeech", lambda: tarred(entry("x", tarfile.LNKTYPE, linkname="/etc/passwd")), "a link: 'x'"),
-    "tar device": ("ljspeech", lambda: tarred(entry("x", tarfile.CHRTYPE, devmajor=1, devminor=5)), "a device: 'x'"),
+    "bad crc": (
+        "cornell",
+        lambda: zipped(GOOD).replace(zipped(GOOD)[60:64], b"\0\0\0\0", 1),
+        "damaged, or not",
+    ),
+    "tar absolute": (
+        "ljspeech",
+        lambda: tarred(entry("/tmp/owned", size=1)),
+        "an absolute path: '/tmp/owned'",
+    ),
+    "tar above": (
+        "ljspeech",
+        lambda: tarred(entry("LJSpeech-1.1/../../x", size=1)),
+        "a path that leaves",
+    ),
+    "tar link": (
+        "ljspeech",
+        lambda: tarred(entry(DEEP, tarfile.SYMTYPE, linkname="/etc")),
+        "a link: 'LJSp",
+    ),
+    "tar hard": (
+        "ljspeech",
+        lambda: tarred(entry("x", tarfile.LNKTYPE, linkname="/etc/passwd")),
+        "a link: 'x'",
+    ),
+    "tar device": (
+        "ljspeech",
+        lambda: tarred(entry("x", tarfile.CHRTYPE, devmajor=1, devminor=5)),
+        "a device: 'x'",
+    ),
     "tar pipe": ("ljspeech", lambda: tarred(entry("x", tarfile.FIFOTYPE)), "a device: 'x'"),
     "tar holes": ("ljspeech", sparse, "a file with holes"),
     "tar twice": (
@@ -629,14 +820,28 @@ HOSTILE = {
         lambda: tarred(entry("./LJSpeech-1.1/README", size=1)),
         "two files of one name: 'README'",
     ),
-    "tar bomb": ("ljspeech", lambda: tarred(entry(DEEP, size=50_000_000)), "more bytes than the data set has"),
-    "tar aside": ("ljspeech", lambda: tarred(entry("aside", size=80_000_000)), "more bytes than the data set has"),
+    "tar bomb": (
+        "ljspeech",
+        lambda: tarred(entry(DEEP, size=50_000_000)),
+        "more bytes than the data set has",
+    ),
+    "tar aside": (
+        "ljspeech",
+        lambda: tarred(entry("aside", size=80_000_000)),
+        "more bytes than the data set has",
+    ),
     "tar header": (
         "ljspeech",
-        lambda: tarred(entry("x", pax_headers={"comment": "x" * 200_000}), format=tarfile.PAX_FORMAT),
+        lambda: tarred(
+            entry("x", pax_headers={"comment": "x" * 200_000}), format=tarfile.PAX_FORMAT
+        ),
         "a header without end",
     ),
-    "tar cut": ("ljspeech", lambda: tarred(members={"wavs/c.wav": NOISE})[:-1000], "damaged, or not an archive"),
+    "tar cut": (
+        "ljspeech",
+        lambda: tarred(members={"wavs/c.wav": NOISE})[:-1000],
+        "damaged, or not an archive",
+    ),
     "tar gzip": ("ljspeech", lambda: tarred(kind="w:gz"), "damaged, or not an archive of its kind"),
     "no tar": ("ljspeech", lambda: NOISE, "damaged, or not an archive of its kind"),
 }
@@ -649,7 +854,10 @@ def test_hostile_archives_are_refused(kind: str, site: Site, tmp_path: Path, cac
     error = refused(capsys, *words(name, site, make()))
     assert said in error and len(error) < 300 and error[:-1].isprintable()
     assert clean(cache)
-    assert {place for place in tmp_path.rglob("*") if cache not in place.parents} - before <= {cache.parent, cache}
+    assert {place for place in tmp_path.rglob("*") if cache not in place.parents} - before <= {
+        cache.parent,
+        cache,
+    }
     assert not Path("/tmp/owned").exists() and not Path("/tmp/owned.txt").exists()
 
 
@@ -668,7 +876,9 @@ ARCHIVES = {
 @pytest.mark.parametrize("name", ARCHIVES)
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_any_damage_ends_in_one_error(name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory):
+def test_any_damage_ends_in_one_error(
+    name: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+):
     folder = tmp_path_factory.mktemp("damaged")
     content = bytearray(ARCHIVES[name])
     for place in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=5)):
@@ -686,13 +896,15 @@ def test_any_damage_ends_in_one_error(name: str, data: st.DataObject, tmp_path_f
     assert sum(file.stat().st_size for file in into.rglob("*") if file.is_file()) <= 100_000
 
 
-# -- the disk, and two at once ----------------------------------------------------------------------------------------
+# -- the disk, and two at once----------------------------------------------------------------------
 
 
 def test_no_room_is_known_before_the_first_byte(site: Site, monkeypatch, capsys):
     given = words("cornell", site, zipped())
     monkeypatch.setattr(fetch.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
-    assert "no space left on the disk; got 10 bytes free, 54,916,637 needed" in refused(capsys, *given)
+    assert "no space left on the disk; got 10 bytes free, 54,916,637 needed" in refused(
+        capsys, *given
+    )
     assert site.asked == []
 
 
@@ -737,7 +949,7 @@ def test_drafts_of_the_killed_are_swept(site: Site, cache: Path):
     assert [place.name for place in cache.iterdir()] == ["cornell"]
 
 
-# -- mistakes ---------------------------------------------------------------------------------------------------------
+# -- mistakes---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -749,13 +961,19 @@ def test_drafts_of_the_killed_are_swept(site: Site, cache: Path):
             ["cornell", "--url", "/home/me/cornell.zip"],
             "--url: not an address; got /home/me/cornell.zip; it begins with",
         ),
-        (["cornell", "--url", "file:///etc/passwd"], "--url: not an address; got file:///etc/passwd"),
+        (
+            ["cornell", "--url", "file:///etc/passwd"],
+            "--url: not an address; got file:///etc/passwd",
+        ),
         (["cornell", "--url", "http:///it"], "not an address"),
         (["cornell", "--url", "http://a b/"], "not an address"),
         (["cornell", "--url", "http://host:port/"], "not an address"),
         (["cornell", "--url", "http://..../"], "not an address"),
         (["cornell", "--url", "http://[::1/it"], "not an address"),
-        (["cornell", "--sha256", "abc"], "--sha256: a SHA-256 is 64 digits of 0-9 and a-f; got abc"),
+        (
+            ["cornell", "--sha256", "abc"],
+            "--sha256: a SHA-256 is 64 digits of 0-9 and a-f; got abc",
+        ),
         (["cornell", "--out", "/"], "--out: not a folder to fetch into; got /"),
     ],
 )

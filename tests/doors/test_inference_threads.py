@@ -1,4 +1,5 @@
-"""A few inputs are answered on one thread, and a program that calls the door keeps its own number."""
+"""A few inputs are answered on one thread, and a program that calls the door keeps its own
+number."""
 
 from __future__ import annotations
 
@@ -47,5 +48,7 @@ with inference_threads(1):
 """
     environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
     environment |= {} if policy is None else {"OMP_WAIT_POLICY": policy}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+    )
     assert done.stdout.strip() == (policy or "PASSIVE"), done.stderr

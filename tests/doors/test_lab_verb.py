@@ -38,16 +38,28 @@ def test_the_experiments_are_listed_with_their_claims(capsys):
     assert main(["lab"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == lab.names()
-    assert {"scores", "heads", "merged", "equivariance", "dense-map", "orthogonal", "statements"} <= set(lab.names())
+    assert {
+        "scores",
+        "heads",
+        "merged",
+        "equivariance",
+        "dense-map",
+        "orthogonal",
+        "statements",
+    } <= set(lab.names())
     assert all(claim in line for claim, line in zip(lab.claims().values(), lines, strict=True))
     assert main(["lab", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == lab.names()
 
 
-def test_an_experiment_tells_claims_measurements_verdicts_and_where_its_picture_is(tmp_path: Path, capsys):
+def test_an_experiment_tells_claims_measurements_verdicts_and_where_its_picture_is(
+    tmp_path: Path, capsys
+):
     assert main(["lab", "orthogonal", "--out", str(tmp_path / "new" / "folder")]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("orthogonal: Orthonormal inputs do not come out of self-attention unchanged")
+    assert told.startswith(
+        "orthogonal: Orthonormal inputs do not come out of self-attention unchanged"
+    )
     assert "settings: seed=0, places=4, width=8, strength=1.0" in told
     assert (
         "a place keeps e^s / (e^s + N - 1) of itself (N = 4, s = 1)\n"
@@ -57,7 +69,9 @@ def test_an_experiment_tells_claims_measurements_verdicts_and_where_its_picture_
     ) in told
     assert "          1  0.4754     0.1749         0.6058\n" in told
     folder = tmp_path / "new" / "folder"
-    assert told.endswith(f"6 of 6 claims hold\nwrote {folder}/orthogonal.png, {folder}/orthogonal.svg\n")
+    assert told.endswith(
+        f"6 of 6 claims hold\nwrote {folder}/orthogonal.png, {folder}/orthogonal.svg\n"
+    )
     assert {file.name for file in folder.iterdir()} == {"orthogonal.png", "orthogonal.svg"}
     assert (folder / "orthogonal.png").read_bytes().startswith(b"\x89PNG")
     assert "\x1b" not in told
@@ -71,19 +85,35 @@ def test_without_out_the_picture_goes_beside_the_runs(tmp_path: Path, monkeypatc
 
 
 def test_settings_are_changed_and_told(tmp_path: Path, capsys):
-    words = ["lab", "orthogonal", "--out", str(tmp_path), "--set", "places=3", "--set", "strength=2"]
+    words = [
+        "lab",
+        "orthogonal",
+        "--out",
+        str(tmp_path),
+        "--set",
+        "places=3",
+        "--set",
+        "strength=2",
+    ]
     assert main(words) == 0
     assert "settings: seed=0, places=3, width=8, strength=2" in capsys.readouterr().out
 
 
 def test_json_is_the_whole_report(tmp_path: Path, capsys):
-    assert main(["lab", "orthogonal", "--out", str(tmp_path), "--json", "--html", "--set", "places=3"]) == 0
+    assert (
+        main(["lab", "orthogonal", "--out", str(tmp_path), "--json", "--html", "--set", "places=3"])
+        == 0
+    )
     told = json.loads(capsys.readouterr().out)
     assert told["experiment"] == "orthogonal" and told["holds"] is True
     assert told["settings"] == {"seed": 0, "places": 3, "width": 8, "strength": 1.0}
     assert told["claims"][0].keys() == {"text", "expected", "measured", "holds"}
     assert told["tables"][0]["columns"] == ["s = |x|^2", "a_nn", "a_nm", "|y - x| / |x|"]
-    assert [Path(file).name for file in told["files"]] == ["orthogonal.png", "orthogonal.svg", "orthogonal.html"]
+    assert [Path(file).name for file in told["files"]] == [
+        "orthogonal.png",
+        "orthogonal.svg",
+        "orthogonal.html",
+    ]
     assert all(Path(file).is_file() for file in told["files"])
 
 
@@ -98,7 +128,11 @@ class Resources(HTMLParser):
     def handle_starttag(self, tag, attrs):
         if tag not in ("meta", "br"):
             self.open.append(tag)
-        self.loaded += [v for k, v in attrs if k.split(":")[-1] in ("src", "href") and not v.startswith(("#", "data:"))]
+        self.loaded += [
+            v
+            for k, v in attrs
+            if k.split(":")[-1] in ("src", "href") and not v.startswith(("#", "data:"))
+        ]
 
     def handle_startendtag(self, tag, attrs):
         self.handle_starttag(tag, attrs)
@@ -116,7 +150,11 @@ def test_the_page_needs_nothing_but_itself(tmp_path: Path, capsys):
     parsed.feed(page)
     assert parsed.loaded == [] and parsed.open == []
     assert "http://" not in page and "https://" not in page and "<script" not in page
-    assert "vec(Y) = (A kron W_v^T) vec(X)" in page and "<svg" in page and "data:image/png;base64" in page
+    assert (
+        "vec(Y) = (A kron W_v^T) vec(X)" in page
+        and "<svg" in page
+        and "data:image/png;base64" in page
+    )
 
 
 def test_explain_tells_formula_and_settings_and_runs_nothing(capsys, monkeypatch):
@@ -143,7 +181,9 @@ def test_a_claim_that_does_not_hold_is_code_1(tmp_path: Path, capsys, monkeypatc
     assert main(["lab", "orthogonal", "--out", str(tmp_path)]) == 3
     told = capsys.readouterr()
     assert "the sky is green\n  expected  green\n  measured  blue\n  DOES NOT HOLD\n" in told.out
-    assert "colours [bold]\n" in told.out and "[red]" in told.out  # no markup in what experiments say
+    assert (
+        "colours [bold]\n" in told.out and "[red]" in told.out
+    )  # no markup in what experiments say
     assert "1 of 2 claims hold\n" in told.out and told.err == ""
     assert main(["lab", "orthogonal", "--out", str(tmp_path), "--json"]) == 3
     said = json.loads(capsys.readouterr().out)
@@ -156,7 +196,10 @@ def test_help_tells_the_exit_codes(capsys):
 
 
 def test_mistakes(tmp_path: Path, capsys):
-    assert one_line(capsys, "ortogonal") == 'lab: no such experiment; got "ortogonal"; did you mean "orthogonal"?'
+    assert (
+        one_line(capsys, "ortogonal")
+        == 'lab: no such experiment; got "ortogonal"; did you mean "orthogonal"?'
+    )
     assert one_line(capsys, "experiment").startswith('lab: no such experiment; got "experiment"; ')
     assert one_line(capsys, "../x").startswith('lab: no such experiment; got "../x"; known: ')
     out = ("--out", str(tmp_path))
@@ -178,30 +221,62 @@ def test_mistakes(tmp_path: Path, capsys):
 
 
 def test_two_mistakes_are_told_at_once(tmp_path: Path, capsys):
-    assert main(["lab", "orthogonal", "--out", str(tmp_path), "--set", "places=1", "--set", "strenght=2"]) == 2
+    assert (
+        main(
+            [
+                "lab",
+                "orthogonal",
+                "--out",
+                str(tmp_path),
+                "--set",
+                "places=1",
+                "--set",
+                "strenght=2",
+            ]
+        )
+        == 2
+    )
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "regard: --set: 2 things to mend" and len(told) == 3
 
 
-def test_a_folder_that_cannot_be_written_is_told_before_the_experiment_runs(tmp_path: Path, capsys, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_told_before_the_experiment_runs(
+    tmp_path: Path, capsys, monkeypatch
+):
     monkeypatch.setattr(orthogonal, "run", None)
     file = tmp_path / "file"
     file.write_text("")
     assert one_line(capsys, "orthogonal", "--out", str(file)) == f"--out: not a folder; got {file}"
-    assert one_line(capsys, "orthogonal", "--out", str(file / "in")) == f"{file}/in: Not a directory"
+    assert (
+        one_line(capsys, "orthogonal", "--out", str(file / "in")) == f"{file}/in: Not a directory"
+    )
     monkeypatch.setattr("os.access", lambda _, mode: mode != os.W_OK)
-    assert one_line(capsys, "orthogonal", "--out", str(tmp_path)) == f"--out: cannot write there; got {tmp_path}"
+    assert (
+        one_line(capsys, "orthogonal", "--out", str(tmp_path))
+        == f"--out: cannot write there; got {tmp_path}"
+    )
 
 
 def test_a_topic_is_answered_with_its_experiment(capsys):
-    for word, name in [("multihead", "heads"), ("Rotary", "positions"), ("taylor", "maclaurin"), ("bptt", "gradients")]:
-        assert one_line(capsys, word) == f'lab: no such experiment; got "{word}"; did you mean "{name}"?'
+    for word, name in [
+        ("multihead", "heads"),
+        ("Rotary", "positions"),
+        ("taylor", "maclaurin"),
+        ("bptt", "gradients"),
+    ]:
+        assert (
+            one_line(capsys, word)
+            == f'lab: no such experiment; got "{word}"; did you mean "{name}"?'
+        )
     words = lab.synonyms()
     assert set(words.values()) == set(lab.names()) and not set(words) & {*lab.names(), lab.ALL}
 
 
 def a_report(holds: bool, *notes: str) -> Report:
-    claims = (Claim("one is one", "1", "1", True), Claim("one is two", "2", "1" if holds else "3", holds))
+    claims = (
+        Claim("one is one", "1", "1", True),
+        Claim("one is two", "2", "1" if holds else "3", holds),
+    )
     return Report(claims, (Table("numbers", ("n",), ((1,),)),), figure(), notes)
 
 
@@ -215,18 +290,29 @@ def test_all_runs_every_experiment_and_has_a_line_for_each(tmp_path: Path, capsy
     assert main(["lab", "all", "--out", str(tmp_path), "--html", "--set", "seed=3"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[:-1]] == ["dense-map", "merged", "orthogonal"]
-    assert all(line.split()[2] == "of" and line.endswith(" s") and "claims hold" in line for line in lines[:-1])
+    assert all(
+        line.split()[2] == "of" and line.endswith(" s") and "claims hold" in line
+        for line in lines[:-1]
+    )
     assert lines[-1] == f"3 of 3 experiments hold; pictures in {tmp_path}"
-    written = {f"{name}.{kind}" for name in ("dense-map", "merged", "orthogonal") for kind in ("png", "svg", "html")}
+    written = {
+        f"{name}.{kind}"
+        for name in ("dense-map", "merged", "orthogonal")
+        for kind in ("png", "svg", "html")
+    }
     assert {file.name for file in tmp_path.iterdir()} == written
 
 
-def test_one_of_all_that_does_not_hold_is_named_and_exits_3(tmp_path: Path, capsys, three, monkeypatch):
+def test_one_of_all_that_does_not_hold_is_named_and_exits_3(
+    tmp_path: Path, capsys, three, monkeypatch
+):
     monkeypatch.setattr(orthogonal, "run", lambda _: a_report(False, "the machine is busy"))
     assert main(["lab", "all", "--out", str(tmp_path)]) == 3
     told = capsys.readouterr().out
     assert "orthogonal  1 of 2 claims hold" in told
-    assert "  DOES NOT HOLD: one is two; expected 2, measured 3\n  note: the machine is busy\n" in told
+    assert (
+        "  DOES NOT HOLD: one is two; expected 2, measured 3\n  note: the machine is busy\n" in told
+    )
     assert told.endswith(f"2 of 3 experiments hold; pictures in {tmp_path}\n")
     assert main(["lab", "all", "--out", str(tmp_path), "--json"]) == 3
     rows = json.loads(capsys.readouterr().out)
@@ -238,15 +324,22 @@ def test_one_of_all_that_does_not_hold_is_named_and_exits_3(tmp_path: Path, caps
 def test_all_is_refused_before_anything_runs(tmp_path: Path, capsys, three, monkeypatch):
     monkeypatch.setattr(orthogonal, "run", None)
     out = ("--out", str(tmp_path))
-    assert one_line(capsys, "all", *out, "--set", "strength=3").startswith("--set: strength: no such field; got 3; ")
-    assert one_line(capsys, "all", "--explain") == "--explain is for one experiment; regard lab lists them"
+    assert one_line(capsys, "all", *out, "--set", "strength=3").startswith(
+        "--set: strength: no such field; got 3; "
+    )
+    assert (
+        one_line(capsys, "all", "--explain")
+        == "--explain is for one experiment; regard lab lists them"
+    )
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "orthogonal.svg").write_text("mine")
     assert str(tmp_path / "orthogonal.svg") in one_line(capsys, "all", *out)
     assert [file.name for file in tmp_path.iterdir()] == ["orthogonal.svg"]
 
 
-def test_progress_is_told_now_and_then_where_there_is_no_terminal(tmp_path: Path, capsys, monkeypatch):
+def test_progress_is_told_now_and_then_where_there_is_no_terminal(
+    tmp_path: Path, capsys, monkeypatch
+):
     def slow(_) -> Report:
         experiment.progress("training", 1, 4)
         return a_report(True)
@@ -261,7 +354,17 @@ def test_progress_is_told_now_and_then_where_there_is_no_terminal(tmp_path: Path
 
 
 def test_times_of_a_busy_machine_come_with_a_note(tmp_path: Path, capsys, monkeypatch):
-    words = ["lab", "quadratic", "--out", str(tmp_path), "--html", "--set", "lengths=[3, 5, 7]", "--set", "repeats=1"]
+    words = [
+        "lab",
+        "quadratic",
+        "--out",
+        str(tmp_path),
+        "--html",
+        "--set",
+        "lengths=[3, 5, 7]",
+        "--set",
+        "repeats=1",
+    ]
     monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 0.0, 0.0))
     assert main(words) == 0
     assert "\nnote: the machine is busy (" in capsys.readouterr().out

@@ -17,10 +17,10 @@ import regard
 from regard import build, recipe
 from regard.bundle import Bundle
 from regard.cli.searching import options as typed
-from regard.codecs import Characters, Labels
 from regard.errors import InputError
 from regard.recipe import Search
 from regard.search import Options
+from regard.tokenizers import Characters, Labels
 from regard.train import train
 from regard.values import Answer
 from tests.tiny import PAIRS, Silent, by_heart, pairs_file
@@ -34,7 +34,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("python")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(home / "cache"))
-        chosen = recipe.load("chat-attention", by_heart(pairs_file(home), "train.steps=60", "codec.min_count=1"))
+        chosen = recipe.load(
+            "chat-attention", by_heart(pairs_file(home), "train.steps=60", "tokenizer.min_count=1")
+        )
         train(chosen, home / "run", reporter=Silent())
     return home / "run"
 
@@ -44,11 +46,11 @@ def bot(run: Path) -> Bundle:
     return regard.load(run)
 
 
-def untrained(name: str, codec, *changes: str) -> Bundle:
+def untrained(name: str, tokenizer, *changes: str) -> Bundle:
     torch.manual_seed(7)
     chosen = recipe.load(name, changes)
-    model = build.model(chosen, vocabulary=codec.size, source_vocabulary=codec.source_size)
-    return Bundle(chosen, codec, build.task(chosen, codec), model.eval())
+    model = build.model(chosen, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
+    return Bundle(chosen, tokenizer, build.task(chosen, tokenizer), model.eval())
 
 
 # ------------------------------------------------------------------------------------------------------ what is there
@@ -63,7 +65,9 @@ def test_dir_shows_the_public_names_and_importing_stays_instant():
 
 
 def test_everything_public_is_explained_with_an_example():
-    assert [name for name in regard.__all__ if ">>>" not in (getattr(regard, name).__doc__ or "")] == []
+    assert [
+        name for name in regard.__all__ if ">>>" not in (getattr(regard, name).__doc__ or "")
+    ] == []
     methods = (Bundle.ask, Bundle.candidates, Bundle.stream, Bundle.search_options)
     assert [method.__name__ for method in methods if ">>>" not in (method.__doc__ or "")] == []
     assert "(T, H, S)" in (Answer.__doc__ or "") and "(T, H, S)" in (Bundle.ask.__doc__ or "")
@@ -92,7 +96,11 @@ def test_weights_have_the_places_of_their_own_source_whatever_else_is_asked(bot:
     alone = bot.ask(short, GREEDY)
     beside = bot.ask([short, long], GREEDY)[0]
     assert alone.weights is not None and beside.weights is not None
-    assert alone.weights.shape == (len(alone.tokens), 1, len(bot.task.places(short))) == beside.weights.shape
+    assert (
+        alone.weights.shape
+        == (len(alone.tokens), 1, len(bot.task.places(short)))
+        == beside.weights.shape
+    )
     assert torch.allclose(alone.weights, beside.weights, atol=1e-6)
     assert torch.allclose(beside.weights.sum(-1), torch.ones(len(alone.tokens), 1))
 
@@ -124,11 +132,20 @@ def test_every_search_option_is_a_keyword(bot: Bundle):
     ("changes", "said"),
     [
         ({"nun_beams": 2}, 'ask: no such search option; got nun_beams; did you mean "num_beams"?'),
-        ({"num_beams": "two"}, 'ask: search.num_beams: must be a whole number >= 1 and <= 1,024; got "two"'),
-        ({"num_beams": 2.5}, "ask: search.num_beams: must be a whole number >= 1 and <= 1,024; got 2.5"),
+        (
+            {"num_beams": "two"},
+            'ask: search.num_beams: must be a whole number >= 1 and <= 1,024; got "two"',
+        ),
+        (
+            {"num_beams": 2.5},
+            "ask: search.num_beams: must be a whole number >= 1 and <= 1,024; got 2.5",
+        ),
         ({"top_p": float("nan")}, "ask: search.top_p: must be a number > 0 and <= 1; got NaN"),
         ({"rate": 8000}, "ask: rate is for sounds, and this model reads none; got rate=8000"),
-        ({"options": GREEDY, "top_k": 1}, "ask: give options or single search options, not both; got top_k"),
+        (
+            {"options": GREEDY, "top_k": 1},
+            "ask: give options or single search options, not both; got top_k",
+        ),
     ],
 )
 def test_a_wrong_option_is_one_line(bot: Bundle, changes: dict, said: str):
@@ -152,9 +169,11 @@ PICTURES = {  # at sizes that are not the model's
 @pytest.fixture(scope="module", params=["image-pool", "image-patches", "caption-attention"])
 def sighted(request) -> Bundle:
     changes = ["source.fit=crop"] if request.param == "image-patches" else []
-    codec = Characters(LETTERS) if request.param == "caption-attention" else Labels(list("abcdefg"))
-    changes += ["codec.kind=characters"] if request.param == "caption-attention" else []
-    return untrained(request.param, codec, *changes)
+    tokenizer = (
+        Characters(LETTERS) if request.param == "caption-attention" else Labels(list("abcdefg"))
+    )
+    changes += ["tokenizer.kind=characters"] if request.param == "caption-attention" else []
+    return untrained(request.param, tokenizer, *changes)
 
 
 def drawn(mode: str) -> Image.Image:
@@ -166,7 +185,9 @@ def drawn(mode: str) -> Image.Image:
 
 
 @pytest.mark.parametrize("mode", PICTURES)
-def test_file_image_and_array_of_a_picture_are_answered_alike(sighted: Bundle, mode: str, tmp_path: Path):
+def test_file_image_and_array_of_a_picture_are_answered_alike(
+    sighted: Bundle, mode: str, tmp_path: Path
+):
     image = drawn(mode)
     image.save(tmp_path / "it.png")
     array = np.asarray(Image.open(tmp_path / "it.png"))
@@ -196,14 +217,26 @@ def test_a_picture_that_lies_on_its_side_is_turned_as_its_file_is(sighted: Bundl
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (np.zeros((3, 8, 8), np.uint8), "got uint8 (3, 8, 8); move its channels to the end: transpose(1, 2, 0)"),
+        (
+            np.zeros((3, 8, 8), np.uint8),
+            "got uint8 (3, 8, 8); move its channels to the end: transpose(1, 2, 0)",
+        ),
         (np.zeros(8, np.uint8), "(h, w, 3) or (h, w, 4); got uint8 (8,)"),
         (np.zeros((0, 8), np.uint8), "a picture of no pixels; got shape (0, 8)"),
-        (np.zeros((8, 8), np.int64), "got int64 (8, 8); if its numbers are 0 to 255: astype(numpy.uint8)"),
-        (np.full((8, 8), 255.0), "a picture of floats has them from 0 to 1; got 255 to 255; if they are 0 to 255: "),
+        (
+            np.zeros((8, 8), np.int64),
+            "got int64 (8, 8); if its numbers are 0 to 255: astype(numpy.uint8)",
+        ),
+        (
+            np.full((8, 8), 255.0),
+            "a picture of floats has them from 0 to 1; got 255 to 255; if they are 0 to 255: ",
+        ),
         (np.full((8, 8), -0.5), "a picture of floats has them from 0 to 1; got -0.5 to -0.5"),
         (np.full((8, 8), np.nan), "pixels that are not numbers"),
-        (np.array([["a"]]), "a picture is of bytes (uint8), or of floats from 0 to 1; got <U1 (1, 1)"),
+        (
+            np.array([["a"]]),
+            "a picture is of bytes (uint8), or of floats from 0 to 1; got <U1 (1, 1)",
+        ),
         (Image.new("L", (9000, 9000)), "the picture is too large; got 9,000 x 9,000 pixels"),
         (5, "this model reads pictures; got int; a file, a PIL image or an array"),
     ],
@@ -224,7 +257,9 @@ def hearing() -> Bundle:
 
 @pytest.mark.parametrize("kind", ["PCM_16", "PCM_U8", "PCM_32", "FLOAT"])
 @pytest.mark.parametrize("rate", [8000, 16000, 22050])
-def test_file_and_samples_of_a_sound_are_answered_alike(hearing: Bundle, kind: str, rate: int, tmp_path: Path):
+def test_file_and_samples_of_a_sound_are_answered_alike(
+    hearing: Bundle, kind: str, rate: int, tmp_path: Path
+):
     shape = (rate // 3,) if kind == "FLOAT" else (rate // 3, 2)
     noise = 0.3 * np.random.default_rng(5).standard_normal(shape)
     soundfile.write(tmp_path / "it.wav", noise, rate, subtype=kind)
@@ -233,7 +268,11 @@ def test_file_and_samples_of_a_sound_are_answered_alike(hearing: Bundle, kind: s
     assert isinstance(right, Answer)
     forms = [samples, samples.astype(np.float32), torch.from_numpy(samples)]
     if kind in ("PCM_16", "PCM_32"):
-        forms.append(soundfile.read(tmp_path / "it.wav", dtype={"PCM_16": "int16", "PCM_32": "int32"}[kind])[0])
+        forms.append(
+            soundfile.read(tmp_path / "it.wav", dtype={"PCM_16": "int16", "PCM_32": "int32"}[kind])[
+                0
+            ]
+        )
     for form in forms:
         assert hearing.ask(form, GREEDY, rate=rate) == right == hearing.ask((form, rate), GREEDY)
         assert hearing.ask([form, form], GREEDY, rate=rate)[1].text == right.text
@@ -244,16 +283,32 @@ def test_file_and_samples_of_a_sound_are_answered_alike(hearing: Bundle, kind: s
 @pytest.mark.parametrize(
     ("wrong", "rate", "said"),
     [
-        (np.zeros(800), None, "an array of samples needs its rate; got float64 (800,); ask(samples, rate="),
+        (
+            np.zeros(800),
+            None,
+            "an array of samples needs its rate; got float64 (800,); ask(samples, rate=",
+        ),
         (np.zeros(800, np.int16), None, "an array of samples needs its rate; got int16 (800,)"),
         (np.zeros(800), 8000.5, "must be a whole number from 1,000 to 192,000; got 8000.5"),
         (np.zeros(800), float("nan"), "must be a whole number from 1,000 to 192,000; got nan"),
         (np.zeros(800), 7, "must be a whole number from 1,000 to 192,000; got 7"),
-        (np.zeros((2, 800)), 8000, "got float64 (2, 800); move its channels to the end: transpose it"),
+        (
+            np.zeros((2, 800)),
+            8000,
+            "got float64 (2, 800); move its channels to the end: transpose it",
+        ),
         (np.zeros(0), 8000, "a sound of no samples"),
-        (np.full(800, 20_000.0), 8000, "got up to 20,000; if they are those of 16-bit integers, divide them by 32768"),
+        (
+            np.full(800, 20_000.0),
+            8000,
+            "got up to 20,000; if they are those of 16-bit integers, divide them by 32768",
+        ),
         (np.full(800, np.inf), 8000, "samples that are not numbers"),
-        (np.zeros(800, np.int64), 8000, "floats from -1 to 1, or integers of type uint8, int16 or int32; got int64"),
+        (
+            np.zeros(800, np.int64),
+            8000,
+            "floats from -1 to 1, or integers of type uint8, int16 or int32; got int64",
+        ),
         (np.zeros(8000 * 61), 8000, "longer than 60 seconds; got 61.0 seconds"),
         ("it.wav", 8000, "rate is for arrays of samples: a file says its own; got rate=8000"),
         (5, None, "this model reads sounds; got int; a file, or an array of samples and its rate"),

@@ -49,7 +49,9 @@ def test_help_names_the_verbs_and_the_exit_codes():
 def test_every_verb_has_help_with_an_example(capsys: pytest.CaptureFixture[str]):
     for verb in cli.Verbs().list_commands(None):
         assert main([verb, "--help"]) == 0
-        assert f"regard {verb} " in capsys.readouterr().out.split("Usage:")[1].split("\n", 1)[1], verb
+        assert f"regard {verb} " in capsys.readouterr().out.split("Usage:")[1].split("\n", 1)[1], (
+            verb
+        )
 
 
 def test_no_words_are_answered_with_help():
@@ -66,12 +68,17 @@ def test_version(capsys: pytest.CaptureFixture[str]):
     [
         (["recipse"], 'no such verb; got "recipse"; did you mean "recipes"?'),
         (["predict"], 'no such verb; got "predict"; did you mean "ask"?'),
-        (["recipes", "lst"], "No such command 'lst'. Did you mean 'list'? See regard recipes --help"),
+        (
+            ["recipes", "lst"],
+            "No such command 'lst'. Did you mean 'list'? See regard recipes --help",
+        ),
         (["recipes", "show"], "Missing argument 'NAME'. See regard recipes show --help"),
         (["--vrsion"], "No such option: --vrsion (Possible options: --version) See regard --help"),
     ],
 )
-def test_a_command_that_cannot_be_understood(words: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+def test_a_command_that_cannot_be_understood(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+):
     assert main(words) == 2
     assert capsys.readouterr().err == f"regard: {said}\n"
 
@@ -85,7 +92,10 @@ def test_a_mistake_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixtu
     said = capsys.readouterr().err
     assert said.startswith("regard: nothing: no such recipe; known: blank-rnn, ")
     assert said.count("\n") == 1
-    for words in (["--debug", "recipes", "show", "nothing"], ["recipes", "show", "nothing", "--debug"]):
+    for words in (
+        ["--debug", "recipes", "show", "nothing"],
+        ["recipes", "show", "nothing", "--debug"],
+    ):
         assert main(words) == 2
         shown = capsys.readouterr().err
         assert shown.startswith("Traceback")
@@ -101,7 +111,9 @@ def test_a_mistake_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixtu
         (KeyboardInterrupt(), 130, "regard: stopped\n"),
     ],
 )  # fmt: skip
-def test_whatever_happens_is_one_line(monkeypatch, capsys, error: BaseException, code: int, said: str):
+def test_whatever_happens_is_one_line(
+    monkeypatch, capsys, error: BaseException, code: int, said: str
+):
     def fail() -> list[str]:
         raise error
 
@@ -133,27 +145,39 @@ def test_list(capsys: pytest.CaptureFixture[str]):
         name, task, data, *_ = line.split()
         chosen = recipe.load(name)
         assert (task, data) == (chosen.task, chosen.data.kind) and line.endswith(chosen.summary)
-    assert any(line.split()[:5] == ["image-pool", "classify", "digits", "34", "s"] for line in lines)
+    assert any(
+        line.split()[:5] == ["image-pool", "classify", "digits", "34", "s"] for line in lines
+    )
     assert main(["recipes", "list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in rows] == recipe.names()
     assert all(row["summary"] and row["task"] in recipe.READS for row in rows)
     measured = {row["name"]: row["measured"] for row in rows}
-    assert measured["image-pool"] == {"seconds": 34.2, "threads": 1} and measured["chat-gru"] is None
+    assert (
+        measured["image-pool"] == {"seconds": 34.2, "threads": 1} and measured["chat-gru"] is None
+    )
 
 
 def test_durations_are_those_of_the_benchmarks():
-    """Every figure was measured, and of the recipe as it ships: with as many steps, where the recipe says how many."""
+    """Every figure was measured, and of the recipe as it ships: with as many steps, where the
+    recipe says how many."""
     results = Path(__file__).parents[2] / "bench" / "results"
     defaults, sentiment, multi30k, fsdd = (
         json.loads((results / f"{name}.json").read_text("utf-8"))
         for name in ("defaults", "sentiment", "multi30k", "fsdd")
     )
     records = dict(defaults["recipes"])
-    records |= {f"sentiment-{name}": record | {"threads": 1} for name, record in sentiment["models"].items()}
-    records["multi30k-transformer"] = {"seconds": multi30k["facts"]["training_seconds"], "threads": 2}
+    records |= {
+        f"sentiment-{name}": record | {"threads": 1} for name, record in sentiment["models"].items()
+    }
+    records["multi30k-transformer"] = {
+        "seconds": multi30k["facts"]["training_seconds"],
+        "threads": 2,
+    }
     records["speech-fsdd"] = fsdd["left_out"]["nobody"] | {"threads": 1}
-    figures = {name: Duration(record["seconds"], record["threads"]) for name, record in records.items()}
+    figures = {
+        name: Duration(record["seconds"], record["threads"]) for name, record in records.items()
+    }
     assert figures == MEASURED
     assert all(found["machine"]["processor"] in MACHINE for found in (defaults, sentiment, fsdd))
     for name, record in records.items():
@@ -184,15 +208,23 @@ def test_check_looks_at_every_file(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["recipes", "check", str(good)]) == 0
 
 
-def test_copy_never_overwrites_unasked(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_copy_never_overwrites_unasked(
+    tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.chdir(tmp_path)
     assert main(["recipes", "copy", "reference/chat-classic"]) == 0
-    assert capsys.readouterr().out == "wrote chat-classic.toml; change it, then: regard train chat-classic.toml\n"
+    assert (
+        capsys.readouterr().out
+        == "wrote chat-classic.toml; change it, then: regard train chat-classic.toml\n"
+    )
     mine = Path("chat-classic.toml")
     assert recipe.load(mine) == recipe.load("reference/chat-classic")
     mine.write_text("mine")
     assert main(["recipes", "copy", "chat-gru", str(mine)]) == 2
-    assert capsys.readouterr().err == "regard: chat-classic.toml: a file is there already; --force overwrites it\n"
+    assert (
+        capsys.readouterr().err
+        == "regard: chat-classic.toml: a file is there already; --force overwrites it\n"
+    )
     assert mine.read_text() == "mine"
     assert main(["recipes", "copy", "chat-gru", str(mine), "--force"]) == 0
     assert mine.read_text() == recipe.text("chat-gru")
@@ -200,20 +232,38 @@ def test_copy_never_overwrites_unasked(tmp_path: Path, monkeypatch, capsys: pyte
     assert (tmp_path / "chat-gru.toml").exists()
     capsys.readouterr()
     assert main(["recipes", "copy", "chat-gru", "no/such/folder/mine.toml"]) == 2
-    assert capsys.readouterr().err == "regard: no/such/folder/mine.toml: No such file or directory\n"
+    assert (
+        capsys.readouterr().err == "regard: no/such/folder/mine.toml: No such file or directory\n"
+    )
 
 
-def test_only_recipes_are_shown_copied_and_checked(tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]):
+def test_only_recipes_are_shown_copied_and_checked(
+    tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.chdir(tmp_path)
     secret, other = Path("secret"), Path("other.toml")
     secret.write_text("password")
     other.write_text('[package]\nname = "password"\n')
-    for name in ("secret", "../" + tmp_path.name + "/secret", str(tmp_path / "secret"), "/etc/passwd", "/dev/zero"):
-        for words in (["show", name], ["show", name, "--json"], ["check", name], ["copy", name, "copied.toml"]):
+    for name in (
+        "secret",
+        "../" + tmp_path.name + "/secret",
+        str(tmp_path / "secret"),
+        "/etc/passwd",
+        "/dev/zero",
+    ):
+        for words in (
+            ["show", name],
+            ["show", name, "--json"],
+            ["check", name],
+            ["copy", name, "copied.toml"],
+        ):
             assert main(["recipes", *words]) == 2
             said = capsys.readouterr()
             assert not said.out and "password" not in said.err
-            assert said.err == f"regard: {name}: not a recipe: a .toml file is one; regard recipes list names others\n"
+            assert (
+                said.err
+                == f"regard: {name}: not a recipe: a .toml file is one; regard recipes list names others\n"
+            )
     for words in (["show", str(other)], ["copy", str(other), "copied.toml"]):
         assert main(["recipes", *words]) == 2
         said = capsys.readouterr()

@@ -22,17 +22,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
         changes = [
-            one for one in sounds_by_heart(table, "train.steps=120") if not one.startswith(("data.kind", "data.path"))
+            one
+            for one in sounds_by_heart(table, "train.steps=120")
+            if not one.startswith(("data.kind", "data.path"))
         ]
         sets = [word for change in changes for word in ("--set", change)]
         run = str(folder / "run")
-        assert cli.main(["train", "speech-attention", "--data", str(table), "--out", run, *sets]) == 0
+        assert (
+            cli.main(["train", "speech-attention", "--data", str(table), "--out", run, *sets]) == 0
+        )
     return folder
 
 
 def test_ask_hears_files_of_every_format(trained: Path, tmp_path: Path, capsys):
     samples, rate = soundfile.read(trained / "sounds" / "3.wav")
-    files = [str(trained / "sounds" / "3.wav"), *(str(tmp_path / f"a.{suffix}") for suffix in ("flac", "ogg"))]
+    files = [
+        str(trained / "sounds" / "3.wav"),
+        *(str(tmp_path / f"a.{suffix}") for suffix in ("flac", "ogg")),
+    ]
     for file in files[1:]:
         soundfile.write(file, samples, rate)
     assert cli.main(["ask", str(trained / "run"), *files]) == 0
@@ -40,10 +47,14 @@ def test_ask_hears_files_of_every_format(trained: Path, tmp_path: Path, capsys):
 
 
 def test_every_validation_says_what_is_reached_without_the_sound(trained: Path):
-    lines = [json.loads(line) for line in (trained / "run" / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (trained / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     scored = [line for line in lines if line["kind"] == "training_examples"]
-    assert scored[-1]["cer"] < min(scored[-1]["blind"][name]["cer"] for name in ("one string", "another's text"))
-    assert all(line["blind"] == scored[0]["blind"] for line in scored)
+    assert scored[-1]["cer"] < min(
+        scored[-1]["baselines"][name]["cer"] for name in ("one string", "another's text")
+    )
+    assert all(line["baselines"] == scored[0]["baselines"] for line in scored)
 
 
 def test_a_list_of_sounds_becomes_json_lines(trained: Path, tmp_path: Path, capsys):
@@ -64,7 +75,11 @@ def test_bad_sounds_end_in_one_line(trained: Path, tmp_path: Path, capsys):
 
 
 def test_one_bad_sound_does_not_end_the_list(trained: Path, tmp_path: Path, capsys):
-    files = [str(trained / "sounds" / "0.wav"), str(tmp_path / "nothing.wav"), str(trained / "sounds" / "1.wav")]
+    files = [
+        str(trained / "sounds" / "0.wav"),
+        str(tmp_path / "nothing.wav"),
+        str(trained / "sounds" / "1.wav"),
+    ]
     (tmp_path / "list.txt").write_text("\n".join(files))
     assert cli.main(["ask", str(trained / "run"), "--file", str(tmp_path / "list.txt")]) == 2
     told = capsys.readouterr()
@@ -88,7 +103,11 @@ def test_evaluate_shows_what_is_reached_blindly(trained: Path, capsys, monkeypat
     table = trained / "sounds" / "sounds.csv"
     assert cli.main(["evaluate", str(trained / "run"), "--data", str(table), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
-    assert scores["exact"] == 1.0 and scores["cer"] == 0.0 and scores["blind"]["another's text"]["cer"] > 0.5
+    assert (
+        scores["exact"] == 1.0
+        and scores["cer"] == 0.0
+        and scores["baselines"]["another's text"]["cer"] > 0.5
+    )
 
 
 def test_inspect_knows_sounds(trained: Path, capsys):
@@ -105,8 +124,12 @@ def test_data_that_is_no_sound_is_refused(trained: Path, tmp_path: Path, capsys,
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     (tmp_path / "empty").mkdir()
     sound = trained / "sounds" / "3.wav"
-    assert "one sound is no corpus" in one_line(capsys, "train", "speech-attention", "--data", str(sound))
-    assert "no usable examples" in one_line(capsys, "train", "speech-attention", "--data", str(tmp_path / "empty"))
+    assert "one sound is no corpus" in one_line(
+        capsys, "train", "speech-attention", "--data", str(sound)
+    )
+    assert "no usable examples" in one_line(
+        capsys, "train", "speech-attention", "--data", str(tmp_path / "empty")
+    )
     (tmp_path / "head.csv").write_text("path,text\n")
     head = str(tmp_path / "head.csv")
     assert "no usable examples" in one_line(capsys, "train", "speech-attention", "--data", head)

@@ -26,7 +26,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("streams")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
-        sets = [word for change in by_heart(pairs_file(folder), "train.steps=2") for word in ("--set", change)]
+        sets = [
+            word
+            for change in by_heart(pairs_file(folder), "train.steps=2")
+            for word in ("--set", change)
+        ]
         assert cli.main(["train", "chat-gru", "--out", str(folder / "run"), *sets]) == 0
     return folder / "run"
 
@@ -63,7 +67,9 @@ def test_verbs_that_read_say_that_there_is_nothing_to_read(run: Path):
 
 def test_files_do_not_get_the_number_of_a_closed_stream(run: Path, tmp_path: Path):
     """Else a line that is printed would be written into the first file that is opened."""
-    done = shell(f"train chat-gru --data {pairs_file(tmp_path)} --steps 1 --out {tmp_path / 'run'} --json <&- 2>&-")
+    done = shell(
+        f"train chat-gru --data {pairs_file(tmp_path)} --steps 1 --out {tmp_path / 'run'} --json <&- 2>&-"
+    )
     assert done.returncode == 0 and done.stdout.startswith("{")
     assert shell(f"ask {tmp_path / 'run'} 'Hello!'").returncode == 0
     for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines():

@@ -22,7 +22,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("door")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
-        sets = [word for change in by_heart(pairs_file(folder), "train.steps=160") for word in ("--set", change)]
+        sets = [
+            word
+            for change in by_heart(pairs_file(folder), "train.steps=160")
+            for word in ("--set", change)
+        ]
         assert cli.main(["train", "chat-attention", "--out", str(folder / "run"), *sets]) == 0
     return folder / "run"
 
@@ -43,20 +47,40 @@ def test_training_tells_sizes_scores_samples_and_what_to_type_next(tmp_path, cap
     assert cli.main(["train", "chat-gru", *sets, "--steps", "3"]) == 0
     told = capsys.readouterr().out
     assert "10 train" in told and "parameters" in told and "width 48" in told
-    assert "step 3: training examples perplexity" in told and "Hello!  ->" in told and "validation" not in told
-    assert "kept the last weights, step 3, because no examples are held out (train.keep=auto)" in told
+    assert (
+        "step 3: training examples perplexity" in told
+        and "Hello!  ->" in told
+        and "validation" not in told
+    )
+    assert (
+        "kept the last weights, step 3, because no examples are held out (train.keep=auto)" in told
+    )
     assert "regard chat runs/chat-gru" in told
     run = tmp_path / "runs" / "chat-gru"
-    assert {"recipe.json", "codec.json", "model.safetensors", "metrics.jsonl", "manifest.json", "curves.png"} <= {
-        file.name for file in run.iterdir()
-    }
+    assert {
+        "recipe.json",
+        "tokenizer.json",
+        "model.safetensors",
+        "metrics.jsonl",
+        "manifest.json",
+        "curves.png",
+    } <= {file.name for file in run.iterdir()}
     assert cli.main(["train", "chat-gru", *sets, "--epochs", "1", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["run"] == "runs/chat-gru-2" and result["steps"] == result["kept_step"] == 1
-    assert result["scored_on"] == "training examples" and "no examples are held out" in result["kept_because"]
-    assert cli.main(["train", "chat-gru", *sets, "--set", "data.valid=0.3", "--steps", "1", "--json"]) == 0
+    assert (
+        result["scored_on"] == "training examples"
+        and "no examples are held out" in result["kept_because"]
+    )
+    assert (
+        cli.main(["train", "chat-gru", *sets, "--set", "data.valid=0.3", "--steps", "1", "--json"])
+        == 0
+    )
     told = capsys.readouterr()
-    assert json.loads(told.out)["scored_on"] == "validation examples" and "step 1: validation perplexity" in told.err
+    assert (
+        json.loads(told.out)["scored_on"] == "validation examples"
+        and "step 1: validation perplexity" in told.err
+    )
 
 
 def test_ask_answers(trained: Path, capsys):
@@ -86,7 +110,10 @@ def test_ask_reads_stdin(trained: Path):
 def test_chat_streams_and_knows_its_commands(trained: Path):
     typed = "Hello!\n/attend\n/nonsense\n/help\n\nTell me a joke.\n/quit\nnever read\n"
     done = subprocess.run(
-        [sys.executable, "-m", "regard", "chat", str(trained)], input=typed, capture_output=True, text=True
+        [sys.executable, "-m", "regard", "chat", str(trained)],
+        input=typed,
+        capture_output=True,
+        text=True,
     )
     lines = done.stdout.splitlines()
     assert done.returncode == 0 and not done.stderr
@@ -116,19 +143,26 @@ def test_data_inspect_counts_and_advises(tmp_path: Path, capsys):
     assert "chatterbot" in capsys.readouterr().out
 
 
-def test_a_run_is_resumed_with_changes_only_anyway(trained: Path, tmp_path: Path, capsys, monkeypatch):
+def test_a_run_is_resumed_with_changes_only_anyway(
+    trained: Path, tmp_path: Path, capsys, monkeypatch
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     run = shutil.copytree(trained, tmp_path / "run")
     resume = ["train", "--resume", run, "--steps", "165"]
-    refused = one_line(capsys, *resume, "--set", "train.rate=1e-4")
-    assert "train.rate: 0.005 -> 0.0001" in refused and "add --anyway to go on" in refused
-    assert "do not fit another architecture" in one_line(capsys, *resume, "--anyway", "--set", "encoder.layers=3")
+    refused = one_line(capsys, *resume, "--set", "train.learning_rate=1e-4")
+    assert "train.learning_rate: 0.005 -> 0.0001" in refused and "add --anyway to go on" in refused
+    assert "do not fit another architecture" in one_line(
+        capsys, *resume, "--anyway", "--set", "encoder.layers=3"
+    )
     assert "with its own recipe; got chat-gru" in one_line(capsys, *resume, "chat-gru")
     assert "--resume RUN --anyway" in one_line(capsys, "train", "chat-gru", "--anyway")
 
-    assert cli.main([str(word) for word in (*resume, "--anyway", "--set", "train.rate=1e-4")]) == 0
+    assert (
+        cli.main([str(word) for word in (*resume, "--anyway", "--set", "train.learning_rate=1e-4")])
+        == 0
+    )
     told = capsys.readouterr().out
-    assert "train.rate: 0.005 -> 0.0001" in told and "resuming at step 160" in told
+    assert "train.learning_rate: 0.005 -> 0.0001" in told and "resuming at step 160" in told
     kept = json.loads((run / "recipe.json").read_text())["train"]
     assert (kept["steps"], kept["rate"], kept["decoder_rate"]) == (165, 1e-4, 1e-4)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -147,7 +181,9 @@ def test_mistakes_end_in_one_line(trained: Path, tmp_path: Path, capsys, monkeyp
     empty, header = tmp_path / "empty.tsv", tmp_path / "header.tsv"
     empty.write_text("")
     header.write_text("prompt\treply\n")
-    assert "no such" in one_line(capsys, "train", "chat-attention", "--data", tmp_path / "missing.tsv")
+    assert "no such" in one_line(
+        capsys, "train", "chat-attention", "--data", tmp_path / "missing.tsv"
+    )
     nowhere = f'data.path="{tmp_path / "nowhere"}"'
     assert "nowhere: no such file or folder; --data PATH says" in one_line(
         capsys, "train", "speech-fsdd", "--set", nowhere
@@ -158,7 +194,9 @@ def test_mistakes_end_in_one_line(trained: Path, tmp_path: Path, capsys, monkeyp
         )
         assert not (tmp_path / "run").exists()
     assert 'did you mean "chat-attention"?' in one_line(capsys, "train", "chat-atention")
-    assert 'did you mean "width"?' in one_line(capsys, "train", "chat-attention", "--set", "encoder.widht=3")
+    assert 'did you mean "width"?' in one_line(
+        capsys, "train", "chat-attention", "--set", "encoder.widht=3"
+    )
     assert "no recipe given" in one_line(capsys, "train")
     assert "not a run folder" in one_line(capsys, "train", "--resume", tmp_path)
     assert "not a run folder" in one_line(capsys, "ask", tmp_path, "Hello")
@@ -168,6 +206,8 @@ def test_mistakes_end_in_one_line(trained: Path, tmp_path: Path, capsys, monkeyp
     assert "too long; got 100,000 characters; this model reads at most" in long and len(long) < 300
     assert "no such file" in one_line(capsys, "ask", trained, "--file", tmp_path / "missing.txt")
     assert "num_beams" in one_line(capsys, "ask", trained, "Hello", "--set", "num_beams=0")
-    assert 'did you mean "num_beams"?' in one_line(capsys, "ask", trained, "Hello", "--set", "num_beems=2")
+    assert 'did you mean "num_beams"?' in one_line(
+        capsys, "ask", trained, "Hello", "--set", "num_beems=2"
+    )
     assert 'did you mean "train"?' in one_line(capsys, "trian", "chat-attention")
     assert "--limit" in one_line(capsys, "evaluate", trained, "--limit", "0")

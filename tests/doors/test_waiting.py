@@ -74,4 +74,6 @@ def test_every_verb_announces_its_waits_and_leaves_json_alone(tmp_path: Path, mo
         assert cli.main(command) == 0
         told = capsys.readouterr()
         json.loads(told.out)
-        assert [line for line in told.err.splitlines() if line.endswith("…")] == [f"{one} …" for one in messages]
+        assert [line for line in told.err.splitlines() if line.endswith("…")] == [
+            f"{one} …" for one in messages
+        ]

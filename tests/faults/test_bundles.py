@@ -15,7 +15,7 @@ from regard.search import Options
 from regard.train import train
 from tests.tiny import PAIRS, Silent, by_heart, pairs_file
 
-FILES = ["recipe.json", "codec.json", "model.safetensors"]
+FILES = ["recipe.json", "tokenizer.json", "model.safetensors"]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
         train(
-            recipe.load("chat-lstm", by_heart(pairs_file(folder), "train.steps=30")), folder / "run", reporter=Silent()
+            recipe.load("chat-lstm", by_heart(pairs_file(folder), "train.steps=30")),
+            folder / "run",
+            reporter=Silent(),
         )
     return folder / "run"
 
@@ -74,8 +76,10 @@ def test_a_newer_format_is_refused(run: Path):
 
 
 def test_a_manifest_cannot_point_elsewhere(run: Path):
-    elsewhere = {"../copy/codec.json": [disk.digest(run / "codec.json")]}
-    disk.write_json(run / "manifest.json", {"format": 1, "files": disk.manifest(run) | elsewhere})
+    elsewhere = {"../copy/tokenizer.json": [disk.digest(run / "tokenizer.json")]}
+    disk.write_json(
+        run / "manifest.json", {"format": disk.FORMAT, "files": disk.manifest(run) | elsewhere}
+    )
     with pytest.raises(BundleError, match="missing"):
         bundle.load(run)
 
@@ -100,7 +104,9 @@ def test_weights_of_another_recipe_are_refused(run: Path):
         bundle.load_tensors(bundle.load(run).model, {"stranger": weights.popitem()[1]}, "here")
 
 
-def test_a_reader_finds_a_whole_bundle_at_every_moment_of_a_save(run: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_reader_finds_a_whole_bundle_at_every_moment_of_a_save(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Load between all the steps of a save: every rename of it."""
     seen = []
     real = disk.os.replace
@@ -111,7 +117,9 @@ def test_a_reader_finds_a_whole_bundle_at_every_moment_of_a_save(run: Path, monk
         bundle.load(run)
         seen.append(Path(b).name)
 
-    weights = {name: tensor + 1 for name, tensor in bundle.read_tensors(run / "model.safetensors").items()}
+    weights = {
+        name: tensor + 1 for name, tensor in bundle.read_tensors(run / "model.safetensors").items()
+    }
     monkeypatch.setattr(disk.os, "replace", replace)
     bundle.put_weights(run, weights)
     assert seen == ["manifest.json", "model.safetensors", "manifest.json"]

@@ -1,4 +1,5 @@
-"""Corpora that are broken: what cannot be used is skipped and counted, and no file can fill the memory."""
+"""Corpora that are broken: what cannot be used is skipped and counted, and no file can fill the
+memory."""
 
 import gzip
 import tracemalloc
@@ -23,14 +24,17 @@ def read(path: Path, content: bytes, **settings):
 
 @pytest.mark.parametrize("name", ["pairs.tsv", "pairs.csv", "pairs.jsonl", "pairs.txt", "pairs"])
 @pytest.mark.parametrize(
-    "content", [b"", b"\n\n", b"hello\n", b"prompt\treply\n", b"\xef\xbb\xbf", b"\xff\xfe", b"a\t \n"]
+    "content",
+    [b"", b"\n\n", b"hello\n", b"prompt\treply\n", b"\xef\xbb\xbf", b"\xff\xfe", b"a\t \n"],
 )
 def test_nothing_usable(tmp_path, name, content):
     with pytest.raises(DataError, match="no usable examples in .*pairs"):
         read(tmp_path / name, content)
 
 
-@pytest.mark.parametrize("function", [detect, inspect, lambda path: list(read_pairs(path, tally=Tally()))])
+@pytest.mark.parametrize(
+    "function", [detect, inspect, lambda path: list(read_pairs(path, tally=Tally()))]
+)
 def test_missing_file(tmp_path, function):
     with pytest.raises(DataError, match="pairs.tsv: no such file"):
         function(tmp_path / "pairs.tsv")
@@ -45,15 +49,23 @@ def test_folders(tmp_path):
         list(read_cornell(tmp_path / "no", tally=Tally()))
 
 
-# -- characters -------------------------------------------------------------------------------------------------------
+# -- characters-------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("content", "expected", "replaced"),
     [
         (b"it\x92s\tcaf\xe9\n", ("it’s", "café"), 2),  # cp1252
-        (b"caf\xc3\xa9 \x96 ok\tyes\n", ("café – ok", "yes"), 1),  # one stray byte does not spoil the line
-        (b"it\xc2\x92s\tyes\n", ("it’s", "yes"), 1),  # cp1252 that was read as Latin-1 and written as UTF-8
+        (
+            b"caf\xc3\xa9 \x96 ok\tyes\n",
+            ("café – ok", "yes"),
+            1,
+        ),  # one stray byte does not spoil the line
+        (
+            b"it\xc2\x92s\tyes\n",
+            ("it’s", "yes"),
+            1,
+        ),  # cp1252 that was read as Latin-1 and written as UTF-8
         (b"odd \x81\tyes\n", ("odd \ufffd", "yes"), 1),  # not even cp1252
         (b"n\x00u\x00l\tyes\n", ("nul", "yes"), 2),
         ("\ufeffa\ufeff\tyes".encode(), ("a", "yes"), 1),
@@ -61,7 +73,11 @@ def test_folders(tmp_path):
         ("so\xadft \xad\xad\tyes".encode(), ("soft --", "yes"), 3),
         (b"sur\xed\xa0\x80r\tyes", None, 3),  # a surrogate in UTF-8 is three bytes that do not fit
         ("a\ud800b\tyes".encode("utf-16", "surrogatepass"), ("a\ufffdb", "yes"), 1),
-        ("a\tyes".encode("utf-16") + b"\x00", ("a", "yes\ufffd"), 1),  # cut in the middle of a character
+        (
+            "a\tyes".encode("utf-16") + b"\x00",
+            ("a", "yes\ufffd"),
+            1,
+        ),  # cut in the middle of a character
     ],
 )
 def test_odd_characters_are_replaced_and_counted(tmp_path, content, expected, replaced):
@@ -72,7 +88,9 @@ def test_odd_characters_are_replaced_and_counted(tmp_path, content, expected, re
 
 
 def test_lone_surrogates_in_json(tmp_path):
-    (example,), tally = read(tmp_path / "p.jsonl", rb'{"prompt": "a\ud800b\udc92 \ud83d\ude00", "reply": "b\u0000"}')
+    (example,), tally = read(
+        tmp_path / "p.jsonl", rb'{"prompt": "a\ud800b\udc92 \ud83d\ude00", "reply": "b\u0000"}'
+    )
     assert example == ("a\ufffdb\ufffd 😀", "b")
     assert tally.replaced == 3
 
@@ -91,7 +109,7 @@ def test_any_bytes_in_any_format(tmp_path_factory, content):
         assert name in message
 
 
-# -- rows -------------------------------------------------------------------------------------------------------------
+# -- rows-------------------------------------------------------------------------------------------
 
 
 def test_bad_rows_are_counted_by_reason(tmp_path):
@@ -116,8 +134,17 @@ def test_bad_json_lines(tmp_path):
     good = b'{"prompt": "a", "reply": "b"}\n'
     deep = b'{"prompt": ' + b"[" * 100_000 + b"\n"
     digits = b'{"prompt": ' + b"9" * 10_000 + b', "reply": "b"}\n'
-    rows = [b"nonsense\n", deep, digits, b"[1]\n", b'{"prompt": "a"}\n', b'{"prompt": ["a"], "reply": "b"}\n']
-    examples, tally = read(tmp_path / "pairs.jsonl", good * 10 + b"".join(rows) + b'{"prompt": null, "reply": "b"}\n')
+    rows = [
+        b"nonsense\n",
+        deep,
+        digits,
+        b"[1]\n",
+        b'{"prompt": "a"}\n',
+        b'{"prompt": ["a"], "reply": "b"}\n',
+    ]
+    examples, tally = read(
+        tmp_path / "pairs.jsonl", good * 10 + b"".join(rows) + b'{"prompt": null, "reply": "b"}\n'
+    )
     assert len(examples) == 10
     assert tally.skipped == {
         "not JSON": 3,
@@ -156,7 +183,7 @@ def test_a_field_over_the_limit_of_csv(tmp_path):
     assert tally.skipped == {"field too long": 1}
 
 
-# -- memory -----------------------------------------------------------------------------------------------------------
+# -- memory-----------------------------------------------------------------------------------------
 
 
 def peak(function) -> int:
@@ -171,7 +198,13 @@ def peak(function) -> int:
 @pytest.mark.parametrize("filler", [b"x", b'"', b"["])
 @pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
 def test_a_huge_line_is_not_held(tmp_path, filler, suffix):
-    good = b'{"prompt": "a", "reply": "b"}' if suffix == "jsonl" else b"a\tb" if suffix == "tsv" else b"a,b"
+    good = (
+        b'{"prompt": "a", "reply": "b"}'
+        if suffix == "jsonl"
+        else b"a\tb"
+        if suffix == "tsv"
+        else b"a,b"
+    )
     path = tmp_path / f"pairs.{suffix}.gz"  # 64 MB of the same byte, in 64 KB
     path.write_bytes(gzip.compress(good + b"\n" + filler * (64 * LINE) + b"\n" + good, 1))
     tally = Tally()
@@ -206,7 +239,7 @@ def test_a_cut_gzip_file(tmp_path):
             read(tmp_path / "pairs.tsv.gz", content)
 
 
-# -- Cornell ----------------------------------------------------------------------------------------------------------
+# -- Cornell----------------------------------------------------------------------------------------
 
 
 def cornell(folder: Path, lines: bytes, conversations: bytes):
@@ -247,7 +280,12 @@ def test_cornell_broken_lines(tmp_path):
     examples, tally = cornell(tmp_path, lines, conversations)
     assert len(examples) == 7
     assert ("text 0", "text 1") in examples
-    assert tally.skipped == {"wrong field count": 3, "dangling id": 2, "line id used twice": 1, "empty side": 2}
+    assert tally.skipped == {
+        "wrong field count": 3,
+        "dangling id": 2,
+        "line id used twice": 1,
+        "empty side": 2,
+    }
 
 
 def test_cornell_without_its_second_file(tmp_path):

@@ -16,7 +16,7 @@ from types import FrameType
 import pytest
 import torch
 
-from regard import build, bundle, checkpoint, codecs, disk, recipe
+from regard import build, bundle, checkpoint, disk, recipe, tokenizers
 from regard.checkpoint import Progress
 from regard.errors import BundleError
 from regard.train import train
@@ -37,8 +37,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def killed_at_line(number: int, action: Callable[[], object]) -> bool:
-    """Run `action` in a process that kills itself before the given line of a save; False: it ended before that. Of a
-    line that comes again and again, the first two times count."""
+    """Run `action` in a process that kills itself before the given line of a save; False: it
+    ended before that. Of a line that comes again and again, the first two times count."""
     times: Counter[tuple[str, int]] = Counter()
 
     def trace(frame: FrameType, event: str, _: object) -> object:
@@ -68,14 +68,16 @@ def killed_at_line(number: int, action: Callable[[], object]) -> bool:
 
 def load(run: Path) -> tuple[bundle.Bundle, torch.optim.Optimizer]:
     chosen = recipe.Recipe.from_json(disk.read_json(run / bundle.RECIPE), run)
-    codec = codecs.read(run / bundle.CODEC)
-    model = build.model(chosen, vocabulary=codec.size, source_vocabulary=codec.source_size)
-    loaded = bundle.Bundle(chosen, codec, build.task(chosen, codec), model)
+    tokenizer = tokenizers.read(run / bundle.TOKENIZER)
+    model = build.model(chosen, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
+    loaded = bundle.Bundle(chosen, tokenizer, build.task(chosen, tokenizer), model)
     return loaded, torch.optim.AdamW(model.parameters())
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["saved again", "saved first"])
-def test_a_checkpoint_survives_a_kill_at_every_line_of_its_save(trained: Path, tmp_path: Path, again: bool):
+def test_a_checkpoint_survives_a_kill_at_every_line_of_its_save(
+    trained: Path, tmp_path: Path, again: bool
+):
     model, optimiser = load(trained)
     step = STEP if again else STEP + 1
     outcomes = set()
@@ -83,7 +85,9 @@ def test_a_checkpoint_survives_a_kill_at_every_line_of_its_save(trained: Path, t
         run = shutil.copytree(trained, tmp_path / "run")
         assert checkpoint.load_newest(run, model.model, None, optimiser, print) is not None
         progress = Progress(step=step, tokens=123)
-        killed = killed_at_line(number, lambda r=run, p=progress: checkpoint.save(r, model.model, None, optimiser, p))
+        killed = killed_at_line(
+            number, lambda r=run, p=progress: checkpoint.save(r, model.model, None, optimiser, p)
+        )
         notes: list[str] = []
         disk.recover(run / checkpoint.FOLDER)
         found = checkpoint.load_newest(run, model.model, None, optimiser, notes.append)
@@ -99,7 +103,9 @@ def test_a_checkpoint_survives_a_kill_at_every_line_of_its_save(trained: Path, t
 
 
 def test_weights_survive_a_kill_at_every_line_of_their_save(trained: Path, tmp_path: Path):
-    weights = {name: tensor + 1 for name, tensor in bundle.read_tensors(trained / bundle.WEIGHTS).items()}
+    weights = {
+        name: tensor + 1 for name, tensor in bundle.read_tensors(trained / bundle.WEIGHTS).items()
+    }
     sums = set()
     for number in count(1):
         run = shutil.copytree(trained, tmp_path / "run")
@@ -121,18 +127,22 @@ def test_a_run_that_is_killed_while_it_is_created_can_be_begun_again(trained: Pa
         run = tmp_path / "run"
         run.mkdir()
         with disk.locked(run):
-            killed = killed_at_line(number, lambda r=run: bundle.create(r, model.recipe, model.codec))
+            killed = killed_at_line(
+                number, lambda r=run: bundle.create(r, model.recipe, model.tokenizer)
+            )
         disk.claim(run, disk.MANIFEST, "run")
         states.add(bundle.has_begun(run))
         if bundle.has_begun(run):
-            disk.verify(run, bundle.RECIPE, bundle.CODEC)
+            disk.verify(run, bundle.RECIPE, bundle.TOKENIZER)
         shutil.rmtree(run)
         if not killed:
             break
     assert states == {True, False}
 
 
-def test_a_failed_second_rename_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_failed_second_rename_puts_the_old_folder_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     disk.write_folder(tmp_path / "a", lambda draft: (draft / "text").write_text("old"))
     replace = os.replace
 
@@ -149,7 +159,8 @@ def test_a_failed_second_rename_puts_the_old_folder_back(tmp_path: Path, monkeyp
 
 
 def test_a_half_that_is_not_whole_is_not_taken(tmp_path: Path):
-    """The old one comes back, also where it is damaged: what is wrong with it is then said by name."""
+    """The old one comes back, also where it is damaged: what is wrong with it is then said by
+    name."""
     disk.write_folder(tmp_path / "a", lambda draft: (draft / "text").write_text("old"))
     (tmp_path / "a").rename(tmp_path / ".a.7.regard-old")
     (tmp_path / ".a.7.regard-new").mkdir()

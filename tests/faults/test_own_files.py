@@ -20,7 +20,13 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Somebody's folder, with names that look like ours."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     home = tmp_path / "project"
-    files = ["checkpoints/step-000400/mine", ".venv-3.12/python", ".model.safetensors.123", "metrics.jsonl", ".lock"]
+    files = [
+        "checkpoints/step-000400/mine",
+        ".venv-3.12/python",
+        ".model.safetensors.123",
+        "metrics.jsonl",
+        ".lock",
+    ]
     for name in files:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("mine")
@@ -29,7 +35,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
 
 
 def settings(folder: Path, *more: str) -> list[str]:
@@ -48,7 +58,15 @@ def test_a_folder_of_somebody_is_refused(project: Path, tmp_path: Path, out: str
 
 def test_a_sweep_does_not_move_in_either(project: Path, tmp_path: Path, capsys):
     before = contents(project)
-    words = ["train", "chat-lstm", "--out", ".", "--sweep", "train.rate=0.1,0.01", *settings(tmp_path)]
+    words = [
+        "train",
+        "chat-lstm",
+        "--out",
+        ".",
+        "--sweep",
+        "train.learning_rate=0.1,0.01",
+        *settings(tmp_path),
+    ]
     assert cli.main(words) == 2
     assert "not empty and holds no sweep" in capsys.readouterr().err
     assert contents(project) == before
@@ -86,7 +104,9 @@ def test_an_empty_path_is_refused(project: Path, words: list[str], capsys):
     assert contents(project) == before
 
 
-def test_an_empty_folder_and_a_new_one_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_an_empty_folder_and_a_new_one_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -99,23 +119,37 @@ def test_an_empty_folder_and_a_new_one_are_taken(tmp_path: Path, monkeypatch: py
 def test_a_file_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     (tmp_path / "notes.txt").write_text("mine")
-    assert cli.main(["train", "chat-lstm", "--out", str(tmp_path / "notes.txt"), *settings(tmp_path)]) == 2
+    assert (
+        cli.main(["train", "chat-lstm", "--out", str(tmp_path / "notes.txt"), *settings(tmp_path)])
+        == 2
+    )
     assert "a file has this name" in capsys.readouterr().err
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_only_exact_names_of_our_own_are_cleaned_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_only_exact_names_of_our_own_are_cleaned_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Beside a run and its checkpoints, on a resume."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     run = tmp_path / "run"
-    chosen = recipe.load("chat-lstm", by_heart(pairs_file(tmp_path), "train.steps=2", "encoder.width=8"))
+    chosen = recipe.load(
+        "chat-lstm", by_heart(pairs_file(tmp_path), "train.steps=2", "encoder.width=8")
+    )
     train(chosen, run, reporter=Silent())
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "deep").mkdir(parents=True)
     (elsewhere / "file").write_text("mine")
     own, ours = [], []
     for folder in (run, run / checkpoint.FOLDER):
-        for name in (".venv-3.12", ".model.safetensors.123", ".a.1", ".x.regard-new", "step-7", "step-000400-good"):
+        for name in (
+            ".venv-3.12",
+            ".model.safetensors.123",
+            ".a.1",
+            ".x.regard-new",
+            "step-7",
+            "step-000400-good",
+        ):
             (folder / name).mkdir()
             (folder / name / "file").write_text("mine")
             own.append(folder / name / "file")
@@ -134,8 +168,11 @@ def test_only_exact_names_of_our_own_are_cleaned_up(tmp_path: Path, monkeypatch:
     assert checkpoint.newest(run) == 6
 
 
-def test_pictures_of_somebody_are_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
-    """--maps, --plot and the lab write where they are told to, but only over what they wrote themselves."""
+def test_pictures_of_somebody_are_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    """--maps, --plot and the lab write where they are told to, but only over what they wrote
+    themselves."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     Image.new("L", (28, 28), 200).save("mine.png")
@@ -154,7 +191,9 @@ def test_pictures_of_somebody_are_not_overwritten(tmp_path: Path, monkeypatch: p
     assert Path("mine.png").read_bytes() == before == Path("quadratic.png").read_bytes()
 
 
-def test_the_picture_that_is_asked_about_is_not_the_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_the_picture_that_is_asked_about_is_not_the_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     home = pictures_folder(tmp_path)
     overrides = pictures_by_heart(home, "train.steps=1")
@@ -170,7 +209,9 @@ def test_the_picture_that_is_asked_about_is_not_the_map(tmp_path: Path, monkeypa
 def test_files_follow_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int):
     """Also those that a library writes: a service of another user may have to read them."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    chosen = recipe.load("chat-lstm", by_heart(pairs_file(tmp_path), "train.steps=2", "encoder.width=8"))
+    chosen = recipe.load(
+        "chat-lstm", by_heart(pairs_file(tmp_path), "train.steps=2", "encoder.width=8")
+    )
     before = os.umask(mask)
     try:
         train(chosen, tmp_path / "run", reporter=Silent())
@@ -187,5 +228,7 @@ def test_files_follow_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_a_claim_names_what_is_there(tmp_path: Path):
     for name in "abcde":
         (tmp_path / name).touch()
-    with pytest.raises(InputError, match=r"not empty and holds no run; got a, b, c, …; choose a new folder"):
+    with pytest.raises(
+        InputError, match=r"not empty and holds no run; got a, b, c, …; choose a new folder"
+    ):
         disk.claim(tmp_path, disk.MANIFEST, "run")

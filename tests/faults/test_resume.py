@@ -33,10 +33,10 @@ def settings(folder: Path, *more: str) -> list[str]:
         "encoder.dropout=0.3",
         "decoder.dropout=0.3",
         "source.word_dropout=0.2",
-        "source.empty=0.1",
-        "train.smoothing=0.1",
-        "train.average=0.9",
-        "train.accumulate=2",
+        "source.prompt_dropout=0.1",
+        "train.label_smoothing=0.1",
+        "train.ema_decay=0.9",
+        "train.gradient_accumulation_steps=2",
         "train.batch_tokens=64",
         "train.valid_every=15",
         "train.save_every=4",
@@ -59,11 +59,16 @@ def command(folder: Path, run: Path) -> list[str]:
 
 def environment(folder: Path) -> dict[str, str]:
     root = Path(__file__).parents[2]
-    return os.environ | {"REGARD_CACHE": str(folder / "cache"), "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    return os.environ | {
+        "REGARD_CACHE": str(folder / "cache"),
+        "PYTHONPATH": str(root),
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 def fingerprint(run: Path) -> dict[str, str]:
-    """SHA-256 of everything a run ends with: last weights, averages, optimiser, and the best weights."""
+    """SHA-256 of everything a run ends with: last weights, averages, optimiser, and the best
+    weights."""
     last = run / checkpoint.FOLDER / f"step-{STEPS:06d}"
     files = [last / name for name in (checkpoint.WEIGHTS, checkpoint.AVERAGE, checkpoint.OPTIMISER)]
     return {file.name: disk.digest(file) for file in [*files, run / "model.safetensors"]}
@@ -78,7 +83,9 @@ def killed_and_resumed(folder: Path, name: str, kills: int, seed: int) -> tuple[
     """A run that was killed with SIGKILL `kills` times at random moments, then left alone."""
     run, draw, done = folder / "killed", random.Random(seed), 0
     while True:
-        process = subprocess.Popen([*command(folder, run), name], env=environment(folder), stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [*command(folder, run), name], env=environment(folder), stderr=subprocess.PIPE
+        )
         if done < kills:
             _wait_for_a_new_checkpoint(process, run)
             time.sleep(draw.random() * 0.2)
@@ -145,10 +152,16 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code:
     assert f"regard train --resume {run}" in error
     assert list((run / checkpoint.FOLDER).glob("step-*"))
     steps = str(
-        json.loads(next((run / checkpoint.FOLDER).glob("step-*")).joinpath("progress.json").read_text())["step"] + 5
+        json.loads(
+            next((run / checkpoint.FOLDER).glob("step-*")).joinpath("progress.json").read_text()
+        )["step"]
+        + 5
     )
     again = subprocess.run(
-        [*regard, "--resume", str(run), "--steps", steps], env=environment(tmp_path), capture_output=True, text=True
+        [*regard, "--resume", str(run), "--steps", steps],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
     )
     assert again.returncode == 0, again.stderr
     assert "resuming at step" in again.stdout
@@ -173,7 +186,9 @@ def test_a_damaged_checkpoint_is_passed_over(tiny_run):
     train(chosen, run, reporter=reporter, resume=True)
     assert "optimiser.safetensors" in reporter.notes[0] and "damaged" in reporter.notes[0]
     assert reporter.facts.resumed_at == STEPS - 4
-    assert disk.digest(newest.parent.with_name(f"{newest.parent.name}.damaged") / checkpoint.OPTIMISER)
+    assert disk.digest(
+        newest.parent.with_name(f"{newest.parent.name}.damaged") / checkpoint.OPTIMISER
+    )
     disk.verify_folder(newest.parent)
     assert disk.digest(run / "model.safetensors") == before
 
@@ -185,7 +200,11 @@ def test_a_whole_checkpoint_of_another_version_is_not_thrown_away(tiny_run):
         for folder in (run / checkpoint.FOLDER).iterdir():
             progress = disk.read_json(folder / checkpoint.PROGRESS)
             change(progress)
-            disk.put(folder, checkpoint.PROGRESS, lambda draft, told=progress: draft.write_text(json.dumps(told)))
+            disk.put(
+                folder,
+                checkpoint.PROGRESS,
+                lambda draft, told=progress: draft.write_text(json.dumps(told)),
+            )
 
     rewritten(lambda progress: progress.pop("window_nats"))  # it was added later
     reporter = Silent()
@@ -204,15 +223,20 @@ def test_a_checkpoint_of_a_newer_format_is_refused_and_kept(tiny_run):
     content = disk.read_json(newest / disk.MANIFEST)
     disk.write_json(newest / disk.MANIFEST, content | {"format": disk.FORMAT + 1})
     before = state(run)
-    with pytest.raises(BundleError, match=f"step-{STEPS:06d}: written by a newer regard; got format 2; upgrade"):
+    with pytest.raises(
+        BundleError, match=f"step-{STEPS:06d}: written by a newer regard; got format 3; upgrade"
+    ):
         train(chosen, run, reporter=Silent(), resume=True)
     assert state(run) == before
 
 
-@pytest.mark.parametrize("format_number", [0, -1, "1", None, 1.0])
+@pytest.mark.parametrize("format_number", [0, -1, "2", None, 2.0])
 def test_a_changed_format_number_is_found(tiny_run, format_number):
     chosen, run = tiny_run
-    for manifest in (run / disk.MANIFEST, run / checkpoint.FOLDER / f"step-{STEPS:06d}" / disk.MANIFEST):
+    for manifest in (
+        run / disk.MANIFEST,
+        run / checkpoint.FOLDER / f"step-{STEPS:06d}" / disk.MANIFEST,
+    ):
         content = disk.read_json(manifest)
         disk.write_json(manifest, content | {"format": format_number})
         with pytest.raises(BundleError, match=r"manifest\.json: damaged"):
@@ -228,7 +252,7 @@ def test_a_file_too_many_in_a_checkpoint_is_named_and_kept(tiny_run, extra: str)
     if extra == "more":
         (newest / extra).mkdir()
     elif extra == "average.safetensors":  # one that was never saved, of a run without averages
-        chosen = chosen.override(["train.average=0.0"])
+        chosen = chosen.override(["train.ema_decay=0.0"])
         content = disk.read_json(newest / disk.MANIFEST)
         content["files"].pop(extra)
         disk.write_json(newest / disk.MANIFEST, content)
@@ -250,7 +274,7 @@ def test_what_a_file_manager_leaves_is_no_damage(tiny_run):
     assert reporter.facts.resumed_at == STEPS and not reporter.notes
 
 
-# -- a resume needs only the recipe, the codec and a checkpoint --------------------------------------------------------
+# -- a resume needs only the recipe, the tokenizer and a checkpoint---------------------------------
 
 
 def damage(file: Path, how: str) -> None:
@@ -271,16 +295,24 @@ def test_kept_weights_come_back_from_their_checkpoint(tiny_run, how: str, finish
     train(chosen, run, reporter=reporter, resume=True) if finished else train(
         chosen.override(["train.steps=61"]), run, reporter=reporter, resume=True
     )
-    assert "model.safetensors: damaged or missing; restored from the checkpoint of step 60" in reporter.notes[0]
+    assert (
+        "model.safetensors: damaged or missing; restored from the checkpoint of step 60"
+        in reporter.notes[0]
+    )
     assert not finished or fingerprint(run) == before
     load(run)
 
 
 @pytest.mark.parametrize("how", ["missing", "damaged"])
-def test_weights_without_a_checkpoint_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str):
+def test_weights_without_a_checkpoint_are_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     run = tmp_path / "run"
-    chosen = recipe.load("chat-attention", settings(tmp_path, "train.keep=best", "train.rate=0.3", "train.warmup=1"))
+    chosen = recipe.load(
+        "chat-attention",
+        settings(tmp_path, "train.keep=best", "train.learning_rate=0.3", "train.warmup_steps=1"),
+    )
     progress = train(chosen, run, reporter=Silent())
     assert 0 < progress.kept_step < STEPS - 4  # the best came early, and its checkpoint is gone
     damage(run / "model.safetensors", how)
@@ -302,12 +334,14 @@ def test_a_byte_that_is_not_utf_8_in_the_log_is_no_end(tiny_run):
     log.write_bytes(b"".join([*lines[:-1], spoilt, b'{"step": 3, "ki']))
     train(chosen.override(["train.steps=70"]), run, reporter=Silent(), resume=True)
     kinds = [(line["step"], line["kind"]) for line in scores(run)]
-    assert kinds[: len(lines)] == [(json.loads(line)["step"], json.loads(line)["kind"]) for line in lines]
+    assert kinds[: len(lines)] == [
+        (json.loads(line)["step"], json.loads(line)["kind"]) for line in lines
+    ]
     assert kinds[-1][0] == 70
     plot.curves(run)
 
 
-# -- threads -----------------------------------------------------------------------------------------------------------
+# -- threads----------------------------------------------------------------------------------------
 
 
 class Counting(Silent):
@@ -356,7 +390,9 @@ def test_threads_that_cannot_be_had_are_said(tmp_path: Path, monkeypatch: pytest
     train(chosen, run, reporter=Silent())
     monkeypatch.setenv("OMP_THREAD_LIMIT", "1")
     reporter = Silent()
-    assert train(chosen.override(["train.steps=9"]), run, reporter=reporter, resume=True).threads == 1
+    assert (
+        train(chosen.override(["train.steps=9"]), run, reporter=reporter, resume=True).threads == 1
+    )
     assert "trained with 2 threads so far and only 1 can be had here" in reporter.notes[0]
     monkeypatch.delenv("OMP_THREAD_LIMIT")
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
@@ -364,7 +400,10 @@ def test_threads_that_cannot_be_had_are_said(tmp_path: Path, monkeypatch: pytest
     other = tmp_path / "other"
     train(chosen, other, reporter=Silent())
     reporter = Silent()
-    assert train(chosen.override(["train.steps=9"]), other, reporter=reporter, resume=True).threads == 3
+    assert (
+        train(chosen.override(["train.steps=9"]), other, reporter=reporter, resume=True).threads
+        == 3
+    )
     assert "going on with 3 threads as before" in reporter.notes[0]
 
 
@@ -374,7 +413,9 @@ def test_what_a_removed_run_left_is_neither_gone_on_with_nor_lost(tiny_run):
         if file.is_file():
             file.unlink()
     before = state(run)
-    with pytest.raises(InputError, match="not empty and holds no run; got checkpoints; choose a new"):
+    with pytest.raises(
+        InputError, match="not empty and holds no run; got checkpoints; choose a new"
+    ):
         train(chosen.override(["train.steps=8"]), run, reporter=Silent())
     assert state(run) == before and checkpoint.newest(run) == STEPS
     shutil.rmtree(run / checkpoint.FOLDER)
@@ -382,17 +423,20 @@ def test_what_a_removed_run_left_is_neither_gone_on_with_nor_lost(tiny_run):
     assert checkpoint.newest(run) == 8
 
 
-def test_a_model_that_cannot_be_built_leaves_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_model_that_cannot_be_built_leaves_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     chosen = recipe.load(
-        "chat-gru", settings(tmp_path, "decoder.attention=dot", "decoder.width=20", "decoder.shared=false")
+        "chat-gru",
+        settings(tmp_path, "decoder.attention=dot", "decoder.width=20", "decoder.shared=false"),
     )
     with pytest.raises(InputError, match="dot"):
         train(chosen, tmp_path / "run", reporter=Silent())
     assert not (tmp_path / "run" / "manifest.json").exists()
 
 
-# -- a run that is resumed as another one ------------------------------------------------------------------------------
+# -- a run that is resumed as another one-----------------------------------------------------------
 
 
 def changes(run: Path) -> list[tuple[int, list[str]]]:
@@ -401,7 +445,11 @@ def changes(run: Path) -> list[tuple[int, list[str]]]:
 
 def state(run: Path) -> dict[str, bytes]:
     """Everything in a run's folder but who holds its lock."""
-    return {str(file): file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != disk.LOCK}
+    return {
+        str(file): file.read_bytes()
+        for file in run.rglob("*")
+        if file.is_file() and file.name != disk.LOCK
+    }
 
 
 @pytest.mark.parametrize("anyway", [False, True])
@@ -409,7 +457,9 @@ def test_data_with_another_vocabulary_is_refused(tiny_run, tmp_path: Path, anywa
     chosen, run = tiny_run
     before = state(run)
     (tmp_path / "pairs.tsv").write_text("quite\tother\nwords\there\n" * 3)
-    with pytest.raises(DataError, match="not what the run was trained on: it makes another vocabulary"):
+    with pytest.raises(
+        DataError, match="not what the run was trained on: it makes another vocabulary"
+    ):
         train(chosen, run, reporter=Silent(), resume=True, anyway=anyway)
     assert state(run) == before
 
@@ -419,16 +469,22 @@ def test_changed_data_with_the_same_words(tiny_run, tmp_path: Path):
     before, longer = state(run), chosen.override(["train.steps=70"])
     lines = (tmp_path / "pairs.tsv").read_text().splitlines()
     (tmp_path / "pairs.tsv").write_text("\n".join(reversed(lines)))
-    with pytest.raises(TrainingError, match=r"not what this run was trained on so far; .* add --anyway to go on"):
+    with pytest.raises(
+        TrainingError, match=r"not what this run was trained on so far; .* add --anyway to go on"
+    ):
         train(longer, run, reporter=Silent(), resume=True)
     assert state(run) == before
 
     progress = train(longer, run, reporter=Silent(), resume=True, anyway=True)
-    assert progress.step == 70 and progress.best_step > STEPS  # what was best on other data says nothing
+    assert (
+        progress.step == 70 and progress.best_step > STEPS
+    )  # what was best on other data says nothing
     ((step, (told,)),) = changes(run)
     assert step == STEPS and told.startswith("data: ")
     reporter = Silent()
-    train(longer.override(["train.steps=75"]), run, reporter=reporter, resume=True)  # it is this run's data now
+    train(
+        longer.override(["train.steps=75"]), run, reporter=reporter, resume=True
+    )  # it is this run's data now
     assert reporter.facts.resumed_at == 70 and len(changes(run)) == 1
 
 
@@ -445,11 +501,11 @@ def test_data_that_only_moved_is_the_same(tiny_run, tmp_path: Path):
 def test_changed_settings(tiny_run):
     chosen, run = tiny_run
     before = state(run)
-    other = chosen.override(["train.steps=70", "train.rate=1e-4", "encoder.dropout=0.1"])
+    other = chosen.override(["train.steps=70", "train.learning_rate=1e-4", "encoder.dropout=0.1"])
     with pytest.raises(TrainingError) as refused:
         train(other, run, reporter=Silent(), resume=True)
     assert str(refused.value) == (
-        f"{run}: not the recipe this run began with; got encoder.dropout: 0.3 -> 0.1, train.rate: 0.005 -> 0.0001; "
+        f"{run}: not the recipe this run began with; got encoder.dropout: 0.3 -> 0.1, train.learning_rate: 0.005 -> 0.0001; "
         "add --anyway to go on like that, or train a new run"
     )
     assert state(run) == before
@@ -457,8 +513,10 @@ def test_changed_settings(tiny_run):
     reporter = Silent()
     progress = train(other, run, reporter=reporter, resume=True, anyway=True)
     assert progress.step == 70 and reporter.facts.resumed_at == STEPS
-    assert changes(run) == [(STEPS, ["encoder.dropout: 0.3 -> 0.1", "train.rate: 0.005 -> 0.0001"])]
-    assert "train.rate: 0.005 -> 0.0001" in reporter.notes[0]
+    assert changes(run) == [
+        (STEPS, ["encoder.dropout: 0.3 -> 0.1", "train.learning_rate: 0.005 -> 0.0001"])
+    ]
+    assert "train.learning_rate: 0.005 -> 0.0001" in reporter.notes[0]
     assert load(run).recipe == other
     before = state(run / checkpoint.FOLDER)
     train(other, run, reporter=Silent(), resume=True)  # it is this run's recipe now
@@ -467,7 +525,7 @@ def test_changed_settings(tiny_run):
 
 def test_a_change_survives_a_kill_before_the_next_checkpoint(tiny_run):
     chosen, run = tiny_run
-    other = chosen.override(["train.steps=70", "train.batch_tokens=96", "train.average=0"])
+    other = chosen.override(["train.steps=70", "train.batch_tokens=96", "train.ema_decay=0"])
 
     class Killed(Silent):
         def stepped(self, *_) -> None:
@@ -480,12 +538,16 @@ def test_a_change_survives_a_kill_before_the_next_checkpoint(tiny_run):
 
 
 @pytest.mark.parametrize("average", ["0", "0.5"])
-def test_averaging_begins_and_ends_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, average: str):
+def test_averaging_begins_and_ends_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, average: str
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     other = {"0": "0.5", "0.5": "0"}[average]
-    chosen = recipe.load("chat-gru", by_heart(pairs_file(tmp_path), "train.steps=4", f"train.average={average}"))
+    chosen = recipe.load(
+        "chat-gru", by_heart(pairs_file(tmp_path), "train.steps=4", f"train.ema_decay={average}")
+    )
     train(chosen, tmp_path / "run", reporter=Silent())
-    changed = chosen.override(["train.steps=8", f"train.average={other}"])
+    changed = chosen.override(["train.steps=8", f"train.ema_decay={other}"])
     assert train(changed, tmp_path / "run", reporter=Silent(), resume=True, anyway=True).step == 8
 
 
@@ -496,35 +558,47 @@ def test_another_architecture_or_vocabulary_is_refused_in_any_case(tiny_run):
         ("encoder.layers", 2),
         ("encoder.cell", "gru"),
         ("decoder.attention", "dot"),
-        ("codec.size", 300),
+        ("tokenizer.size", 300),
     ]:
         other, said = (
-            chosen.override([f"{key}={value}", "train.rate=1e-4"]),
+            chosen.override([f"{key}={value}", "train.learning_rate=1e-4"]),
             rf"got {key}: [^,]* -> \W?{value}\W?; train a new",
         )
-        with pytest.raises(TrainingError, match=f"do not fit another architecture or vocabulary; {said}"):
+        with pytest.raises(
+            TrainingError, match=f"do not fit another architecture or vocabulary; {said}"
+        ):
             train(other, run, reporter=Silent(), resume=True, anyway=True)
     assert state(run) == before
 
 
-def test_weights_of_another_shape_are_refused_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_weights_of_another_shape_are_refused_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """A limit on length decides the size of the model where each place has a vector of its own."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    tiny = by_heart(pairs_file(tmp_path), "train.steps=3", "encoder.positions=learned", "encoder.layers=1")
+    tiny = by_heart(
+        pairs_file(tmp_path), "train.steps=3", "encoder.positions=learned", "encoder.layers=1"
+    )
     chosen = recipe.load("chat-transformer", tiny)
     train(chosen, tmp_path / "run", reporter=Silent())
     before = state(tmp_path / "run")
     with pytest.raises(BundleError, match="must have shape"):
-        train(chosen.override(["data.max_source=40"]), tmp_path / "run", reporter=Silent(), resume=True, anyway=True)
+        train(
+            chosen.override(["data.max_source=40"]),
+            tmp_path / "run",
+            reporter=Silent(),
+            resume=True,
+            anyway=True,
+        )
     assert state(tmp_path / "run") == before
 
 
-# -- what a resume leaves as it was ------------------------------------------------------------------------------------
+# -- what a resume leaves as it was-----------------------------------------------------------------
 
 
 def test_epochs_are_counted_across_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    budget = ["train.steps=", "train.epochs=3", "train.accumulate=1"]
+    budget = ["train.steps=", "train.epochs=3", "train.gradient_accumulation_steps=1"]
     chosen = recipe.load("chat-attention", settings(tmp_path, *budget))
     whole = train(chosen, tmp_path / "whole", reporter=Silent())
     stopped = chosen.override(["train.epochs=", f"train.steps={whole.step // 2}"])
@@ -546,7 +620,7 @@ def test_a_longer_budget_is_remembered(tiny_run):
     longer = chosen.override(["train.steps=70"])
     assert train(longer, run, reporter=Silent(), resume=True).step == 70
     assert json.loads((run / "recipe.json").read_text())["train"]["steps"] == 70
-    disk.verify(run, "recipe.json", "codec.json", "model.safetensors")
+    disk.verify(run, "recipe.json", "tokenizer.json", "model.safetensors")
 
 
 def test_a_run_is_not_overwritten(tiny_run):
@@ -564,7 +638,13 @@ def test_two_trainers_in_one_folder(tiny_run):
 def test_not_a_number_is_never_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     chosen = recipe.load(
-        "chat-attention", by_heart(pairs_file(tmp_path), "train.steps=50", "train.rate=1e38", "train.clip=0.0")
+        "chat-attention",
+        by_heart(
+            pairs_file(tmp_path),
+            "train.steps=50",
+            "train.learning_rate=1e38",
+            "train.max_grad_norm=0.0",
+        ),
     )
     with pytest.raises(TrainingError, match="not a number 5 times in a row"):
         train(chosen, tmp_path / "run", reporter=Silent())
@@ -572,11 +652,12 @@ def test_not_a_number_is_never_learned_from(tmp_path: Path, monkeypatch: pytest.
     assert not log.exists() or "NaN" not in log.read_text()
 
 
-# -- signals -----------------------------------------------------------------------------------------------------------
+# -- signals----------------------------------------------------------------------------------------
 
 
 class Interrupting:
-    """Replaces `likelihood` and `answers` in the loop: a signal comes before a batch of a validation, by its number."""
+    """Replaces `likelihood` and `answers` in the loop: a signal comes before a batch of a
+    validation, by its number."""
 
     def __init__(self, patch: pytest.MonkeyPatch):
         self.number, self.batches = signal.SIGTERM, count(1)
@@ -596,16 +677,24 @@ class Interrupting:
         return each
 
     def likelihood(self, *given, between, **more):
-        return evaluate.likelihood(*given, between=self.heard(between), **more | {"batch_tokens": 24})
+        return evaluate.likelihood(
+            *given, between=self.heard(between), **more | {"batch_tokens": 24}
+        )
 
     def answers(self, *given, between, **more):
         return evaluate.answers(*given, between=self.heard(between), **more | {"rows": 1})
 
 
-@pytest.mark.parametrize("more", [(), ("train.score=chrf", "train.patience=3")], ids=["perplexity", "chrf"])
-def test_a_signal_in_a_validation_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple):
+@pytest.mark.parametrize(
+    "more", [(), ("train.score=chrf", "train.patience=3")], ids=["perplexity", "chrf"]
+)
+def test_a_signal_in_a_validation_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    chosen = recipe.load("chat-attention", settings(tmp_path, "data.valid=0.4", "train.steps=50", *more))
+    chosen = recipe.load(
+        "chat-attention", settings(tmp_path, "data.valid=0.4", "train.steps=50", *more)
+    )
     signals = Interrupting(monkeypatch)
     whole, run = tmp_path / "whole", tmp_path / "run"
     ended = train(chosen, whole, reporter=Silent())
@@ -613,7 +702,8 @@ def test_a_signal_in_a_validation_changes_nothing(tmp_path: Path, monkeypatch: p
     validations = 4  # at 15, 30, 45 and the end
     assert batches % validations == 0 and batches // validations > 5
 
-    # The first batch of the first validation, its last one when it is made again, some of the others, those of the end.
+    # The first batch of the first validation, its last one when it is made again, some of the
+    # others, those of the end.
     each, stopped = batches // validations, []
     for batch in (1, each, each + 2, 1, each + 3, each + 1, each, 2):
         signals.before(batch)
@@ -630,15 +720,22 @@ def test_a_signal_in_a_validation_changes_nothing(tmp_path: Path, monkeypatch: p
 
     def last(run: Path) -> dict[str, str]:
         return {
-            file.name: disk.digest(file) for file in (run / checkpoint.FOLDER / "step-000050").glob("*.safetensors")
+            file.name: disk.digest(file)
+            for file in (run / checkpoint.FOLDER / "step-000050").glob("*.safetensors")
         }
 
     assert last(run) == last(whole) and scores(run) == scores(whole)
     assert disk.digest(run / "model.safetensors") == disk.digest(whole / "model.safetensors")
-    assert (again.best, again.best_step, again.waited) == (ended.best, ended.best_step, ended.waited)
+    assert (again.best, again.best_step, again.waited) == (
+        ended.best,
+        ended.best_step,
+        ended.waited,
+    )
 
 
-def test_a_validation_that_was_made_again_is_logged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_validation_that_was_made_again_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Killed after its line is written, before there is a checkpoint that knows of it."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     chosen = recipe.load("chat-attention", settings(tmp_path, "train.steps=20"))
@@ -674,7 +771,10 @@ class Stopping(Silent):
 
 def test_what_is_told_of_a_stop_is_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    run, bad = tmp_path / "run", ["train.rate=1e38", "train.clip=0.0", "train.warmup=0"]
+    run, bad = (
+        tmp_path / "run",
+        ["train.learning_rate=1e38", "train.max_grad_norm=0.0", "train.warmup_steps=0"],
+    )
     chosen = recipe.load("chat-attention", by_heart(pairs_file(tmp_path), "train.steps=50", *bad))
     again = f"regard train --resume {run}"
 
@@ -689,11 +789,15 @@ def test_what_is_told_of_a_stop_is_true(tmp_path: Path, monkeypatch: pytest.Monk
         f"begin again from the first step with: {again}"
     )
     assert checkpoint.newest(run) is None
-    assert "no checkpoint was saved before" in told(0, resume=True)  # no signal: it ends after five in a row
+    assert "no checkpoint was saved before" in told(
+        0, resume=True
+    )  # no signal: it ends after five in a row
     assert told(1, resume=True) == f"stopped; a checkpoint of step 1 is saved; go on with: {again}"
     assert told(3, resume=True) == (
         "stopped; the last steps were not numbers and are not saved, the checkpoint of step 1 is kept; "
         f"go on from there with: {again}"
     )
     assert checkpoint.newest(run) == 1
-    assert f"the checkpoint of step 1 is kept; lower the rate with: {again} --anyway" in told(0, resume=True)
+    assert f"the checkpoint of step 1 is kept; lower the rate with: {again} --anyway" in told(
+        0, resume=True
+    )

@@ -1,4 +1,5 @@
-"""Files that the system refuses to write: one line that names them, exit code 2, and what was there before stays."""
+"""Files that the system refuses to write: one line that names them, exit code 2, and what was
+there before stays."""
 
 from __future__ import annotations
 
@@ -48,11 +49,22 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("writes")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
-        assert cli.main(["train", "chat-gru", "--out", str(folder / "run"), *overrides(folder, "train.steps=3")]) == 0
+        assert (
+            cli.main(
+                [
+                    "train",
+                    "chat-gru",
+                    "--out",
+                    str(folder / "run"),
+                    *overrides(folder, "train.steps=3"),
+                ]
+            )
+            == 0
+        )
     return folder / "run"
 
 
-# -- a full disk ------------------------------------------------------------------------------------------------------
+# -- a full disk------------------------------------------------------------------------------------
 
 
 def full(path: Path) -> Path:
@@ -90,7 +102,7 @@ def test_a_folder_that_does_not_fit_is_named_and_so_are_all_its_bytes(tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-# -- a limit on the size of files -------------------------------------------------------------------------------------
+# -- a limit on the size of files-------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -101,10 +113,14 @@ def test_a_folder_that_does_not_fit_is_named_and_so_are_all_its_bytes(tmp_path: 
         (20_000, "valid", "model.safetensors"),
     ],
 )
-def test_training_names_what_it_cannot_write(tmp_path: Path, capsys, monkeypatch, size: int, every: str, file: str):
+def test_training_names_what_it_cannot_write(
+    tmp_path: Path, capsys, monkeypatch, size: int, every: str, file: str
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     sets = overrides(tmp_path, f"train.{every}_every=2", "train.steps=4")
-    assert cli.main(["train", "chat-gru", "--out", str(tmp_path / "before"), *sets]) == 0  # the corpus is prepared
+    assert (
+        cli.main(["train", "chat-gru", "--out", str(tmp_path / "before"), *sets]) == 0
+    )  # the corpus is prepared
     with largest_file(size):
         error = one_line(capsys, "train", "chat-gru", "--out", tmp_path / "run", *sets)
     assert f"{tmp_path / 'run' / file}: cannot be written: File too large; ulimit -f" in error
@@ -113,10 +129,16 @@ def test_training_names_what_it_cannot_write(tmp_path: Path, capsys, monkeypatch
 def test_the_log_and_the_curves_are_named(run: Path, tmp_path: Path, capsys):
     from regard.plot import curves
 
-    with largest_file(3), pytest.raises(WriteError, match=r"metrics.jsonl: cannot be written: File too large"):
+    with (
+        largest_file(3),
+        pytest.raises(WriteError, match=r"metrics.jsonl: cannot be written: File too large"),
+    ):
         disk.append_line(tmp_path / "metrics.jsonl", "a line")
     before = (run / "curves.png").read_bytes()
-    with largest_file(300), pytest.raises(WriteError, match=r"curves.png: cannot be written: File too large"):
+    with (
+        largest_file(300),
+        pytest.raises(WriteError, match=r"curves.png: cannot be written: File too large"),
+    ):
         curves(run)
     assert (run / "curves.png").read_bytes() == before
 
@@ -137,7 +159,9 @@ def test_maps_are_named(tmp_path: Path, capsys, monkeypatch):
     assert cli.main(["train", "caption-attention", "--out", str(tmp_path / "run"), *sets]) == 0
     ask = ["ask", tmp_path / "run", tmp_path / "0.png", "--set", "min_new_tokens=2", "--maps"]
     with largest_file(300):
-        assert "maps.png: cannot be written: File too large" in one_line(capsys, *ask, tmp_path / "maps.png")
+        assert "maps.png: cannot be written: File too large" in one_line(
+            capsys, *ask, tmp_path / "maps.png"
+        )
     assert not (tmp_path / "maps.png").exists()
     assert f"{tmp_path}: something that regard did not write" in one_line(capsys, *ask, tmp_path)
     (tmp_path / "pipe").symlink_to("/dev/full")
@@ -156,8 +180,12 @@ def test_a_copied_recipe_is_whole_or_not_there(tmp_path: Path, capsys):
     mine, other = tmp_path / "mine.toml", tmp_path / "other.toml"
     mine.write_text("mine")
     with largest_file(20):
-        assert "mine.toml: cannot be written" in one_line(capsys, "recipes", "copy", "chat-gru", mine, "--force")
-        assert "other.toml: cannot be written" in one_line(capsys, "recipes", "copy", "chat-gru", other)
+        assert "mine.toml: cannot be written" in one_line(
+            capsys, "recipes", "copy", "chat-gru", mine, "--force"
+        )
+        assert "other.toml: cannot be written" in one_line(
+            capsys, "recipes", "copy", "chat-gru", other
+        )
     assert mine.read_text() == "mine"
     assert [file.name for file in tmp_path.iterdir()] == ["mine.toml"]
 
@@ -169,7 +197,7 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path, capsys):
     assert (tmp_path / "pipe").is_fifo()
 
 
-# -- standard output --------------------------------------------------------------------------------------------------
+# -- standard output--------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -189,12 +217,16 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path: Path, capsys):
 def test_a_full_standard_output_is_one_line(run: Path, words: list[str]):
     words = [str(run) if word == "RUN" else word for word in words]
     with open("/dev/full", "w") as out:
-        done = subprocess.run([sys.executable, "-m", "regard", *words], stdout=out, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "regard", *words], stdout=out, stderr=subprocess.PIPE, text=True
+        )
     assert done.stderr == "regard: standard output: No space left on device\n"
     assert done.returncode == 2
 
 
 def test_a_full_standard_error_too_leaves_the_exit_code():
     with open("/dev/full", "w") as out:
-        done = subprocess.run([sys.executable, "-m", "regard", "recipes", "list"], stdout=out, stderr=out)
+        done = subprocess.run(
+            [sys.executable, "-m", "regard", "recipes", "list"], stdout=out, stderr=out
+        )
     assert done.returncode == 2

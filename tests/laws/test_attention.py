@@ -15,7 +15,9 @@ B, H, T, S, K, E = 2, 3, 7, 5, 11, 13
 
 
 def rand(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + sum(shape)))
+    return torch.randn(
+        *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed + sum(shape))
+    )
 
 
 def close(a: Tensor, b: Tensor) -> None:
@@ -29,11 +31,16 @@ def triple_loop(q, k, v, mask=None, bias=None, causal=False, scale=None) -> list
     for t, query in enumerate(q):
         parts = []
         for s, key in enumerate(k):
-            score = scale * sum(a * b for a, b in zip(query, key, strict=True)) + (bias[t][s] if bias else 0.0)
+            score = scale * sum(a * b for a, b in zip(query, key, strict=True)) + (
+                bias[t][s] if bias else 0.0
+            )
             hidden = (mask is not None and not mask[t][s]) or (causal and s > t)
             parts.append(0.0 if hidden else math.exp(score))
         out.append(
-            [sum(p * value[e] for p, value in zip(parts, v, strict=True)) / sum(parts) for e in range(len(v[0]))]
+            [
+                sum(p * value[e] for p, value in zip(parts, v, strict=True)) / sum(parts)
+                for e in range(len(v[0]))
+            ]
         )
     return out
 
@@ -58,7 +65,9 @@ SEEN = {
 def test_attend_is_the_weights_times_v_is_a_triple_loop(seen: dict):
     q, k, v = rand(T, K), rand(S, K, seed=2), rand(S, E)
     plain = {name: x.tolist() if isinstance(x, Tensor) else x for name, x in seen.items()}
-    expected = torch.tensor(triple_loop(q.tolist(), k.tolist(), v.tolist(), **plain), dtype=torch.float64)
+    expected = torch.tensor(
+        triple_loop(q.tolist(), k.tolist(), v.tolist(), **plain), dtype=torch.float64
+    )
     weights = attention_weights(q, k, **seen)
     close(attend(q, k, v, **seen), expected)
     close(weights @ v, expected)
@@ -69,7 +78,10 @@ def test_attend_is_the_weights_times_v_is_a_triple_loop(seen: dict):
 def test_any_leading_axes(leading: tuple[int, ...]):
     q, k, v = rand(*leading, T, K), rand(*leading, S, K, seed=2), rand(*leading, S, E)
     mask, bias = some_mask(*leading), rand(*leading, T, S)
-    out, weights = attend(q, k, v, mask=mask, bias=bias), attention_weights(q, k, mask=mask, bias=bias)
+    out, weights = (
+        attend(q, k, v, mask=mask, bias=bias),
+        attention_weights(q, k, mask=mask, bias=bias),
+    )
     assert out.shape == (*leading, T, E) and weights.shape == (*leading, T, S)
     flat = [x.reshape(-1, *x.shape[-2:]) for x in (q, k, v, mask, bias, out, weights)]
     for one_q, one_k, one_v, one_mask, one_bias, one_out, one_weights in zip(*flat, strict=True):
@@ -82,7 +94,11 @@ def test_leading_axes_and_masks_broadcast():
     q, k, v = rand(B, H, T, K), rand(H, S, K), rand(S, E)
     keys, bias = torch.tensor([True, False, True, True, False]), rand(H, 1, S)
     whole = attend(
-        q, k.expand(B, H, S, K), v.expand(B, H, S, E), mask=keys.expand(B, H, T, S), bias=bias.expand(H, T, S)
+        q,
+        k.expand(B, H, S, K),
+        v.expand(B, H, S, E),
+        mask=keys.expand(B, H, T, S),
+        bias=bias.expand(H, T, S),
     )
     close(attend(q, k, v, mask=keys, bias=bias), whole)
     close(attention_weights(q, k, mask=keys, bias=bias) @ v, whole)
@@ -124,9 +140,15 @@ BAD = {
         dict(k=torch.ones(B, S, K, dtype=torch.long)),
         "k: needs floating-point numbers; got torch.int64",
     ),
-    "mixed types": (dict(v=rand(B, S, E).float()), "v: needs the type of q, torch.float64; got torch.float32"),
+    "mixed types": (
+        dict(v=rand(B, S, E).float()),
+        "v: needs the type of q, torch.float64; got torch.float32",
+    ),
     "k too wide": (dict(k=rand(B, S, 17)), "k: needs the width of q: (…, S, 11); got (2, 5, 17)"),
-    "fewer values": (dict(v=rand(B, 3, E)), "v: needs as many places as k: (…, 5, E); got (2, 3, 13)"),
+    "fewer values": (
+        dict(v=rand(B, 3, E)),
+        "v: needs as many places as k: (…, 5, E); got (2, 3, 13)",
+    ),
     "no keys": (dict(k=rand(B, 0, K), v=rand(B, 0, E)), "k: needs at least one place"),
     "leading axes": (
         dict(k=rand(3, S, K)),
@@ -146,15 +168,27 @@ BAD = {
         dict(mask=torch.ones(3, B, T, S, dtype=torch.bool)),
         "= (2, 7, 5); got torch.bool (3, 2, 7, 5)",
     ),
-    "bias of another type": (dict(bias=torch.zeros(T, S)), "bias: needs torch.float64 that broadcasts"),
+    "bias of another type": (
+        dict(bias=torch.zeros(T, S)),
+        "bias: needs torch.float64 that broadcasts",
+    ),
     "bias of another shape": (dict(bias=rand(S, T)), "got torch.float64 (5, 7)"),
-    "bias nan": (dict(bias=rand(T, S) * math.nan), "bias: needs numbers, or -inf where a query may not look; got NaN"),
-    "blind": (dict(mask=BLIND), "mask: hides every key of a query; got query (1, 4) of (2, 7); let every query look"),
+    "bias nan": (
+        dict(bias=rand(T, S) * math.nan),
+        "bias: needs numbers, or -inf where a query may not look; got NaN",
+    ),
+    "baselines": (
+        dict(mask=BLIND),
+        "mask: hides every key of a query; got query (1, 4) of (2, 7); let every query look",
+    ),
     "blind when causal": (
         dict(mask=torch.arange(S) > 0, causal=True),
         "mask: hides every key of a query, together with causal=True; got query (0, 0) of (2, 7)",
     ),
-    "blind by bias": (dict(bias=torch.full((T, S), -math.inf, dtype=torch.float64)), "mask and bias: hides every key"),
+    "blind by bias": (
+        dict(bias=torch.full((T, S), -math.inf, dtype=torch.float64)),
+        "mask and bias: hides every key",
+    ),
 }
 
 

@@ -1,5 +1,6 @@
-"""Attention over every shape and size of number: leading axes that broadcast, axes of 0, half precision, and finite
-numbers whose scores overflow. Held against loops over numpy's long doubles, whose range is that of 16,000 bits."""
+"""Attention over every shape and size of number: leading axes that broadcast, axes of 0, half
+precision, and finite numbers whose scores overflow. Held against loops over numpy's long
+doubles, whose range is that of 16,000 bits."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 FORMS = ["quadratic", "parallel", "chunked", "recurrent"]
 Loops = np.ndarray[Any, Any]
 unhurried = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-wide = pytest.mark.skipif(np.finfo(np.longdouble).maxexp < 10_000, reason="no long doubles on this machine")
+wide = pytest.mark.skipif(
+    np.finfo(np.longdouble).maxexp < 10_000, reason="no long doubles on this machine"
+)
 
 
 # ---------------------------------------------------------------------------------------------------------- the loops
@@ -49,12 +52,15 @@ def scores_by_loops(q: Tensor, k: Tensor, lead: tuple[int, ...], scale: float | 
     for place in np.ndindex(*scores.shape):
         *row, t, s = place
         scores[place] = factor * sum(
-            (a * b for a, b in zip(queries[(*row, t)], keys[(*row, s)], strict=True)), np.longdouble(0)
+            (a * b for a, b in zip(queries[(*row, t)], keys[(*row, s)], strict=True)),
+            np.longdouble(0),
         )
     return scores
 
 
-def with_what_is_seen(scores: Loops, mask: Tensor | None, bias: Tensor | None, causal: bool) -> Loops:
+def with_what_is_seen(
+    scores: Loops, mask: Tensor | None, bias: Tensor | None, causal: bool
+) -> Loops:
     scores = scores.copy()
     if bias is not None:
         scores += np.broadcast_to(long(bias), scores.shape)
@@ -96,7 +102,8 @@ def mean_by_loops(weights: Loops, v: Tensor, lead: tuple[int, ...]) -> Loops:
 
 
 def narrowed(draw: Any, lead: tuple[int, ...]) -> tuple[int, ...]:
-    """Leading axes that broadcast to `lead`: some of them 1, and some of the first ones not there."""
+    """Leading axes that broadcast to `lead`: some of them 1, and some of the first ones not
+    there."""
     own = tuple(draw(st.sampled_from([size, 1])) for size in lead)
     return own[draw(st.integers(0, len(own))) :]
 
@@ -104,7 +111,11 @@ def narrowed(draw: Any, lead: tuple[int, ...]) -> tuple[int, ...]:
 def numbers(draw: Any, *shape: int, dtype: torch.dtype, size: float = 1.0) -> Tensor:
     source = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     limit = torch.finfo(dtype).max
-    return (torch.randn(*shape, dtype=torch.float64, generator=source) * size).clamp(-limit, limit).to(dtype)
+    return (
+        (torch.randn(*shape, dtype=torch.float64, generator=source) * size)
+        .clamp(-limit, limit)
+        .to(dtype)
+    )
 
 
 @st.composite
@@ -136,16 +147,22 @@ def questions(draw: Any, *, extreme: bool, dtypes: list[torch.dtype] = DTYPES) -
         if draw(st.booleans()):
             hidden = numbers(draw, *onto, dtype=torch.float64) > 0
             hidden[..., 0] = False
-            bias = bias.masked_fill(hidden, draw(st.sampled_from([-math.inf, torch.finfo(dtype).min])))
+            bias = bias.masked_fill(
+                hidden, draw(st.sampled_from([-math.inf, torch.finfo(dtype).min]))
+            )
     scale = draw(st.sampled_from([None, 0.3, -0.7] + ([1e-30, 1e30] if extreme else [])))
-    return dict(q=q, k=k, v=v, lead=lead, seen=dict(mask=mask, bias=bias, causal=causal, scale=scale))
+    return dict(
+        q=q, k=k, v=v, lead=lead, seen=dict(mask=mask, bias=bias, causal=causal, scale=scale)
+    )
 
 
 def check(q: Tensor, k: Tensor, v: Tensor, lead: tuple[int, ...], seen: dict[str, Any]) -> None:
     onto = [x.shape[:-2] for x in (seen["mask"], seen["bias"]) if x is not None]
     own_lead = torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], *onto)
     context = attend(q, k, v, **seen)
-    weights = attention_weights(q.expand(*own_lead, -1, -1), k, **seen)  # a mask may have the axes of v
+    weights = attention_weights(
+        q.expand(*own_lead, -1, -1), k, **seen
+    )  # a mask may have the axes of v
     assert context.shape == (*lead, q.shape[-2], v.shape[-1]) and context.dtype == v.dtype
     assert weights.shape == (*own_lead, q.shape[-2], k.shape[-2]) and weights.dtype == q.dtype
     assert context.isfinite().all() and weights.isfinite().all()
@@ -153,7 +170,9 @@ def check(q: Tensor, k: Tensor, v: Tensor, lead: tuple[int, ...], seen: dict[str
     rounding = np.longdouble(torch.finfo(q.dtype).eps)
     computed = np.longdouble(min(torch.finfo(q.dtype).eps, torch.finfo(torch.float32).eps))
     raw = scores_by_loops(q, k, own_lead, seen["scale"])
-    size = scores_by_loops(q.abs(), k.abs(), own_lead, None if seen["scale"] is None else abs(seen["scale"]))
+    size = scores_by_loops(
+        q.abs(), k.abs(), own_lead, None if seen["scale"] is None else abs(seen["scale"])
+    )
     if seen["bias"] is not None:
         bias = np.broadcast_to(long(seen["bias"]), size.shape)
         size = size + np.where(np.isfinite(bias), np.abs(bias), 0)
@@ -165,11 +184,16 @@ def check(q: Tensor, k: Tensor, v: Tensor, lead: tuple[int, ...], seen: dict[str
     assert (got <= high * (1 + rounding + few) + few + np.finfo(np.float16).tiny).all()
     assert (got[scores == -np.inf] == 0).all()
 
-    values, largest = np.broadcast_to(long(v), (*lead, *v.shape[-2:])), np.abs(long(v)).max(initial=0)
+    values, largest = (
+        np.broadcast_to(long(v), (*lead, *v.shape[-2:])),
+        np.abs(long(v)).max(initial=0),
+    )
     spread = np.broadcast_to(high - low, (*lead, *low.shape[-2:]))
     expected = mean_by_loops((low + high) / 2, v, lead)
     off = np.abs(long(context) - expected)
-    allowed = np.einsum("...ts,...se->...te", spread, np.abs(values)) + (rounding + 4 * few) * largest
+    allowed = (
+        np.einsum("...ts,...se->...te", spread, np.abs(values)) + (rounding + 4 * few) * largest
+    )
     assert (off <= allowed + np.longdouble(torch.finfo(v.dtype).smallest_normal)).all()
 
 
@@ -203,7 +227,9 @@ def test_gradients_of_every_broadcast(question: dict[str, Any]):
         return
     assert torch.autograd.gradcheck(lambda *_: attend(q, k, v, **seen), inputs)
     whole = (*question["lead"], *q.shape[-2:])
-    assert torch.autograd.gradcheck(lambda *_: attention_weights(q.expand(whole), k, **seen), inputs)
+    assert torch.autograd.gradcheck(
+        lambda *_: attention_weights(q.expand(whole), k, **seen), inputs
+    )
 
 
 @pytest.mark.parametrize("lead", [(), (3,), (1, 3)])
@@ -211,7 +237,11 @@ def test_gradients_of_every_broadcast(question: dict[str, Any]):
 def test_only_the_values_and_the_mask_have_a_batch(lead: tuple[int, ...], biased: bool):
     q, k, v = torch.randn(*lead, 3, 4), torch.randn(*lead, 5, 4), torch.randn(7, 2, 3, 5, 4)
     mask = torch.arange(5) <= torch.arange(7)[:, None, None, None, None]
-    seen = dict(bias=torch.zeros(mask.shape).masked_fill(~mask, -math.inf)) if biased else dict(mask=mask)
+    seen = (
+        dict(bias=torch.zeros(mask.shape).masked_fill(~mask, -math.inf))
+        if biased
+        else dict(mask=mask)
+    )
     each = torch.stack([attention_weights(q, k, mask=one) for one in mask[:, 0, 0]])
     torch.testing.assert_close(attend(q, k, v, **seen), each.view(7, 1, -1, 3, 5) @ v)
 
@@ -231,7 +261,9 @@ def test_large_numbers_look_at_the_largest_score():
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_largest_values_do_not_overflow(dtype: torch.dtype):
     v = torch.full((17, 3), torch.finfo(dtype).max, dtype=dtype)
-    assert torch.equal(attend(torch.ones(2, 3, dtype=dtype), torch.ones(17, 3, dtype=dtype), v), v[:2])
+    assert torch.equal(
+        attend(torch.ones(2, 3, dtype=dtype), torch.ones(17, 3, dtype=dtype), v), v[:2]
+    )
 
 
 def test_products_that_cancel_do_not_hide_a_key():
@@ -250,20 +282,25 @@ def test_a_negative_scale_with_causal(dtype: torch.dtype):
 
 def test_a_large_query_and_a_small_key_leave_room_for_the_bias():
     """1e279 1e-219 1e30 = 1e90, though 1e279 1e30 alone overflows float64."""
-    q, k = torch.full((1, 1), 1e279, dtype=torch.float64), torch.tensor([[1e-219], [2e-219]], dtype=torch.float64)
+    q, k = (
+        torch.full((1, 1), 1e279, dtype=torch.float64),
+        torch.tensor([[1e-219], [2e-219]], dtype=torch.float64),
+    )
     for bias, weights in ((0.0, [0.0, 1.0]), (-5e90, [1.0, 0.0])):
         onto = torch.tensor([0.0, bias], dtype=torch.float64)
         assert attention_weights(q, k, bias=onto, scale=1e30).tolist() == [weights]
 
 
 def test_scores_beyond_every_range_outweigh_every_bias():
-    """Scores of 1e616 and 0.9e616; and a query that sees keys at right angles, of which only the bias is left."""
+    """Scores of 1e616 and 0.9e616; and a query that sees keys at right angles, of which only the
+    bias is left."""
     q = torch.tensor([[1e308, 0.0], [0.0, 1e308]], dtype=torch.float64)
     k = torch.tensor([[1e308, 0.0], [0.9e308, 0.0]], dtype=torch.float64)
     bias = torch.tensor([-1.7e308, 0.0], dtype=torch.float64)
     assert attention_weights(q, k, bias=bias).tolist() == [[1.0, 0.0], [0.0, 1.0]]
     torch.testing.assert_close(
-        attention_weights(q[1:], k, bias=bias.new_tensor([0.0, math.log(3)])), q.new_tensor([[0.25, 0.75]])
+        attention_weights(q[1:], k, bias=bias.new_tensor([0.0, math.log(3)])),
+        q.new_tensor([[0.25, 0.75]]),
     )
 
 
@@ -274,10 +311,14 @@ def test_half_precision_is_rounded_at_the_end_only(dtype: torch.dtype):
     q = (torch.randn(7, 64, generator=source) * 0.2 + 16).to(dtype)
     v = torch.randn(9, 5, generator=source).to(dtype)
     exact = attention_weights(q.double(), k.double())
-    assert exact.max() > 0.3  # scores of 2048, where neighbours in half precision are 1 or more apart
+    assert (
+        exact.max() > 0.3
+    )  # scores of 2048, where neighbours in half precision are 1 or more apart
     off = (attention_weights(q, k).double() - exact).abs().max()
     assert off < torch.finfo(dtype).eps + 1e-3
-    assert (attend(q, k, v).double() - exact @ v.double()).abs().max() < 2 * torch.finfo(dtype).eps + 3e-3
+    assert (attend(q, k, v).double() - exact @ v.double()).abs().max() < 2 * torch.finfo(
+        dtype
+    ).eps + 3e-3
 
 
 @unhurried
@@ -292,9 +333,13 @@ def test_the_way_around_overflow_is_the_same_attention(question: dict[str, Any])
     ours = overflow.mean(overflow.weights(q, k, mask, 0.4), v)
     theirs = attend_unchecked(q, k, v, mask=mask, scale=0.4)
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
-    toward = torch.randn(ours.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    toward = torch.randn(
+        ours.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     for a, b in zip(
-        torch.autograd.grad(ours, (q, k, v), toward), torch.autograd.grad(theirs, (q, k, v), toward), strict=True
+        torch.autograd.grad(ours, (q, k, v), toward),
+        torch.autograd.grad(theirs, (q, k, v), toward),
+        strict=True,
     ):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
@@ -319,14 +364,19 @@ def test_multi_head_of_large_numbers(merged: bool, size: float):
         state = layer.start(rows=2)
         for t in range(5):
             step, state = layer.step(x[:, t], state)
-            torch.testing.assert_close(step, seen[:, t], rtol=1e-4, atol=1e-4 * float(x.abs().max()))
+            torch.testing.assert_close(
+                step, seen[:, t], rtol=1e-4, atol=1e-4 * float(x.abs().max())
+            )
 
 
 def test_multi_head_says_when_its_own_numbers_overflow():
     layer = MultiHead(width=6, heads=2)
     with torch.no_grad():
         layer.query.weight.fill_(3.0)
-    with pytest.raises(InputError, match=r"q: needs finite numbers; got infinity at \(0, 0, 0, 0\) of \(2, 2, 5, 3\)"):
+    with pytest.raises(
+        InputError,
+        match=r"q: needs finite numbers; got infinity at \(0, 0, 0, 0\) of \(2, 2, 5, 3\)",
+    ):
         layer(torch.full((2, 5, 6), 3e38))
 
 
@@ -362,7 +412,9 @@ def test_multi_head_can_be_mapped():
 # ---------------------------------------------------------------------------------------------------------- Maclaurin
 
 
-def maclaurin_by_loops(q: Tensor, k: Tensor, v: Tensor, lead: tuple[int, ...], terms: int, seen: Loops) -> Loops:
+def maclaurin_by_loops(
+    q: Tensor, k: Tensor, v: Tensor, lead: tuple[int, ...], terms: int, seen: Loops
+) -> Loops:
     scores = scores_by_loops(q, k, lead, None)
     weights = sum((scores**n / math.factorial(n) for n in range(terms)), np.zeros_like(scores))
     weights = np.where(seen, weights, 0)
@@ -371,14 +423,18 @@ def maclaurin_by_loops(q: Tensor, k: Tensor, v: Tensor, lead: tuple[int, ...], t
 
 @wide
 @unhurried
-@given(question=questions(extreme=False), form=st.sampled_from(FORMS), terms=st.sampled_from([1, 3, 5]))
+@given(
+    question=questions(extreme=False), form=st.sampled_from(FORMS), terms=st.sampled_from([1, 3, 5])
+)
 def test_maclaurin_over_every_shape(question: dict[str, Any], form: str, terms: int):
     q, k, v, lead = (question[name] for name in ("q", "k", "v", "lead"))
     context = maclaurin_attention(q, k, v, terms=terms, form=form)
     assert context.shape == (*lead, q.shape[-2], v.shape[-1]) and context.dtype == v.dtype
     every = np.ones((*lead, q.shape[-2], k.shape[-2]), bool)
     expected = maclaurin_by_loops(q, k, v, lead, terms, every)
-    allowed = (torch.finfo(v.dtype).eps + (1e-3 if v.dtype.itemsize < 8 else 1e-9)) * np.abs(long(v)).max(initial=1)
+    allowed = (torch.finfo(v.dtype).eps + (1e-3 if v.dtype.itemsize < 8 else 1e-9)) * np.abs(
+        long(v)
+    ).max(initial=1)
     assert (np.abs(long(context) - expected) <= allowed).all()
 
 
@@ -410,20 +466,29 @@ def test_maclaurin_says_what_is_too_large(form: str):
 
 def test_other_maclaurin_functions_say_it_too():
     large = torch.full((3, 2), 1e30)
-    with pytest.raises(InputError, match=r"x: numbers too large: their products overflow float32; got magnitudes up"):
+    with pytest.raises(
+        InputError,
+        match=r"x: numbers too large: their products overflow float32; got magnitudes up",
+    ):
         maclaurin_features(large)
     with pytest.raises(InputError, match=r"numbers too large: their products overflow float32"):
         maclaurin_continue(large, large, large, maclaurin_start(width=2, values=2))
     near = torch.full((3, 2), 1.7e19)
     with pytest.raises(InputError, match=r"numbers too large: their products overflow float32"):
-        maclaurin_continue(near, torch.ones(3, 2), torch.ones(3, 2), maclaurin_start(width=2, values=2), scale=1.0)
+        maclaurin_continue(
+            near, torch.ones(3, 2), torch.ones(3, 2), maclaurin_start(width=2, values=2), scale=1.0
+        )
     for size in (1e30, 1e200):
         x = torch.full((3, 2), size, dtype=torch.float64)
         for other in (x, x * 0):
             assert not maclaurin_error_bound(x, other).isnan().any()
             assert not maclaurin_error_bound(other, x).isnan().any()
-    with pytest.raises(InputError, match="terms: the weights of a query sum to nearly 0; got 2; 1 or 3 terms"):
-        maclaurin_attention(-torch.ones(1, 1), torch.ones(2, 1), torch.ones(2, 1), terms=2, allow_negative=True)
+    with pytest.raises(
+        InputError, match="terms: the weights of a query sum to nearly 0; got 2; 1 or 3 terms"
+    ):
+        maclaurin_attention(
+            -torch.ones(1, 1), torch.ones(2, 1), torch.ones(2, 1), terms=2, allow_negative=True
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -28,25 +28,34 @@ def seeded():
     torch.manual_seed(2)
 
 
-def encoder(*, layers: int = 3, reach: int = 3, activation: str = "tanh") -> ConvolutionEncoder:
+def encoder(
+    *, layers: int = 3, kernel_size: int = 3, activation: str = "tanh"
+) -> ConvolutionEncoder:
     made = ConvolutionEncoder(
-        inputs=INPUTS, width=WIDTH, layers=layers, reach=reach, activation=activation, dropout=0.3
+        inputs=INPUTS,
+        width=WIDTH,
+        layers=layers,
+        kernel_size=kernel_size,
+        activation=activation,
+        dropout=0.3,
     ).double()
     for layer in made.layers:
-        torch.nn.init.normal_(layer.bias)  # begun at zero, it would hide that padding becomes act(-B)
+        torch.nn.init.normal_(
+            layer.bias
+        )  # begun at zero, it would hide that padding becomes act(-B)
     return made.eval()
 
 
 def by_loops(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """SPEC's formula with its sums written out."""
     rows, length, inputs = x.shape
-    reach, _, outputs = weight.shape
+    kernel_size, _, outputs = weight.shape
     out = torch.zeros(rows, (length + 1) // 2, outputs, dtype=x.dtype)
     for b in range(rows):
         for t in range(out.shape[1]):
             for i in range(outputs):
                 total = -bias[i]
-                for dt in range(reach):
+                for dt in range(kernel_size):
                     if 2 * t + dt < length:
                         for j in range(inputs):
                             total = total + weight[dt, j, i] * x[b, 2 * t + dt, j]
@@ -55,9 +64,9 @@ def by_loops(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 6])
-@pytest.mark.parametrize("reach", [2, 3, 5])
-def test_it_is_the_formula(length: int, reach: int):
-    x, weight, bias = rand(2, length, 3), rand(reach, 3, 5), rand(5)
+@pytest.mark.parametrize("kernel_size", [2, 3, 5])
+def test_it_is_the_formula(length: int, kernel_size: int):
+    x, weight, bias = rand(2, length, 3), rand(kernel_size, 3, 5), rand(5)
     close(halving_convolution(x, weight, bias), by_loops(x, weight, bias))
 
 
@@ -87,9 +96,9 @@ def test_every_layer_halves_the_length_and_the_mask(layers: int):
         assert torch.equal(memory.mask, torch.arange(size) < expected[:, None])
 
 
-@pytest.mark.parametrize("reach", [2, 3, 5])
-def test_padding_changes_nothing_for_any_length_and_any_amount(reach: int):
-    made = encoder(reach=reach)
+@pytest.mark.parametrize("kernel_size", [2, 3, 5])
+def test_padding_changes_nothing_for_any_length_and_any_amount(kernel_size: int):
+    made = encoder(kernel_size=kernel_size)
     for length in range(1, 21):
         x = rand(1, length, INPUTS)
         alone = made(Source(x, torch.ones(1, length, dtype=torch.bool)))
@@ -108,7 +117,7 @@ def test_a_place_is_real_if_either_of_its_two_is():
 
 
 def test_every_real_place_is_read_wherever_it_stands():
-    made = encoder(layers=2, reach=2)
+    made = encoder(layers=2, kernel_size=2)
     x, mask = rand(1, 11, INPUTS), torch.tensor([[0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1]]).bool()
     x.requires_grad_()
     memory = made(Source(x, mask))
@@ -123,14 +132,19 @@ def test_a_row_without_a_real_place_is_all_zero():
 
 
 def test_gradients_are_those_of_differences():
-    x, weight, bias = (tensor.requires_grad_() for tensor in (rand(2, 5, 3), rand(3, 3, 2), rand(2)))
+    x, weight, bias = (
+        tensor.requires_grad_() for tensor in (rand(2, 5, 3), rand(3, 3, 2), rand(2))
+    )
     assert torch.autograd.gradcheck(halving_convolution, (x, weight, bias))
 
 
 def test_a_reach_that_skips_places_is_refused():
     with pytest.raises(InputError) as refused:
-        HalvingConvolution(inputs=3, width=5, reach=1, activation="relu")
-    assert str(refused.value) == "reach: a reach below 2 leaves every second place unread; got 1; 2 or more"
+        HalvingConvolution(inputs=3, width=5, kernel_size=1, activation="relu")
+    assert (
+        str(refused.value)
+        == "kernel_size: a kernel_size below 2 leaves every second place unread; got 1; 2 or more"
+    )
 
 
 def test_a_recipe_builds_it():
@@ -140,13 +154,17 @@ def test_a_recipe_builds_it():
             "encoder.kind=convolution",
             "encoder.width=7",
             "encoder.layers=3",
-            "encoder.reach=5",
+            "encoder.kernel_size=5",
             "encoder.activation=tanh",
         ],
     )
     made = build.encoder(chosen, inputs=INPUTS)
     assert isinstance(made, ConvolutionEncoder)
-    assert [tuple(layer.weight.shape) for layer in made.layers] == [(5, INPUTS, 7), (5, 7, 7), (5, 7, 7)]
+    assert [tuple(layer.weight.shape) for layer in made.layers] == [
+        (5, INPUTS, 7),
+        (5, 7, 7),
+        (5, 7, 7),
+    ]
     assert (made.width, made.summary_width, made.dropout.share) == (7, 7, chosen.encoder.dropout)
     assert made.layers[0].activation is torch.tanh
 
@@ -154,7 +172,10 @@ def test_a_recipe_builds_it():
 def test_with_positions_two_equal_stretches_are_told_apart():
     given = Source(rand(1, 4, 6).repeat(1, 2, 1), torch.ones(1, 8, dtype=torch.bool))
     alike, apart = (
-        ConvolutionEncoder(inputs=6, width=WIDTH, layers=1, reach=2, positions=positions).double().eval()(given).states
+        ConvolutionEncoder(inputs=6, width=WIDTH, layers=1, kernel_size=2, positions=positions)
+        .double()
+        .eval()(given)
+        .states
         for positions in (None, Sinusoidal(width=6))
     )
     close(alike[:, :2], alike[:, 2:])
@@ -163,5 +184,8 @@ def test_with_positions_two_equal_stretches_are_told_apart():
 
 def test_a_recipe_that_skips_places_is_refused():
     with pytest.raises(RecipeError) as refused:
-        recipe.load("chat-attention", ["encoder.kind=convolution", "encoder.reach=1"])
-    assert str(refused.value) == "--set: encoder.reach: must be a whole number >= 2 and <= 1,024; got 1"
+        recipe.load("chat-attention", ["encoder.kind=convolution", "encoder.kernel_size=1"])
+    assert (
+        str(refused.value)
+        == "--set: encoder.kernel_size: must be a whole number >= 2 and <= 1,024; got 1"
+    )

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from regard import bundle
-from regard.search import Marks, Options, _beams, _Run, search
+from regard.search import Options, SpecialTokens, _beams, _Run, search
 from regard.values import State
 from tests.laws.variants import LABELS, PAIRS, VOCABULARY, build, sentences
 
 pytestmark = pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
-MARKS = Marks(start=1, end=2, never=(0, 1, 3))
+MARKS = SpecialTokens(start=1, end=2, never=(0, 1, 3))
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> None:
@@ -19,7 +19,8 @@ def close(a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 def read_in(decoder, tokens: torch.Tensor, state: State):
-    """The logits (B, T, V) of stepping through `tokens`, every Step's weights, and the last State."""
+    """The logits (B, T, V) of stepping through `tokens`, every Step's weights, and the last
+    State."""
     logits, weights = [], []
     for token in tokens.unbind(1):
         step = decoder.step(token, state)
@@ -53,7 +54,10 @@ def test_padding_changes_nothing(encoder: str, decoder: str):
     model = build(encoder, decoder)
     source, mask = sentences()
     target, _ = sentences(length=11, seed=5)
-    wide, wide_mask = torch.nn.functional.pad(source, (0, 4), value=9), torch.nn.functional.pad(mask, (0, 4))
+    wide, wide_mask = (
+        torch.nn.functional.pad(source, (0, 4), value=9),
+        torch.nn.functional.pad(mask, (0, 4)),
+    )
     long = torch.nn.functional.pad(target, (0, 3), value=9)
     close(model(source, mask, target), model(wide, wide_mask, long)[:, :11])
 
@@ -66,7 +70,11 @@ def test_masked_places_weigh_nothing(encoder: str, decoder: str):
     memory = model.read(source, mask)
     _, weights, _ = read_in(model.decoder, target, model.decoder.start(memory))
     for w in weights:
-        blind = decoder.split("-")[-1] == "none" and decoder.startswith("recurrent") or "-none-feeding" in decoder
+        blind = (
+            decoder.split("-")[-1] == "none"
+            and decoder.startswith("recurrent")
+            or "-none-feeding" in decoder
+        )
         blind = blind or decoder.startswith(f"{LABELS}-summary")
         if blind or "maclaurin" in decoder:  # sums of the memory do not tell where a query looked
             assert w is None
@@ -85,7 +93,8 @@ def test_permuting_the_batch_permutes_the_answers(encoder: str, decoder: str):
 
 
 def test_beam_of_one_is_greedy(encoder: str, decoder: str):
-    """`num_beams=1` takes the greedy path, so the beam's own code is called here with a width of one."""
+    """`num_beams=1` takes the greedy path, so the beam's own code is called here with a width of
+    one."""
     model = build(encoder, decoder)
     with torch.inference_mode():
         memory = model.read(*sentences())
@@ -102,7 +111,9 @@ def test_a_row_is_answered_as_if_alone(encoder: str, decoder: str):
         for options in (Options(max_new_tokens=9), Options(max_new_tokens=9, num_beams=3)):
             together = [row[0].tokens for row in search(model.decoder, memory, MARKS, options)]
             rows = [memory.rows(torch.tensor([r])) for r in range(5)]
-            assert together == [search(model.decoder, row, MARKS, options)[0][0].tokens for row in rows]
+            assert together == [
+                search(model.decoder, row, MARKS, options)[0][0].tokens for row in rows
+            ]
 
 
 @torch.no_grad()
@@ -123,7 +134,10 @@ def test_joined_rows_step_as_they_would_apart(encoder: str, decoder: str):
     """Rows at different steps, over memories of different length."""
     model = build(encoder, decoder)
     target, _ = sentences(length=47, seed=5)
-    short, long = model.read(*sentences(rows=5, length=5)), model.read(*sentences(rows=3, length=13, seed=8))
+    short, long = (
+        model.read(*sentences(rows=5, length=5)),
+        model.read(*sentences(rows=3, length=13, seed=8)),
+    )
     _, _, a = read_in(model.decoder, target[:, :2], model.decoder.start(short))
     _, _, b = read_in(model.decoder, target[:3, :5], model.decoder.start(long))
     further = torch.cat([target[:, 2:43], target[:3, 3:44]])  # far enough for the cache to grow
@@ -139,7 +153,9 @@ def test_a_state_is_a_value(encoder: str, decoder: str):
     """Stepping twice from one State, with other tokens in between, gives the same both times."""
     model = build(encoder, decoder)
     target, _ = sentences(length=7, seed=5)
-    _, _, state = read_in(model.decoder, target[:, :3], model.decoder.start(model.read(*sentences())))
+    _, _, state = read_in(
+        model.decoder, target[:, :3], model.decoder.start(model.read(*sentences()))
+    )
     first = model.decoder.step(target[:, 3], state)
     other = model.decoder.step((target[:, 3] + 1) % VOCABULARY, state)
     once_more = model.decoder.step(target[:, 3], state)
@@ -148,7 +164,9 @@ def test_a_state_is_a_value(encoder: str, decoder: str):
         model.decoder.step(target[:, 4], first.state).logits,
         model.decoder.step(target[:, 4], once_more.state).logits,
     )
-    assert torch.allclose(first.logits, other.logits) == decoder.startswith(LABELS)  # a label follows no other token
+    assert torch.allclose(first.logits, other.logits) == decoder.startswith(
+        LABELS
+    )  # a label follows no other token
 
 
 @torch.no_grad()

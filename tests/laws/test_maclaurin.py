@@ -1,4 +1,5 @@
-"""Linear attention by the Maclaurin series: four forms, one operator, and it is the one of the formula."""
+"""Linear attention by the Maclaurin series: four forms, one operator, and it is the one of the
+formula."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from regard.layers.maclaurin import (
 B, H, L, S, K, E = 2, 3, 11, 13, 5, 7
 
 
-# Pieces, chunks and blocks of a few places, so that short sequences cross their borders.
+# BPE, chunks and blocks of a few places, so that short sequences cross their borders.
 SMALL = {
     (maclaurin, "CHUNK"): 4,
     (maclaurin, "SCORES"): 50,
@@ -95,7 +96,11 @@ def test_features_multiply_to_the_series(width: int, terms: int, basis):
     q, k = rand(7, width), rand(3, width)
     phi_q, phi_k = maclaurin_features(q, terms, basis), maclaurin_features(k, terms, basis)
     close(phi_q @ phi_k.mT, series(q @ k.mT, terms))
-    by_hand = sum(width**n for n in range(terms)) if basis == "full" else math.comb(width + terms - 1, width)
+    by_hand = (
+        sum(width**n for n in range(terms))
+        if basis == "full"
+        else math.comb(width + terms - 1, width)
+    )
     assert phi_q.shape == (7, by_hand)
 
 
@@ -143,7 +148,9 @@ def test_features_have_gradients():
 def test_every_form_is_the_formula(form, causal: bool, masked: bool, terms: int):
     q, k, v = rand(B, H, S if causal else L, K) / 3, rand(B, H, S, K), rand(B, H, S, E)
     mask = key_mask(B, 1, S) if masked else None
-    ours = maclaurin_attention(q, k, v, terms=terms, causal=causal, form=form, mask=mask, allow_negative=True)
+    ours = maclaurin_attention(
+        q, k, v, terms=terms, causal=causal, form=form, mask=mask, allow_negative=True
+    )
     close(ours, definition(q, k, v, terms=terms, causal=causal, mask=mask), 1e-9)
 
 
@@ -151,7 +158,11 @@ def test_every_form_is_the_formula(form, causal: bool, masked: bool, terms: int)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 def test_gradients_are_those_of_the_formula(form, causal: bool, masked: bool):
-    inputs = rand(B, H, S if causal else L, K, grad=True), rand(B, H, S, K, grad=True), rand(B, H, S, E, grad=True)
+    inputs = (
+        rand(B, H, S if causal else L, K, grad=True),
+        rand(B, H, S, K, grad=True),
+        rand(B, H, S, E, grad=True),
+    )
     options = dict(causal=causal, mask=key_mask(B, 1, S) if masked else None)
     after = rand(B, H, S if causal else L, E)
     ours = torch.autograd.grad(maclaurin_attention(*inputs, form=form, **options), inputs, after)
@@ -169,7 +180,15 @@ def test_gradcheck(form, causal: bool, terms: int):
 
     def run(q, k, v):
         return maclaurin_attention(
-            q, k, v, terms=terms, causal=causal, form=form, mask=mask, scale=0.3, allow_negative=True
+            q,
+            k,
+            v,
+            terms=terms,
+            causal=causal,
+            form=form,
+            mask=mask,
+            scale=0.3,
+            allow_negative=True,
         )
 
     assert torch.autograd.gradcheck(run, (q, k, v), fast_mode=True)
@@ -188,7 +207,9 @@ def test_one_term_is_the_mean_and_looks_nowhere(form):
 def test_a_second_gradient_says_that_it_is_not_there():
     q, k, v = rand(5, 3, grad=True), rand(5, 3), rand(5, 2)
     for form in FORMS:
-        (first,) = torch.autograd.grad(maclaurin_attention(q, k, v, form=form).square().sum(), q, create_graph=True)
+        (first,) = torch.autograd.grad(
+            maclaurin_attention(q, k, v, form=form).square().sum(), q, create_graph=True
+        )
         with pytest.raises(RuntimeError, match="once_differentiable"):
             first.sum().backward()
 
@@ -205,7 +226,9 @@ def test_leading_axes_broadcast(form):
 def test_any_scale(scale):
     q, k, v = rand(L, K), rand(S, K), rand(S, E)
     for form in FORMS:
-        close(maclaurin_attention(q, k, v, form=form, scale=scale), definition(q, k, v, scale=scale))
+        close(
+            maclaurin_attention(q, k, v, form=form, scale=scale), definition(q, k, v, scale=scale)
+        )
 
 
 def test_half_precision_is_computed_in_float():
@@ -213,13 +236,17 @@ def test_half_precision_is_computed_in_float():
     for form in FORMS:
         ours = maclaurin_attention(q, k, v, form=form)
         assert ours.dtype == torch.bfloat16
-        torch.testing.assert_close(ours, definition(q.float(), k.float(), v.float()).bfloat16(), rtol=0.01, atol=0.01)
+        torch.testing.assert_close(
+            ours, definition(q.float(), k.float(), v.float()).bfloat16(), rtol=0.01, atol=0.01
+        )
 
 
 def test_more_terms_come_nearer_to_softmax():
     q, k, v = rand(L, K), rand(S, K), rand(S, E)
     exact = attention_weights(q, k) @ v
-    errors = [float((maclaurin_attention(q, k, v, terms=n) - exact).abs().max()) for n in (1, 3, 5, 7, 15)]
+    errors = [
+        float((maclaurin_attention(q, k, v, terms=n) - exact).abs().max()) for n in (1, 3, 5, 7, 15)
+    ]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 1e-3 < errors[0]
 
@@ -263,7 +290,9 @@ def test_a_sequence_may_come_in_pieces(causal: bool):
 def test_gradients_flow_through_the_state(causal: bool):
     q, k, v = rand(2, 6, 3, grad=True), rand(2, 6, 3, grad=True), rand(2, 6, 2, grad=True)
     empty = maclaurin_start(2, width=3, values=2, dtype=torch.float64)
-    start = maclaurin_continue(rand(2, 5, 3), rand(2, 5, 3), rand(2, 5, 2), empty)[1].sums.requires_grad_()
+    start = maclaurin_continue(rand(2, 5, 3), rand(2, 5, 3), rand(2, 5, 2), empty)[
+        1
+    ].sums.requires_grad_()
 
     def run(q, k, v, start):
         context, state = maclaurin_continue(q, k, v, MaclaurinState(start), causal=causal)
@@ -281,7 +310,9 @@ def kernel(usual):
         pytest.skip("no C compiler here")
 
 
-def float32(form: str, sizes: tuple[int, ...], on: str, monkeypatch, **options) -> list[torch.Tensor]:
+def float32(
+    form: str, sizes: tuple[int, ...], on: str, monkeypatch, **options
+) -> list[torch.Tensor]:
     """Context and gradients in single precision, with the kernel or without it."""
     monkeypatch.setenv("REGARD_NATIVE", on)
     rows, length, source, width, values = sizes
@@ -293,7 +324,8 @@ def float32(form: str, sizes: tuple[int, ...], on: str, monkeypatch, **options) 
     return [context.detach(), *torch.autograd.grad(context, (q, k, v), after)]
 
 
-# Widths with every kind of tail, lengths below, at and beyond the borders of blocks of 128 and chunks of 64.
+# Widths with every kind of tail, lengths below, at and beyond the borders of blocks of 128 and
+# chunks of 64.
 SIZES = [
     (1, 1, 1, 1, 1),
     (3, 7, 131, 5, 3),
@@ -307,7 +339,9 @@ SIZES = [
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_kernel_computes_what_torch_computes(kernel, sizes, causal: bool, masked: bool, monkeypatch):
+def test_the_kernel_computes_what_torch_computes(
+    kernel, sizes, causal: bool, masked: bool, monkeypatch
+):
     if causal:
         sizes = (sizes[0], sizes[2], *sizes[2:])
     mask = key_mask(sizes[0], sizes[2]) if masked else None
@@ -332,12 +366,16 @@ def test_the_kernel_takes_and_returns_a_state(kernel, monkeypatch):
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("rows", [1, 2, 5])
-def test_the_kernel_does_not_care_how_many_threads_there_are(kernel, threads: int, rows: int, monkeypatch):
+def test_the_kernel_does_not_care_how_many_threads_there_are(
+    kernel, threads: int, rows: int, monkeypatch
+):
     before = torch.get_num_threads()
     expected = float32("chunked", (rows, 300, 517, 9, 5), "0", monkeypatch)
     try:
         torch.set_num_threads(threads)
-        once, again = (float32("chunked", (rows, 300, 517, 9, 5), "1", monkeypatch) for _ in range(2))
+        once, again = (
+            float32("chunked", (rows, 300, 517, 9, 5), "1", monkeypatch) for _ in range(2)
+        )
     finally:
         torch.set_num_threads(before)
     for mine, same, its in zip(once, again, expected, strict=True):
@@ -368,12 +406,19 @@ def test_without_the_kernel_torch_does_the_work(trouble: str, tmp_path, monkeypa
         else:
             compiler = tmp_path / "cc"
             compiler.write_text(
-                "#!/bin/sh\n" + ("exit 1" if trouble == "compiler fails" else 'for to; do :; done; echo no > "$to"')
+                "#!/bin/sh\n"
+                + (
+                    "exit 1"
+                    if trouble == "compiler fails"
+                    else 'for to; do :; done; echo no > "$to"'
+                )
             )
             compiler.chmod(0o755)
             monkeypatch.setenv("CC", str(compiler))
         assert native.library() is None
-        assert maclaurin_attention(*(torch.randn(5, 3) for _ in range(3)), form="chunked").shape == (5, 3)
+        assert maclaurin_attention(
+            *(torch.randn(5, 3) for _ in range(3)), form="chunked"
+        ).shape == (5, 3)
     finally:
         native.library.cache_clear()
 
@@ -404,7 +449,9 @@ class Largest(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for tensor in out if isinstance(out, (tuple, list)) else (out,):
             if isinstance(tensor, torch.Tensor):
-                self.numbers = max(self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size())
+                self.numbers = max(
+                    self.numbers, tensor.untyped_storage().nbytes() // tensor.element_size()
+                )
         return out
 
 
@@ -424,7 +471,10 @@ def test_no_features_of_all_places_are_made_or_saved(form, causal: bool, monkeyp
         saved.append(tensor.numel())
         return tensor
 
-    with Largest() as largest, torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+    with (
+        Largest() as largest,
+        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+    ):
         maclaurin_attention(*inputs, form=form, causal=causal).sum().backward()
     assert max(saved) <= max(places * (width + 1), features * (width + 1))
     assert largest.numbers < places * features
@@ -443,7 +493,9 @@ def test_no_features_of_all_places_are_made_or_saved(form, causal: bool, monkeyp
 )
 def test_the_bound_holds(seed: int, terms: int, norm: float, width: int, places: int):
     make = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(places, width, generator=make, dtype=torch.float64) * norm for _ in range(3))
+    q, k, v = (
+        torch.randn(places, width, generator=make, dtype=torch.float64) * norm for _ in range(3)
+    )
     weights = series(q @ k.mT * width**-0.5, terms)
     off = (weights / weights.sum(-1, keepdim=True) - attention_weights(q, k)).abs().sum(-1)
     bound = maclaurin_error_bound(q, k, terms)
@@ -468,7 +520,9 @@ def test_the_bound_is_worth_something():
 def test_auto_is_quadratic_for_short_and_linear_for_long_sequences(usual):
     for width, causal, kernel in itertools.product((16, 32, 64), (False, True), (False, True)):
         lengths = [2**n for n in range(6, 17)]
-        forms = [cheapest(2, n, n, width, width, terms=3, causal=causal, kernel=kernel) for n in lengths]
+        forms = [
+            cheapest(2, n, n, width, width, terms=3, causal=causal, kernel=kernel) for n in lengths
+        ]
         short = [form == "quadratic" for form in forms]
         assert short == sorted(short, reverse=True)  # once it is linear, it stays so
         assert not short[-1]
@@ -489,10 +543,29 @@ def test_bad_shapes_are_named():
     refused(r"k: needs the width of q: \(…, S, 5\); got \(13, 3\)", q, k[:, :3], v)
     refused(r"v: needs as many places as k: \(…, 13, E\); got \(12, 7\)", q, k, v[:-1])
     refused(r"k: needs at least one place", q, k[:0], v[:0])
-    refused(r"v: needs leading axes that go with \(2,\).*got \(3,\)", q.expand(2, L, K), k, v.expand(3, S, E))
-    refused(r"mask: needs one value a key: \(…, 13\); got \(11\)", q, k, v, mask=torch.ones(L, dtype=torch.bool))
-    refused(r"mask: needs booleans, True = may look; got torch.float32", q, k, v, mask=torch.ones(S))
-    refused(r"k: causal attention needs as many queries as keys: \(…, 11, 5\); got \(13, 5\)", q, k, v, causal=True)
+    refused(
+        r"v: needs leading axes that go with \(2,\).*got \(3,\)",
+        q.expand(2, L, K),
+        k,
+        v.expand(3, S, E),
+    )
+    refused(
+        r"mask: needs one value a key: \(…, 13\); got \(11\)",
+        q,
+        k,
+        v,
+        mask=torch.ones(L, dtype=torch.bool),
+    )
+    refused(
+        r"mask: needs booleans, True = may look; got torch.float32", q, k, v, mask=torch.ones(S)
+    )
+    refused(
+        r"k: causal attention needs as many queries as keys: \(…, 11, 5\); got \(13, 5\)",
+        q,
+        k,
+        v,
+        causal=True,
+    )
     refused(r"k: needs the type of q, torch.float64; got torch.float32", q, k.float(), v)
     refused(r"q: needs floating-point numbers; got torch.int64", q.long(), k, v)
 
@@ -520,7 +593,11 @@ def test_bad_options_are_named():
     for terms in (0, -1, True):
         refused(f"terms: needs a whole number of at least 1; got {terms}", q, k, v, terms=terms)
     refused(
-        "terms: 4 terms have the odd top degree 3.*use 3 or 5, or insist with allow_negative=True", q, k, v, terms=4
+        "terms: 4 terms have the odd top degree 3.*use 3 or 5, or insist with allow_negative=True",
+        q,
+        k,
+        v,
+        terms=4,
     )
     refused("scale: needs a finite number; got inf", q, k, v, scale=math.inf)
     refused('form: no such form; got chunkd; did you mean "chunked"', q, k, v, form="chunkd")
@@ -549,7 +626,9 @@ def test_features_that_would_not_fit_are_refused():
 def test_bad_states_are_named():
     state = maclaurin_start(width=K, values=E, dtype=torch.float64)
     q, k, v = rand(K), rand(K), rand(E)
-    with pytest.raises(InputError, match=r"state: 3 terms, .* need sums \(…, 21, 7\); got \(21, 8\)"):
+    with pytest.raises(
+        InputError, match=r"state: 3 terms, .* need sums \(…, 21, 7\); got \(21, 8\)"
+    ):
         maclaurin_step(q, k, v[:-1], state)
     with pytest.raises(InputError, match=r"q: needs the width of k: \(…, 5\)"):
         maclaurin_step(q[:-1], k, v, state)

@@ -23,7 +23,7 @@ POSITIONS = {
     "learned": lambda: Learned(width=D, longest=53),
     "rotary": lambda: Rotary(head_width=K),
     "alibi": lambda: Alibi(heads=H),
-    "relative": lambda: Relative(heads=H, reach=3),
+    "relative": lambda: Relative(heads=H, max_distance=3),
 }
 GRIDS = {
     "missing": lambda: None,
@@ -31,10 +31,12 @@ GRIDS = {
     "learned": lambda: Learned(width=D, longest=(5, 7)),
     "rotary": lambda: Rotary(head_width=8, axes=2),
     "alibi": lambda: Alibi(heads=H, axes=2),
-    "relative": lambda: Relative(heads=H, reach=(1, 3)),
+    "relative": lambda: Relative(heads=H, max_distance=(1, 3)),
 }
 FORMS = [
-    (kind, merged) for kind, merged in itertools.product(POSITIONS, [False, True]) if (kind, merged) != ("rotary", True)
+    (kind, merged)
+    for kind, merged in itertools.product(POSITIONS, [False, True])
+    if (kind, merged) != ("rotary", True)
 ]
 
 
@@ -72,18 +74,34 @@ def keys_mask(rows: int = B, length: int = S) -> Tensor:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize(("kdim", "vdim"), [(None, None), (E, E), (E, 17), (None, 17)])
-def test_from_torch_gives_the_same(bias: bool, batch_first: bool, kdim: int | None, vdim: int | None):
+def test_from_torch_gives_the_same(
+    bias: bool, batch_first: bool, kdim: int | None, vdim: int | None
+):
     theirs = nn.MultiheadAttention(
-        D, H, bias=bias, kdim=kdim, vdim=vdim, batch_first=batch_first, dropout=0.3, dtype=torch.float64
+        D,
+        H,
+        bias=bias,
+        kdim=kdim,
+        vdim=vdim,
+        batch_first=batch_first,
+        dropout=0.3,
+        dtype=torch.float64,
     ).eval()
     randomised(theirs)
     ours = MultiHead.from_torch(theirs)
     x, memory, values = rand(B, T, D), rand(B, S, kdim or D, seed=2), rand(B, S, vdim or D, seed=3)
-    padding, square = keys_mask(), (torch.rand(T, S, generator=torch.Generator().manual_seed(4)) < 0.5)
+    padding, square = (
+        keys_mask(),
+        (torch.rand(T, S, generator=torch.Generator().manual_seed(4)) < 0.5),
+    )
     square[:, 0] = True
 
     def call(**masks):
-        given = (x, memory, values) if batch_first else (part.transpose(0, 1) for part in (x, memory, values))
+        given = (
+            (x, memory, values)
+            if batch_first
+            else (part.transpose(0, 1) for part in (x, memory, values))
+        )
         out, weights = theirs(*given, average_attn_weights=False, **masks)
         return out if batch_first else out.transpose(0, 1), weights
 
@@ -126,9 +144,15 @@ def test_forward_is_the_formula_a_head(kind: str):
     entered, parts, seen = positions.add(x, places), [], positions.bias(places, places)
     for h in range(H):
         own = slice(h * K, (h + 1) * K)
-        q, k, v = (entered @ p.weight[own].T + p.bias[own] for p in (ours.query, ours.key, ours.value))
+        q, k, v = (
+            entered @ p.weight[own].T + p.bias[own] for p in (ours.query, ours.key, ours.value)
+        )
         bias = None if seen is None else seen[h]
-        parts.append(attend(positions.turn(q, places), positions.turn(k, places), v, bias=bias, causal=True))
+        parts.append(
+            attend(
+                positions.rotate(q, places), positions.rotate(k, places), v, bias=bias, causal=True
+            )
+        )
     expected = torch.cat(parts, dim=-1) @ ours.out.weight.T + ours.out.bias
     close(ours(x, causal=True), expected)
     close(ours.look(x, causal=True)[0], expected)
@@ -143,15 +167,18 @@ def test_the_transformers_own_layer_is_this_one(kind: str):
         ours.positions or NoPositions(),
         keys_mask(B, T),
     )
-    theirs.project.weight.data = torch.cat([ours.query.weight, ours.key.weight, ours.value.weight])
-    theirs.project.bias.data = torch.cat([ours.query.bias, ours.key.bias, ours.value.bias])
+    theirs.qkv.weight.data = torch.cat([ours.query.weight, ours.key.weight, ours.value.weight])
+    theirs.qkv.bias.data = torch.cat([ours.query.bias, ours.key.bias, ours.value.bias])
     theirs.out = ours.out
     bias = positions.bias(places, places)
     if bias is None:
         seen = dict(mask=mask)
     else:
         seen = dict(bias=torch.where(mask[:, None, None], bias, -torch.inf))
-    close(theirs(positions.add(x, places), turning=positions.turning(places), **seen), ours(x, mask=mask))
+    close(
+        theirs(positions.add(x, places), rotation=positions.rotation(places), **seen),
+        ours(x, mask=mask),
+    )
 
 
 @pytest.mark.parametrize("merged", [False, True])
@@ -160,7 +187,11 @@ def test_masks_of_every_shape(merged: bool):
     keys = keys_mask()
     whole, weights = ours.look(x, memory, mask=keys)
     assert (weights.masked_select(~keys[:, None, None].expand_as(weights)) == 0).all()
-    for mask in (keys[:, None].expand(B, T, S), keys[:, None, None], keys[:, None, None].expand(B, H, T, S)):
+    for mask in (
+        keys[:, None].expand(B, T, S),
+        keys[:, None, None],
+        keys[:, None, None].expand(B, H, T, S),
+    ):
         close(ours(x, memory, mask=mask), whole)
     for row, length in enumerate(keys.sum(1).tolist()):
         close(ours(x[row : row + 1], memory[row : row + 1, :length]), whole[row : row + 1])
@@ -192,17 +223,24 @@ def read_in(ours: MultiHead, x: Tensor, state: State) -> tuple[Tensor, State]:
 @pytest.mark.parametrize(("kind", "merged"), FORMS)
 @pytest.mark.parametrize("bias", [True, False])
 def test_steps_equal_the_causal_forward(kind: str, merged: bool, bias: bool):
-    ours, x = layer(kind, merged=merged, bias=bias), rand(B, 41, D)  # far enough for the cache to grow
+    ours, x = (
+        layer(kind, merged=merged, bias=bias),
+        rand(B, 41, D),
+    )  # far enough for the cache to grow
     stepped, state = read_in(ours, x, ours.start(rows=B))
     close(stepped, ours(x, causal=True))
-    assert state.position.tolist() == [41] * B and state.longest == 41
+    assert state.position.tolist() == [41] * B and state.max_position == 41
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("value_width", [None, 17])
 def test_steps_over_a_memory_equal_the_forward(merged: bool, value_width: int | None):
-    ours, x, memory = layer(merged=merged, memory_width=E, value_width=value_width), rand(B, T, D), rand(B, S, E)
+    ours, x, memory = (
+        layer(merged=merged, memory_width=E, value_width=value_width),
+        rand(B, T, D),
+        rand(B, S, E),
+    )
     values = None if value_width is None else rand(B, S, value_width)
     stepped, state = read_in(ours, x, ours.start(memory, values=values, mask=keys_mask()))
     close(stepped, ours(x, memory, values=values, mask=keys_mask()))
@@ -254,10 +292,10 @@ def test_merged_is_the_same_attention(kind: str, bias: bool):
         close(merged_weights, weights)
         close(merged_out, out)
         close(merged(x, **seen), out)
-    assert merged.mix.shape == (H, D, D)
-    assert [int(torch.linalg.matrix_rank(one)) for one in merged.mix] == [K] * H
+    assert merged.query_key.shape == (H, D, D)
+    assert [int(torch.linalg.matrix_rank(one)) for one in merged.query_key] == [K] * H
     expected = ours.query.weight[:K].T @ ours.key.weight[:K] / K**0.5
-    close(merged.mix[0], expected)
+    close(merged.query_key[0], expected)
 
 
 def test_merged_over_a_memory_is_the_same_attention():
@@ -270,13 +308,15 @@ def test_merged_over_a_memory_is_the_same_attention():
 def test_merged_learns_and_starts_as_an_ordinary_layer():
     torch.manual_seed(7)
     merged = MultiHead(width=D, heads=H, head_width=K, merged=True).double()
-    assert [int(torch.linalg.matrix_rank(one, atol=1e-5)) for one in merged.mix] == [K] * H  # born in float32
+    assert [int(torch.linalg.matrix_rank(one, atol=1e-5)) for one in merged.query_key] == [
+        K
+    ] * H  # born in float32
     merged(rand(B, T, D)).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in merged.parameters())
     ordinary = MultiHead(width=D, heads=H, head_width=K, bias=False)
     free = MultiHead(width=D, heads=H, head_width=K, bias=False, merged=True)
     assert ordinary.query.weight.numel() + ordinary.key.weight.numel() == 2 * H * K * D
-    assert free.mix.numel() == H * D**2
+    assert free.query_key.numel() == H * D**2
 
 
 # ---- order
@@ -284,10 +324,16 @@ def test_merged_learns_and_starts_as_an_ordinary_layer():
 
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_a_permutation_goes_through_without_positions(kind: str):
-    ours, x, order = layer(kind), rand(B, T, D), torch.randperm(T, generator=torch.Generator().manual_seed(3))
+    ours, x, order = (
+        layer(kind),
+        rand(B, T, D),
+        torch.randperm(T, generator=torch.Generator().manual_seed(3)),
+    )
     same = torch.allclose(ours(x[:, order]), ours(x)[:, order], atol=1e-9)
     assert same == (kind in ("missing", "none"))
-    assert not torch.allclose(ours(x[:, order], causal=True), ours(x, causal=True)[:, order], atol=1e-3)
+    assert not torch.allclose(
+        ours(x[:, order], causal=True), ours(x, causal=True)[:, order], atol=1e-3
+    )
     assert not torch.allclose(ours(x[:, order]), ours(x), atol=1e-3)  # equivariant, not invariant
 
 
@@ -310,8 +356,12 @@ def test_a_grid_is_the_flattened_sequence(kind: str):
     x, order = rand(B, 3, 5, D), torch.cartesian_prod(torch.arange(3), torch.arange(5))
     positions = ours.positions or NoPositions()
     entered = positions.add(x.flatten(1, 2), order)
-    q, k, v = (p(entered).unflatten(-1, (H, 8)).transpose(1, 2) for p in (ours.query, ours.key, ours.value))
-    context = attend(positions.turn(q, order), positions.turn(k, order), v, bias=positions.bias(order, order))
+    q, k, v = (
+        p(entered).unflatten(-1, (H, 8)).transpose(1, 2) for p in (ours.query, ours.key, ours.value)
+    )
+    context = attend(
+        positions.rotate(q, order), positions.rotate(k, order), v, bias=positions.bias(order, order)
+    )
     out, weights = ours.look(x)
     close(out, ours.out(context.transpose(1, 2).flatten(2)).view(B, 3, 5, D))
     close(ours(x), out)
@@ -326,7 +376,10 @@ def test_a_grid_is_the_flattened_sequence(kind: str):
 def test_masks_of_a_grid():
     torch.manual_seed(3)
     ours = MultiHead(width=D, heads=H, positions=Alibi(heads=H, axes=2)).double().eval()
-    x, mask = rand(B, 3, 5, D), torch.rand(B, 3, 5, generator=torch.Generator().manual_seed(1)) < 0.7
+    x, mask = (
+        rand(B, 3, 5, D),
+        torch.rand(B, 3, 5, generator=torch.Generator().manual_seed(1)) < 0.7,
+    )
     out, weights = ours.look(x, mask=mask)
     assert (weights.masked_select(~mask[:, None, None, None].expand_as(weights)) == 0).all()
     close(ours(x, mask=mask.flatten(1)[:, None, None].expand(B, H, 15, 15)), out)
@@ -342,7 +395,10 @@ def test_masks_of_a_grid():
 X, BLIND = rand(B, T, D), keys_mask(B, T)
 BLIND[3] = False
 BAD = {
-    "width and heads": (lambda: MultiHead(width=7, heads=2), "got width 7, heads 2; or give head_width, which is free"),
+    "width and heads": (
+        lambda: MultiHead(width=7, heads=2),
+        "got width 7, heads 2; or give head_width, which is free",
+    ),
     "merged rotary": (
         lambda: layer("rotary", merged=True),
         "merged: query and key cannot be merged under rotary positions; the turn by the distance i - j stands between",
@@ -364,23 +420,41 @@ BAD = {
         lambda: layer("alibi", memory_width=E),
         "for a sequence looking at itself; got memory width 13",
     ),
-    "x": (lambda: layer()(rand(B, T, 3)), "x: must be (B, T, 14), or a grid (B, X, Y, 14); got (5, 11, 3)"),
+    "x": (
+        lambda: layer()(rand(B, T, 3)),
+        "x: must be (B, T, 14), or a grid (B, X, Y, 14); got (5, 11, 3)",
+    ),
     "x without rows": (lambda: layer()(rand(T, D)), "got (11, 14)"),
     "no memory": (lambda: layer(memory_width=E)(X), "memory: needs a memory; (B, S, 13)"),
-    "memory": (lambda: layer(memory_width=E)(X, rand(B, S, D)), "memory: must be (5, S, 13); got (5, 7, 14)"),
-    "rows of memory": (lambda: layer()(X, rand(3, S, D)), "memory: must be (5, S, 14); got (3, 7, 14)"),
+    "memory": (
+        lambda: layer(memory_width=E)(X, rand(B, S, D)),
+        "memory: must be (5, S, 13); got (5, 7, 14)",
+    ),
+    "rows of memory": (
+        lambda: layer()(X, rand(3, S, D)),
+        "memory: must be (5, S, 14); got (3, 7, 14)",
+    ),
     "memory and positions": (
         lambda: layer("alibi")(X, rand(B, S, D)),
         "memory: positions are for a sequence looking at itself",
     ),
-    "values alone": (lambda: layer()(X, values=X), "memory: needs the memory that the values belong to"),
+    "values alone": (
+        lambda: layer()(X, values=X),
+        "memory: needs the memory that the values belong to",
+    ),
     "no values": (lambda: layer(value_width=17)(X, X), "values: must be given, (5, 11, 17)"),
-    "values": (lambda: layer()(X, X, values=rand(B, S, D)), "values: must be (5, 11, 14); got (5, 7, 14)"),
+    "values": (
+        lambda: layer()(X, X, values=rand(B, S, D)),
+        "values: must be (5, 11, 14); got (5, 7, 14)",
+    ),
     "grid positions": (
         lambda: MultiHead(width=D, heads=H, positions=Alibi(heads=H, axes=2)).double()(X),
         "x: positions with 2 axes need x (B, X, Y, D); got (5, 11, 14)",
     ),
-    "sequence positions": (lambda: layer("alibi")(rand(B, 3, 5, D)), "need x (B, T, D); got (5, 3, 5, 14)"),
+    "sequence positions": (
+        lambda: layer("alibi")(rand(B, 3, 5, D)),
+        "need x (B, T, D); got (5, 3, 5, 14)",
+    ),
     "mask": (
         lambda: layer()(X, mask=torch.ones(T, T, dtype=torch.bool)),
         "mask: must be bool (B, S) or (B, T, S) or (B, H, T, S); got (11, 11) torch.bool; B=5, H=2, T=11, S=11",
@@ -390,12 +464,18 @@ BAD = {
         lambda: layer()(rand(B, 3, 5, D), mask=torch.ones(B, 15, dtype=torch.bool)),
         "bool (B, X, Y) or",
     ),
-    "blind": (
+    "baselines": (
         lambda: layer()(X, mask=BLIND),
         "mask: every query must have a key that it may look at; got none for row 3, place 0",
     ),
-    "blind causal": (lambda: layer()(X, mask=~keys_mask(B, T), causal=True), "got none for row 0, place 0"),
-    "start": (lambda: layer().start(), "start: needs a memory to look at, or how many rows look at themselves"),
+    "blind causal": (
+        lambda: layer()(X, mask=~keys_mask(B, T), causal=True),
+        "got none for row 0, place 0",
+    ),
+    "start": (
+        lambda: layer().start(),
+        "start: needs a memory to look at, or how many rows look at themselves",
+    ),
     "start of a grid": (
         lambda: MultiHead(width=D, heads=H, positions=Alibi(heads=H, axes=2)).start(rows=1),
         "start: a grid is seen at once, not place by place",

@@ -7,12 +7,14 @@ import math
 import pytest
 import torch
 
-from regard.codecs import END, MARKS
 from regard.search import Options, search, stream
+from regard.tokenizers import END, MARKS
 from tests.laws.test_grammar import MARKS as SPOKEN
 from tests.laws.variants import DECODERS, LABELS, VOCABULARY, build, sentences
 
-pytestmark = pytest.mark.parametrize("decoder", [name for name in DECODERS if name.startswith(LABELS)])
+pytestmark = pytest.mark.parametrize(
+    "decoder", [name for name in DECODERS if name.startswith(LABELS)]
+)
 ENCODER = "transformer-pre-sinusoidal"
 
 
@@ -28,7 +30,8 @@ def test_one_label_then_the_end(decoder: str):
 
 
 @pytest.mark.parametrize(
-    "options", [Options(), Options(num_beams=5, candidates=5), Options(do_sample=True, seed=1, candidates=3)]
+    "options",
+    [Options(), Options(num_beams=5, candidates=5), Options(do_sample=True, seed=1, candidates=3)],
 )
 def test_every_search_answers_with_one_label(decoder: str, options: Options):
     model = build(ENCODER, decoder)
@@ -39,7 +42,9 @@ def test_every_search_answers_with_one_label(decoder: str, options: Options):
     for row, answers in enumerate(found):
         for answer in answers:
             (label,) = answer.tokens
-            assert label >= MARKS and answer.score == pytest.approx(float(chances[row, label]), abs=1e-5)
+            assert label >= MARKS and answer.score == pytest.approx(
+                float(chances[row, label]), abs=1e-5
+            )
             if answer.weights is not None:
                 assert answer.weights.shape[0] == 1
     if not options.do_sample:
@@ -62,13 +67,22 @@ def test_the_loss_is_that_of_the_label(decoder: str):
     target = torch.tensor([[4, END], [7, END], [VOCABULARY - 1, END], [5, END], [9, END]])
     logits = model(source, mask, torch.ones_like(target))
     wanted = -logits[:, 0].log_softmax(-1)[torch.arange(5), target[:, 0]].sum()
-    loss, nats = model.loss(source, mask, torch.ones_like(target), target, torch.ones_like(target, dtype=torch.bool))
+    loss, nats = model.loss(
+        source, mask, torch.ones_like(target), target, torch.ones_like(target, dtype=torch.bool)
+    )
     torch.testing.assert_close(loss, wanted)
     torch.testing.assert_close(nats, wanted)
     smooth, _ = model.loss(
-        source, mask, torch.ones_like(target), target, torch.ones_like(target, dtype=torch.bool), smoothing=0.2
+        source,
+        mask,
+        torch.ones_like(target),
+        target,
+        torch.ones_like(target, dtype=torch.bool),
+        smoothing=0.2,
     )
-    flat = -logits[:, 0, MARKS:].log_softmax(-1).mean(-1).sum()  # only over labels: marks cannot be answered
+    flat = (
+        -logits[:, 0, MARKS:].log_softmax(-1).mean(-1).sum()
+    )  # only over labels: marks cannot be answered
     torch.testing.assert_close(smooth, 0.8 * wanted + 0.2 * flat)
     assert math.isfinite(float(smooth.detach()))
     loss.backward()

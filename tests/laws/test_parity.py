@@ -11,7 +11,7 @@ from torch import nn
 
 from regard.layers.attention import CrossAttention, SelfAttention, attend, attention_weights
 from regard.layers.blocks import DecoderBlock, EncoderBlock, drop
-from regard.layers.likelihood import cross_entropy, in_order
+from regard.layers.loss import cross_entropy, ctc_loss
 from regard.layers.positions import sinusoidal
 from regard.layers.recurrent import Recurrent
 from tests.laws.variants import sentences
@@ -33,14 +33,20 @@ def seeded():
 
 
 def give_self(ours: SelfAttention, theirs: nn.MultiheadAttention) -> None:
-    ours.project.weight.data, ours.project.bias.data = theirs.in_proj_weight.data, theirs.in_proj_bias.data
-    ours.out.weight.data, ours.out.bias.data = theirs.out_proj.weight.data, theirs.out_proj.bias.data
+    ours.qkv.weight.data, ours.qkv.bias.data = theirs.in_proj_weight.data, theirs.in_proj_bias.data
+    ours.out.weight.data, ours.out.bias.data = (
+        theirs.out_proj.weight.data,
+        theirs.out_proj.bias.data,
+    )
 
 
 def give_cross(ours: CrossAttention, theirs: nn.MultiheadAttention) -> None:
-    ours.query.weight.data, ours.key_value.weight.data = theirs.in_proj_weight.data.split([D, 2 * D])
-    ours.query.bias.data, ours.key_value.bias.data = theirs.in_proj_bias.data.split([D, 2 * D])
-    ours.out.weight.data, ours.out.bias.data = theirs.out_proj.weight.data, theirs.out_proj.bias.data
+    ours.query.weight.data, ours.kv.weight.data = theirs.in_proj_weight.data.split([D, 2 * D])
+    ours.query.bias.data, ours.kv.bias.data = theirs.in_proj_bias.data.split([D, 2 * D])
+    ours.out.weight.data, ours.out.bias.data = (
+        theirs.out_proj.weight.data,
+        theirs.out_proj.bias.data,
+    )
 
 
 def random_biases(module: nn.Module) -> None:
@@ -57,7 +63,10 @@ def test_attend_is_a_triple_loop():
     expected = torch.zeros(3, T, 4, dtype=torch.float64)
     for b in range(3):
         for t in range(T):
-            weight = [torch.exp(q[b, t] @ k[b, s] / 5**0.5) if mask[b, t, s] else torch.tensor(0.0) for s in range(S)]
+            weight = [
+                torch.exp(q[b, t] @ k[b, s] / 5**0.5) if mask[b, t, s] else torch.tensor(0.0)
+                for s in range(S)
+            ]
             for s in range(S):
                 expected[b, t] += weight[s] / sum(weight) * v[b, s]
     close(attend(q, k, v, mask=mask), expected)
@@ -79,7 +88,9 @@ def test_cross_attention_is_torchs():
     ours = CrossAttention(width=D, memory_width=D, heads=H).double()
     give_cross(ours, theirs)
     x, memory, (_, mask) = rand(B, T, D), rand(B, S, D), sentences(B, S)
-    expected, weights = theirs(x, memory, memory, key_padding_mask=~mask, average_attn_weights=False)
+    expected, weights = theirs(
+        x, memory, memory, key_padding_mask=~mask, average_attn_weights=False
+    )
     close(ours(x, ours.keys_values(memory), mask=mask), expected)
     rows = mask[:, None, None]
     stepped, looked = ours.step(x[:, 3], ours.keys_values(memory), rows, weights=True)
@@ -94,9 +105,9 @@ def test_cross_attention_is_torchs():
 
 
 def give_block(ours, theirs, norms) -> None:
-    give_self(ours.looking, theirs.self_attn)
-    ours.thinking.wide.load_state_dict(theirs.linear1.state_dict())
-    ours.thinking.narrow.load_state_dict(theirs.linear2.state_dict())
+    give_self(ours.self_attention, theirs.self_attn)
+    ours.feed_forward.up.load_state_dict(theirs.linear1.state_dict())
+    ours.feed_forward.down.load_state_dict(theirs.linear2.state_dict())
     for residual, norm in norms:
         residual.norm.load_state_dict(norm.state_dict())
 
@@ -108,30 +119,53 @@ def test_encoder_block_is_torchs(norm: str, activation: str):
         D, H, 17, 0.0, activation, batch_first=True, norm_first=norm == "pre", dtype=torch.float64
     ).train()  # torch's fast path in eval mode zeroes padding
     random_biases(theirs)
-    sizes = dict(width=D, heads=H, head_width=None, inner=17, norm=norm, activation=activation, dropout=0.0)
+    sizes = dict(
+        width=D,
+        heads=H,
+        head_width=None,
+        ffn_width=17,
+        norm=norm,
+        activation=activation,
+        dropout=0.0,
+    )
     ours = EncoderBlock(**sizes).double()
-    give_block(ours, theirs, [(ours.around_looking, theirs.norm1), (ours.around_thinking, theirs.norm2)])
+    give_block(
+        ours,
+        theirs,
+        [(ours.self_attention_residual, theirs.norm1), (ours.feed_forward_residual, theirs.norm2)],
+    )
     x, (_, mask) = rand(B, S, D), sentences(B, S)
     close(ours(x, mask), theirs(x, src_key_padding_mask=~mask))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_decoder_block_is_torchs(norm: str):
-    theirs = nn.TransformerDecoderLayer(D, H, 17, 0.0, batch_first=True, norm_first=norm == "pre", dtype=torch.float64)
+    theirs = nn.TransformerDecoderLayer(
+        D, H, 17, 0.0, batch_first=True, norm_first=norm == "pre", dtype=torch.float64
+    )
     random_biases(theirs)
-    sizes = dict(width=D, memory_width=D, heads=H, head_width=None, inner=17, norm=norm, activation="relu", dropout=0.0)
+    sizes = dict(
+        width=D,
+        memory_width=D,
+        heads=H,
+        head_width=None,
+        ffn_width=17,
+        norm=norm,
+        activation="relu",
+        dropout=0.0,
+    )
     ours = DecoderBlock(**sizes).double()
     norms = [
-        (ours.around_looking, theirs.norm1),
-        (ours.around_reading, theirs.norm2),
-        (ours.around_thinking, theirs.norm3),
+        (ours.self_attention_residual, theirs.norm1),
+        (ours.cross_attention_residual, theirs.norm2),
+        (ours.feed_forward_residual, theirs.norm3),
     ]
     give_block(ours, theirs, norms)
-    give_cross(ours.reading, theirs.multihead_attn)
+    give_cross(ours.cross_attention, theirs.multihead_attn)
     x, memory, (_, mask) = rand(B, T, D), rand(B, S, D), sentences(B, S)
     causal = nn.Transformer.generate_square_subsequent_mask(T, dtype=torch.float64)
     expected = theirs(x, memory, tgt_mask=causal, memory_key_padding_mask=~mask)
-    close(ours(x, ours.reading.keys_values(memory), mask), expected)
+    close(ours(x, ours.cross_attention.keys_values(memory), mask), expected)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
@@ -143,7 +177,9 @@ def test_recurrent_is_torchs(cell: str, directions: int):
     ours = Recurrent(cell=cell, inputs=13, width=D, layers=3, directions=directions).double()
     for name, value in theirs.named_parameters():
         kind, layer = name.split("_l")[0], int(name.split("_l")[1][0])
-        getattr(ours.layers[layer], f"{kind}_l0{'_reverse' if 'reverse' in name else ''}").data = value.data
+        getattr(
+            ours.layers[layer], f"{kind}_l0{'_reverse' if 'reverse' in name else ''}"
+        ).data = value.data
     x, (_, mask) = rand(B, S, 13).requires_grad_(), sentences(B, S)
     close(ours(x), theirs(x)[0])
     states, last = ours.masked(x, mask)
@@ -168,16 +204,20 @@ def test_forget_gates_begin_open():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("rows", [1, 7, 301])
 def test_cross_entropy_is_torchs(monkeypatch: pytest.MonkeyPatch, smoothing: float, rows: int):
-    monkeypatch.setattr("regard.layers.likelihood.PIECE", 13 * 100)  # 301 rows take several pieces
+    monkeypatch.setattr("regard.layers.loss.PIECE", 13 * 100)  # 301 rows take several pieces
     hidden, weight, bias = (x.requires_grad_() for x in (rand(rows, 5), rand(13, 5), rand(13)))
     targets = torch.randint(0, 13, (rows,))
     loss, nats = cross_entropy(hidden, weight, bias, targets, smoothing=smoothing)
     grads = torch.autograd.grad(loss * 3, (hidden, weight, bias))
     logits = hidden @ weight.T + bias
-    expected = nn.functional.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    expected = nn.functional.cross_entropy(
+        logits, targets, label_smoothing=smoothing, reduction="sum"
+    )
     close(loss, expected)
     close(nats, nn.functional.cross_entropy(logits, targets, reduction="sum"))
-    for ours, theirs in zip(grads, torch.autograd.grad(expected * 3, (hidden, weight, bias)), strict=True):
+    for ours, theirs in zip(
+        grads, torch.autograd.grad(expected * 3, (hidden, weight, bias)), strict=True
+    ):
         close(ours, theirs)
 
 
@@ -221,4 +261,4 @@ def test_what_places_say_in_order_is_the_sum_of_all_ways_to_say_it(before: int):
         likely = sum(ways)
         nats -= math.log(likely) if likely else 0
     assert nats > 0
-    assert float(in_order(logits, mask, targets, targets > 0)) == pytest.approx(nats, abs=1e-9)
+    assert float(ctc_loss(logits, mask, targets, targets > 0)) == pytest.approx(nats, abs=1e-9)

@@ -47,14 +47,14 @@ ONE_AXIS = {
     "learned": lambda: Learned(width=D, longest=31),
     "rotary": lambda: Rotary(head_width=K),
     "alibi": lambda: Alibi(heads=H),
-    "relative": lambda: Relative(heads=H, reach=3),
+    "relative": lambda: Relative(heads=H, max_distance=3),
 }
 TWO_AXES = {
     "sinusoidal": lambda: Sinusoidal(width=D, table=4, axes=2),
     "learned": lambda: Learned(width=D, longest=(5, 7)),
     "rotary": lambda: Rotary(head_width=K, axes=2),
     "alibi": lambda: Alibi(heads=H, axes=2),
-    "relative": lambda: Relative(heads=H, reach=(2, 3)),
+    "relative": lambda: Relative(heads=H, max_distance=(2, 3)),
 }
 
 
@@ -68,27 +68,36 @@ def test_each_kind_acts_in_one_place(kind: str):
     x, q = rand(B, T, D), rand(B, H, T, K)
     acts = [
         not torch.equal(positions.add(x, places), x),
-        not torch.equal(positions.turn(q, places), q),
+        not torch.equal(positions.rotate(q, places), q),
         positions.bias(places, places) is not None,
     ]
-    assert acts == [kind in ("sinusoidal", "learned"), kind == "rotary", kind in ("alibi", "relative")]
-    assert positions.turns == acts[1] == (positions.turning(places) is not None)
+    assert acts == [
+        kind in ("sinusoidal", "learned"),
+        kind == "rotary",
+        kind in ("alibi", "relative"),
+    ]
+    assert positions.uses_rotation == acts[1] == (positions.rotation(places) is not None)
 
 
 @pytest.mark.parametrize("kind", ONE_AXIS)
 def test_one_place_and_rows_of_places_are_as_all_at_once(kind: str):
-    """What decoding asks for: an int when all rows stand at the same place, (B, T) when each has its own."""
+    """What decoding asks for: an int when all rows stand at the same place, (B, T) when each has
+    its own."""
     torch.manual_seed(1)
     positions, keys = ONE_AXIS[kind]().double(), torch.arange(S)
-    x, q, rows = rand(B, T, D), rand(B, H, T, K), torch.stack([torch.arange(T), torch.arange(T) + 4])
+    x, q, rows = (
+        rand(B, T, D),
+        rand(B, H, T, K),
+        torch.stack([torch.arange(T), torch.arange(T) + 4]),
+    )
     for row in range(B):
         close(positions.add(x, rows)[row], positions.add(x[row], rows[row]))
-        close(positions.turn(q, rows)[row], positions.turn(q[row], rows[row]))
+        close(positions.rotate(q, rows)[row], positions.rotate(q[row], rows[row]))
     for place in (0, 3, T - 1):
         close(positions.add(x[:, place], place), positions.add(x, torch.arange(T))[:, place])
         close(
-            positions.turn(q[:, :, place : place + 1], place),
-            positions.turn(q, torch.arange(T))[:, :, place : place + 1],
+            positions.rotate(q[:, :, place : place + 1], place),
+            positions.rotate(q, torch.arange(T))[:, :, place : place + 1],
         )
     whole = positions.bias(rows, keys)
     if whole is not None:
@@ -110,13 +119,17 @@ def test_a_grid_of_one_column_is_a_sequence(kind: str):
     bias = positions.bias(places, places)
     match kind:
         case "sinusoidal":
-            close(positions.add(x, places)[..., D // 2 :], x[..., D // 2 :] + sinusoidal(torch.arange(T), D // 2))
+            close(
+                positions.add(x, places)[..., D // 2 :],
+                x[..., D // 2 :] + sinusoidal(torch.arange(T), D // 2),
+            )
         case "learned":
             close(
-                positions.add(x, places) - x, (positions.table.weight[0] + positions.table.weight[5:]).expand(B, T, D)
+                positions.add(x, places) - x,
+                (positions.table.weight[0] + positions.table.weight[5:]).expand(B, T, D),
             )
         case "rotary":
-            still, moved = positions.turn(q, places).chunk(2, dim=-1)
+            still, moved = positions.rotate(q, places).chunk(2, dim=-1)
             close(still, q[..., : K // 2])
             close(moved, rotary(q[..., K // 2 :].contiguous(), torch.arange(T)))
         case "alibi":
@@ -132,7 +145,9 @@ def test_grid_is_in_the_order_of_flatten():
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", [name for name in ENCODERS | DECODERS if name.startswith("transformer")])
+@pytest.mark.parametrize(
+    "name", [name for name in ENCODERS | DECODERS if name.startswith("transformer")]
+)
 def test_a_transformer_uses_its_positions(name: str):
     """The laws of the grammar would hold as well if it forgot about them."""
     kind = name.split("-")[-1]
@@ -151,17 +166,25 @@ def test_a_transformer_uses_its_positions(name: str):
 @pytest.mark.parametrize("kind", ONE_AXIS)
 def test_a_recipe_names_it(kind: str):
     asked = [
-        f"{part}.{field}" for part in ("encoder", "decoder") for field in (f"positions={kind}", "width=24", "heads=4")
+        f"{part}.{field}"
+        for part in ("encoder", "decoder")
+        for field in (f"positions={kind}", "width=24", "heads=4")
     ]
     model = build_model(recipe.load("chat-transformer", asked), vocabulary=29)
-    names = {type(part.positions).__name__.lower().removesuffix("positions") for part in (model.encoder, model.decoder)}
+    names = {
+        type(part.positions).__name__.lower().removesuffix("positions")
+        for part in (model.encoder, model.decoder)
+    }
     assert names == {kind if kind != "none" else "no"}
     source, mask = sentences()
     assert model(source, mask, source).isfinite().all()
 
 
 def test_a_recipe_with_odd_heads_cannot_turn_them():
-    with pytest.raises(RecipeError, match=r"rotary positions turn pairs: head_width must be even; got head_width = 5"):
+    with pytest.raises(
+        RecipeError,
+        match=r"rotary positions turn pairs: head_width must be even; got head_width = 5",
+    ):
         recipe.load("chat-transformer", ["encoder.positions=rotary", "encoder.head_width=5"])
 
 
@@ -174,7 +197,9 @@ def test_sinusoidal_2d_gives_each_axis_half():
     close(table[:, : D // 2], sinusoidal(places[:, 0], D // 2))
     close(table[:, D // 2 :], sinusoidal(places[:, 1], D // 2))
     x = rand(15, D)
-    close(TWO_AXES["sinusoidal"]().double().add(x, places), x + table)  # beyond the table of 4 as well
+    close(
+        TWO_AXES["sinusoidal"]().double().add(x, places), x + table
+    )  # beyond the table of 4 as well
 
 
 def test_learned_on_a_grid_adds_a_vector_an_axis():
@@ -190,7 +215,12 @@ def test_learned_on_a_grid_adds_a_vector_an_axis():
 
 def test_rotary_is_the_worked_table():
     """Four tokens of width 4 at positions 1..4, t1 = 1 and t2 = 1/100, in plain Python."""
-    tokens = [[1.0, 2.0, 3.0, 4.0], [0.5, -1.0, 2.0, 0.0], [-1.5, 0.25, 1.0, -2.0], [3.0, 1.0, -1.0, 0.5]]
+    tokens = [
+        [1.0, 2.0, 3.0, 4.0],
+        [0.5, -1.0, 2.0, 0.0],
+        [-1.5, 0.25, 1.0, -2.0],
+        [3.0, 1.0, -1.0, 0.5],
+    ]
     t1, t2 = 1.0, 0.01
     expected = [
         [
@@ -203,8 +233,8 @@ def test_rotary_is_the_worked_table():
     ]
     x, places = torch.tensor(tokens, dtype=torch.float64), torch.arange(1, 5)
     close(rotary(x, places), torch.tensor(expected, dtype=torch.float64))
-    close(Rotary(head_width=4).turn(x, places), torch.tensor(expected, dtype=torch.float64))
-    assert Rotary(head_width=4).turn(x, places)[0].tolist() == pytest.approx(
+    close(Rotary(head_width=4).rotate(x, places), torch.tensor(expected, dtype=torch.float64))
+    assert Rotary(head_width=4).rotate(x, places)[0].tolist() == pytest.approx(
         [-1.1426396637476532, 1.922075596544176, 2.9598506679133294, 4.029799501669161], abs=1e-12
     )
 
@@ -214,7 +244,8 @@ def test_rotary_scores_depend_on_the_distance_only(axes: int):
     q, k = rand(K), rand(K, seed=2)
     one, other = (torch.tensor(places[:axes]).squeeze() for places in ([3, 10], [8, 1]))
     scores = [
-        rotary(q[None], (one + shift)[None], axes=axes) @ rotary(k[None], (other + shift)[None], axes=axes).T
+        rotary(q[None], (one + shift)[None], axes=axes)
+        @ rotary(k[None], (other + shift)[None], axes=axes).T
         for shift in (0, 1, 29, 1000)
     ]
     for score in scores:
@@ -235,7 +266,10 @@ def test_rotary_keeps_lengths_and_place_zero():
     turned = rotary(x, places)
     close(turned.norm(dim=-1), x.norm(dim=-1))
     assert torch.equal(turned[:, :, 0], x[:, :, 0])
-    close(torch.view_as_real(waves(places, K)).norm(dim=-1), torch.ones(T, K // 2, dtype=torch.float64))
+    close(
+        torch.view_as_real(waves(places, K)).norm(dim=-1),
+        torch.ones(T, K // 2, dtype=torch.float64),
+    )
 
 
 def test_rotary_of_any_layout_and_type():
@@ -263,7 +297,9 @@ def test_alibi_slopes_are_the_papers():
     assert alibi_slopes(16).tolist() == pytest.approx([2 ** (-n / 2) for n in range(1, 17)])
     for heads in (1, 2, 4, 8, 16, 32):
         slopes = alibi_slopes(heads).double()
-        close(slopes[1:] / slopes[:-1], slopes[0].expand(heads - 1), 1e-6)  # geometric, its ratio the first of them
+        close(
+            slopes[1:] / slopes[:-1], slopes[0].expand(heads - 1), 1e-6
+        )  # geometric, its ratio the first of them
         assert slopes[-1] == 2**-8
     assert alibi_slopes(3).tolist() == [2**-4, 2**-8, 2**-2]
     assert alibi_slopes(12).tolist() == pytest.approx(
@@ -325,14 +361,26 @@ BAD = {
         lambda: Learned(width=D, longest=5).add(torch.zeros(6, D), torch.arange(6)),
         "longer than the learned positions reach; got place 6; at most 5 places",
     ),
-    "one place beyond": (lambda: Learned(width=D, longest=5).add(torch.zeros(1, D), 5), "got place 6"),
+    "one place beyond": (
+        lambda: Learned(width=D, longest=5).add(torch.zeros(1, D), 5),
+        "got place 6",
+    ),
     "beyond the grid": (
         lambda: Learned(width=D, longest=(5, 7)).add(torch.zeros(1, D), torch.tensor([[4, 7]])),
         "got place 8 of axis y; at most 7 places",
     ),
-    "odd head": (lambda: Rotary(head_width=5), "must be a multiple of 2; got 5; 6 is the next one that fits"),
-    "odd halves": (lambda: Rotary(head_width=6, axes=2), "must be a multiple of 4; got 6; 8 is the next"),
-    "odd width": (lambda: Sinusoidal(width=7, axes=2), "on a grid need an even width; got 7; 8 is the next"),
+    "odd head": (
+        lambda: Rotary(head_width=5),
+        "must be a multiple of 2; got 5; 6 is the next one that fits",
+    ),
+    "odd halves": (
+        lambda: Rotary(head_width=6, axes=2),
+        "must be a multiple of 4; got 6; 8 is the next",
+    ),
+    "odd width": (
+        lambda: Sinusoidal(width=7, axes=2),
+        "on a grid need an even width; got 7; 8 is the next",
+    ),
 }
 
 

@@ -8,8 +8,20 @@ from functools import partial
 
 import torch
 
-from regard.decoders import Decoder, OneShot, RecurrentBlockDecoder, RecurrentDecoder, TransformerDecoder
-from regard.encoders import ConvolutionEncoder, Encoder, RecurrentEncoder, TransformerEncoder, TwoWayEncoder
+from regard.decoders import (
+    ClassifierDecoder,
+    Decoder,
+    RecurrentCrossAttentionDecoder,
+    RecurrentDecoder,
+    TransformerDecoder,
+)
+from regard.encoders import (
+    BlankEncoder,
+    ConvolutionEncoder,
+    Encoder,
+    RecurrentEncoder,
+    TransformerEncoder,
+)
 from regard.frontends import Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Relative, Rotary, Sinusoidal
 from regard.model import Model
@@ -17,15 +29,33 @@ from regard.model import Model
 VOCABULARY, INPUTS, WIDTH, HEADS, HEAD_WIDTH = 23, 11, 14, 2, 5
 POSITIONS = {
     "none": lambda: NoPositions(),
-    "sinusoidal": lambda: Sinusoidal(width=WIDTH, table=5),  # shorter than the sentences: both ways are tested
+    "sinusoidal": lambda: Sinusoidal(
+        width=WIDTH, table=5
+    ),  # shorter than the sentences: both ways are tested
     "learned": lambda: Learned(width=WIDTH, longest=53),
-    "rotary": lambda: Rotary(head_width=HEAD_WIDTH + 1),  # turns pairs, so its heads are a little wider
+    "rotary": lambda: Rotary(
+        head_width=HEAD_WIDTH + 1
+    ),  # turns pairs, so its heads are a little wider
     "alibi": lambda: Alibi(heads=HEADS),
-    "relative": lambda: Relative(heads=HEADS, reach=3),
+    "relative": lambda: Relative(heads=HEADS, max_distance=3),
 }
-ADDED = ["none", "sinusoidal", "learned"]  # with both norms; those that act in every layer with one each
-READS = [*itertools.product(["pre", "post"], ADDED), ("post", "rotary"), ("pre", "alibi"), ("post", "relative")]
-WRITES = [*itertools.product(["pre", "post"], ADDED), ("pre", "rotary"), ("post", "alibi"), ("pre", "relative")]
+ADDED = [
+    "none",
+    "sinusoidal",
+    "learned",
+]  # with both norms; those that act in every layer with one each
+READS = [
+    *itertools.product(["pre", "post"], ADDED),
+    ("post", "rotary"),
+    ("pre", "alibi"),
+    ("post", "relative"),
+]
+WRITES = [
+    *itertools.product(["pre", "post"], ADDED),
+    ("pre", "rotary"),
+    ("post", "alibi"),
+    ("pre", "relative"),
+]
 
 
 def transformer_sizes(norm: str, positions: str, activation: str = "relu") -> dict:
@@ -34,7 +64,7 @@ def transformer_sizes(norm: str, positions: str, activation: str = "relu") -> di
         layers=3,
         heads=HEADS,
         head_width=HEAD_WIDTH + (positions == "rotary"),
-        inner=17,
+        ffn_width=17,
         norm=norm,
         positions=POSITIONS[positions](),
         activation=activation,
@@ -43,14 +73,30 @@ def transformer_sizes(norm: str, positions: str, activation: str = "relu") -> di
 
 
 ENCODERS: dict[str, Callable[[], Encoder]] = {
-    f"recurrent-{cell}-{directions}-{merge}": lambda cell=cell, directions=directions, merge=merge: RecurrentEncoder(
-        inputs=INPUTS, width=WIDTH, layers=2, cell=cell, directions=directions, merge=merge, dropout=0.3
+    f"recurrent-{cell}-{directions}-{merge}": lambda cell=cell, directions=directions, merge=merge: (
+        RecurrentEncoder(
+            inputs=INPUTS,
+            width=WIDTH,
+            layers=2,
+            cell=cell,
+            directions=directions,
+            merge=merge,
+            dropout=0.3,
+        )
     )
-    for cell, (directions, merge) in itertools.product(["lstm", "gru"], [(1, "sum"), (2, "concatenate"), (2, "sum")])
+    for cell, (directions, merge) in itertools.product(
+        ["lstm", "gru"], [(1, "sum"), (2, "concatenate"), (2, "sum")]
+    )
 }
 ENCODERS |= {
     f"two-way-{cell}-{directions}": partial(
-        TwoWayEncoder, inputs=INPUTS, width=WIDTH, layers=2, cell=cell, directions=directions, dropout=0.3
+        BlankEncoder,
+        inputs=INPUTS,
+        width=WIDTH,
+        layers=2,
+        cell=cell,
+        directions=directions,
+        dropout=0.3,
     )
     for cell, directions in [("lstm", 2), ("gru", 2), ("gru", 1)]
 }
@@ -71,20 +117,25 @@ ENCODERS |= {
     )
 }
 ENCODERS |= {  # memories shorter than their sources: three layers make one place of most sentences
-    f"convolution-{activation}-{layers}-{reach}": partial(
+    f"convolution-{activation}-{layers}-{kernel_size}": partial(
         ConvolutionEncoder,
         inputs=INPUTS,
         width=WIDTH,
         layers=layers,
-        reach=reach,
+        kernel_size=kernel_size,
         activation=activation,
         dropout=0.3,
     )
-    for activation, layers, reach in [("relu", 2, 3), ("gelu", 1, 2), ("tanh", 3, 5)]
+    for activation, layers, kernel_size in [("relu", 2, 3), ("gelu", 1, 2), ("tanh", 3, 5)]
 }
 ENCODERS |= {
     "convolution-sinusoidal": lambda: ConvolutionEncoder(
-        inputs=INPUTS, width=WIDTH, layers=2, reach=3, positions=Sinusoidal(width=INPUTS), dropout=0.3
+        inputs=INPUTS,
+        width=WIDTH,
+        layers=2,
+        kernel_size=3,
+        positions=Sinusoidal(width=INPUTS),
+        dropout=0.3,
     )
 }
 
@@ -114,12 +165,14 @@ DECODERS |= {
 }
 
 DECODERS |= {
-    f"transformer-{norm}-maclaurin-{terms}": lambda norm=norm, positions=positions, terms=terms: TransformerDecoder(
-        vocabulary=VOCABULARY,
-        memory_width=WIDTH,
-        kernel="maclaurin",
-        terms=terms,
-        **transformer_sizes(norm, positions),
+    f"transformer-{norm}-maclaurin-{terms}": lambda norm=norm, positions=positions, terms=terms: (
+        TransformerDecoder(
+            vocabulary=VOCABULARY,
+            memory_width=WIDTH,
+            kernel="maclaurin",
+            terms=terms,
+            **transformer_sizes(norm, positions),
+        )
     )
     for norm, positions, terms in [("pre", "rotary", 3), ("post", "learned", 5)]
 }
@@ -134,7 +187,7 @@ DECODERS |= {
         summary_width=WIDTH,
         cell=cell,
         attention=attention,
-        looks="before",
+        attention_order="before_cell",
         dropout=0.3,
     )
     for cell, attention in [("lstm", "general"), ("gru", "additive")]
@@ -142,13 +195,13 @@ DECODERS |= {
 
 DECODERS |= {
     f"recurrent-block-{cell}": partial(
-        RecurrentBlockDecoder,
+        RecurrentCrossAttentionDecoder,
         vocabulary=VOCABULARY,
         width=WIDTH,
         layers=layers,
         memory_width=WIDTH,
         heads=HEADS,
-        inner=17,
+        ffn_width=17,
         cell=cell,
         key_bias=key_bias,
         dropout=0.3,
@@ -158,14 +211,17 @@ DECODERS |= {
 }
 DECODERS |= {
     "transformer-pre-no-key-bias": lambda: TransformerDecoder(
-        vocabulary=VOCABULARY, memory_width=WIDTH, key_bias=False, **transformer_sizes("pre", "learned")
+        vocabulary=VOCABULARY,
+        memory_width=WIDTH,
+        key_bias=False,
+        **transformer_sizes("pre", "learned"),
     )
 }
 
-LABELS = "one-shot"  # what the names of decoders begin with whose answers are labels
+LABELS = "classifier"  # what the names of decoders begin with whose answers are labels
 DECODERS |= {
     f"{LABELS}-{reads}-{len(hidden)}": partial(
-        OneShot,
+        ClassifierDecoder,
         vocabulary=VOCABULARY,
         memory_width=WIDTH,
         summary_width=WIDTH,
@@ -185,7 +241,8 @@ DECODERS |= {
     ]
 }
 
-# Every decoder over one recurrent and one Transformer encoder, and every encoder under one decoder of each family.
+# Every decoder over one recurrent and one Transformer encoder, and every encoder under one decoder
+# of each family.
 PAIRS = sorted(
     set(itertools.product(["recurrent-lstm-2-concatenate", "transformer-pre-sinusoidal"], DECODERS))
     | set(itertools.product(ENCODERS, ["recurrent-lstm-general", "transformer-pre-sinusoidal"]))
@@ -195,7 +252,9 @@ PAIRS = sorted(
 def build(encoder: str, decoder: str) -> Model:
     torch.manual_seed(3)
     model = Model(
-        frontend=Tokens(vocabulary=VOCABULARY, width=INPUTS), encoder=ENCODERS[encoder](), decoder=DECODERS[decoder]()
+        frontend=Tokens(vocabulary=VOCABULARY, width=INPUTS),
+        encoder=ENCODERS[encoder](),
+        decoder=DECODERS[decoder](),
     )
     return model.double().eval()
 

@@ -1,4 +1,5 @@
-"""Every recipe learns ten examples by heart, to zero error. One that cannot has a mask, a shift or a shape wrong."""
+"""Every recipe learns ten examples by heart, to zero error. One that cannot has a mask, a shift
+or a shape wrong."""
 
 from __future__ import annotations
 
@@ -30,10 +31,10 @@ from tests.tiny import (
 
 OWN = {
     "reference/chat-classic": [
-        "codec.min_count=1",
+        "tokenizer.min_count=1",
         "data.drop_unknown=false",
         "data.max_words=",
-        "train.decoder_rate=",
+        "train.decoder_learning_rate=",
     ],
     "speech-fsdd": ["train.steps=200"],  # twice as many places to look at
 }
@@ -45,9 +46,13 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
     if chosen.task == "caption":
         path = captions_table(folder, several=False)
         inputs = [str(folder / f"{i}.png") for i in range(10)]
-        rate = "train.rate=2e-3" if chosen.decoder.kind == "transformer" else "train.rate=5e-3"
+        rate = (
+            "train.learning_rate=2e-3"
+            if chosen.decoder.kind == "transformer"
+            else "train.learning_rate=5e-3"
+        )
         return (
-            captions_by_heart(path, "train.steps=120", "train.decoder_rate=", rate),
+            captions_by_heart(path, "train.steps=120", "train.decoder_learning_rate=", rate),
             inputs,
             [said for _, said in PAIRS],
         )
@@ -65,11 +70,15 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
         return pictures_by_heart(path, "train.steps=120"), inputs, LABELS
     prompts, replies = [prompt for prompt, _ in PAIRS], [reply for _, reply in PAIRS]
     if chosen.task == "classify":
-        return by_heart(labelled_file(folder), "train.steps=60", "codec.min_count=1"), prompts, LABELS
+        return (
+            by_heart(labelled_file(folder), "train.steps=60", "tokenizer.min_count=1"),
+            prompts,
+            LABELS,
+        )
     if chosen.task == "blank":
-        changes = by_heart(text_file(folder), "train.steps=160", "codec.min_count=1")
+        changes = by_heart(text_file(folder), "train.steps=160", "tokenizer.min_count=1")
         corpus = build.corpus(recipe.load(name, changes))
-        asked = questions(corpus.train, build.task(chosen, corpus.codec))
+        asked = questions(corpus.train, build.task(chosen, corpus.tokenizer))
         return changes, [one.given for one in asked], [one.references[0] for one in asked]
     return by_heart(pairs_file(folder), "train.steps=160"), prompts, replies
 

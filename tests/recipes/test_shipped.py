@@ -20,7 +20,9 @@ def test_it_is_in_order(name: str):
     assert recipe.Recipe.from_json(shipped.to_json()) == shipped
 
 
-@pytest.mark.parametrize("name", [name for name in recipe.names() if not name.startswith("reference/")])
+@pytest.mark.parametrize(
+    "name", [name for name in recipe.names() if not name.startswith("reference/")]
+)
 def test_a_variant_is_a_few_lines_and_each_of_them_changes_something(name: str):
     written = tomllib.loads(recipe.text(name))
     if "extends" not in written:
@@ -41,12 +43,20 @@ def test_no_two_are_the_same():
 
 def test_the_classic_is_what_the_specification_says():
     classic = recipe.load("reference/chat-classic")
-    assert (classic.data.kind, classic.data.max_words, classic.data.drop_unknown) == ("cornell", 9, True)
-    assert (classic.codec.kind, classic.codec.min_count) == ("words", 3)
+    assert (classic.data.kind, classic.data.max_words, classic.data.drop_unknown) == (
+        "cornell",
+        9,
+        True,
+    )
+    assert (classic.tokenizer.kind, classic.tokenizer.min_count) == ("words", 3)
     assert (classic.encoder.layers, classic.decoder.layers) == (2, 2)
     assert (classic.encoder.width, classic.decoder.width) == (500, 500)
     assert classic.decoder.attention == "dot"
-    assert (classic.train.rate, classic.train.decoder_rate, classic.train.clip) == (1e-4, 5e-4, 50)
+    assert (
+        classic.train.learning_rate,
+        classic.train.decoder_learning_rate,
+        classic.train.max_grad_norm,
+    ) == (1e-4, 5e-4, 50)
     assert classic.train.steps == 4000
 
 
@@ -79,7 +89,11 @@ def _captions(folder: Path) -> list[str]:
 
 def _sounds(folder: Path) -> list[str]:
     changes = tiny.sounds_by_heart(tiny.sounds_table(folder), "source.frames=40")
-    return [change for change in changes if not change.startswith(("train.schedule", "train.warmup"))]
+    return [
+        change
+        for change in changes
+        if not change.startswith(("train.schedule", "train.warmup_steps"))
+    ]
 
 
 ONE_OF_EACH_TASK = {
@@ -94,8 +108,15 @@ ONE_OF_EACH_TASK = {
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH_TASK)
-def test_two_steps_are_two_steps(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+def test_two_steps_are_two_steps(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     changes = [word for change in ONE_OF_EACH_TASK[name](tmp_path) for word in ("--set", change)]
-    assert cli.main(["train", name, *changes, "--steps", "2", "--out", str(tmp_path / "run"), "--json"]) == 0
+    assert (
+        cli.main(
+            ["train", name, *changes, "--steps", "2", "--out", str(tmp_path / "run"), "--json"]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["steps"] == 2

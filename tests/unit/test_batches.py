@@ -5,11 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.codecs import PAD
 from regard.data.batches import batches, ordered, pad
+from regard.tokenizers import PAD
 
 lengths = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), max_size=60).map(
-    lambda rows: (np.array([s for s, _ in rows], np.int64), np.array([t for _, t in rows], np.int64))
+    lambda rows: (
+        np.array([s for s, _ in rows], np.int64),
+        np.array([t for _, t in rows], np.int64),
+    )
 )
 
 
@@ -32,7 +35,10 @@ class TestBoth:
     def test_no_batch_is_too_large_unless_it_is_one_example(self, make, sides, tokens):
         for batch in make(*sides, tokens):
             assert len(batch) > 0
-            assert len(batch) == 1 or len(batch) * (sides[0][batch].max() + sides[1][batch].max()) <= tokens
+            assert (
+                len(batch) == 1
+                or len(batch) * (sides[0][batch].max() + sides[1][batch].max()) <= tokens
+            )
 
     @given(sides=lengths, tokens=st.integers(1, 300))
     def test_the_same_again(self, make, sides, tokens):
@@ -57,14 +63,19 @@ def test_another_seed_or_epoch_is_another_order():
 
 def test_batches_are_not_in_order_of_length():
     source, target = example_lengths()
-    longest = [source[batch].max() for batch in batches(source, target, tokens=500, seed=1, epoch=0)]
+    longest = [
+        source[batch].max() for batch in batches(source, target, tokens=500, seed=1, epoch=0)
+    ]
     assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.5
 
 
 @pytest.mark.parametrize("make", [shuffled, by_length])
 def test_little_is_padding(make):
     source, target = example_lengths(20_011)
-    places = sum(len(batch) * (source[batch].max() + target[batch].max()) for batch in make(source, target, 2000))
+    places = sum(
+        len(batch) * (source[batch].max() + target[batch].max())
+        for batch in make(source, target, 2000)
+    )
     assert places < 1.3 * (source.sum() + target.sum())
 
 

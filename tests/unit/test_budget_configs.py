@@ -1,5 +1,5 @@
-"""HuggingFace's config.json: the closed forms equal the parameters of transformers' own class, made on the meta device,
-and the multiplications that its forward pass makes."""
+"""HuggingFace's config.json: the closed forms equal the parameters of transformers' own class,
+made on the meta device, and the multiplications that its forward pass makes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import transformers
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from regard.costs import hub
-from regard.costs.layers import Lengths
-from regard.count import Trace
+from regard.budget import huggingface
+from regard.budget.closed_form.layers import Lengths
+from regard.budget.trace import Trace
 from regard.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -104,7 +104,9 @@ def bart(draw: Any) -> Any:
 
 @st.composite
 def marian(draw: Any) -> Any:
-    return seq2seq(draw, transformers.MarianConfig, max_position_embeddings=draw(st.integers(S, 40)))
+    return seq2seq(
+        draw, transformers.MarianConfig, max_position_embeddings=draw(st.integers(S, 40))
+    )
 
 
 @st.composite
@@ -135,7 +137,10 @@ def llama_like(draw: Any, make: Any, **more: Any) -> Any:
 
 @st.composite
 def llama(draw: Any) -> Any:
-    biased, wide = {"attention_bias": draw(st.booleans()), "mlp_bias": draw(st.booleans())}, draw(st.booleans())
+    biased, wide = (
+        {"attention_bias": draw(st.booleans()), "mlp_bias": draw(st.booleans())},
+        draw(st.booleans()),
+    )
     return llama_like(draw, transformers.LlamaConfig, **biased, **({"head_dim": 6} if wide else {}))
 
 
@@ -197,7 +202,11 @@ def inputs(name: str, config: Any) -> dict[str, torch.Tensor]:
         return torch.zeros(B, length, dtype=torch.long)
 
     if name.startswith("ViT"):
-        return {"pixel_values": torch.zeros(B, config.num_channels, config.image_size, config.image_size)}
+        return {
+            "pixel_values": torch.zeros(
+                B, config.num_channels, config.image_size, config.image_size
+            )
+        }
     if name.startswith("Whisper"):
         sound = torch.zeros(B, config.num_mel_bins, 2 * config.max_source_positions)
         return {"input_features": sound, "decoder_input_ids": ids(T)}
@@ -213,7 +222,7 @@ def inputs(name: str, config: Any) -> dict[str, torch.Tensor]:
 def budget(config: Any, name: str) -> Any:
     """By way of the file's own JSON, as a person has it."""
     values = json.loads(config.to_json_string()) | {"architectures": [name]}
-    return hub.of_config(hub.Config(values, "config.json"), Lengths.of(B, S, T))
+    return huggingface.of_config(huggingface.Config(values, "config.json"), Lengths.of(B, S, T))
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -228,7 +237,11 @@ def test_parameters_are_those_of_the_class(name: str, data: st.DataObject):
 
 @pytest.mark.parametrize("name", CLASSES)
 @settings(
-    max_examples=1, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=[Phase.generate]
+    max_examples=1,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    phases=[Phase.generate],
 )
 @given(data=st.data())
 def test_multiplications_are_those_it_makes(name: str, data: st.DataObject):
@@ -268,12 +281,20 @@ def test_a_gpt2_that_attends_to_a_memory(name: str):
     assert ours.multiplications["forward"] == trace.products
     with torch.no_grad():
         past = model(
-            torch.zeros(1, T - 1, dtype=torch.long), encoder_hidden_states=memory[:1], use_cache=True
+            torch.zeros(1, T - 1, dtype=torch.long),
+            encoder_hidden_states=memory[:1],
+            use_cache=True,
         ).past_key_values
         with Trace(refuse=False) as trace:
-            model(torch.zeros(1, 1, dtype=torch.long), encoder_hidden_states=memory[:1], past_key_values=past)
+            model(
+                torch.zeros(1, 1, dtype=torch.long),
+                encoder_hidden_states=memory[:1],
+                past_key_values=past,
+            )
     assert ours.multiplications["token"] == trace.products
-    assert ours.memory["state"] == 4 * 2 * 2 * 12 * (S + T)  # float32, keys and values, layers, width
+    assert ours.memory["state"] == 4 * 2 * 2 * 12 * (
+        S + T
+    )  # float32, keys and values, layers, width
 
 
 def test_a_token_costs_what_the_cache_leaves_to_do():
@@ -291,22 +312,53 @@ def test_a_token_costs_what_the_cache_leaves_to_do():
 
 # -------------------------------------------------------------------------------------------------------------- errors
 
-GPT2 = {"model_type": "gpt2", "vocab_size": 31, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 20}
+GPT2 = {
+    "model_type": "gpt2",
+    "vocab_size": 31,
+    "n_embd": 12,
+    "n_layer": 2,
+    "n_head": 3,
+    "n_positions": 20,
+}
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"model_type": "mamba"}, 'c.json: model_type: no such family, or not one with a closed form; got "mamba"; '),
-        ({"model_type": None}, "c.json: model_type: no such family, or not one with a closed form; got null; known: "),
+        (
+            {"model_type": "mamba"},
+            'c.json: model_type: no such family, or not one with a closed form; got "mamba"; ',
+        ),
+        (
+            {"model_type": None},
+            "c.json: model_type: no such family, or not one with a closed form; got null; known: ",
+        ),
         ({"n_head": 5}, "c.json: n_head must divide n_embd; got 5 and 12"),
         ({"n_embd": None}, "c.json: n_embd: missing; must be a whole number >= 1"),
-        ({"n_layer": -2}, "c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got -2"),
-        ({"n_layer": "2"}, 'c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got "2"'),
-        ({"n_layer": True}, "c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got true"),
-        ({"pruned_heads": {"0": [1]}}, 'c.json: pruned_heads: heads that were pruned are not counted; got {"0": [1]}'),
-        ({"hidden_size": 8}, "c.json: hidden_size: contradicts n_embd, which is the same size; got 8 and 12"),
-        ({"add_cross_attention": "yes"}, 'c.json: add_cross_attention: must be true or false; got "yes"'),
+        (
+            {"n_layer": -2},
+            "c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got -2",
+        ),
+        (
+            {"n_layer": "2"},
+            'c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got "2"',
+        ),
+        (
+            {"n_layer": True},
+            "c.json: n_layer: must be a whole number >= 1 and <= 1,099,511,627,776; got true",
+        ),
+        (
+            {"pruned_heads": {"0": [1]}},
+            'c.json: pruned_heads: heads that were pruned are not counted; got {"0": [1]}',
+        ),
+        (
+            {"hidden_size": 8},
+            "c.json: hidden_size: contradicts n_embd, which is the same size; got 8 and 12",
+        ),
+        (
+            {"add_cross_attention": "yes"},
+            'c.json: add_cross_attention: must be true or false; got "yes"',
+        ),
         ({"tie_word_embeddings": 1}, "c.json: tie_word_embeddings: must be true or false; got 1"),
         (
             {"n_positions": 4},
@@ -324,7 +376,7 @@ GPT2 = {"model_type": "gpt2", "vocab_size": 31, "n_embd": 12, "n_layer": 2, "n_h
 def test_mistakes(changes: dict[str, Any], said: str):
     values = GPT2 | {"architectures": ["GPT2LMHeadModel"]} | changes
     with pytest.raises(InputError) as caught:
-        hub.of_config(hub.Config(values, "c.json"), Lengths.of(B, S, T))
+        huggingface.of_config(huggingface.Config(values, "c.json"), Lengths.of(B, S, T))
     assert str(caught.value).startswith(said) if said.endswith(" ") else str(caught.value) == said
 
 
@@ -333,21 +385,33 @@ def test_more_mistakes(tmp_path: Path):
     for content, said in [("{", "not JSON"), ("[1]", "not a config.json: it must hold one object")]:
         file.write_text(content)
         with pytest.raises(InputError, match=f"{file}: {said}"):
-            hub.read(file)
-    llama = json.loads(transformers.LlamaConfig(num_key_value_heads=8).to_json_string()) | {"num_key_value_heads": 5}
-    with pytest.raises(InputError, match="num_key_value_heads must divide num_attention_heads; got 5 and 32"):
-        hub.of_config(hub.Config(llama, "c.json"), Lengths.of(B, S, T))
+            huggingface.read(file)
+    llama = json.loads(transformers.LlamaConfig(num_key_value_heads=8).to_json_string()) | {
+        "num_key_value_heads": 5
+    }
+    with pytest.raises(
+        InputError, match="num_key_value_heads must divide num_attention_heads; got 5 and 32"
+    ):
+        huggingface.of_config(huggingface.Config(llama, "c.json"), Lengths.of(B, S, T))
     vit = json.loads(transformers.ViTConfig().to_json_string()) | {"patch_size": 15}
     with pytest.raises(InputError, match="patch_size must divide image_size; got 15 and 224"):
-        hub.of_config(hub.Config(vit, "c.json"), Lengths.of(B, S, T))
+        huggingface.of_config(huggingface.Config(vit, "c.json"), Lengths.of(B, S, T))
     for kind, changes, said in [
-        ("Bert", {"add_cross_attention": True}, "add_cross_attention: a BERT that attends to a memory is not counted"),
+        (
+            "Bert",
+            {"add_cross_attention": True},
+            "add_cross_attention: a BERT that attends to a memory is not counted",
+        ),
         (
             "Bart",
             {"tie_encoder_decoder": True},
             "tie_encoder_decoder: an encoder and a decoder that share their layers",
         ),
-        ("T5", {"tie_encoder_decoder": True}, "tie_encoder_decoder: an encoder and a decoder that share their layers"),
+        (
+            "T5",
+            {"tie_encoder_decoder": True},
+            "tie_encoder_decoder: an encoder and a decoder that share their layers",
+        ),
         (
             "T5",
             {"is_decoder": True, "architectures": ["T5EncoderModel"]},
@@ -361,14 +425,19 @@ def test_more_mistakes(tmp_path: Path):
     ]:
         values = json.loads(getattr(transformers, f"{kind}Config")().to_json_string()) | changes
         with pytest.raises(InputError, match=f"c.json: {said}"):
-            hub.of_config(hub.Config(values, "c.json"), Lengths.of(B, S, T))
+            huggingface.of_config(huggingface.Config(values, "c.json"), Lengths.of(B, S, T))
 
 
 def test_sizes_under_the_names_of_other_families():
-    names = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads"}
+    names = {
+        "n_embd": "hidden_size",
+        "n_layer": "num_hidden_layers",
+        "n_head": "num_attention_heads",
+    }
     values = {names.get(name, name): value for name, value in GPT2.items()}
     both = GPT2 | {"hidden_size": 12}
     counts = [
-        hub.of_config(hub.Config(each, "c.json"), Lengths.of(B, S, T)).parameters for each in (GPT2, values, both)
+        huggingface.of_config(huggingface.Config(each, "c.json"), Lengths.of(B, S, T)).parameters
+        for each in (GPT2, values, both)
     ]
     assert len(set(counts)) == 1

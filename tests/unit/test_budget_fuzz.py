@@ -1,7 +1,8 @@
-"""Random config.json files of every family, with every flag that a closed form reads or could overlook.
+"""Random config.json files of every family, with every flag that a closed form reads or could
+overlook.
 
-Parameters equal those of transformers' own class on the meta device, or the file is refused in one line that names the
-flag."""
+Parameters equal those of transformers' own class on the meta device, or the file is refused in
+one line that names the flag."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ import pytest
 import torch
 import transformers
 
-from regard.costs import hub
-from regard.costs.layers import Lengths
+from regard.budget import huggingface
+from regard.budget.closed_form.layers import Lengths
 from regard.errors import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -37,7 +38,9 @@ def flip(draw: random.Random) -> bool:
 def labels(draw: random.Random) -> Values:
     count = draw.randrange(1, 9)
     if flip(draw):
-        return {"id2label": {str(i): f"label {i}" for i in range(count if draw.random() < 0.95 else 0)}}
+        return {
+            "id2label": {str(i): f"label {i}" for i in range(count if draw.random() < 0.95 else 0)}
+        }
     return maybe(draw, 0.7, num_labels=count)
 
 
@@ -80,7 +83,13 @@ def bert(draw: random.Random) -> Values:
         **maybe(draw, 0.8, type_vocab_size=draw.randrange(1, 4)),
         **maybe(draw, 0.5, tie_word_embeddings=flip(draw)),
         **maybe(draw, 0.4, is_decoder=flip(draw), position_embedding_type="absolute"),
-        **maybe(draw, 0.3, add_cross_attention=flip(draw), classifier_dropout=0.3, chunk_size_feed_forward=2),
+        **maybe(
+            draw,
+            0.3,
+            add_cross_attention=flip(draw),
+            classifier_dropout=0.3,
+            chunk_size_feed_forward=2,
+        ),
         **labels(draw),
     }
 
@@ -96,7 +105,13 @@ def gpt2(draw: random.Random) -> Values:
         **maybe(draw, 0.6, n_inner=draw.choice([None, draw.randrange(3, 99)])),
         **maybe(draw, 0.5, tie_word_embeddings=flip(draw)),
         **maybe(draw, 0.3, add_cross_attention=flip(draw), is_decoder=flip(draw)),
-        **maybe(draw, 0.2, scale_attn_by_inverse_layer_idx=flip(draw), summary_use_proj=flip(draw), n_ctx=9),
+        **maybe(
+            draw,
+            0.2,
+            scale_attn_by_inverse_layer_idx=flip(draw),
+            summary_use_proj=flip(draw),
+            n_ctx=9,
+        ),
         **labels(draw),
     }
 
@@ -110,10 +125,18 @@ def t5(draw: random.Random) -> Values:
         "num_layers": draw.randrange(1, 4),
         "num_heads": draw.randrange(1, 6),
         **maybe(draw, 0.6, num_decoder_layers=draw.choice([None, 1, 2, 3])),
-        **maybe(draw, 0.8, feed_forward_proj=draw.choice(["relu", "gated-gelu", "gated-silu", "gelu"])),
+        **maybe(
+            draw, 0.8, feed_forward_proj=draw.choice(["relu", "gated-gelu", "gated-silu", "gelu"])
+        ),
         **maybe(draw, 0.5, tie_word_embeddings=flip(draw)),
         **maybe(draw, 0.5, relative_attention_num_buckets=2 * draw.randrange(2, 20)),
-        **maybe(draw, 0.1, is_gated_act=flip(draw), is_decoder=flip(draw), relative_attention_max_distance=9),
+        **maybe(
+            draw,
+            0.1,
+            is_gated_act=flip(draw),
+            is_decoder=flip(draw),
+            relative_attention_max_distance=9,
+        ),
         **labels(draw),
     }
 
@@ -136,7 +159,13 @@ def seq2seq(draw: random.Random) -> Values:
         "forced_eos_token_id": 2,
         **maybe(draw, 0.5, tie_word_embeddings=flip(draw)),
         **maybe(draw, 0.2, scale_embedding=flip(draw), encoder_layerdrop=0.1),
-        **maybe(draw, 0.1, is_decoder=flip(draw), normalize_before=flip(draw), add_final_layer_norm=flip(draw)),
+        **maybe(
+            draw,
+            0.1,
+            is_decoder=flip(draw),
+            normalize_before=flip(draw),
+            add_final_layer_norm=flip(draw),
+        ),
         **labels(draw),
     }
 
@@ -149,7 +178,11 @@ def marian(draw: random.Random) -> Values:
     sizes = seq2seq(draw) | {"max_position_embeddings": draw.randrange(7, 40)}
     sizes |= maybe(draw, 0.6, share_encoder_decoder_embeddings=flip(draw))
     target = draw.choice([None, sizes["vocab_size"], draw.randrange(11, 99)])
-    return sizes | maybe(draw, 0.6, decoder_vocab_size=target) | maybe(draw, 0.2, static_position_embeddings=True)
+    return (
+        sizes
+        | maybe(draw, 0.6, decoder_vocab_size=target)
+        | maybe(draw, 0.2, static_position_embeddings=True)
+    )
 
 
 def whisper(draw: random.Random) -> Values:
@@ -157,7 +190,13 @@ def whisper(draw: random.Random) -> Values:
         "num_mel_bins": draw.randrange(3, 20),
         "max_source_positions": draw.randrange(7, 40),
         "max_target_positions": draw.randrange(5, 40),
-        **maybe(draw, 0.2, use_weighted_layer_sum=flip(draw), classifier_proj_size=7, apply_spec_augment=flip(draw)),
+        **maybe(
+            draw,
+            0.2,
+            use_weighted_layer_sum=flip(draw),
+            classifier_proj_size=7,
+            apply_spec_augment=flip(draw),
+        ),
         "begin_suppress_tokens": None,
     }
 
@@ -174,7 +213,13 @@ def llama_like(draw: random.Random) -> Values:
         **maybe(draw, 0.5, head_dim=draw.choice([None, 2, 6, 10])),
         **maybe(draw, 0.5, tie_word_embeddings=flip(draw)),
         **maybe(draw, 0.3, attention_bias=flip(draw), mlp_bias=flip(draw), qkv_bias=flip(draw)),
-        **maybe(draw, 0.2, max_position_embeddings=9, sliding_window=draw.choice([None, 4]), pretraining_tp=2),
+        **maybe(
+            draw,
+            0.2,
+            max_position_embeddings=9,
+            sliding_window=draw.choice([None, 4]),
+            pretraining_tp=2,
+        ),
         **labels(draw),
     }
 
@@ -213,14 +258,34 @@ FAMILIES: dict[str, tuple[Callable[[random.Random], Values], list[str]]] = {
             "BertLMHeadModel",
         ],
     ),
-    "gpt2": (gpt2, ["GPT2Model", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "GPT2DoubleHeadsModel"]),
-    "t5": (t5, ["T5Model", "T5ForConditionalGeneration", "T5EncoderModel", "T5ForTokenClassification"]),
-    "bart": (bart, ["BartModel", "BartForConditionalGeneration", "BartForSequenceClassification", "BartForCausalLM"]),
+    "gpt2": (
+        gpt2,
+        ["GPT2Model", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "GPT2DoubleHeadsModel"],
+    ),
+    "t5": (
+        t5,
+        ["T5Model", "T5ForConditionalGeneration", "T5EncoderModel", "T5ForTokenClassification"],
+    ),
+    "bart": (
+        bart,
+        [
+            "BartModel",
+            "BartForConditionalGeneration",
+            "BartForSequenceClassification",
+            "BartForCausalLM",
+        ],
+    ),
     "marian": (marian, ["MarianModel", "MarianMTModel", "MarianForCausalLM"]),
     "llama": (llama_like, ["LlamaModel", "LlamaForCausalLM", "LlamaForSequenceClassification"]),
-    "mistral": (llama_like, ["MistralModel", "MistralForCausalLM", "MistralForTokenClassification"]),
+    "mistral": (
+        llama_like,
+        ["MistralModel", "MistralForCausalLM", "MistralForTokenClassification"],
+    ),
     "qwen2": (qwen2, ["Qwen2Model", "Qwen2ForCausalLM", "Qwen2ForQuestionAnswering"]),
-    "whisper": (whisper, ["WhisperModel", "WhisperForConditionalGeneration", "WhisperForAudioClassification"]),
+    "whisper": (
+        whisper,
+        ["WhisperModel", "WhisperForConditionalGeneration", "WhisperForAudioClassification"],
+    ),
     "vit": (vit, ["ViTModel", "ViTForImageClassification", "ViTForMaskedImageModeling"]),
 }
 # The only flags that may be refused here; every other file must be counted.
@@ -280,7 +345,9 @@ def compare(seeds: range) -> Counter[str]:
         values, name = config(seed)
         expected = theirs(values, name)
         try:
-            ours = hub.of_config(hub.Config(json.loads(json.dumps(values)), "c.json"), Lengths.of(3, 7, 5)).parameters
+            ours = huggingface.of_config(
+                huggingface.Config(json.loads(json.dumps(values)), "c.json"), Lengths.of(3, 7, 5)
+            ).parameters
         except InputError as problem:
             message = str(problem)
             assert "\n" not in message, (seed, message)

@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.codecs import UNKNOWN, Characters, Pieces, Words, plain
 from regard.data import cache
-from regard.data.cache import Ragged, RaggedWriter, document_frequency, fingerprint, prepare
+from regard.data.cache import (
+    RaggedArray,
+    RaggedArrayWriter,
+    document_frequency,
+    fingerprint,
+    prepare,
+)
 from regard.data.examples import Example, part_of
 from regard.data.readers import read_pairs
 from regard.errors import DataError, NoRoomError
+from regard.tokenizers import BPE, UNKNOWN, Characters, Words, plain
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 EXAMPLES = [Example(f"Question {i}, please?", f"The answer is {i % 7}.") for i in range(101)]
@@ -33,7 +39,14 @@ def reader(examples=EXAMPLES):
 
 
 def prepared(folder, examples=EXAMPLES, **settings):
-    defaults = {"key": {"data": 1}, "fit": Words.fit, "valid": 0.2, "test": 0.1, "max_source": 50, "max_target": 50}
+    defaults = {
+        "key": {"data": 1},
+        "fit": Words.fit,
+        "valid": 0.2,
+        "test": 0.1,
+        "max_source": 50,
+        "max_target": 50,
+    }
     return prepare(reader(examples), folder=folder, **(defaults | settings))
 
 
@@ -41,16 +54,16 @@ def texts(part) -> list[Example]:
     return [part.texts(i) for i in range(len(part))]
 
 
-# -- ragged -----------------------------------------------------------------------------------------------------------
+# -- ragged-----------------------------------------------------------------------------------------
 
 
 @given(rows=st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=7), max_size=11))
 def test_ragged_rows_come_back(tmp_path_factory, rows):
     path = tmp_path_factory.mktemp("ragged") / "rows"
-    with RaggedWriter(path, np.int32) as writer:
+    with RaggedArrayWriter(path, np.int32) as writer:
         writer.extend(rows[:5])
         writer.extend(rows[5:])
-    ragged = Ragged(path, np.int32)
+    ragged = RaggedArray(path, np.int32)
     assert len(ragged) == len(rows)
     assert [row.tolist() for row in ragged] == rows
     assert ragged.lengths.tolist() == [len(row) for row in rows]
@@ -58,31 +71,33 @@ def test_ragged_rows_come_back(tmp_path_factory, rows):
         ragged[len(rows)]
 
 
-# -- prepare ----------------------------------------------------------------------------------------------------------
+# -- prepare----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "fit", [Words.fit, Characters.fit, partial(Pieces.fit, size=300)], ids=["words", "chars", "bpe"]
+    "fit", [Words.fit, Characters.fit, partial(BPE.fit, size=300)], ids=["words", "chars", "bpe"]
 )
 @pytest.mark.parametrize("plain_source", [False, True])
 def test_every_example_lies_in_its_part(tmp_path, fit, plain_source):
     corpus = prepared(tmp_path, fit=fit, plain_source=plain_source)
-    assert sorted(texts(corpus.train) + texts(corpus.valid) + texts(corpus.test)) == sorted(EXAMPLES)
+    assert sorted(texts(corpus.train) + texts(corpus.valid) + texts(corpus.test)) == sorted(
+        EXAMPLES
+    )
     for name in ("train", "valid", "test"):
         part = getattr(corpus, name)
         assert len(part) > 3
         for i, (source, target) in enumerate(texts(part)):
             assert part_of(source, valid=0.2, test=0.1) == name
             asked = plain(source) if plain_source else source
-            assert part.source[i].tolist() == corpus.codec.encode(asked)
-            assert part.target[i].tolist() == corpus.codec.encode(target)
+            assert part.source[i].tolist() == corpus.tokenizer.encode(asked)
+            assert part.target[i].tolist() == corpus.tokenizer.encode(target)
     assert corpus.tally.used == len(EXAMPLES)
 
 
 def test_the_codec_sees_training_texts_only(tmp_path):
     examples = [Example(f"question{i}", f"answer{i}") for i in range(50)]
     corpus = prepared(tmp_path, examples)
-    words = set(corpus.codec.words)
+    words = set(corpus.tokenizer.words)
     for source, target in texts(corpus.train):
         assert {source, target} <= words
     for source, target in texts(corpus.valid) + texts(corpus.test):
@@ -91,12 +106,12 @@ def test_the_codec_sees_training_texts_only(tmp_path):
 
 def test_small_chunks_change_nothing(tmp_path, monkeypatch):
     whole = prepared(tmp_path / "a")
-    frequency = document_frequency(whole.train, whole.codec.size)
+    frequency = document_frequency(whole.train, whole.tokenizer.size)
     monkeypatch.setattr(cache, "CHUNK", 3)
     chunked = prepared(tmp_path / "b")
     assert texts(whole.train) == texts(chunked.train)
     assert np.array_equal(whole.train.target.values, chunked.train.target.values)
-    assert np.array_equal(document_frequency(chunked.train, chunked.codec.size), frequency)
+    assert np.array_equal(document_frequency(chunked.train, chunked.tokenizer.size), frequency)
 
 
 def test_the_second_time_nothing_is_read(tmp_path):
@@ -106,15 +121,24 @@ def test_the_second_time_nothing_is_read(tmp_path):
         raise AssertionError("read again")
 
     second = prepare(
-        never, key={"data": 1}, fit=never, folder=tmp_path, valid=0.2, test=0.1, max_source=50, max_target=50
+        never,
+        key={"data": 1},
+        fit=never,
+        folder=tmp_path,
+        valid=0.2,
+        test=0.1,
+        max_source=50,
+        max_target=50,
     )
     assert second.tally == first.tally
     assert second.fingerprint == first.fingerprint
     assert texts(second.train) == texts(first.train)
-    assert second.codec.to_json() == first.codec.to_json()
+    assert second.tokenizer.to_json() == first.tokenizer.to_json()
 
 
-@pytest.mark.parametrize("change", [{"key": {"data": 2}}, {"max_source": 49}, {"plain_source": True}, {"valid": 0.1}])
+@pytest.mark.parametrize(
+    "change", [{"key": {"data": 2}}, {"max_source": 49}, {"plain_source": True}, {"valid": 0.1}]
+)
 def test_another_key_or_rule_is_another_corpus(tmp_path, change):
     assert prepared(tmp_path, **change).fingerprint != prepared(tmp_path).fingerprint
     assert len(list(tmp_path.iterdir())) == 2
@@ -134,7 +158,7 @@ def test_limits_skip_and_count(tmp_path):
     assert corpus.tally.skipped == {"too many tokens": 1}
     corpus = prepared(tmp_path, [*EXAMPLES, long, wordy], max_words=9, valid=0, test=0)
     assert corpus.tally.skipped == {"too many words": 2}
-    assert "eight" not in corpus.codec.words  # the codec never saw them either
+    assert "eight" not in corpus.tokenizer.words  # the tokenizer never saw them either
     assert corpus.tally.used == len(corpus.train) == len(EXAMPLES)
 
 
@@ -144,7 +168,11 @@ def test_pairs_with_unknown_words_can_be_dropped(tmp_path):
     kept = prepared(tmp_path, examples, fit=fit)
     assert any(UNKNOWN in row for row in kept.train.source)
     dropped = prepared(tmp_path, examples, fit=fit, drop_unknown=True)
-    assert not any(UNKNOWN in row for part in (dropped.train, dropped.valid, dropped.test) for row in part.source)
+    assert not any(
+        UNKNOWN in row
+        for part in (dropped.train, dropped.valid, dropped.test)
+        for row in part.source
+    )
     assert dropped.tally.skipped["unknown word"] == len(examples) - dropped.tally.used > 0
 
 
@@ -158,15 +186,24 @@ def test_held_out_files_of_their_own(tmp_path):
 
 
 def test_nobody_trains_on_what_a_held_out_file_asks(tmp_path):
-    """Prompts are the same as `part_of` has them: whatever their case and punctuation. The files stay as they are."""
-    held = [Example("question 3, PLEASE", "Other words."), Example("Question 5, please?", "The answer is 5.")]
-    tested = [Example("Question 5, please?", "Something else."), Example("Question 8, please!", "Eight.")]
+    """Prompts are the same as `part_of` has them: whatever their case and punctuation. The files
+    stay as they are."""
+    held = [
+        Example("question 3, PLEASE", "Other words."),
+        Example("Question 5, please?", "The answer is 5."),
+    ]
+    tested = [
+        Example("Question 5, please?", "Something else."),
+        Example("Question 8, please!", "Eight."),
+    ]
     corpus = prepared(tmp_path, read_valid=reader(held), read_test=reader(tested))
-    assert texts(corpus.train) == [example for i, example in enumerate(EXAMPLES) if i not in (3, 5, 8)]
+    assert texts(corpus.train) == [
+        example for i, example in enumerate(EXAMPLES) if i not in (3, 5, 8)
+    ]
     assert texts(corpus.valid) == held and texts(corpus.test) == tested
     assert corpus.tally.skipped == {"also held out": 3}
     assert corpus.tally.used == len(EXAMPLES) - 3 + 4
-    assert not {"8", "eight"} & set(corpus.codec.words)  # the codec never saw them either
+    assert not {"8", "eight"} & set(corpus.tokenizer.words)  # the tokenizer never saw them either
 
 
 def test_a_part_drawn_by_share_has_none_of_them_either(tmp_path):
@@ -176,14 +213,17 @@ def test_a_part_drawn_by_share_has_none_of_them_either(tmp_path):
     assert sorted(texts(corpus.train) + texts(corpus.valid)) == sorted(EXAMPLES[40:])
 
 
-@pytest.mark.parametrize("fit", [Words.fit, partial(Pieces.fit, size=300)], ids=["words", "pieces"])
+@pytest.mark.parametrize("fit", [Words.fit, partial(BPE.fit, size=300)], ids=["words", "bpe"])
 def test_everything_held_out_is_said(tmp_path, fit):
-    with pytest.raises(DataError, match=r"no usable examples to train on.*also held out 101.*hold out other ones"):
+    with pytest.raises(
+        DataError, match=r"no usable examples to train on.*also held out 101.*hold out other ones"
+    ):
         prepared(tmp_path, fit=fit, read_valid=reader())
 
 
 def test_what_is_left_out_is_not_bad(tmp_path):
-    """A reader complains of a file when most of its rows are bad; those that we leave out are not."""
+    """A reader complains of a file when most of its rows are bad; those that we leave out are
+    not."""
     (tmp_path / "pairs.tsv").write_text(
         "".join(f"prompt {i}\treply {i}\n{'broken' if i % 2 else ''}\n" for i in range(20))
     )
@@ -202,10 +242,10 @@ def test_what_is_left_out_is_not_bad(tmp_path):
     assert texts(corpus.train) == [Example("prompt 19", "reply 19")]
 
 
-# -- faults -----------------------------------------------------------------------------------------------------------
+# -- faults-----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fit", [Words.fit, partial(Pieces.fit, size=300)], ids=["words", "pieces"])
+@pytest.mark.parametrize("fit", [Words.fit, partial(BPE.fit, size=300)], ids=["words", "bpe"])
 def test_what_the_reader_complains_of_arrives(tmp_path, fit):
     (tmp_path / "pairs.tsv").write_text("prompt\treply\n")
     with pytest.raises(DataError, match="no usable examples in .*pairs.tsv"):
@@ -224,7 +264,9 @@ def test_what_the_reader_complains_of_arrives(tmp_path, fit):
 def test_nothing_left_to_train_on(tmp_path):
     with pytest.raises(DataError, match=r"no usable examples to train on.*too many tokens 101"):
         prepared(tmp_path, max_target=1)
-    with pytest.raises(DataError, match=r"data: nothing is left to train on; got valid 0\.5, test 0\.5"):
+    with pytest.raises(
+        DataError, match=r"data: nothing is left to train on; got valid 0\.5, test 0\.5"
+    ):
         prepared(tmp_path, valid=0.5, test=0.5)
     assert not list(tmp_path.iterdir())
 
@@ -235,7 +277,16 @@ def test_a_crash_leaves_nothing(tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        prepare(broken, key={}, fit=Words.fit, folder=tmp_path, valid=0, test=0, max_source=9, max_target=9)
+        prepare(
+            broken,
+            key={},
+            fit=Words.fit,
+            folder=tmp_path,
+            valid=0,
+            test=0,
+            max_source=9,
+            max_target=9,
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -244,11 +295,11 @@ def test_what_a_killed_process_leaves_is_never_used(tmp_path):
     final = next(tmp_path.iterdir())
     half = tmp_path / f".{final.name}-abc"
     half.mkdir()
-    (half / "codec.json").write_text("{")
+    (half / "tokenizer.json").write_text("{")
     assert texts(prepared(tmp_path).train) == texts(corpus.train)
 
 
-@pytest.mark.parametrize("damage", ["cut", "missing", "manifest", "codec", "stranger"])
+@pytest.mark.parametrize("damage", ["cut", "missing", "manifest", "tokenizer", "stranger"])
 def test_a_damaged_cache_is_made_anew(tmp_path, damage):
     before = texts(prepared(tmp_path).train)
     final = next(tmp_path.iterdir())
@@ -259,9 +310,9 @@ def test_a_damaged_cache_is_made_anew(tmp_path, damage):
         values.unlink()
     elif damage == "manifest":
         manifest.write_text(manifest.read_text()[:-9])
-    elif damage == "codec":
-        codec = final / "codec.json"
-        codec.write_text("!" + codec.read_text()[1:])
+    elif damage == "tokenizer":
+        tokenizer = final / "tokenizer.json"
+        tokenizer.write_text("!" + tokenizer.read_text()[1:])
     else:
         manifest.write_text(json.dumps({"fingerprint": "other"}))
     assert texts(prepared(tmp_path).train) == before
@@ -284,7 +335,9 @@ def test_a_flipped_bit_anywhere_is_found(tmp_path, caplog):
         prepared(tmp_path)
         assert content(final) == before
         (warning,) = caplog.messages
-        assert "\n" not in warning and warning.startswith(f"{final}: this cached corpus is not trusted (")
+        assert "\n" not in warning and warning.startswith(
+            f"{final}: this cached corpus is not trusted ("
+        )
         assert name in warning or name == "manifest.json"
 
 
@@ -316,20 +369,22 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(RaggedWriter, "extend", full)
-    with pytest.raises(NoRoomError, match="no space left on the disk; got .* bytes free, at least [1-9].* needed"):
+    monkeypatch.setattr(RaggedArrayWriter, "extend", full)
+    with pytest.raises(
+        NoRoomError, match="no space left on the disk; got .* bytes free, at least [1-9].* needed"
+    ):
         prepared(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-# -- what else --------------------------------------------------------------------------------------------------------
+# -- what else--------------------------------------------------------------------------------------
 
 
 def test_document_frequency(tmp_path):
     examples = [Example(str(i), text) for i, text in enumerate(["a a b", "a", "c b b", "a c"])]
     corpus = prepared(tmp_path, examples, valid=0, test=0)
-    counts = document_frequency(corpus.train, corpus.codec.size)
-    assert counts.shape == (corpus.codec.size,)
+    counts = document_frequency(corpus.train, corpus.tokenizer.size)
+    assert counts.shape == (corpus.tokenizer.size,)
     expected = Counter(token for row in corpus.train.target for token in set(row.tolist()))
     assert {token: count for token, count in enumerate(counts.tolist()) if count} == expected
 
@@ -365,9 +420,12 @@ def test_the_usual_small_setting_on_real_pairs(tmp_path):
     )
     assert len(corpus.train) > 5000
     assert corpus.tally.used == len(corpus.train) + len(corpus.valid) + len(corpus.test)
-    asked = [{plain(example.source) for example in texts(part)} for part in (corpus.train, corpus.valid, corpus.test)]
+    asked = [
+        {plain(example.source) for example in texts(part)}
+        for part in (corpus.train, corpus.valid, corpus.test)
+    ]
     assert not asked[0] & asked[1]
     assert not asked[0] & asked[2]
     assert not asked[1] & asked[2]
     example = corpus.valid.texts(0)
-    assert corpus.codec.decode(corpus.valid.target[0]).lower() == example.target.lower()
+    assert corpus.tokenizer.decode(corpus.valid.target[0]).lower() == example.target.lower()

@@ -1,5 +1,5 @@
-"""Pictures with sentences: every format gives the same examples, bad pictures are counted, and a picture is kept and
-read once for all its sentences."""
+"""Pictures with sentences: every format gives the same examples, bad pictures are counted, and a
+picture is kept and read once for all its sentences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from PIL import Image
 
 from regard import build, cli, recipe
 from regard.bundle import load
-from regard.codecs import Words
 from regard.data import captions, detect
 from regard.data.batches import batches, ordered
 from regard.data.lines import Tally
@@ -23,12 +22,13 @@ from regard.errors import DataError, InputError
 from regard.evaluate import likelihood, questions
 from regard.tasks.caption import Caption
 from regard.tasks.sources import PictureSource
+from regard.tokenizers import Words
 from regard.train import train
 from tests.tiny import Silent, captions_by_heart, captions_table
 from tests.unit.test_pictures import huge
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
-FORM = dict(size=(5, 7), colours=3)
+FORM = dict(size=(5, 7), channels_in=3)
 SAID = {
     "a.png": ["A dog runs .", "One dog", "Dogs on the left"],
     "b.png": ["A red house"],
@@ -38,7 +38,9 @@ SAID = {
 
 def picture(seed: int) -> bytes:
     made = io.BytesIO()
-    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (20, 30, 3), np.uint8)).save(made, "PNG")
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (20, 30, 3), np.uint8)).save(
+        made, "PNG"
+    )
     return made.getvalue()
 
 
@@ -82,15 +84,21 @@ def told(examples) -> list[tuple[str, str]]:
     return [(example.source.name, example.target) for example in examples]
 
 
-# -- readers ----------------------------------------------------------------------------------------------------------
+# -- readers----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("inside", ["", "Flicker8k_Dataset/"])
 def test_every_format_gives_the_same(tmp_path, inside):
-    album = zipped(tmp_path / "images.zip", inside=inside) if inside else folder(tmp_path / "images")
+    album = (
+        zipped(tmp_path / "images.zip", inside=inside) if inside else folder(tmp_path / "images")
+    )
     readers = [
-        lambda t: captions.read_flickr8k(flickr8k(tmp_path), part=None, fitted=fitted(album), tally=t),
-        lambda t: captions.read_coco(coco(tmp_path / "captions_x.json"), fitted=fitted(album), tally=t),
+        lambda t: captions.read_flickr8k(
+            flickr8k(tmp_path), part=None, fitted=fitted(album), tally=t
+        ),
+        lambda t: captions.read_coco(
+            coco(tmp_path / "captions_x.json"), fitted=fitted(album), tally=t
+        ),
     ]
     for kind, text in {
         "csv": "path,text\n" + "".join(f'{name},"{said}"\n' for name, said in PAIRS),
@@ -99,7 +107,9 @@ def test_every_format_gives_the_same(tmp_path, inside):
     }.items():
         (tmp_path / f"table.{kind}").write_text(text)
         path = tmp_path / f"table.{kind}"
-        readers.append(lambda t, path=path: captions.read_captioned(path, fitted=fitted(album), tally=t))
+        readers.append(
+            lambda t, path=path: captions.read_captioned(path, fitted=fitted(album), tally=t)
+        )
         assert detect.kind(path, "caption") == "captioned"
     for reader in readers:
         tally = Tally()
@@ -116,9 +126,18 @@ def test_the_lists_are_parts_and_pictures_are_found(tmp_path):
     (tmp_path / captions.LISTS["valid"]).write_text("b.png\n")
     where = captions.flickr8k_images(tmp_path)
     assert where.name == "Flicker8k_Dataset"
-    found = told(captions.read_flickr8k(tmp_path, part="valid", fitted=fitted(where), tally=Tally()))
+    found = told(
+        captions.read_flickr8k(tmp_path, part="valid", fitted=fitted(where), tally=Tally())
+    )
     assert found == [("b.png", "A red house")]
-    assert len(told(captions.read_flickr8k(tmp_path, part="train", fitted=fitted(where), tally=Tally()))) == 6
+    assert (
+        len(
+            told(
+                captions.read_flickr8k(tmp_path, part="train", fitted=fitted(where), tally=Tally())
+            )
+        )
+        == 6
+    )
 
 
 def test_what_is_wrong_is_counted(tmp_path):
@@ -130,7 +149,11 @@ def test_what_is_wrong_is_counted(tmp_path):
     tally = Tally()
     assert (
         len(
-            told(captions.read_flickr8k(tmp_path, part=None, fitted=fitted(folder(tmp_path / "i", files)), tally=tally))
+            told(
+                captions.read_flickr8k(
+                    tmp_path, part=None, fitted=fitted(folder(tmp_path / "i", files)), tally=tally
+                )
+            )
         )
         == 5
     )
@@ -155,7 +178,11 @@ def test_a_table_without_a_header_may_speak_of_pictures(tmp_path):
 def test_a_coco_file_that_is_none(tmp_path):
     path, tally = tmp_path / "captions_x.json", Tally()
     album = fitted(folder(tmp_path / "images"))
-    for text, said in (("[" * 100_000, "not JSON"), ("{", "not JSON"), ('{"images": 3}', "must be lists")):
+    for text, said in (
+        ("[" * 100_000, "not JSON"),
+        ("{", "not JSON"),
+        ('{"images": 3}', "must be lists"),
+    ):
         path.write_text(text)
         with pytest.raises(DataError, match=said):
             captions.read_coco(path, fitted=album, tally=Tally())
@@ -170,7 +197,12 @@ def test_a_coco_file_that_is_none(tmp_path):
 
 
 def test_a_zip_is_never_unpacked_and_not_trusted(tmp_path, monkeypatch):
-    bad = {"../../evil.png": PICTURES["a.png"], "__MACOSX/a.png": b"", "a.png": PICTURES["a.png"], "b.png": bytes(9000)}
+    bad = {
+        "../../evil.png": PICTURES["a.png"],
+        "__MACOSX/a.png": b"",
+        "a.png": PICTURES["a.png"],
+        "b.png": bytes(9000),
+    }
     path = zipped(tmp_path / "images.zip", bad)
     album = captions.Album(path)
     assert album.content("a.png") == PICTURES["a.png"]
@@ -196,13 +228,15 @@ def test_a_zip_is_never_unpacked_and_not_trusted(tmp_path, monkeypatch):
 @pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")
 def test_flickr8k_itself():
     home, tally = SHARED / "flickr8k", Tally()
-    album = captions.Fitted(lambda: captions.Album(captions.flickr8k_images(home)), size=(8, 8), colours=3)
+    album = captions.Fitted(
+        lambda: captions.Album(captions.flickr8k_images(home)), size=(8, 8), channels_in=3
+    )
     examples = list(captions.read_flickr8k(home, part="valid", fitted=album, tally=tally))
     assert len(examples) == tally.used == 5000 and not tally.skipped
     assert len({id(example.source) for example in examples}) == 1000
 
 
-# -- several sentences for one picture --------------------------------------------------------------------------------
+# -- several sentences for one picture--------------------------------------------------------------
 
 
 @pytest.fixture
@@ -216,15 +250,18 @@ def test_a_picture_is_kept_once(corpus):
     part = corpus.train
     assert len(part) == 10 and part.groups is not None and len(part.groups) == 6
     assert len(part.source.values) == 6 * 32 * 32 * 3
-    rows = part.sources(range(10))
+    rows = part.gather_sources(range(10))
     for i in range(10):
         assert np.array_equal(rows[i], part.source[i])
     assert rows[part.groups[1]] is not rows[0] and len({id(row) for row in rows}) == 6
     chosen = recipe.load("caption-attention")
-    task = build.task(chosen, corpus.codec)
+    task = build.task(chosen, corpus.tokenizer)
     asked = questions(part, task)
     assert [len(one.references) for one in asked] == np.diff([*part.groups, 10]).tolist()
-    assert [one.shown for one in questions(part, task, at_most=2)] == [asked[0].shown, asked[3].shown]
+    assert [one.shown for one in questions(part, task, at_most=2)] == [
+        asked[0].shown,
+        asked[3].shown,
+    ]
 
 
 def test_groups_stay_together(corpus):
@@ -247,43 +284,61 @@ def test_groups_stay_together(corpus):
 @torch.no_grad()
 def test_one_reading_for_all_its_sentences_is_the_same_as_one_for_each(corpus):
     chosen = recipe.load("caption-attention", captions_by_heart(Path("x"), "train.steps=1"))
-    model = build.model(chosen, vocabulary=corpus.codec.size).eval()
-    task, part = build.task(chosen, corpus.codec), corpus.train
+    model = build.model(chosen, vocabulary=corpus.tokenizer.size).eval()
+    task, part = build.task(chosen, corpus.tokenizer), corpus.train
     targets = [part.target[i] for i in range(10)]
-    shared = task.batch(part.sources(range(10)), targets)
+    shared = task.batch(part.gather_sources(range(10)), targets)
     apart = task.batch([part.source[i] for i in range(10)], targets)
-    assert len(shared.raw) == 6 and shared.rows is not None and len(apart.raw) == 10 and apart.rows is None
+    assert (
+        len(shared.raw) == 6
+        and shared.rows is not None
+        and len(apart.raw) == 10
+        and apart.rows is None
+    )
     torch.testing.assert_close(model.loss(*shared), model.loss(*apart))
-    assert likelihood(model, task, part).nats == pytest.approx(float(model.loss(*apart)[1]), rel=1e-5)
+    assert likelihood(model, task, part).nats == pytest.approx(
+        float(model.loss(*apart)[1]), rel=1e-5
+    )
 
 
-# -- what training shows ----------------------------------------------------------------------------------------------
+# -- what training shows----------------------------------------------------------------------------
 
 
 def sample_task(**how) -> Caption:
-    return Caption(codec=Words.fit(["a dog to the left", "Right now"]), source=PictureSource(**FORM, **how))
+    return Caption(
+        tokenizer=Words.fit(["a dog to the left", "Right now"]), source=PictureSource(**FORM, **how)
+    )
 
 
 def test_nothing_is_mirrored_that_tells_left_from_right():
-    task = sample_task(flip=True)
+    task = sample_task(horizontal_flip=True)
     pictures = [np.arange(105, dtype=np.uint8).reshape(5, 7, 3) for _ in range(40)]
-    targets = [np.array(task.codec.encode(text)) for text in ("a dog", "the left", "right") for _ in range(40)]
+    targets = [
+        np.array(task.tokenizer.encode(text))
+        for text in ("a dog", "the left", "right")
+        for _ in range(40)
+    ]
     for first, mirrored in ((0, True), (40, False), (80, False)):
-        seen = task.vary_pairs(pictures, targets[first : first + 40], np.random.default_rng(1))
+        seen = task.augment_pairs(pictures, targets[first : first + 40], np.random.default_rng(1))
         turned = [not np.array_equal(a, b) for a, b in zip(seen, pictures, strict=True)]
         assert any(turned) == mirrored and not all(turned)
-        assert all(np.array_equal(a[:, ::-1], b) for a, b, t in zip(seen, pictures, turned, strict=True) if t)
+        assert all(
+            np.array_equal(a[:, ::-1], b)
+            for a, b, t in zip(seen, pictures, turned, strict=True)
+            if t
+        )
     shared = [pictures[0]] * 40  # one picture with many sentences, one of which tells
-    seen = task.vary_pairs(shared, [*targets[:39], targets[41]], np.random.default_rng(2))
+    seen = task.augment_pairs(shared, [*targets[:39], targets[41]], np.random.default_rng(2))
     assert len({id(one) for one in seen}) == 1 and np.array_equal(seen[0], pictures[0])
 
 
 def test_what_is_cut_out_is_a_part_and_a_function_of_the_draw():
-    task = sample_task(cut=0.4)
+    task = sample_task(random_crop=0.4)
     ramp = np.broadcast_to(np.arange(7, dtype=np.uint8)[None, :, None] * 30, (5, 7, 3)).copy()
     nothing = [np.empty(0, np.int64)] * 30
     one, two, other = (
-        task.vary_pairs([ramp.copy() for _ in range(30)], nothing, np.random.default_rng(seed)) for seed in (1, 1, 2)
+        task.augment_pairs([ramp.copy() for _ in range(30)], nothing, np.random.default_rng(seed))
+        for seed in (1, 1, 2)
     )
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
     assert any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
@@ -296,13 +351,13 @@ def test_what_is_cut_out_is_a_part_and_a_function_of_the_draw():
 
 def test_what_is_asked_is_left_as_it_is(tmp_path):
     (tmp_path / "a.png").write_bytes(PICTURES["a.png"])
-    task = sample_task(cut=0.4, flip=True, crop=True)
+    task = sample_task(random_crop=0.4, horizontal_flip=True, crop=True)
     raw, _ = task.read([str(tmp_path / "a.png")])
     again, _ = task.read([str(tmp_path / "a.png")])
     assert torch.equal(raw, again) and raw.shape == (1, 5, 7, 3)
 
 
-# -- scores -----------------------------------------------------------------------------------------------------------
+# -- scores-----------------------------------------------------------------------------------------
 
 
 def test_words_are_compared_without_case_and_marks():
@@ -315,7 +370,7 @@ def test_words_are_compared_without_case_and_marks():
     assert task.scores(["two men"], [["Two men", "two men"]]).numbers["exact"] == 1
 
 
-# -- through the doors ------------------------------------------------------------------------------------------------
+# -- through the doors------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -331,7 +386,12 @@ def run(tmp_path_factory):
 
 def test_it_is_asked_for_the_best_and_draws_maps(run, tmp_path, capsys):
     given = str(run.parent / "0.png")
-    assert cli.main(["ask", str(run), given, "--best", "3", "--json", "--maps", str(tmp_path / "maps.png")]) == 0
+    assert (
+        cli.main(
+            ["ask", str(run), given, "--best", "3", "--json", "--maps", str(tmp_path / "maps.png")]
+        )
+        == 0
+    )
     told = json.loads(capsys.readouterr().out)
     scores = [one["score"] / (1 + len(one["answer"].split())) for one in told["best"]]
     assert len(scores) == 3 and told["best"][0]["answer"] == told["answer"]
@@ -344,7 +404,10 @@ def test_it_is_asked_for_the_best_and_draws_maps(run, tmp_path, capsys):
 def test_a_model_that_does_not_attend_has_no_maps(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     changes = captions_by_heart(
-        captions_table(tmp_path), "train.steps=1", "decoder.attention=none", "decoder.looks=after"
+        captions_table(tmp_path),
+        "train.steps=1",
+        "decoder.attention=none",
+        "decoder.attention_order=after_cell",
     )
     train(recipe.load("caption-attention", changes), tmp_path / "run", reporter=Silent())
     run = str(tmp_path / "run")
@@ -356,8 +419,16 @@ def test_bad_pictures_are_one_line_each(run, tmp_path, capsys):
     whole = PICTURES["a.png"]
     none = bytearray(whole)
     none[16:24] = bytes(8)  # 0 x 0, and the checksum of a head that was not so
-    bad = {"cut.png": whole[: len(whole) // 2], "none.png": bytes(none), "huge.png": huge(), "text.jpg": b"<html>"}
-    bad |= {"page.eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "empty.gif": b"GIF89a" + bytes(7)}
+    bad = {
+        "cut.png": whole[: len(whole) // 2],
+        "none.png": bytes(none),
+        "huge.png": huge(),
+        "text.jpg": b"<html>",
+    }
+    bad |= {
+        "page.eps": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+        "empty.gif": b"GIF89a" + bytes(7),
+    }
     for name, content in bad.items():
         (tmp_path / name).write_bytes(content)
         assert cli.main(["ask", str(run), str(tmp_path / name)]) == 2, name
@@ -369,7 +440,9 @@ def test_a_training_says_what_it_skipped(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     table = captions_table(tmp_path)
     (tmp_path / "1.png").write_bytes(huge())
-    changes = [word for change in captions_by_heart(table, "train.steps=1") for word in ("--set", change)]
+    changes = [
+        word for change in captions_by_heart(table, "train.steps=1") for word in ("--set", change)
+    ]
     assert cli.main(["train", "caption-attention", "--out", str(tmp_path / "run"), *changes]) == 0
     assert "8 used, 2 skipped (the picture is too large 2)" in capsys.readouterr().out
 
@@ -384,7 +457,9 @@ def test_inspect_says_what_it_is(tmp_path, capsys, kind):
     assert cli.main(["data", "inspect", str(path)]) == 0
     said = capsys.readouterr().out
     assert f"{kind}, {10 if kind == 'captioned' else 6} usable examples of" in said
-    assert f"regard train caption-{'attention' if kind == 'captioned' else 'flickr8k'} --data" in said
+    assert (
+        f"regard train caption-{'attention' if kind == 'captioned' else 'flickr8k'} --data" in said
+    )
 
 
 def test_another_table_is_judged(run, tmp_path, monkeypatch, capsys):

@@ -1,5 +1,6 @@
-"""The cells written by hand beside autograd and torch's own, in float64; and the checker, which must name mistakes that
-were made elsewhere than in the checker: by autograd through a wrong forward, or by hand here."""
+"""The cells written by hand beside autograd and torch's own, in float64; and the checker, which
+must name mistakes that were made elsewhere than in the checker: by autograd through a wrong
+forward, or by hand here."""
 
 from __future__ import annotations
 
@@ -22,10 +23,16 @@ def close(a: Tensor, b: Tensor) -> None:
 def by_autograd(kind: str, given) -> dict[str, Tensor]:
     """The gradients of a problem, by autograd through our way forward."""
     leaves = {name: part.clone().requires_grad_() for name, part in given.weights.items()}
-    ends = {name: part.clone().requires_grad_() for name, part in {"x": given.x, **given.starts}.items()}
+    ends = {
+        name: part.clone().requires_grad_() for name, part in {"x": given.x, **given.starts}.items()
+    }
     y, _ = CELLS[kind].forward(leaves, **ends)
     every = {**leaves, **ends}
-    return dict(zip(every, torch.autograd.grad(cells.loss(y, given.targets), [*every.values()]), strict=True))
+    return dict(
+        zip(
+            every, torch.autograd.grad(cells.loss(y, given.targets), [*every.values()]), strict=True
+        )
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- cells
@@ -47,7 +54,9 @@ def test_cells_are_torchs_forwards_and_backwards(kind: str):
     torch.manual_seed(2)
     rnn = {"lstm": nn.LSTM, "gru": nn.GRU}[kind](INPUTS, D, batch_first=True, dtype=torch.float64)
     out = nn.Linear(D, V, dtype=torch.float64)
-    x, a0, c0 = (torch.randn(shape, dtype=torch.float64) for shape in [(B, T, INPUTS), (B, D), (B, D)])
+    x, a0, c0 = (
+        torch.randn(shape, dtype=torch.float64) for shape in [(B, T, INPUTS), (B, D), (B, D)]
+    )
     starts = {"a0": a0, "c0": c0} if kind == "lstm" else {"a0": a0}
     targets = torch.randint(V, (B, T))
     weights = {"lstm": cells.lstm_from_torch, "gru": cells.gru_from_torch}[kind](rnn, out)
@@ -62,7 +71,9 @@ def test_cells_are_torchs_forwards_and_backwards(kind: str):
     made = CELLS[kind].backward(weights, cache, targets)
     nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum").backward()
     order = "ufco" if kind == "lstm" else "ruc"
-    for gate, w_x, w_a, b_x, b_a in zip(order, *(p.grad.chunk(len(order)) for p in rnn.parameters()), strict=True):
+    for gate, w_x, w_a, b_x, b_a in zip(
+        order, *(p.grad.chunk(len(order)) for p in rnn.parameters()), strict=True
+    ):
         if kind == "gru" and gate == "c":
             close(made["W_c"], w_x)
             close(made["W_a"], w_a)
@@ -81,7 +92,10 @@ def test_cells_are_torchs_forwards_and_backwards(kind: str):
 def test_a_start_not_given_is_zero(kind: str):
     given = problem(kind)
     zeros = {name: torch.zeros_like(part) for name, part in given.starts.items()}
-    close(CELLS[kind].forward(given.weights, given.x)[0], CELLS[kind].forward(given.weights, given.x, **zeros)[0])
+    close(
+        CELLS[kind].forward(given.weights, given.x)[0],
+        CELLS[kind].forward(given.weights, given.x, **zeros)[0],
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -102,7 +116,9 @@ def test_shapes_that_do_not_fit_are_named():
         return str(error.value)
 
     short = {name: part for name, part in given.weights.items() if name != "b_o"}
-    assert refused(lambda: cells.lstm_forward(short, given.x)).startswith("weights: b_o: missing; got W_f, ")
+    assert refused(lambda: cells.lstm_forward(short, given.x)).startswith(
+        "weights: b_o: missing; got W_f, "
+    )
     narrow = given.weights | {"W_u": given.weights["W_u"][:, :D]}
     assert refused(lambda: cells.lstm_forward(narrow, given.x)) == (
         "weights: W_u: must have shape (7, 10); got (7, 7); x has I = 3, b_u has D = 7, b_y has V = 11"
@@ -113,15 +129,15 @@ def test_shapes_that_do_not_fit_are_named():
     assert refused(lambda: cells.lstm_forward(given.weights, given.x, c0=given.x[:, 0])) == (
         "c0: must have shape (B, D) = (2, 7); got (2, 3)"
     )
-    assert refused(lambda: cells.lstm_backward(given.weights, given.cache, given.targets[:, 1:])) == (
-        "targets: must have shape (B, T) = (2, 5); got (2, 4)"
-    )
-    assert refused(lambda: cells.lstm_backward(given.weights, given.cache, given.targets * 0 + V)) == (
-        "targets: must be whole numbers from 0 to 10; got 11 to 11"
-    )
-    assert refused(lambda: cells.gru_from_torch(nn.GRU(INPUTS, D, num_layers=2), nn.Linear(D, V))) == (
-        "rnn: must have one layer, one direction, and biases; got GRU(3, 7, num_layers=2)"
-    )
+    assert refused(
+        lambda: cells.lstm_backward(given.weights, given.cache, given.targets[:, 1:])
+    ) == ("targets: must have shape (B, T) = (2, 5); got (2, 4)")
+    assert refused(
+        lambda: cells.lstm_backward(given.weights, given.cache, given.targets * 0 + V)
+    ) == ("targets: must be whole numbers from 0 to 10; got 11 to 11")
+    assert refused(
+        lambda: cells.gru_from_torch(nn.GRU(INPUTS, D, num_layers=2), nn.Linear(D, V))
+    ) == ("rnn: must have one layer, one direction, and biases; got GRU(3, 7, num_layers=2)")
 
 
 # ------------------------------------------------------------------------------- mistakes, by a wrong way forward
@@ -143,7 +159,8 @@ class WrongTanh(torch.autograd.Function):
 
 
 def student_lstm(*, candidate=torch.tanh, through_a=True, through_c=True, gate=torch.sigmoid):
-    """An LSTM's gradients by autograd, through a forward that is right in its numbers and wrong in its slopes."""
+    """An LSTM's gradients by autograd, through a forward that is right in its numbers and wrong
+    in its slopes."""
 
     def backward(weights, cache, targets):
         every = {**weights, "x": cache.x, "a0": cache.a0, "c0": cache.c0}
@@ -164,7 +181,8 @@ def student_lstm(*, candidate=torch.tanh, through_a=True, through_c=True, gate=t
 
 
 def changed(**changes):
-    """The right gradients with some of them changed by functions of (cache, targets, right gradient)."""
+    """The right gradients with some of them changed by functions of (cache, targets, right
+    gradient)."""
 
     def backward(weights, cache, targets):
         right = cells.lstm_backward(weights, cache, targets)
@@ -201,7 +219,9 @@ def test_da_next_left_out():
 
 
 def test_dc_next_left_out():
-    assert cause_of(check_gradients(student_lstm(through_c=False))).startswith("dc_next is left out")
+    assert cause_of(check_gradients(student_lstm(through_c=False))).startswith(
+        "dc_next is left out"
+    )
 
 
 def test_two_slips_at_once():
@@ -209,7 +229,10 @@ def test_two_slips_at_once():
     da_next = "da_next is left out: dL/da = W_y^T (yhat - y) + da_next"
     causes = {finding.name: finding.cause for finding in check.wrong}
     assert causes["W_f"] == da_next  # without da_next nothing comes to it through the candidate
-    assert causes["W_c"] == f"{da_next}; and the candidate's factor is 1 - c~, where it should be 1 - c~^2"
+    assert (
+        causes["W_c"]
+        == f"{da_next}; and the candidate's factor is 1 - c~, where it should be 1 - c~^2"
+    )
 
 
 # ------------------------------------------------------------------------------------------------- mistakes, by hand
@@ -226,7 +249,11 @@ def test_the_sign_of_b_y():
 def test_b_y_times_a():
     def times_a(cache, targets, _):
         wanted = nn.functional.one_hot(targets, V).double()
-        return sum((cache.y[b, t] - wanted[b, t])[:, None] * cache.a[b, t] for b in range(B) for t in range(T))
+        return sum(
+            (cache.y[b, t] - wanted[b, t])[:, None] * cache.a[b, t]
+            for b in range(B)
+            for t in range(T)
+        )
 
     check = check_gradients(changed(b_y=times_a))
     assert [(f.name, f.kind) for f in check.wrong] == [("b_y", "shape")]
@@ -235,7 +262,9 @@ def test_b_y_times_a():
 
 
 def test_every_sign_is_one_cause():
-    check = check_gradients(lambda *args: {name: -part for name, part in cells.lstm_backward(*args).items()})
+    check = check_gradients(
+        lambda *args: {name: -part for name, part in cells.lstm_backward(*args).items()}
+    )
     assert {finding.kind for finding in check.wrong} == {"sign"} and len(check.wrong) == 13
     assert cause_of(check) == "y - yhat, where it should be yhat - y"
 
@@ -267,7 +296,9 @@ def test_a_slope_applied_twice():
     """The document's dL/db_u = dL/dgamma_u dGamma_u/dgamma_u."""
 
     def twice(cache, targets, _):
-        leaf = torch.zeros(B, T, D, dtype=torch.float64, requires_grad=True)  # beside what the gate bends
+        leaf = torch.zeros(
+            B, T, D, dtype=torch.float64, requires_grad=True
+        )  # beside what the gate bends
         given, c, a, ys = problem("lstm"), cache.c0, cache.a0, []
         for t in range(T):
             step = cells.lstm_step(given.weights, cache.x[:, t], a, c)
@@ -286,7 +317,9 @@ def test_a_slope_applied_twice():
 
 def test_transposed():
     check = check_gradients(changed(W_y=lambda _, __, right: right["W_y"].T))
-    assert [(f.name, f.kind, f.detail) for f in check.wrong] == [("W_y", "transposed", "(7, 11) instead of (11, 7)")]
+    assert [(f.name, f.kind, f.detail) for f in check.wrong] == [
+        ("W_y", "transposed", "(7, 11) instead of (11, 7)")
+    ]
     assert cause_of(check) == "a (delta)^T, where it should be (delta) a^T"
 
 
@@ -308,11 +341,18 @@ def test_not_summed_over_time():
 
 def test_a_constant_factor():
     check = check_gradients(changed(W_o=lambda _, __, right: 3 * right["W_o"]))
-    assert [(f.name, f.kind, f.detail) for f in check.wrong] == [("W_o", "factor", "3 times the right one")]
+    assert [(f.name, f.kind, f.detail) for f in check.wrong] == [
+        ("W_o", "factor", "3 times the right one")
+    ]
     assert check.wrong[0].error == pytest.approx(2)
-    mean = check_gradients(lambda *args: {name: part / (B * T) for name, part in cells.lstm_backward(*args).items()})
+    mean = check_gradients(
+        lambda *args: {name: part / (B * T) for name, part in cells.lstm_backward(*args).items()}
+    )
     assert {finding.kind for finding in mean.wrong} == {"factor"} and len(mean.wrong) == 13
-    assert cause_of(mean) == "1 / (B T) with B = 2 rows and T = 5 places: a mean, where the sum is asked"
+    assert (
+        cause_of(mean)
+        == "1 / (B T) with B = 2 rows and T = 5 places: a mean, where the sum is asked"
+    )
 
 
 def test_just_wrong():
@@ -343,7 +383,9 @@ def test_zero_and_not_finite_and_unknown():
 
 def test_numpy_and_single_precision_will_do():
     check = check_gradients(
-        lambda *args: {name: part.float().numpy() for name, part in cells.lstm_backward(*args).items()}
+        lambda *args: {
+            name: part.float().numpy() for name, part in cells.lstm_backward(*args).items()
+        }
     )
     assert check, str(check)
 
@@ -358,7 +400,9 @@ def test_a_function_that_writes_into_what_it_is_given_does_not_spoil_the_check()
     assert check_gradients(messy)
 
 
-@pytest.mark.parametrize("slip", ["da_next", "candidate", "past", "share", "swap", "reset", "slope-r"])
+@pytest.mark.parametrize(
+    "slip", ["da_next", "candidate", "past", "share", "swap", "reset", "slope-r"]
+)
 def test_slips_of_a_gru_are_named(slip: str):
     def slipped(*args):
         return CELLS["gru"].way_back(*args, (slip,)).gradients
@@ -378,9 +422,18 @@ def test_without_a_slip_it_is_the_way_back(kind: str):
 
 def test_what_cannot_be_checked_is_refused():
     for call, said in [
-        (lambda: check_gradients(3), "function: must be a function of (weights, cache, targets); got int"),
-        (lambda: check_gradients(lambda *_: 3), "function: must return a dictionary of gradients by name; got int"),
-        (lambda: check_gradients(len, cell="lstn"), 'cell: no such cell; got "lstn"; did you mean "lstm"?'),
+        (
+            lambda: check_gradients(3),
+            "function: must be a function of (weights, cache, targets); got int",
+        ),
+        (
+            lambda: check_gradients(lambda *_: 3),
+            "function: must return a dictionary of gradients by name; got int",
+        ),
+        (
+            lambda: check_gradients(len, cell="lstn"),
+            'cell: no such cell; got "lstn"; did you mean "lstm"?',
+        ),
         (
             lambda: check_gradients(len, length=1),
             "length: needs 2 places or more, or mistakes over time do not show; got 1",
@@ -399,5 +452,8 @@ def test_each_gradient_is_told_its_own_causes_only():
     causes = {finding.name: finding.cause for finding in check_gradients(two).wrong}
     slope = "the candidate's factor is 1 - c~, where it should be 1 - c~^2"
     assert causes.pop("b_y") == "y - yhat, where it should be yhat - y"
-    assert causes.pop("W_f") == f"{slope}; and [a_prev; x] (delta)^T, where it should be (delta) [a_prev; x]^T"
+    assert (
+        causes.pop("W_f")
+        == f"{slope}; and [a_prev; x] (delta)^T, where it should be (delta) [a_prev; x]^T"
+    )
     assert set(causes.values()) == {slope}

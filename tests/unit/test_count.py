@@ -1,4 +1,5 @@
-"""The trace counts what others count (torch's own counter, a loop by hand), and what they do not see."""
+"""The trace counts what others count (torch's own counter, a loop by hand), and what they do not
+see."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.count import Trace, normalised, tree
+from regard.budget.trace import Trace, normalised, tree
 from regard.layers.attention import attend_unchecked, weights_unchecked
 
 
@@ -42,7 +43,12 @@ def test_depth_is_that_of_the_longest_way():
         fused = attend_unchecked(heads, others, others)
         explicit = weights_unchecked(heads, others) @ others
     assert trace.depth(x) == 0
-    assert (trace.depth(short), trace.depth(long), trace.depth(both), trace.depth(summed)) == (1, 3, 3, 6)
+    assert (trace.depth(short), trace.depth(long), trace.depth(both), trace.depth(summed)) == (
+        1,
+        3,
+        3,
+        6,
+    )
     assert trace.depth(product) == 4
     assert trace.depth(fused) == trace.depth(explicit) == 1 + (1 + 3) + (2 * 3 + 3) + (1 + 3)
     assert trace.depth(torch.randn(3)) == 0
@@ -59,7 +65,10 @@ def test_bytes_are_those_of_new_tensors_only():
 
 
 def test_what_it_does_not_know_it_refuses_or_notes():
-    with pytest.raises(NotImplementedError, match="Trace does not know what _fft_r2c costs"), Trace():
+    with (
+        pytest.raises(NotImplementedError, match="Trace does not know what _fft_r2c costs"),
+        Trace(),
+    ):
         torch.fft.rfft(torch.randn(8))
     with Trace(refuse=False) as trace:
         made = torch.fft.rfft(torch.randn(8))
@@ -93,7 +102,10 @@ def test_the_most_that_is_there_at_a_time():
 @pytest.mark.parametrize("batch_first", [True, False])
 def test_fused_recurrent_layers(batch_first: bool):
     """torch's own counter says 0 for the fused LSTM."""
-    lstm, x = nn.LSTM(5, 7, num_layers=2, bidirectional=True, batch_first=batch_first), torch.randn(3, 11, 5)
+    lstm, x = (
+        nn.LSTM(5, 7, num_layers=2, bidirectional=True, batch_first=batch_first),
+        torch.randn(3, 11, 5),
+    )
     with FlopCounterMode(display=False) as theirs, torch.no_grad():
         lstm(x)
     with Trace(refuse=False) as ours:
@@ -127,14 +139,19 @@ def test_a_gru_place_by_place():
 @pytest.mark.parametrize("heads", [2, 3])  # the fast path wants an even number of them
 @pytest.mark.parametrize("norm_first", [True, False])
 def test_the_fast_path_of_a_transformer_layer(heads: int, norm_first: bool):
-    """In eval mode torch makes the whole layer in one call, of which its own counter sees nothing."""
-    layer = nn.TransformerEncoderLayer(12, heads, 20, batch_first=True, norm_first=norm_first).eval()
+    """In eval mode torch makes the whole layer in one call, of which its own counter sees
+    nothing."""
+    layer = nn.TransformerEncoderLayer(
+        12, heads, 20, batch_first=True, norm_first=norm_first
+    ).eval()
     x = torch.randn(2, 7, 12)
     with torch.no_grad(), Trace() as fused:
         fast = fused.depth(layer(x))
     with Trace() as plain:
         slow = plain.depth(layer(x))  # with gradients it goes the slow way
-    assert fused.products == plain.products == 2 * (7 * (4 * 12 * 12 + 2 * 12 * 20) + 2 * 7 * 7 * 12)
+    assert (
+        fused.products == plain.products == 2 * (7 * (4 * 12 * 12 + 2 * 12 * 20) + 2 * 7 * 7 * 12)
+    )
     assert fast == slow
 
 
@@ -159,12 +176,18 @@ def test_gradients_of_fused_attention_make_the_scores_once_more():
     assert trace.products == 7 * (2 * 3 * 7 * 11 * 5)
     with FlopCounterMode(display=False) as theirs:
         attend_unchecked(q, k, v).sum().backward()
-    assert theirs.get_total_flops() == 0  # torch's own counter does not know the fused kernel of the CPU
+    assert (
+        theirs.get_total_flops() == 0
+    )  # torch's own counter does not know the fused kernel of the CPU
 
 
 def test_convolutions_and_their_gradients_are_those_torch_counts():
     x = torch.randn(2, 6, 9, 8, requires_grad=True)
-    layers = [nn.Conv2d(6, 4, 3, padding=1, groups=2), nn.Conv2d(6, 5, 2, stride=2), nn.ConvTranspose2d(6, 4, 3)]
+    layers = [
+        nn.Conv2d(6, 4, 3, padding=1, groups=2),
+        nn.Conv2d(6, 5, 2, stride=2),
+        nn.ConvTranspose2d(6, 4, 3),
+    ]
     for layer in layers:
         with Trace(refuse=False) as ours:
             layer(x).sum().backward()
@@ -181,7 +204,12 @@ def test_an_outer_product_is_a_matrix_product_and_a_spread_number_is_not():
     with Trace() as trace:
         column * row
         assert trace.products == 2 * 5 * 7
-        _ = column * torch.randn(2, 5, 7), row * torch.randn(1, 1, 1), torch.randn(5, 1) * torch.randn(7), row * 3
+        _ = (
+            column * torch.randn(2, 5, 7),
+            row * torch.randn(1, 1, 1),
+            torch.randn(5, 1) * torch.randn(7),
+            row * 3,
+        )
         assert trace.products == 2 * 5 * 7
 
 

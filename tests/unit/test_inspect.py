@@ -1,4 +1,5 @@
-"""`regard data inspect` says what a path is, whatever it is, and names a command that trains on it."""
+"""`regard data inspect` says what a path is, whatever it is, and names a command that trains on
+it."""
 
 from __future__ import annotations
 
@@ -71,7 +72,9 @@ def test_labels_are_counted(tmp_path: Path):
 
 def test_a_table_of_labels_is_not_one_of_replies(tmp_path: Path):
     table = tmp_path / "reviews.tsv"
-    table.write_text("".join(f"film {n} is fine\t{'good' if n % 2 else 'bad'}\n" for n in range(40)))
+    table.write_text(
+        "".join(f"film {n} is fine\t{'good' if n % 2 else 'bad'}\n" for n in range(40))
+    )
     assert inspect(table)["labels"] == {"bad": 20, "good": 20}
     table.write_text("".join(f"film {n} is fine\tso is {n}\n" for n in range(40)))
     assert inspect(table)["kind"] == "pairs"
@@ -82,7 +85,10 @@ def test_two_languages_are_named(tmp_path: Path):
     found = inspect(parallel(tmp_path))
     assert f"data.path={tmp_path / 'train.en.gz'}" in found["train"]
     assert f"data.target_path={tmp_path / 'train.de.gz'}" in found["train"]
-    assert f"data.valid_path={tmp_path / 'val.en'} --set data.valid_target_path={tmp_path / 'val.de'}" in found["train"]
+    assert (
+        f"data.valid_path={tmp_path / 'val.en'} --set data.valid_target_path={tmp_path / 'val.de'}"
+        in found["train"]
+    )
     for file in tmp_path.glob("val.*"):
         file.unlink()
     changes = [word for word in inspect(tmp_path)["train"].split() if word.startswith("data.")]
@@ -96,7 +102,9 @@ def test_a_command_can_be_typed_as_it_is_shown(tmp_path: Path):
     table.write_text("".join(f"{n}\tfilm {n} is fine\tso is {n}\n" for n in range(40)))
     words = shlex.split(inspect(table, source_column=2, target_column=3)["train"])
     assert words[2:5] == ["chat-attention", "--data", str(table)]
-    data = recipe.load("chat-attention", ["data.kind=pairs", f'data.path="{table}"', *words[6::2]]).data
+    data = recipe.load(
+        "chat-attention", ["data.kind=pairs", f'data.path="{table}"', *words[6::2]]
+    ).data
     assert (data.source_column, data.target_column) == (2, 3)
 
 
@@ -116,7 +124,10 @@ def test_nothing_validates_on_what_it_trains_on(tmp_path: Path):
         for language in ("de", "en"):
             (tmp_path / f"{name}.{language}").write_text("a line\n")
     told = inspect(tmp_path)["train"]
-    assert f"data.path={tmp_path / 'news.en'}" in told and f"data.valid_path={tmp_path / 'dev.en'}" in told
+    assert (
+        f"data.path={tmp_path / 'news.en'}" in told
+        and f"data.valid_path={tmp_path / 'dev.en'}" in told
+    )
     for file in tmp_path.glob("news.*"):
         file.unlink()
     told = inspect(tmp_path)["train"]

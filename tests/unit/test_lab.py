@@ -1,5 +1,5 @@
-"""The lab: its frame, and its experiments on attention. Every claim holds, under other settings too, and none of them
-holds for something else: each experiment is also run with one thing wrong."""
+"""The lab: its frame, and its experiments on attention. Every claim holds, under other settings
+too, and none of them holds for something else: each experiment is also run with one thing wrong."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ from pydantic import Field, model_validator
 from regard import lab
 from regard.cli import main
 from regard.errors import InputError
-from regard.lab import dense_map, equivariance, experiment, heads, merged, orthogonal, page, scores, statements
+from regard.lab import (
+    dense_map,
+    equivariance,
+    experiment,
+    heads,
+    merged,
+    orthogonal,
+    page,
+    scores,
+    statements,
+)
 from regard.lab.experiment import Claim, Report, Table, settings
 from regard.layers.attention import attention_weights
 
@@ -92,7 +102,9 @@ def test_what_is_wrong_with_overrides_is_said_at_once(changes: list[str], said: 
 
 
 def test_an_unknown_experiment():
-    with pytest.raises(InputError, match='lab: no such experiment; got "orthogonl"; did you mean "orthogonal"?'):
+    with pytest.raises(
+        InputError, match='lab: no such experiment; got "orthogonl"; did you mean "orthogonal"?'
+    ):
         lab.load("orthogonl")
 
 
@@ -120,12 +132,16 @@ def test_every_experiment_says_what_it_is(name: str):
     assert f"({name}.md)" in (DOCS / "README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", ["heads", "merged", "equivariance", "dense-map", "orthogonal", "statements"])
+@pytest.mark.parametrize(
+    "name", ["heads", "merged", "equivariance", "dense-map", "orthogonal", "statements"]
+)
 def test_the_output_on_a_page_is_the_real_one(name: str, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["lab", name]) == 0
     shown = (DOCS / f"{name}.md").read_text("utf-8").partition(f"    $ regard lab {name}\n")[2]
-    told = "".join(f"    {line}\n" if line else "\n" for line in capsys.readouterr().out.splitlines())
+    told = "".join(
+        f"    {line}\n" if line else "\n" for line in capsys.readouterr().out.splitlines()
+    )
     assert shown.startswith(told)
 
 
@@ -133,12 +149,20 @@ def test_no_window_is_ever_asked_for():
     """pyplot looks for one."""
     for file in Path(lab.__file__).parent.glob("*.py"):
         imports = [
-            node for node in ast.walk(ast.parse(file.read_bytes())) if isinstance(node, ast.Import | ast.ImportFrom)
+            node
+            for node in ast.walk(ast.parse(file.read_bytes()))
+            if isinstance(node, ast.Import | ast.ImportFrom)
         ]
         assert "pyplot" not in " ".join(map(ast.unparse, imports)), file
 
 
-@given(st.one_of(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.sampled_from(["signs", "a b"])))
+@given(
+    st.one_of(
+        st.integers(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.sampled_from(["signs", "a b"]),
+    )
+)
 def test_a_value_is_shown_as_it_may_be_typed(value):
     class Any(experiment.Settings):
         x: int | float | str
@@ -157,8 +181,13 @@ def test_a_page_needs_nothing_but_itself():
     assert "<svg" in written and 'xlink:href="#' in written
     assert "a &lt;b&gt; table" in written and "4,096" in written and "a &lt; b" in written
     assert "does not hold" in written
-    assert "regard lab name --set=width=16 &#x27;--set=laws=[&quot;signs&quot;]&#x27; --html" in written
-    assert written == page.html("name", "A claim.\n\n    a < b", Dials(width=16, laws=("signs",)), report)
+    assert (
+        "regard lab name --set=width=16 &#x27;--set=laws=[&quot;signs&quot;]&#x27; --html"
+        in written
+    )
+    assert written == page.html(
+        "name", "A claim.\n\n    a < b", Dials(width=16, laws=("signs",)), report
+    )
 
 
 # ------------------------------------------------------------------------------------------------------ all claims hold
@@ -204,7 +233,9 @@ def test_scores_as_they_are_run_by_default():
     assert refuted(ran(scores)) == []
 
 
-@pytest.mark.parametrize("module", [heads, merged, equivariance, dense_map, orthogonal, statements, scores])
+@pytest.mark.parametrize(
+    "module", [heads, merged, equivariance, dense_map, orthogonal, statements, scores]
+)
 def test_the_same_settings_give_the_same_report(module):
     changes = FEW if module is scores else ()
     first, second = ran(module, *changes), ran(module, *changes)
@@ -225,8 +256,15 @@ def test_a_seed_leaves_the_draws_of_others_alone():
 
 
 def test_scores_scaled_by_k_are_too_small(monkeypatch):
-    monkeypatch.setattr(scores.Sample, "scaled", property(lambda self: self.scores / self.head_width))
-    broken(ran(scores, *FEW), "after scaling it is s^4", "the scores are normal", "it is K that makes them so")
+    monkeypatch.setattr(
+        scores.Sample, "scaled", property(lambda self: self.scores / self.head_width)
+    )
+    broken(
+        ran(scores, *FEW),
+        "after scaling it is s^4",
+        "the scores are normal",
+        "it is K that makes them so",
+    )
 
 
 def test_scores_of_weights_with_a_mean_are_not_of_mean_zero(monkeypatch):
@@ -267,7 +305,9 @@ def test_a_sum_of_low_rank_is_a_layer():
     """The least squares that find no layer near a free sum do find the one that is there."""
     draws = torch.Generator().manual_seed(3)
     z = torch.randn(97, 2 * 7, generator=draws, dtype=torch.float64)
-    v, o = (torch.randn(2, *shape, generator=draws, dtype=torch.float64) for shape in ((7, 3), (3, 7)))
+    v, o = (
+        torch.randn(2, *shape, generator=draws, dtype=torch.float64) for shape in ((7, 3), (3, 7))
+    )
     found, bound = heads.nearest(z, v @ o, 3)
     assert found < 1e-9 and bound < 1e-12
     found, bound = heads.nearest(z, v @ o, 2)
@@ -310,14 +350,20 @@ def test_merged_counts_the_parameters_of_the_layer():
 
 def test_a_layer_that_knows_the_order_refutes_equivariance(monkeypatch):
     whole = equivariance.layer
-    monkeypatch.setattr(equivariance, "layer", lambda x, w, order: whole(x, w, "causal" if order == "none" else order))
+    monkeypatch.setattr(
+        equivariance,
+        "layer",
+        lambda x, w, order: whole(x, w, "causal" if order == "none" else order),
+    )
     broken(ran(equivariance), "equivariant", "the mean over the places is invariant")
 
 
 @pytest.mark.parametrize("order", ["causal", "sinusoidal", "rotary"])
 def test_order_that_is_not_told_breaks_nothing(monkeypatch, order: str):
     whole = equivariance.layer
-    monkeypatch.setattr(equivariance, "layer", lambda x, w, kind: whole(x, w, "none" if kind == order else kind))
+    monkeypatch.setattr(
+        equivariance, "layer", lambda x, w, kind: whole(x, w, "none" if kind == order else kind)
+    )
     broken(ran(equivariance), order)
 
 
@@ -336,19 +382,25 @@ def test_the_dense_map_has_its_blocks_in_their_order(monkeypatch):
 
 
 def test_a_free_map_is_not_one_block_times_numbers():
-    free = torch.randn(3 * 5, 3 * 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    free = torch.randn(
+        3 * 5, 3 * 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     assert dense_map.block_rank(free, 3) == 9
     assert dense_map.zero_blocks(free, 3) == 0
     assert torch.equal(dense_map.blocks(free, 3)[3 * 1 + 2].view(5, 5), free[5:10, 10:15])
 
 
 def test_orthogonal_with_the_usual_scaling_is_another_number(monkeypatch):
-    monkeypatch.setattr(orthogonal, "attention_weights", lambda q, k, scale: attention_weights(q, k))
+    monkeypatch.setattr(
+        orthogonal, "attention_weights", lambda q, k, scale: attention_weights(q, k)
+    )
     assert len(refuted(ran(orthogonal))) == 6
 
 
 def test_were_the_output_its_input_the_claims_would_fall(monkeypatch):
-    monkeypatch.setattr(orthogonal, "attention_weights", lambda q, k, scale: torch.eye(len(q), dtype=q.dtype))
+    monkeypatch.setattr(
+        orthogonal, "attention_weights", lambda q, k, scale: torch.eye(len(q), dtype=q.dtype)
+    )
     assert any("away from its input, not 0" in text for text in refuted(ran(orthogonal)))
 
 
@@ -380,7 +432,9 @@ def test_a_decoder_without_attention_refutes_the_claim(monkeypatch):
 
 def test_rotary_turned_once_depends_on_the_place(monkeypatch):
     whole = statements.looking
-    monkeypatch.setattr(statements, "looking", lambda *a, every_layer: whole(*a, every_layer=not every_layer))
+    monkeypatch.setattr(
+        statements, "looking", lambda *a, every_layer: whole(*a, every_layer=not every_layer)
+    )
     broken(ran(statements), "rotary in every layer", "rotary is applied once")
 
 
@@ -389,4 +443,6 @@ def test_a_figure_is_put_into_a_page_in_one_pass(unit: str):
     drawn = "<svg" + unit * 300_000 + ">"
     assert page._inline(drawn, "t") == drawn.replace("<svg", '<svg role="img" aria-label="t"')
     head = '<?xml?><svg xmlns:a="b"  xmlns="c" width="1">' + unit * 300
-    assert page._inline(head + "<metadata>m</metadata>|", "t").startswith('<svg role="img" aria-label="t" width="1">')
+    assert page._inline(head + "<metadata>m</metadata>|", "t").startswith(
+        '<svg role="img" aria-label="t" width="1">'
+    )

@@ -1,5 +1,5 @@
-"""The experiment `depth`: its claims hold, for lengths that are no powers of 2 too, and the longest way through
-autograd's graph grows as they say."""
+"""The experiment `depth`: its claims hold, for lengths that are no powers of 2 too, and the
+longest way through autograd's graph grows as they say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.lab.depth import Settings, run
 from regard.layers.attention import weights_unchecked
 from regard.values import Source
 
-SMALL = Settings(lengths=(3, 5, 8, 17), width=6, heads=2, reach=3, layers=2)
+SMALL = Settings(lengths=(3, 5, 8, 17), width=6, heads=2, kernel_size=3, layers=2)
 
 
 def test_every_claim_holds():
@@ -51,10 +51,14 @@ def longest(result: torch.Tensor) -> int:
 
 
 def test_autograd_sees_the_same_growth():
-    """Nodes are whole tensors, so trees have no height here: an RNN's graph grows with T, the others' do not."""
+    """Nodes are whole tensors, so trees have no height here: an RNN's graph grows with T, the
+    others' do not."""
 
     def lstm(length: int) -> int:
-        weights = {name: torch.randn(shape, requires_grad=True) for name, shape in cells.lstm_shapes(3, 5, 2).items()}
+        weights = {
+            name: torch.randn(shape, requires_grad=True)
+            for name, shape in cells.lstm_shapes(3, 5, 2).items()
+        }
         return longest(cells.lstm_forward(weights, torch.randn(1, length, 3))[0])
 
     def cnn(length: int, layers: int = 3) -> int:

@@ -1,4 +1,5 @@
-"""The experiment `gradients`: its claims hold, and would not for wrong formulas or a checker that looks away."""
+"""The experiment `gradients`: its claims hold, and would not for wrong formulas or a checker
+that looks away."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def test_a_wrong_way_back_would_not_do(monkeypatch: pytest.MonkeyPatch, kind: st
 
 
 def test_a_checker_that_names_no_cause_would_not_do(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gradients, "check_gradients", lambda *_, **__: GradientCheck("lstm", (), (), {}))
+    monkeypatch.setattr(
+        gradients, "check_gradients", lambda *_, **__: GradientCheck("lstm", (), (), {})
+    )
     assert [claim.holds for claim in run(SMALL).claims] == [True] * 4 + [False] * len(MISTAKES)
 
 
@@ -43,7 +46,8 @@ def test_each_mistake_is_one(mistake):
     right = by_autograd("lstm", given)
     made = mistake(given.weights, given.cache, given.targets)
     assert made.keys() != right.keys() or any(
-        made[name].shape != part.shape or far(made[name], part) > 0.01 for name, part in right.items()
+        made[name].shape != part.shape or far(made[name], part) > 0.01
+        for name, part in right.items()
     )
 
 

@@ -1,5 +1,5 @@
-"""The experiment `maclaurin`: its claims hold, and each would not if the series, its features or its bound were others.
-Of times only the shape of the report is asked."""
+"""The experiment `maclaurin`: its claims hold, and each would not if the series, its features or
+its bound were others. Of times only the shape of the report is asked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def test_every_claim_holds(seed: int):
 
 def test_features_without_their_weights_would_not_do(monkeypatch: pytest.MonkeyPatch):
     made = maclaurin.maclaurin_features
-    monkeypatch.setattr(maclaurin, "maclaurin_features", lambda x, *options: made(x, *options).sign())
+    monkeypatch.setattr(
+        maclaurin, "maclaurin_features", lambda x, *options: made(x, *options).sign()
+    )
     assert refuted() == [
         "phi(q) . phi(k) is the series, in both bases, for 1 to 5 terms",
         "quadratic, parallel, chunked, recurrent are one operator, causal or not",
@@ -86,14 +88,23 @@ def test_settings_that_cannot_be():
 
 
 def test_what_is_said_of_times_is_what_the_table_shows(monkeypatch: pytest.MonkeyPatch):
-    """Whatever was measured: `from L on` holds for L and all that are longer, against the column that is named."""
+    """Whatever was measured: `from L on` holds for L and all that are longer, against the column
+    that is named."""
     seconds = {17: (1, 3, 2), 31: (3, 1, 2), 64: (3, 3, 2)}  # of exact, quadratic form, features
-    monkeypatch.setattr(maclaurin, "_timed", lambda length, *_: [[x * 1e-3] for x in seconds[length]])
+    monkeypatch.setattr(
+        maclaurin, "_timed", lambda length, *_: [[x * 1e-3] for x in seconds[length]]
+    )
     table = run(SMALL).tables[-1]
     assert table.rows == ((17, 1.0, 3.0, 2.0), (31, 3.0, 1.0, 2.0), (64, 3.0, 3.0, 2.0))
-    assert "faster than the quadratic form from L = 64 on, than exact attention from L = 31 on" in table.title
+    assert (
+        "faster than the quadratic form from L = 64 on, than exact attention from L = 31 on"
+        in table.title
+    )
     seconds[64] = (1, 3, 2)
-    assert "the quadratic form from L = 64 on, than exact attention not at L = 64" in run(SMALL).tables[-1].title
+    assert (
+        "the quadratic form from L = 64 on, than exact attention not at L = 64"
+        in run(SMALL).tables[-1].title
+    )
 
 
 def test_times_that_vary_come_with_a_note(monkeypatch: pytest.MonkeyPatch):
@@ -102,4 +113,6 @@ def test_times_that_vary_come_with_a_note(monkeypatch: pytest.MonkeyPatch):
     assert run(SMALL).notes == ()
     monkeypatch.setattr(maclaurin, "_timed", lambda *_: [[1.0, 2.0, 3.0]] * 3)
     (note,) = run(SMALL).notes
-    assert note == "the machine is busy (repeated calls differ by 100%): measure again when it is idle"
+    assert (
+        note == "the machine is busy (repeated calls differ by 100%): measure again when it is idle"
+    )

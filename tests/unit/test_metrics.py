@@ -26,9 +26,7 @@ patient = settings(deadline=None)  # a machine may be busy with something else
 
 
 def test_importing_is_light():
-    code = (
-        "import sys, regard.metrics; print(*{'torch', 'sklearn', 'sacrebleu', 'jiwer', 'rapidfuzz'} & {*sys.modules})"
-    )
+    code = "import sys, regard.metrics; print(*{'torch', 'sklearn', 'sacrebleu', 'jiwer', 'rapidfuzz'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""
 
@@ -103,9 +101,13 @@ def test_repetition_is_the_naive_count(texts):
             for i in range(size - 2 * n + 1):
                 if w[i : i + n] == w[i + n : i + 2 * n]:
                     return True
-        return any(w[i : i + 3] == w[j : j + 3] for i in range(size - 2) for j in range(i + 1, size - 2))
+        return any(
+            w[i : i + 3] == w[j : j + 3] for i in range(size - 2) for j in range(i + 1, size - 2)
+        )
 
-    assert metrics.repetition(texts) == sum(naive(metrics.words(text)) for text in texts) / len(texts)
+    assert metrics.repetition(texts) == sum(naive(metrics.words(text)) for text in texts) / len(
+        texts
+    )
 
 
 @patient
@@ -118,12 +120,16 @@ def test_shares_lie_between_zero_and_one_and_doubling_the_texts_keeps_them(texts
     assert metrics.unique_share(texts * 2) == pytest.approx(metrics.unique_share(texts) / 2)
 
 
-@pytest.mark.parametrize("text", ["I go and I go and I go", "the the", "to be or not to be or not", "a b a b"])
+@pytest.mark.parametrize(
+    "text", ["I go and I go and I go", "the the", "to be or not to be or not", "a b a b"]
+)
 def test_repeats(text):
     assert metrics.repetition([text]) == 1
 
 
-@pytest.mark.parametrize("text", ["", "No, no.", "Well . . . no", "I know that you know that.", "a b c a b"])
+@pytest.mark.parametrize(
+    "text", ["", "No, no.", "Well . . . no", "I know that you know that.", "a b c a b"]
+)
 def test_does_not_repeat(text):
     assert metrics.repetition([text]) == 0
 
@@ -246,7 +252,23 @@ def is_bland(sentence: list[str]) -> bool:
 
 def test_bland_as_it_is_defined():
     draw = random.Random(7)
-    others = ["him", "hm", "hmmm", "h", "what", "i", "m", "t", "don", "ve", "got", "idea", "sure", "no", "not"]
+    others = [
+        "him",
+        "hm",
+        "hmmm",
+        "h",
+        "what",
+        "i",
+        "m",
+        "t",
+        "don",
+        "ve",
+        "got",
+        "idea",
+        "sure",
+        "no",
+        "not",
+    ]
     verdicts = Counter[bool]()
     for _ in range(20_000):
         sentence: list[str] = []
@@ -254,7 +276,11 @@ def test_bland_as_it_is_defined():
             kind = draw.random()
             if kind < 0.55:
                 for choices in draw.choice(PHRASES):
-                    some = draw.choices(HEDGES, k=draw.randrange(3)) if choices == "*" else [draw.choice(choices)]
+                    some = (
+                        draw.choices(HEDGES, k=draw.randrange(3))
+                        if choices == "*"
+                        else [draw.choice(choices)]
+                    )
                     sentence += " ".join(some).split()
             elif kind < 0.9:
                 sentence += draw.choice(FILLERS).split()
@@ -272,7 +298,17 @@ def test_bland_as_it_is_defined():
 
 @pytest.mark.parametrize(
     "unit",
-    ["not sure really ", "really ", "just really ", "i m really ", "i really ", "no ", "so just ", "i m sorry ", "hm "],
+    [
+        "not sure really ",
+        "really ",
+        "just really ",
+        "i m really ",
+        "i really ",
+        "no ",
+        "so just ",
+        "i m sorry ",
+        "hm ",
+    ],
 )
 @pytest.mark.parametrize("end", ["", "him", "not", "no idea", "i"])
 def test_bland_takes_no_longer_than_the_text_is(unit: str, end: str):
@@ -294,7 +330,9 @@ REFERENCES = [
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_bleu_is_sacrebleus(order):
     first, second = [r[0] for r in REFERENCES], [r[1] if len(r) > 1 else None for r in REFERENCES]
-    theirs = sacrebleu.metrics.BLEU(max_ngram_order=order).corpus_score(ANSWERS, [first, second]).score
+    theirs = (
+        sacrebleu.metrics.BLEU(max_ngram_order=order).corpus_score(ANSWERS, [first, second]).score
+    )
     assert metrics.bleu(ANSWERS, REFERENCES, order=order) == pytest.approx(theirs)
     assert 0 < theirs < 100
 
@@ -322,7 +360,9 @@ def test_bleus_are_the_four_orders():
 
 
 @patient
-@given(st.lists(st.tuples(few_words, few_words.map(lambda text: "x " + text)), min_size=1, max_size=7))
+@given(
+    st.lists(st.tuples(few_words, few_words.map(lambda text: "x " + text)), min_size=1, max_size=7)
+)
 def test_error_rates_are_jiwers(pairs):
     answers, references = ([*side] for side in zip(*pairs, strict=True))
     alone = [[reference] for reference in references]
@@ -346,7 +386,9 @@ def test_error_rates_are_edits_over_lengths(pairs):
     pairs.append(("one two", "one three"))  # some reference has a word
     answers, references = zip(*pairs, strict=True)
     alone = [[reference] for reference in references]
-    by_word = sum(edits(a.split(), r.split()) for a, r in pairs) / sum(len(r.split()) for r in references)
+    by_word = sum(edits(a.split(), r.split()) for a, r in pairs) / sum(
+        len(r.split()) for r in references
+    )
     assert metrics.wer(answers, alone) == pytest.approx(by_word)
     by_letter = sum(edits(a, r) for a, r in pairs) / sum(map(len, references))
     assert metrics.cer(answers, alone) == pytest.approx(by_letter)
@@ -362,19 +404,25 @@ def test_space_is_free_but_case_and_marks_are_not():
     assert metrics.wer(["  a\tdog\n runs"], [["a dog runs"]]) == 0
     assert metrics.cer(["a  dog"], [["a dog"]]) == metrics.cer(["Cafe\u0301"], [["Café"]]) == 0
     assert metrics.wer(["a dog."], [["A dog"]]) == 1
-    assert metrics.exact_share([" a  dog", "A dog", "a dog."], [["x", "a dog"]] * 3) == pytest.approx(1 / 3)
+    assert metrics.exact_share(
+        [" a  dog", "A dog", "a dog."], [["x", "a dog"]] * 3
+    ) == pytest.approx(1 / 3)
 
 
 def test_an_error_rate_needs_something_to_miss():
     with pytest.raises(InputError, match="wer: every reference is empty"):
         metrics.wer(["a"], [[" "]])
-    assert metrics.wer(["a", "b"], [[""], ["b"]]) == 1  # one empty reference among others is an insertion
+    assert (
+        metrics.wer(["a", "b"], [[""], ["b"]]) == 1
+    )  # one empty reference among others is an insertion
 
 
 # classes
 
 CLASSES = ["cat", "dog", "fox"]
-some_labels = st.lists(st.tuples(st.sampled_from(CLASSES), st.sampled_from(CLASSES)), min_size=1, max_size=23)
+some_labels = st.lists(
+    st.tuples(st.sampled_from(CLASSES), st.sampled_from(CLASSES)), min_size=1, max_size=23
+)
 
 
 def ratio(part: float, whole: float) -> float:
@@ -385,7 +433,11 @@ def ratio(part: float, whole: float) -> float:
 @given(some_labels)
 def test_scores_of_classes_are_the_naive_counts(pairs):
     answers, references = zip(*pairs, strict=True)
-    seen, given, right = Counter(references), Counter(answers), Counter(a for a, r in pairs if a == r)
+    seen, given, right = (
+        Counter(references),
+        Counter(answers),
+        Counter(a for a, r in pairs if a == r),
+    )
     each = metrics.per_class(answers, references)
     assert list(each) == sorted({*answers, *references})
     for label, scores in each.items():
@@ -408,7 +460,10 @@ def test_confusion_counts_every_pair_once(pairs):
     answers, references = zip(*pairs, strict=True)
     found = metrics.confusion(answers, references, classes=CLASSES)
     counts = Counter((r, a) for a, r in pairs)
-    assert found == {"classes": CLASSES, "counts": [[counts[row, column] for column in CLASSES] for row in CLASSES]}
+    assert found == {
+        "classes": CLASSES,
+        "counts": [[counts[row, column] for column in CLASSES] for row in CLASSES],
+    }
 
 
 def test_named_classes_set_the_order_and_what_is_averaged():
@@ -421,11 +476,15 @@ def test_named_classes_set_the_order_and_what_is_averaged():
 
 
 def test_classes_that_do_not_fit_are_refused():
-    with pytest.raises(InputError, match="accuracy: every answer needs one reference; got 1 answers, 2 references"):
+    with pytest.raises(
+        InputError, match="accuracy: every answer needs one reference; got 1 answers, 2 references"
+    ):
         metrics.accuracy(["a"], ["a", "b"])
     with pytest.raises(InputError, match="f1: needs at least one answer; got none"):
         metrics.f1([], [])
-    with pytest.raises(InputError, match="recall: not one of the classes; got 'c'; classes: 'a', 'b'"):
+    with pytest.raises(
+        InputError, match="recall: not one of the classes; got 'c'; classes: 'a', 'b'"
+    ):
         metrics.recall(["a"], ["c"], classes=["a", "b"])
     with pytest.raises(InputError, match="confusion: a class is named twice"):
         metrics.confusion(["a"], ["a"], classes=["a", "a"])
@@ -442,7 +501,10 @@ OVER_TEXTS = [
     metrics.repetition,
     lambda texts: metrics.distinct(texts, 2),
     lambda texts: metrics.bleu(texts, []),
-    *(lambda texts, score=score: score(texts, []) for score in (metrics.chrf, metrics.wer, metrics.cer)),
+    *(
+        lambda texts, score=score: score(texts, [])
+        for score in (metrics.chrf, metrics.wer, metrics.cer)
+    ),
     lambda texts: metrics.exact_share(texts, []),
     lambda texts: metrics.mean_similarities(texts, []),
 ]

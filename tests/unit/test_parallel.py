@@ -7,7 +7,14 @@ import pytest
 
 from regard.data.examples import Example
 from regard.data.lines import Tally
-from regard.data.parallel import english, english_date, german, german_date, read_made, read_parallel
+from regard.data.parallel import (
+    english,
+    english_date,
+    german,
+    german_date,
+    read_made,
+    read_parallel,
+)
 from regard.errors import DataError
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
@@ -29,14 +36,19 @@ def test_lines_go_together_gzipped_or_not(tmp_path):
 
 
 def test_an_empty_side_is_skipped_without_losing_the_place(tmp_path):
-    assert both(tmp_path, "one\n\nthree\n", "eins\nzwei\ndrei\n") == [Example("one", "eins"), Example("three", "drei")]
+    assert both(tmp_path, "one\n\nthree\n", "eins\nzwei\ndrei\n") == [
+        Example("one", "eins"),
+        Example("three", "drei"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("source", "target", "said"), [("a\nb\nc\n", "a\nb\n", "3 and 2"), ("a\n", "a\nb\n", "1 and 2")]
 )
 def test_files_of_different_length_are_refused(tmp_path, source, target, said):
-    with pytest.raises(DataError, match=rf"a\.en and .*a\.de: the files do not go line by line; got {said} lines"):
+    with pytest.raises(
+        DataError, match=rf"a\.en and .*a\.de: the files do not go line by line; got {said} lines"
+    ):
         both(tmp_path, source, target)
 
 
@@ -58,7 +70,9 @@ def test_multi30k():
     folder = SHARED / "multi30k"
     examples = list(read_parallel(folder / "val.en.gz", folder / "val.de.gz", tally=tally))
     assert len(examples) == tally.used == 1014
-    assert examples[0] == Example("A group of men are loading cotton onto a truck", examples[0].target)
+    assert examples[0] == Example(
+        "A group of men are loading cotton onto a truck", examples[0].target
+    )
 
 
 def test_the_made_set_is_the_same_for_the_same_seed():
@@ -75,7 +89,9 @@ def test_numbers_are_said_one_way_only():
     numbers = [*range(2500), *range(2500, 1_000_000, 997)]
     for say in (english, german):
         assert len({say(number) for number in numbers}) == len(numbers)
-        assert all("  " not in say(number) and say(number).strip() == say(number) for number in numbers)
+        assert all(
+            "  " not in say(number) and say(number).strip() == say(number) for number in numbers
+        )
 
 
 @pytest.mark.parametrize(
@@ -104,6 +120,11 @@ def test_dates():
     assert english_date(30, 6, 2017) == "the thirtieth of June twenty seventeen"
     assert german_date(30, 6, 2017) == "der 30. Juni zweitausendsiebzehn"
     assert german_date(31, 12, 1900) == "der 31. Dezember neunzehnhundert"
-    dates = [(day, month, year) for day in range(1, 29) for month in range(1, 13) for year in range(1500, 2100, 37)]
+    dates = [
+        (day, month, year)
+        for day in range(1, 29)
+        for month in range(1, 13)
+        for year in range(1500, 2100, 37)
+    ]
     for say in (english_date, german_date):
         assert len({say(*date) for date in dates}) == len(dates)

@@ -23,7 +23,7 @@ from regard.errors import DataError, InputError
 from tests.tiny import LABELS, pictures_folder
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
-GREY = dict(size=(7, 5), colours=1)
+GREY = dict(size=(7, 5), channels_in=1)
 
 
 def saved(folder: Path, image: Image.Image, name: str = "a.png", **options) -> Path:
@@ -39,17 +39,25 @@ def test_one_already_of_its_size_is_left_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK", "I;16", "I", "F"])
-@pytest.mark.parametrize("colours", [1, 3])
-def test_every_mode_becomes_grey_or_colour(tmp_path, mode, colours):
+@pytest.mark.parametrize("channels_in", [1, 3])
+def test_every_mode_becomes_grey_or_colour(tmp_path, mode, channels_in):
     if mode in ("I;16", "I", "F"):
-        made = Image.fromarray(np.full((60, 40), 20_800, {"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode]))
+        made = Image.fromarray(
+            np.full((60, 40), 20_800, {"I;16": np.uint16, "I": np.int32, "F": np.float32}[mode])
+        )
     else:
         made = Image.new("RGB", (40, 60), (200, 30, 30)).convert(mode)
-    values = read_picture(saved(tmp_path, made, "a.tif"), size=(7, 5), colours=colours).values
-    assert made.mode == mode and values.shape == (7, 5, colours) and values.dtype == np.uint8
+    values = read_picture(
+        saved(tmp_path, made, "a.tif"), size=(7, 5), channels_in=channels_in
+    ).values
+    assert made.mode == mode and values.shape == (7, 5, channels_in) and values.dtype == np.uint8
     grey = 255 if mode == "F" else 81  # floats have no range but their own
-    right = (200, 30, 30) if colours == 3 and mode in ("P", "RGB", "RGBA", "CMYK") else (grey,) * colours
-    assert values.reshape(35, colours).mean(0) == pytest.approx(right, abs=12)
+    right = (
+        (200, 30, 30)
+        if channels_in == 3 and mode in ("P", "RGB", "RGBA", "CMYK")
+        else (grey,) * channels_in
+    )
+    assert values.reshape(35, channels_in).mean(0) == pytest.approx(right, abs=12)
 
 
 def test_sixteen_bits_keep_their_light(tmp_path):
@@ -61,7 +69,9 @@ def test_what_is_transparent_is_white(tmp_path):
     item = read_picture(saved(tmp_path, Image.new("RGBA", (5, 7), (9, 9, 9, 0))), **GREY)
     assert (item.values == 255).all()
     for mode, colour in (("RGB", (9, 9, 9)), ("L", 9)):
-        item = read_picture(saved(tmp_path, Image.new(mode, (5, 7), colour), transparency=colour), **GREY)
+        item = read_picture(
+            saved(tmp_path, Image.new(mode, (5, 7), colour), transparency=colour), **GREY
+        )
         assert (item.values == 255).all()
 
 
@@ -70,7 +80,9 @@ def test_it_is_turned_as_its_camera_says(tmp_path):
     pixels[:, :7] = 255  # light on the left
     exif = Image.Exif()
     exif[0x0112] = 6  # the camera was turned: the left is up
-    item = read_picture(saved(tmp_path, Image.fromarray(pixels), "a.jpg", exif=exif), size=(14, 10), colours=1)
+    item = read_picture(
+        saved(tmp_path, Image.fromarray(pixels), "a.jpg", exif=exif), size=(14, 10), channels_in=1
+    )
     assert item.values[0].mean() > 200 and item.values[-1].mean() < 50
 
 
@@ -85,14 +97,23 @@ def huge() -> bytes:
     """A PNG of 144 megapixels in a few bytes, which says so in its head."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 12_000, 12_000, 8, 0, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + head
+        + chunk(b"IDAT", zlib.compress(bytes(1000)))
+        + chunk(b"IEND", b"")
+    )
 
 
 def test_what_is_no_picture_is_refused_in_one_line(tmp_path):
-    whole = saved(tmp_path, Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 64), np.uint8)))
+    whole = saved(
+        tmp_path, Image.fromarray(np.random.default_rng(1).integers(0, 256, (64, 64), np.uint8))
+    )
     bad = {
         "cut.png": whole.read_bytes()[:200],
         "empty.png": b"",
@@ -109,7 +130,7 @@ def test_what_is_no_picture_is_refused_in_one_line(tmp_path):
         read_picture(tmp_path / "nothing.png", **GREY)
 
 
-# -- folders ----------------------------------------------------------------------------------------------------------
+# -- folders----------------------------------------------------------------------------------------
 
 
 def test_folders_are_labels_and_bad_files_are_counted(tmp_path):
@@ -117,10 +138,12 @@ def test_folders_are_labels_and_bad_files_are_counted(tmp_path):
     (home / "joke" / "broken.jpg").write_bytes(b"no")
     (home / "joke" / "notes.txt").write_text("not a picture")
     tally = Tally()
-    examples = list(read_folders(home, size=(28, 28), colours=1, tally=tally))
+    examples = list(read_folders(home, size=(28, 28), channels_in=1, tally=tally))
     assert sorted(example.target for example in examples) == sorted(LABELS)
     assert tally.used == 10 and tally.skipped == {"not a picture that can be read": 1}
-    assert {example.source.name for example in examples} == {f"{label}/{i}.png" for i, label in enumerate(LABELS)}
+    assert {example.source.name for example in examples} == {
+        f"{label}/{i}.png" for i, label in enumerate(LABELS)
+    }
     assert detect.kind(home, "classify") == "pictures"
 
 
@@ -129,7 +152,7 @@ def test_names_that_are_not_utf_8_are_used(tmp_path, monkeypatch):
     home = pictures_folder(tmp_path)
     os.rename(home / "joke", os.fsencode(home) + b"/jok\xe9")
     chosen = recipe.load("image-pool", ["data.kind=pictures", f"data.path={home}"])
-    assert "jok\ufffd" in build.corpus(chosen).codec.labels
+    assert "jok\ufffd" in build.corpus(chosen).tokenizer.labels
 
 
 def test_other_names_of_the_folders_are_other_labels(tmp_path, monkeypatch):
@@ -139,25 +162,27 @@ def test_other_names_of_the_folders_are_other_labels(tmp_path, monkeypatch):
     before = build.corpus(chosen)
     shutil.copytree(home, tmp_path / "copy")
     assert (
-        build.corpus(recipe.load("image-pool", ["data.kind=pictures", f"data.path={tmp_path / 'copy'}"])).fingerprint
+        build.corpus(
+            recipe.load("image-pool", ["data.kind=pictures", f"data.path={tmp_path / 'copy'}"])
+        ).fingerprint
         == before.fingerprint
     )
     (home / "joke").rename(home / "jokes")
     after = build.corpus(chosen)
-    assert "joke" in before.codec.labels and "jokes" in after.codec.labels
+    assert "joke" in before.tokenizer.labels and "jokes" in after.tokenizer.labels
 
 
 def test_folders_without_pictures(tmp_path):
     with pytest.raises(DataError, match="no usable examples in"):
-        read_folders(tmp_path, size=(7, 5), colours=1, tally=Tally())
+        read_folders(tmp_path, size=(7, 5), channels_in=1, tally=Tally())
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.png").write_bytes(b"no")
     with pytest.raises(DataError, match="no usable examples in"):
-        list(read_folders(tmp_path, size=(7, 5), colours=1, tally=Tally()))
+        list(read_folders(tmp_path, size=(7, 5), channels_in=1, tally=Tally()))
 
 
-# -- MedMNIST ---------------------------------------------------------------------------------------------------------
+# -- MedMNIST---------------------------------------------------------------------------------------
 
 
 def npz(folder: Path, **changes) -> Path:
@@ -172,19 +197,23 @@ def npz(folder: Path, **changes) -> Path:
 
 def test_each_part_comes_from_its_own_arrays(tmp_path):
     path = npz(tmp_path)
-    form = dict(size=(28, 28), colours=1)
+    form = dict(size=(28, 28), channels_in=1)
     counts = {
-        part: len(list(read_medmnist(path, part=part, tally=Tally(), **form))) for part in ("train", "val", "test")
+        part: len(list(read_medmnist(path, part=part, tally=Tally(), **form)))
+        for part in ("train", "val", "test")
     }
     assert counts == {"train": 20, "val": 7, "test": 11}
     with np.load(path) as arrays:
         first = next(read_medmnist(path, part="val", tally=Tally(), **form))
-        assert np.array_equal(first.source.values[..., 0], arrays["val_images"][0]) and first.target == "0"
+        assert (
+            np.array_equal(first.source.values[..., 0], arrays["val_images"][0])
+            and first.target == "0"
+        )
     assert detect.kind(path, "classify") == "medmnist"
 
 
 def test_the_first_of_each_class(tmp_path):
-    form = dict(size=(28, 28), colours=1)
+    form = dict(size=(28, 28), channels_in=1)
     kept = list(read_medmnist(npz(tmp_path), part="test", first=(2, 1, 0), tally=Tally(), **form))
     assert [(example.source.name, example.target) for example in kept] == [
         ("test/0", "0"),
@@ -195,14 +224,14 @@ def test_the_first_of_each_class(tmp_path):
 
 def test_colours_and_other_sizes_are_fitted(tmp_path):
     path = npz(tmp_path, train_images=np.zeros((20, 64, 64, 3), np.uint8))
-    (one, *_) = read_medmnist(path, part="train", size=(28, 28), colours=3, tally=Tally())
+    (one, *_) = read_medmnist(path, part="train", size=(28, 28), channels_in=3, tally=Tally())
     assert one.source.values.shape == (28, 28, 3)
 
 
 def test_bad_npz_files_are_named(tmp_path):
     def said(path):
         with pytest.raises(DataError) as caught:
-            list(read_medmnist(path, part="train", size=(28, 28), colours=1, tally=Tally()))
+            list(read_medmnist(path, part="train", size=(28, 28), channels_in=1, tally=Tally()))
         assert "\n" not in str(caught.value)
         return str(caught.value)
 
@@ -212,9 +241,13 @@ def test_bad_npz_files_are_named(tmp_path):
     whole = npz(tmp_path).read_bytes()
     (tmp_path / "cut.npz").write_bytes(whole[: len(whole) // 2])
     assert "not a whole npz file" in said(tmp_path / "cut.npz")
-    assert "one label for each picture" in said(npz(tmp_path, train_labels=np.zeros((3, 1), np.uint8)))
+    assert "one label for each picture" in said(
+        npz(tmp_path, train_labels=np.zeros((3, 1), np.uint8))
+    )
     assert "pictures must be bytes" in said(npz(tmp_path, train_images=np.zeros((20, 28, 28))))
-    assert "pictures must be bytes" in said(npz(tmp_path, train_images=np.zeros((20, 0, 28), np.uint8)))
+    assert "pictures must be bytes" in said(
+        npz(tmp_path, train_images=np.zeros((20, 0, 28), np.uint8))
+    )
     with np.load(npz(tmp_path)) as arrays:
         np.savez_compressed(tmp_path / "packed.npz", **arrays)
     damaged = bytearray((tmp_path / "packed.npz").read_bytes())
@@ -240,18 +273,25 @@ def test_an_npz_that_holds_a_pickle_is_refused(tmp_path):
         archive.writestr("train_images.npy", buffer.getvalue())
         archive.writestr("train_labels.npy", buffer.getvalue())
     with pytest.raises(DataError, match="not a whole npz file"):
-        list(read_medmnist(tmp_path / "evil.npz", part="train", size=(28, 28), colours=1, tally=Tally()))
+        list(
+            read_medmnist(
+                tmp_path / "evil.npz", part="train", size=(28, 28), channels_in=1, tally=Tally()
+            )
+        )
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")
 def test_pneumonia():
     tally = Tally()
     path = SHARED / "medmnist" / "pneumoniamnist.npz"
-    examples = list(read_medmnist(path, part="val", size=(28, 28), colours=1, tally=tally))
-    assert len(examples) == tally.used == 524 and {example.target for example in examples} == {"0", "1"}
+    examples = list(read_medmnist(path, part="val", size=(28, 28), channels_in=1, tally=tally))
+    assert len(examples) == tally.used == 524 and {example.target for example in examples} == {
+        "0",
+        "1",
+    }
 
 
-# -- digits -----------------------------------------------------------------------------------------------------------
+# -- digits-----------------------------------------------------------------------------------------
 
 has_sklearn = importlib.util.find_spec("sklearn") is not None
 
@@ -261,7 +301,7 @@ def test_digits_are_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
     theirs = load_digits()
-    ours = list(read_digits(size=(8, 8), colours=1, tally=Tally()))
+    ours = list(read_digits(size=(8, 8), channels_in=1, tally=Tally()))
     assert [int(example.target) for example in ours] == theirs.target.tolist()
     assert all(
         np.array_equal(one.source.values[..., 0], (image * 255 // 16).astype(np.uint8))
@@ -275,20 +315,20 @@ def test_without_scikit_learn_its_name_is_said():
         digits_file()
 
 
-# -- memory -----------------------------------------------------------------------------------------------------------
+# -- memory-----------------------------------------------------------------------------------------
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked_and_a_large_picture_needs_little(tmp_path):
-    """144 megapixels of one colour in a few kilobytes, and 48 in a picture that is still taken; in a process of its
-    own, because only there its memory can be told."""
+    """144 megapixels of one colour in a few kilobytes, and 48 in a picture that is still taken;
+    in a process of its own, because only there its memory can be told."""
     script = """
 import resource, sys
 from regard.data.pictures import read_picture
 from regard.errors import InputError
-read_picture(sys.argv[1], size=(7, 5), colours=3)
+read_picture(sys.argv[1], size=(7, 5), channels_in=3)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    read_picture(sys.argv[2], size=(7, 5), colours=3)
+    read_picture(sys.argv[2], size=(7, 5), channels_in=3)
 except InputError as problem:
     print(problem.what)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
@@ -303,5 +343,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 
 
 def _run(script: str, *paths: Path) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", script, *map(str, paths)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, paths)], capture_output=True, text=True, check=True
+    )
     return done.stdout.split("\n")[:-1]

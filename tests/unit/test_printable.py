@@ -1,4 +1,5 @@
-"""Control characters never reach the terminal as they are: not from file names, labels, prompts, answers or options."""
+"""Control characters never reach the terminal as they are: not from file names, labels, prompts,
+answers or options."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def test_what_is_printable_stays_and_nothing_else_does(text: str):
     shown = printable(text)
     assert all(unicodedata.category(c) not in ("Cc", "Cs", "Zl", "Zp") for c in shown)
     assert all(
-        unicodedata.bidirectional(c) not in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+        unicodedata.bidirectional(c)
+        not in ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
         for c in shown
     )
     assert printable(shown) == shown
@@ -50,7 +52,9 @@ def test_other_scripts_and_emoji_stay():
 
 
 def test_an_error_is_one_line_whatever_it_is_about():
-    error = InputError("no\nsuch", where=Path("a\x1b[2Jb"), got="c\rd", hint="e\u202ef", details=["one\n", "two"])
+    error = InputError(
+        "no\nsuch", where=Path("a\x1b[2Jb"), got="c\rd", hint="e\u202ef", details=["one\n", "two"]
+    )
     assert str(error) == "a\\x1b[2Jb: no\\nsuch; got c\\rd; e\\u202ef\n  one\\n\n  two"
 
 
@@ -89,7 +93,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, label in enumerate(LABELS):
         home = folder / f"pictures{EVIL}" / f"{label}{EVIL}\nx"
         home.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(draw.integers(0, 256, (28, 28), np.uint8)).save(home / f"{number}{EVIL}.png")
+        Image.fromarray(draw.integers(0, 256, (28, 28), np.uint8)).save(
+            home / f"{number}{EVIL}.png"
+        )
     return folder
 
 
@@ -98,7 +104,11 @@ def test_training_asking_evaluating_and_inspecting(folder: Path, capsys, monkeyp
     data, run = folder / f"pictures{EVIL}", folder / f"run{EVIL}"
     assert any(rf"fact{SAFE}\nx 6" in line for line in lines(capsys, "data", "inspect", data))
     toml = json.dumps(str(data), ensure_ascii=True)
-    changes = [change for change in pictures_by_heart(data, "train.steps=2") if not change.startswith("data.path")]
+    changes = [
+        change
+        for change in pictures_by_heart(data, "train.steps=2")
+        if not change.startswith("data.path")
+    ]
     sets = [word for change in [*changes, f"data.path={toml}"] for word in ("--set", change)]
     told = lines(capsys, "train", "image-pool", "--out", run, *sets)
     assert any(rf"{SAFE}\nx/" in line and "  ->  " in line for line in told)
@@ -119,8 +129,14 @@ def test_prompts_answers_and_tables_of_sweeps(tmp_path: Path, capsys, monkeypatc
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     mark = "\u202e\u2066"  # readers replace C0 and C1, and keep what turns the direction
     pairs = tmp_path / "pairs.tsv"
-    pairs.write_text("".join(f"{mark}{prompt}\t{mark}{reply}\n" for prompt, reply in PAIRS), "utf-8")
-    sets = [word for change in by_heart(pairs, "codec.kind=characters", "train.steps=40") for word in ("--set", change)]
+    pairs.write_text(
+        "".join(f"{mark}{prompt}\t{mark}{reply}\n" for prompt, reply in PAIRS), "utf-8"
+    )
+    sets = [
+        word
+        for change in by_heart(pairs, "tokenizer.kind=characters", "train.steps=40")
+        for word in ("--set", change)
+    ]
     told = lines(capsys, "train", "chat-gru", "--out", tmp_path / "run", *sets)
     assert any(r"\u202e\u2066Hello!  ->  " in line for line in told)
     assert any(r"\u202e" in line for line in lines(capsys, "data", "inspect", pairs))
@@ -138,6 +154,6 @@ def test_prompts_answers_and_tables_of_sweeps(tmp_path: Path, capsys, monkeypatc
         "--steps",
         "1",
         "--sweep",
-        "train.rate=0.1,0.2",
+        "train.learning_rate=0.1,0.2",
     )
     assert any(f"the best run is {tmp_path}/s{SAFE}/train.rate=" in line for line in told)

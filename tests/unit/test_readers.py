@@ -1,4 +1,5 @@
-"""What the readers make of well-formed corpora, small and real. Bad input: tests/faults/test_corpora.py."""
+"""What the readers make of well-formed corpora, small and real. Bad input:
+tests/faults/test_corpora.py."""
 
 import gzip
 import json
@@ -9,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.codecs import plain
 from regard.data.examples import Example, part_of
 from regard.data.inspect import inspect
 from regard.data.readers import (
@@ -23,18 +23,23 @@ from regard.data.readers import (
     word_count,
 )
 from regard.errors import DataError
+from regard.tokenizers import plain
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")
 
-PAIRS = [Example("Hello", "Hi there"), Example("Who?", "Me, I think."), Example("Wie geht’s?", "Ça va")]
+PAIRS = [
+    Example("Hello", "Hi there"),
+    Example("Who?", "Me, I think."),
+    Example("Wie geht’s?", "Ça va"),
+]
 
 
 def pairs(path, **settings) -> list[Example]:
     return list(read_pairs(path, tally=Tally(), **settings))
 
 
-# -- ChatterBot -------------------------------------------------------------------------------------------------------
+# -- ChatterBot-------------------------------------------------------------------------------------
 
 
 def test_chatterbot_reads_every_topic_once():
@@ -47,7 +52,10 @@ def test_chatterbot_reads_every_topic_once():
 
 def test_chatterbot_dialogues_and_alternatives():
     said = set(read_chatterbot(topics=["conversations", "emotion", "greetings"], tally=Tally()))
-    assert ("How are you doing?", "I am doing well.") in said  # third and fourth line of one conversation
+    assert (
+        "How are you doing?",
+        "I am doing well.",
+    ) in said  # third and fourth line of one conversation
     assert ("Hello", "Hi") in said
     assert ("Hello", "Greetings!") in said
     answers = {target for source, target in said if source == "What is your fear"}
@@ -88,7 +96,7 @@ def test_chatterbot_not_installed(monkeypatch):
         list(read_chatterbot(tally=Tally()))
 
 
-# -- pairs ------------------------------------------------------------------------------------------------------------
+# -- pairs------------------------------------------------------------------------------------------
 
 
 def as_tsv(rows):
@@ -96,7 +104,9 @@ def as_tsv(rows):
 
 
 def as_csv(rows):
-    return "".join(",".join('"' + cell.replace('"', '""') + '"' for cell in row) + "\r\n" for row in rows)
+    return "".join(
+        ",".join('"' + cell.replace('"', '""') + '"' for cell in row) + "\r\n" for row in rows
+    )
 
 
 def as_jsonl(rows):
@@ -148,7 +158,9 @@ def test_one_column_given_leaves_the_other(tmp_path):
 
 def test_jsonl_fields(tmp_path):
     path = tmp_path / "pairs.jsonl"
-    path.write_text('{"n": 1, "question": "q", "answer": 42}\n{"n": 2, "question": "r", "answer": true}\n')
+    path.write_text(
+        '{"n": 1, "question": "q", "answer": 42}\n{"n": 2, "question": "r", "answer": true}\n'
+    )
     assert pairs(path) == [("q", "42"), ("r", "yes")]
     assert pairs(path, source_column="answer", target_column=1) == [("42", "1"), ("yes", "2")]
 
@@ -179,7 +191,11 @@ def test_a_word_of_the_first_line_is_no_column(tmp_path, capsys):
 def test_csv_quotes_and_other_delimiters(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text('"say ""hi"", now";"two\nlines"\na 5" disk;ok\nanother 6" disk;ok\n')
-    assert pairs(path) == [('say "hi", now', "two lines"), ('a 5" disk', "ok"), ('another 6" disk', "ok")]
+    assert pairs(path) == [
+        ('say "hi", now', "two lines"),
+        ('a 5" disk', "ok"),
+        ('another 6" disk', "ok"),
+    ]
 
 
 def test_tsv_is_not_quoted(tmp_path):
@@ -210,10 +226,12 @@ def test_real_pairs_are_mended():
     assert len(examples) == tally.used == 27_955
     assert tally.skipped == {"empty side": 45}
     assert tally.replaced == 601  # cp1252 that was once taken for Latin-1
-    assert not [text for example in examples for text in example if any("\x7f" <= c <= "\x9f" for c in text)]
+    assert not [
+        text for example in examples for text in example if any("\x7f" <= c <= "\x9f" for c in text)
+    ]
 
 
-# -- Cornell ----------------------------------------------------------------------------------------------------------
+# -- Cornell----------------------------------------------------------------------------------------
 
 
 @needs_shared
@@ -224,12 +242,18 @@ def test_real_cornell_sample():
     assert tally.bad == 0
     assert ("They do to!", "They do not!") in examples
     assert detect(SHARED / "cornell_raw") == "cornell"
-    assert [file.name for file in files(SHARED / "cornell_raw")] == ["movie_lines.txt", "movie_conversations.txt"]
+    assert [file.name for file in files(SHARED / "cornell_raw")] == [
+        "movie_lines.txt",
+        "movie_conversations.txt",
+    ]
 
 
 @needs_shared
 def test_convokit_gives_the_same_exchanges(tmp_path):
-    lines = [line.split(" +++$+++ ") for line in (SHARED / "cornell_raw/movie_lines.txt").read_text().split("\n")]
+    lines = [
+        line.split(" +++$+++ ")
+        for line in (SHARED / "cornell_raw/movie_lines.txt").read_text().split("\n")
+    ]
     said = {line[0]: line[4] for line in lines if len(line) == 5}
     with (tmp_path / "utterances.jsonl").open("w") as file:
         for line in (SHARED / "cornell_raw/movie_conversations.txt").read_text().splitlines():
@@ -237,7 +261,13 @@ def test_convokit_gives_the_same_exchanges(tmp_path):
                 continue
             names = json.loads(line.split(" +++$+++ ")[3].replace("'", '"'))
             for before, name in reversed(list(zip([None, *names], names, strict=False))):
-                row = {"id": name, "conversation_id": names[0], "text": said[name], "speaker": "u0", "reply-to": before}
+                row = {
+                    "id": name,
+                    "conversation_id": names[0],
+                    "text": said[name],
+                    "speaker": "u0",
+                    "reply-to": before,
+                }
                 file.write(json.dumps(row) + "\n")
     raw, convokit = Tally(), Tally()
     expected = Counter(read_cornell(SHARED / "cornell_raw", tally=raw))
@@ -248,12 +278,14 @@ def test_convokit_gives_the_same_exchanges(tmp_path):
 
 def test_convokit_underscore(tmp_path):
     path = tmp_path / "corpus.jsonl"
-    path.write_text('{"id": "2", "reply_to": "1", "text": "b"}\n{"id": "1", "reply_to": null, "text": "a"}\n')
+    path.write_text(
+        '{"id": "2", "reply_to": "1", "text": "b"}\n{"id": "1", "reply_to": null, "text": "a"}\n'
+    )
     assert detect(path) == "cornell"
     assert list(read_cornell(path, tally=Tally())) == [("a", "b")]
 
 
-# -- any path ---------------------------------------------------------------------------------------------------------
+# -- any path---------------------------------------------------------------------------------------
 
 
 def test_inspect(tmp_path):

@@ -49,12 +49,18 @@ def test_recipes_are_frozen():
 def test_overrides_are_toml_values_or_bare_words():
     changed = load(
         BASE,
-        ["encoder.cell=gru", "seed = 7", 'data.topics=["ai", "humor"]', "train.rate=1e-2", "search.do_sample=true"],
+        [
+            "encoder.cell=gru",
+            "seed = 7",
+            'data.topics=["ai", "humor"]',
+            "train.learning_rate=1e-2",
+            "search.do_sample=true",
+        ],
     )
     assert changed.encoder.cell == "gru"
     assert changed.seed == 7
     assert changed.data.topics == ("ai", "humor")
-    assert changed.train.rate == 0.01
+    assert changed.train.learning_rate == 0.01
     assert changed.search.do_sample is True
 
 
@@ -74,7 +80,10 @@ def test_an_override_without_value_goes_back_to_the_default():
 
 
 def test_another_kind_keeps_the_fields_both_have():
-    before, after = load(BASE, ["encoder.width=96"]), load(BASE, ["encoder.width=96", "encoder.kind=transformer"])
+    before, after = (
+        load(BASE, ["encoder.width=96"]),
+        load(BASE, ["encoder.width=96", "encoder.kind=transformer"]),
+    )
     assert after.encoder.kind == "transformer"
     assert after.encoder.width == 96
     assert after.encoder.layers == before.encoder.layers
@@ -89,43 +98,57 @@ def test_order_of_kind_and_field_does_not_matter():
 
 def test_the_decoder_has_its_encoders_width_unless_it_names_one():
     assert load(BASE, ["encoder.width=62"]).decoder.width == 62
-    assert load(BASE, ["encoder.width=62", "decoder.width=31", "decoder.shared=false"]).decoder.width == 31
+    assert (
+        load(BASE, ["encoder.width=62", "decoder.width=31", "decoder.shared=false"]).decoder.width
+        == 31
+    )
     assert load(BASE, ["encoder.width="]).decoder.width == recipe.WIDTH
 
 
 @pytest.mark.parametrize(
-    ("width", "heads"), [(1, 1), (32, 1), (64, 1), (192, 3), (200, 4), (256, 4), (500, 10), (509, 1), (1024, 16)]
+    ("width", "heads"),
+    [(1, 1), (32, 1), (64, 1), (192, 3), (200, 4), (256, 4), (500, 10), (509, 1), (1024, 16)],
 )
 def test_heads_follow_from_the_width(width: int, heads: int):
     encoder = load("chat-transformer", [f"encoder.width={width}"]).encoder
     assert encoder.heads == heads
     assert encoder.head_width * encoder.heads == width
-    assert encoder.ffn == 4 * width
+    assert encoder.ffn_width == 4 * width
 
 
 def test_heads_of_any_width_where_it_is_named():
-    encoder = load("chat-transformer", ["encoder.width=1024", "encoder.heads=4", "encoder.head_width=192"]).encoder
+    encoder = load(
+        "chat-transformer", ["encoder.width=1024", "encoder.heads=4", "encoder.head_width=192"]
+    ).encoder
     assert (encoder.heads, encoder.head_width) == (4, 192)
 
 
 def test_the_decoders_rate_follows_the_rate():
-    assert load(BASE, ["train.rate=0.5"]).train.decoder_rate == 0.5
-    assert load(BASE, ["train.rate=0.5", "train.decoder_rate=0.25"]).train.decoder_rate == 0.25
+    assert load(BASE, ["train.learning_rate=0.5"]).train.decoder_learning_rate == 0.5
+    assert (
+        load(
+            BASE, ["train.learning_rate=0.5", "train.decoder_learning_rate=0.25"]
+        ).train.decoder_learning_rate
+        == 0.25
+    )
 
 
 def test_override_of_a_saved_recipe():
-    changed = load(BASE).override(["search.do_sample=false", "search.num_beams=4", "search.candidates=3"])
+    changed = load(BASE).override(
+        ["search.do_sample=false", "search.num_beams=4", "search.candidates=3"]
+    )
     assert (changed.search.num_beams, changed.search.candidates) == (4, 3)
     with pytest.raises(
-        RecipeError, match=r'^--set: search.num_beam: no such field; got 4; did you mean "num_beams"\?$'
+        RecipeError,
+        match=r'^--set: search.num_beam: no such field; got 4; did you mean "num_beams"\?$',
     ):
         load(BASE).override(["search.num_beam=4"])
 
 
 def test_differences_name_the_fields_and_not_the_words_about_them():
     assert recipe.differences(load(BASE), load(BASE)) == []
-    assert recipe.differences(load(BASE), load(BASE, ["summary=other", "codec.size=500"])) == [
-        f"codec.size: {load(BASE).codec.size} -> 500"
+    assert recipe.differences(load(BASE), load(BASE, ["summary=other", "tokenizer.size=500"])) == [
+        f"tokenizer.size: {load(BASE).tokenizer.size} -> 500"
     ]
     lines = recipe.differences(load(BASE), load(BASE, ["encoder.kind=transformer"]))
     assert 'encoder.kind: "recurrent" -> "transformer"' in lines
@@ -162,7 +185,10 @@ def test_extends_one_level_only(tmp_path: Path):
 
 def test_extends_an_unknown_recipe(tmp_path: Path):
     file = write(tmp_path, 'extends = "chat-grew"\n')
-    assert message(name=file) == f'{file}: extends: chat-grew: no such recipe; did you mean "chat-gru"?'
+    assert (
+        message(name=file)
+        == f'{file}: extends: chat-grew: no such recipe; did you mean "chat-gru"?'
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- errors
@@ -189,10 +215,10 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
         ("encoder.directions=true", "encoder.directions: must be a whole number >= 1 and <= 2; got true"),
         ("encoder.dropout=1.0", "encoder.dropout: must be a number >= 0 and < 1; got 1.0"),
         ("encoder=3", "encoder: must be a section, [encoder]; got 3"),
-        ("train.rate=0", "train.rate: must be a number > 0; got 0"),
-        ("train.rate=-1e-3", "train.rate: must be a number > 0; got -0.001"),
-        ("train.rate=nan", "train.rate: must be a number > 0; got NaN"),
-        ("train.rate=inf", "train.rate: must be a number > 0; got Infinity"),
+        ("train.learning_rate=0", "train.learning_rate: must be a number > 0; got 0"),
+        ("train.learning_rate=-1e-3", "train.learning_rate: must be a number > 0; got -0.001"),
+        ("train.learning_rate=nan", "train.learning_rate: must be a number > 0; got NaN"),
+        ("train.learning_rate=inf", "train.learning_rate: must be a number > 0; got Infinity"),
         ("train.betas=[0.9]", "train.betas: must be a list of 2, each a number >= 0 and < 1; got [0.9]"),
         ("train.score=blue", f'train.score: must be {SCORES}; got "blue"'),
         ("train.score=bleu", 'train.score: no score of task "chat"; got "bleu"; known: perplexity, chrf'),
@@ -214,16 +240,25 @@ def test_one_mistake_is_one_line(override: str, said: str):
 
 @pytest.mark.parametrize("override", ["seed", "=3", ".seed=3", "train..rate=3", ""])
 def test_an_override_has_a_form(override: str):
-    assert message(override) == f'--set: an override has the form section.field=value; got "{override}"'
+    assert (
+        message(override)
+        == f'--set: an override has the form section.field=value; got "{override}"'
+    )
 
 
 def test_an_override_cannot_be_value_and_section():
-    assert message("train=3", "train.rate=3") == '--set: train is given both a value and fields; got "train.rate=3"'
+    assert (
+        message("train=3", "train.learning_rate=3")
+        == '--set: train is given both a value and fields; got "train.learning_rate=3"'
+    )
 
 
 def test_a_needed_field_is_named():
     assert message("data.kind=pairs") == f"{BASE}: data.path: missing; must be text"
-    assert message("codec.kind=") == f"{BASE}: codec.kind: missing; known: characters, labels, pieces, words"
+    assert (
+        message("tokenizer.kind=")
+        == f"{BASE}: tokenizer.kind: missing; known: characters, labels, pieces, words"
+    )
 
 
 def test_sums_and_parts_must_fit():
@@ -240,13 +275,13 @@ def test_sums_and_parts_must_fit():
         f"{BASE}: decoder.shared: one embedding needs equal widths; "
         f"got encoder.width = {load(BASE).encoder.width}, decoder.width = 64"
     )
-    assert message("search.anti_prior=0.5", "source.empty=0.0") == (
-        "--set: search.anti_prior: the model must learn answers without prompts; "
-        "got anti_prior = 0.5 with source.empty = 0; set source.empty, 0.1 for example"
+    assert message("search.mmi_weight=0.5", "source.prompt_dropout=0.0") == (
+        "--set: search.mmi_weight: the model must learn answers without prompts; "
+        "got anti_prior = 0.5 with source.prompt_dropout = 0; set source.prompt_dropout, 0.1 for example"
     )
-    load(BASE, ["search.anti_prior=0.5", "source.empty=0.1"])
-    assert message("train.align=0.3", "decoder.width=64", name="speech-attention") == (
-        "--set: train.align: needs a decoder as wide as the encoder; got encoder.width = 192, decoder.width = 64"
+    load(BASE, ["search.mmi_weight=0.5", "source.prompt_dropout=0.1"])
+    assert message("train.ctc_weight=0.3", "decoder.width=64", name="speech-attention") == (
+        "--set: train.ctc_weight: needs a decoder as wide as the encoder; got encoder.width = 192, decoder.width = 64"
     )
     assert message("source.channels=[8]", name="speech-attention") == (
         "--set: source: channels must be as many as strides, or none; got channels = [8], strides = [2, 2]"
@@ -254,22 +289,27 @@ def test_sums_and_parts_must_fit():
     assert message("data.voices=9", "data.usual_test=false", name="speech-fsdd") == (
         "--set: data: voices need recordings that test, usual_test or hold_out; got voices = 9"
     )
-    assert message("train.align=0.3") == "--set: train.align: only sounds can be spelled; got task = chat"
-    assert message("train.align=0.3", "data.count_padding=true", name="speech-attention") == (
-        "--set: train.align: padding cannot be spelled; got data.count_padding = true"
+    assert (
+        message("train.ctc_weight=0.3")
+        == "--set: train.ctc_weight: only sounds can be spelled; got task = chat"
+    )
+    assert message("train.ctc_weight=0.3", "data.count_padding=true", name="speech-attention") == (
+        "--set: train.ctc_weight: padding cannot be spelled; got data.count_padding = true"
     )
 
 
 def test_everything_wrong_is_said_at_once_and_who_said_it(tmp_path: Path):
-    file = write(tmp_path, 'extends = "base.toml"\n[encoder]\nwidht = 3\n[decoder]\nattention = "dott"\n')
+    file = write(
+        tmp_path, 'extends = "base.toml"\n[encoder]\nwidht = 3\n[decoder]\nattention = "dott"\n'
+    )
     write(tmp_path, re.sub(r"size = \d+", "size = 2", recipe.text(BASE)), "base.toml")
-    assert message("train.rate=-1", "data.valid=2", name=file).split("\n  ") == [
+    assert message("train.learning_rate=-1", "data.valid=2", name=file).split("\n  ") == [
         f"{file}: 5 things to mend",
         "--set: data.valid: must be a number >= 0 and < 1; got 2",
-        "base.toml: codec.size: must be a whole number >= 260 and <= 1,048,576; got 2",
+        "base.toml: tokenizer.size: must be a whole number >= 260 and <= 1,048,576; got 2",
         f'{file}: encoder.widht: no such field; got 3; did you mean "width"?',
         f'{file}: decoder.attention: must be "none" or "dot" or "general" or "additive"; got "dott"',
-        "--set: train.rate: must be a number > 0; got -1",
+        "--set: train.learning_rate: must be a number > 0; got -1",
     ]
 
 
@@ -280,7 +320,7 @@ def test_what_is_derived_from_a_mistake_is_not_a_second_one():
 def test_missing_sections(tmp_path: Path):
     said = message(name=write(tmp_path, 'task = "chat"\n'))
     assert [section for section in recipe.SECTIONS if f"the section [{section}] is missing" in said] == [
-        "data", "codec", "encoder", "decoder", "train",
+        "data", "tokenizer", "encoder", "decoder", "train",
     ]  # fmt: skip
 
 
@@ -314,9 +354,18 @@ def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path: Path):
 
 
 def test_names_and_paths_that_are_not_there(tmp_path: Path):
-    assert message(name="chat-atention") == 'chat-atention: no such recipe; did you mean "chat-attention"?'
-    assert message(name="chat-classic") == 'chat-classic: no such recipe; did you mean "reference/chat-classic"?'
-    assert message(name="nowhere/chat-gru.toml") == 'nowhere/chat-gru.toml: no such file; did you mean "chat-gru"?'
+    assert (
+        message(name="chat-atention")
+        == 'chat-atention: no such recipe; did you mean "chat-attention"?'
+    )
+    assert (
+        message(name="chat-classic")
+        == 'chat-classic: no such recipe; did you mean "reference/chat-classic"?'
+    )
+    assert (
+        message(name="nowhere/chat-gru.toml")
+        == 'nowhere/chat-gru.toml: no such file; did you mean "chat-gru"?'
+    )
     assert message(name=tmp_path) == f"{tmp_path}: a recipe is a .toml file, this is a folder"
 
 
@@ -324,7 +373,9 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 TREES = st.recursive(LEAVES, lambda s: st.lists(s) | st.dictionaries(st.text(), s), max_leaves=5)
 
 
-@given(st.dictionaries(st.text(), TREES, max_size=4), st.sampled_from([*recipe.SECTIONS, "", "x.y"]))
+@given(
+    st.dictionaries(st.text(), TREES, max_size=4), st.sampled_from([*recipe.SECTIONS, "", "x.y"])
+)
 def test_nonsense_is_an_error_of_ours(tree: dict, section: str):
     base = load(BASE).to_json()
     with pytest.raises(RecipeError):
@@ -347,7 +398,11 @@ def test_every_field_has_its_sentence():
         for kind, model in kinds.items():
             assert model.__doc__, (section, kind)
             for name, field in model.model_fields.items():
-                assert name == "kind" or (field.description or "").rstrip().endswith("."), (section, kind, name)
+                assert name == "kind" or (field.description or "").rstrip().endswith("."), (
+                    section,
+                    kind,
+                    name,
+                )
 
 
 def test_the_page_is_fresh():
@@ -364,14 +419,14 @@ def test_reading_recipes_does_not_load_torch():
     ("change", "said"),
     [
         ("search.min_new_tokens=2", "search.min_new_tokens: a label is one token; got 2"),
-        ("search.anti_prior=0.5", "search.anti_prior: a label has no prior to subtract; got 0.5"),
-        ("codec={kind=[]}", "codec.kind: no such kind"),
+        ("search.mmi_weight=0.5", "search.mmi_weight: a label has no prior to subtract; got 0.5"),
+        ("tokenizer={kind=[]}", "tokenizer.kind: no such kind"),
         ("encoder={kind=[1]}", "encoder.kind: no such kind"),
     ],
 )
 def test_what_a_label_cannot_obey_and_kinds_that_are_none(change: str, said: str):
     with pytest.raises(RecipeError, match=re.escape(said)):
-        recipe.load("sentiment-lstm", [change, "source.empty=0.1"])
+        recipe.load("sentiment-lstm", [change, "source.prompt_dropout=0.1"])
 
 
 def test_a_recipe_is_a_table():

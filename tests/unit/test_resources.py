@@ -23,19 +23,33 @@ def test_the_bytes_of_weights_are_known_without_making_them(name: str):
 
 
 def test_more_numbers_than_can_be_counted_are_too_many():
-    sizes = ["source.size=[4096, 4096]", "source.channels=[1048576, 1048576]", "source.padding=[1, 1]"]
+    sizes = [
+        "source.size=[4096, 4096]",
+        "source.channels=[1048576, 1048576]",
+        "source.padding=[1, 1]",
+    ]
     huge = recipe.load("image-pool", [*sizes, "decoder.hidden=[1048576]"])
     assert build.weight_bytes(huge, 14) > 1 << 60
 
 
-@pytest.mark.parametrize("change", ["encoder.width=1048576", "decoder.layers=256", "encoder.width=262144"])
-def test_a_model_that_does_not_fit_is_refused_with_both_numbers(tmp_path, capsys, monkeypatch, change: str):
+@pytest.mark.parametrize(
+    "change", ["encoder.width=1048576", "decoder.layers=256", "encoder.width=262144"]
+)
+def test_a_model_that_does_not_fit_is_refused_with_both_numbers(
+    tmp_path, capsys, monkeypatch, change: str
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    sets = [word for one in [*by_heart(pairs_file(tmp_path)), "encoder.width=65536", change] for word in ("--set", one)]
+    sets = [
+        word
+        for one in [*by_heart(pairs_file(tmp_path)), "encoder.width=65536", change]
+        for word in ("--set", one)
+    ]
     assert cli.main(["train", "chat-gru", "--out", str(tmp_path / "run"), *sets]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    said = re.search(r"do not fit into memory; got ([\d,.]+) GB needed, ([\d,.]+) GB available; ", error)
+    said = re.search(
+        r"do not fit into memory; got ([\d,.]+) GB needed, ([\d,.]+) GB available; ", error
+    )
     assert said is not None
     needed, free = (float(number.replace(",", "")) for number in said.groups())
     assert needed > free
@@ -54,7 +68,9 @@ def test_a_model_that_does_not_fit_is_refused_with_both_numbers(tmp_path, capsys
 def test_absurd_sizes_are_refused_before_anything_is_begun(tmp_path, capsys, change: str):
     assert cli.main(["train", "chat-gru", "--out", str(tmp_path / "run"), "--set", change]) == 2
     error = capsys.readouterr().err
-    assert error.startswith(f"regard: --set: {change.partition('=')[0]}: must be a whole number >= 1 and <= ")
+    assert error.startswith(
+        f"regard: --set: {change.partition('=')[0]}: must be a whole number >= 1 and <= "
+    )
     assert error.count("\n") == 1 and not (tmp_path / "run").exists()
 
 
@@ -65,7 +81,9 @@ def test_training_needs_the_optimiser_too(tmp_path, monkeypatch):
     chosen = recipe.load("chat-gru", by_heart(pairs_file(tmp_path)))
     weights = build.weight_bytes(chosen, 5, 5)
     monkeypatch.setattr(resources, "available_memory", lambda: 3 * weights)
-    with pytest.raises(NoMemoryError, match="the weights, gradients and optimiser of this model do not fit"):
+    with pytest.raises(
+        NoMemoryError, match="the weights, gradients and optimiser of this model do not fit"
+    ):
         train(chosen, tmp_path / "run", reporter=None)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,5 @@
-"""Search against brute force, against running each row alone, and against the processors of `transformers`."""
+"""Search against brute force, against running each row alone, and against the processors of
+`transformers`."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from transformers.generation import logits_process as theirs
 
 from regard import search as ours
 from regard.errors import InputError
-from regard.search import Found, Marks, Options, likeliest, search, stream
-from regard.values import Memory, Past, State, Step
+from regard.search import Hypothesis, Options, SpecialTokens, likeliest, search, stream
+from regard.values import KVCache, Memory, State, Step
 
 START, END, PAD = 0, 1, 2
-MARKS = Marks(start=START, end=END, never=(START, PAD))
+MARKS = SpecialTokens(start=START, end=END, never=(START, PAD))
 WORDS = (3, 4, 5)
 Tokens = tuple[int, ...]
 V, H, K = 6, 2, 5
@@ -36,12 +37,15 @@ def one_thread() -> Iterator[None]:
 
 
 class Table:
-    """A decoder of random tables. The next token depends on the last one, on those before (a decaying sum in `carried`,
-    the first token in `past`) and on the memory it looks at, so that any misplaced row shows."""
+    """A decoder of random tables. The next token depends on the last one, on those before (a
+    decaying sum in `carried`, the first token in `past`) and on the memory it looks at, so that
+    any misplaced row shows."""
 
     def __init__(self, seed: int = 0, scale: float = 2.0, end: float = 0.0, vocabulary: int = V):
         draw = torch.Generator().manual_seed(seed)
-        self.last, self.sum, self.first = scale * torch.randn(3, vocabulary, vocabulary, generator=draw)
+        self.last, self.sum, self.first = scale * torch.randn(
+            3, vocabulary, vocabulary, generator=draw
+        )
         self.last[:, END] += end
         self.query = torch.randn(vocabulary, H, K, generator=draw)
         self.read = scale * torch.randn(K, vocabulary, generator=draw)
@@ -54,30 +58,30 @@ class Table:
             position=torch.zeros(size, dtype=torch.long),
             mask=memory.mask,
             memory=(memory.states[None, :, None],),
-            carried=(torch.zeros(1, size, vocabulary),),
-            past=Past(torch.zeros(1, size, 1, 1, vocabulary)),
+            recurrent=(torch.zeros(1, size, vocabulary),),
+            kv_cache=KVCache(torch.zeros(1, size, 1, 1, vocabulary)),
         )
 
     def step(self, token: torch.Tensor, state: State) -> Step:
         self.sizes.append(state.size)
         self.memories.append(state.memory[0])
         hot = torch.nn.functional.one_hot(token, self.last.shape[0]).float()
-        carried = 0.5 * state.carried[0] + hot
-        past = state.past.grown(state.longest)
-        past.slab[0, :, 0, state.longest] = hot
+        carried = 0.5 * state.recurrent[0] + hot
+        past = state.kv_cache.grown(state.max_position)
+        past.slab[0, :, 0, state.max_position] = hot
         states = state.memory[0][0, :, 0]  # (B, S, K)
         match = torch.einsum("bhk,bsk->bhs", self.query[token], states)
         weights = match.masked_fill(~state.mask[:, None], -math.inf).softmax(-1)
         context = torch.einsum("bhs,bsk->bk", weights, states)
-        first = past.slab[0, :, 0, min(1, state.longest)]
+        first = past.slab[0, :, 0, min(1, state.max_position)]
         logits = self.last[token] + carried[0] @ self.sum + first @ self.first + context @ self.read
         after = replace(
             state,
             position=state.position + 1,
-            carried=(carried,),
-            past=past,
-            longest=state.longest + 1,
-            even=state.even,
+            recurrent=(carried,),
+            kv_cache=past,
+            longest=state.max_position + 1,
+            aligned=state.aligned,
         )
         return Step(logits=logits, state=after, weights=weights)
 
@@ -105,8 +109,14 @@ def logits_after(decoder: Table, memory: Memory, tokens: Tokens) -> torch.Tensor
     return step.logits[0]
 
 
-def naive(decoder: Table, memory: Memory, limit: int, choose: Callable[[torch.Tensor, Tokens], torch.Tensor]) -> Tokens:
-    """The answer to one row when each token is the best after `choose(logits without the never-marks, so far)`."""
+def naive(
+    decoder: Table,
+    memory: Memory,
+    limit: int,
+    choose: Callable[[torch.Tensor, Tokens], torch.Tensor],
+) -> Tokens:
+    """The answer to one row when each token is the best after `choose(logits without the
+    never-marks, so far)`."""
     state, tokens = decoder.start(memory), ()
     while len(tokens) < limit:
         step = decoder.step(torch.tensor([tokens[-1] if tokens else START]), state)
@@ -119,10 +129,15 @@ def naive(decoder: Table, memory: Memory, limit: int, choose: Callable[[torch.Te
     return tokens
 
 
-def log_probabilities(decoder: Table, memory: Memory, answers: list[Tokens], limit: int) -> list[float]:
+def log_probabilities(
+    decoder: Table, memory: Memory, answers: list[Tokens], limit: int
+) -> list[float]:
     """Of each answer to one row and, where it fits, its end mark."""
     read = torch.tensor([(START, *a, *[END] * (limit - len(a))) for a in answers])
-    state, total = decoder.start(memory.rows(torch.zeros(len(answers), dtype=torch.long))), torch.zeros(len(answers))
+    state, total = (
+        decoder.start(memory.rows(torch.zeros(len(answers), dtype=torch.long))),
+        torch.zeros(len(answers)),
+    )
     lengths = torch.tensor([length(a, limit) for a in answers])
     for t in range(limit):
         step = decoder.step(read[:, t], state)
@@ -139,7 +154,7 @@ def everything(limit: int) -> list[Tokens]:
     return [words for n in range(limit + 1) for words in itertools.product(WORDS, repeat=n)]
 
 
-def same(a: list[Found], b: list[Found], tolerance: float = 1e-4) -> None:
+def same(a: list[Hypothesis], b: list[Hypothesis], tolerance: float = 1e-4) -> None:
     assert [f.tokens for f in a] == [f.tokens for f in b]
     for x, y in zip(a, b, strict=True):
         assert x.score == pytest.approx(y.score, abs=tolerance)
@@ -149,7 +164,7 @@ def same(a: list[Found], b: list[Found], tolerance: float = 1e-4) -> None:
             torch.testing.assert_close(x.weights, y.weights)
 
 
-# --- greedy and beam --------------------------------------------------------------------------------------------------
+# --- greedy and beam-------------------------------------------------------------------------------
 
 
 @settings(max_examples=15, deadline=None)
@@ -159,14 +174,20 @@ def same(a: list[Found], b: list[Found], tolerance: float = 1e-4) -> None:
     end=st.sampled_from([-1.0, 0.0, 2.0]),
     penalty=st.sampled_from([-0.7, 0.0, 0.6, 1.0, 1.7]),
 )
-def test_a_wide_beam_finds_the_exact_n_best(seed: int, scale: float, end: float, penalty: float) -> None:
+def test_a_wide_beam_finds_the_exact_n_best(
+    seed: int, scale: float, end: float, penalty: float
+) -> None:
     limit, best = 4, 3
     decoder, memory = Table(seed, scale, end), memories(2, seed=seed)
     options = Options(num_beams=108, candidates=best, length_penalty=penalty, max_new_tokens=limit)
     for i, found in enumerate(search(decoder, memory, MARKS, options)):
         answers = everything(limit)
-        scores = dict(zip(answers, log_probabilities(decoder, row(memory, i), answers, limit), strict=True))
-        ranks = sorted(((s / length(w, limit) ** penalty, w) for w, s in scores.items()), reverse=True)[:best]
+        scores = dict(
+            zip(answers, log_probabilities(decoder, row(memory, i), answers, limit), strict=True)
+        )
+        ranks = sorted(
+            ((s / length(w, limit) ** penalty, w) for w, s in scores.items()), reverse=True
+        )[:best]
         assert [f.rank for f in found] == pytest.approx([rank for rank, _ in ranks], abs=1e-4)
         for f in found:  # ranks may tie within rounding, so tokens are checked through their scores
             assert f.score == pytest.approx(scores[f.tokens], abs=1e-4)
@@ -185,7 +206,8 @@ def test_a_beam_never_waits_for_what_cannot_win(seed: int) -> None:
 
 
 def chain(probabilities: dict[int, dict[int, float]]) -> Table:
-    """A decoder that knows only the last token: probability of the next, for the tokens that have one."""
+    """A decoder that knows only the last token: probability of the next, for the tokens that
+    have one."""
     decoder = Table()
     for table in (decoder.sum, decoder.first, decoder.read):
         table.zero_()
@@ -199,24 +221,36 @@ def chain(probabilities: dict[int, dict[int, float]]) -> Table:
 @pytest.mark.parametrize(
     ("penalty", "start", "best"),
     [
-        (1.0, {END: 0.5, 3: 0.05, 4: 0.45}, (3,) * 10),  # a poor beginning, then ten sure tokens to share it
-        (-1.0, {END: 0.1, 4: 0.8, 3: 0.1}, (4,)),  # length makes things worse: what ends next is what is in reach
+        (
+            1.0,
+            {END: 0.5, 3: 0.05, 4: 0.45},
+            (3,) * 10,
+        ),  # a poor beginning, then ten sure tokens to share it
+        (
+            -1.0,
+            {END: 0.1, 4: 0.8, 3: 0.1},
+            (4,),
+        ),  # length makes things worse: what ends next is what is in reach
     ],
 )
-def test_a_beam_waits_for_what_can_still_win(penalty: float, start: dict[int, float], best: Tokens) -> None:
+def test_a_beam_waits_for_what_can_still_win(
+    penalty: float, start: dict[int, float], best: Tokens
+) -> None:
     decoder = chain({START: start, 3: {3: 1.0}, 4: {END: 0.9, 5: 0.1}, 5: {END: 0.5, 5: 0.5}})
     options = Options(num_beams=3, length_penalty=penalty, max_new_tokens=10 if penalty > 0 else 60)
     ((found,),) = search(decoder, memories(1), MARKS, options)
     assert found.tokens == best
 
 
-@pytest.mark.parametrize("extra", [{}, {"repetition_penalty": 1.5}, {"no_repeat_ngram_size": 2}, {"min_new_tokens": 3}])
+@pytest.mark.parametrize(
+    "extra", [{}, {"repetition_penalty": 1.5}, {"no_repeat_ngram_size": 2}, {"min_new_tokens": 3}]
+)
 def test_beam_of_one_is_greedy(extra: dict) -> None:
     decoder, memory = Table(5, 0.5), memories(13)
     options = Options(max_new_tokens=11, **extra)
     run = ours._Run(decoder, memory, MARKS, options, None)
     with torch.inference_mode():
-        beams = [drafts[0] for drafts in ours._beams(run, 1, 1)]
+        beams = [candidates[0] for candidates in ours._beams(run, 1, 1)]
     greedy = search(decoder, memory, MARKS, options)
     assert [d.tokens for d in beams] == [found.tokens for (found,) in greedy]
     assert [d.score for d in beams] == pytest.approx([found.score for (found,) in greedy], abs=1e-4)
@@ -241,16 +275,26 @@ def test_early_stopping_stops_at_as_many_ends_as_beams() -> None:
 
 MANY = [
     pytest.param(Options(max_new_tokens=17), id="greedy"),
-    pytest.param(Options(max_new_tokens=17, repetition_penalty=1.3, no_repeat_ngram_size=2), id="greedy-looking-back"),
-    pytest.param(Options(max_new_tokens=17, num_beams=3, candidates=2), id="beam"),
-    pytest.param(Options(max_new_tokens=17, num_beams=3, length_penalty=0.0, no_repeat_ngram_size=2), id="beam-ngram"),
-    pytest.param(Options(max_new_tokens=17, do_sample=True, candidates=5, top_p=0.9), id="sampling"),
-    pytest.param(Options(max_new_tokens=17, anti_prior=0.6, anti_prior_steps=3), id="greedy-anti-prior"),
     pytest.param(
-        Options(max_new_tokens=17, num_beams=3, anti_prior=0.6, anti_prior_steps=3, rarity=0.5), id="beam-all"
+        Options(max_new_tokens=17, repetition_penalty=1.3, no_repeat_ngram_size=2),
+        id="greedy-looking-back",
+    ),
+    pytest.param(Options(max_new_tokens=17, num_beams=3, candidates=2), id="beam"),
+    pytest.param(
+        Options(max_new_tokens=17, num_beams=3, length_penalty=0.0, no_repeat_ngram_size=2),
+        id="beam-ngram",
     ),
     pytest.param(
-        Options(max_new_tokens=17, do_sample=True, candidates=5, anti_prior=0.6, rarity=0.5), id="sampling-all"
+        Options(max_new_tokens=17, do_sample=True, candidates=5, top_p=0.9), id="sampling"
+    ),
+    pytest.param(Options(max_new_tokens=17, mmi_weight=0.6, mmi_steps=3), id="greedy-anti-prior"),
+    pytest.param(
+        Options(max_new_tokens=17, num_beams=3, mmi_weight=0.6, mmi_steps=3, idf_weight=0.5),
+        id="beam-all",
+    ),
+    pytest.param(
+        Options(max_new_tokens=17, do_sample=True, candidates=5, mmi_weight=0.6, idf_weight=0.5),
+        id="sampling-all",
     ),
 ]
 RARITY = torch.tensor([0.0, 0.0, 0.0, 1.0, 3.0, 7.0])
@@ -263,7 +307,15 @@ def test_company_changes_nothing(options: Options) -> None:
     decoder = Table(5, 0.5)
     together = search(decoder, memory, MARKS, options, prior=PRIOR, rarity=RARITY, seeds=seeds)
     for i, found in enumerate(together):
-        alone = search(decoder, row(memory, i), MARKS, options, prior=PRIOR, rarity=RARITY, seeds=seeds[i : i + 1])
+        alone = search(
+            decoder,
+            row(memory, i),
+            MARKS,
+            options,
+            prior=PRIOR,
+            rarity=RARITY,
+            seeds=seeds[i : i + 1],
+        )
         same(found, alone[0])
     assert len({f.tokens for found in together for f in found}) > 3  # or the test shows nothing
 
@@ -284,7 +336,9 @@ def test_weights_belong_to_their_tokens(options: Options) -> None:
 
 @pytest.mark.parametrize("options", MANY)
 def test_ranks_fall_and_answers_differ(options: Options) -> None:
-    results = search(Table(5, 0.5), memories(7), MARKS, options, prior=PRIOR, rarity=RARITY, seeds=range(7))
+    results = search(
+        Table(5, 0.5), memories(7), MARKS, options, prior=PRIOR, rarity=RARITY, seeds=range(7)
+    )
     for found in results:
         assert 1 <= len(found) <= options.candidates
         assert [f.rank for f in found] == sorted((f.rank for f in found), reverse=True)
@@ -333,15 +387,21 @@ def test_a_beam_moves_the_memory_only_when_a_source_leaves() -> None:
 def test_no_rows_no_answers_and_an_empty_answer_has_no_weights() -> None:
     assert search(Table(), memories(0), MARKS, Options()) == []
     ((found,),) = search(Table(end=99.0), memories(1), MARKS, Options())
-    assert found.tokens == () and found.weights.shape == (0, H, 3) and found.score == pytest.approx(0, abs=1e-4)
+    assert (
+        found.tokens == ()
+        and found.weights.shape == (0, H, 3)
+        and found.score == pytest.approx(0, abs=1e-4)
+    )
     ((found,),) = search(Table(), memories(1), MARKS, Options(), weights=False)
     assert found.weights is None
 
 
-# --- processors -------------------------------------------------------------------------------------------------------
+# --- processors------------------------------------------------------------------------------------
 
 
-def random_logits(rows: int = 7, vocabulary: int = 11, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def random_logits(
+    rows: int = 7, vocabulary: int = 11, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     draw = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, 3, (rows, 13), generator=draw)  # few words, so that they repeat
     return 3 * torch.randn(rows, vocabulary, generator=draw), tokens
@@ -354,9 +414,13 @@ def test_repetition_penalty(penalty: float) -> None:
     naive = logits.clone()
     for r, seen in enumerate(tokens.tolist()):
         for token in set(seen):
-            naive[r, token] = naive[r, token] / penalty if naive[r, token] > 0 else naive[r, token] * penalty
+            naive[r, token] = (
+                naive[r, token] / penalty if naive[r, token] > 0 else naive[r, token] * penalty
+            )
     torch.testing.assert_close(got, naive)
-    torch.testing.assert_close(got, theirs.RepetitionPenaltyLogitsProcessor(penalty)(tokens, logits.clone()))
+    torch.testing.assert_close(
+        got, theirs.RepetitionPenaltyLogitsProcessor(penalty)(tokens, logits.clone())
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 13, 14])
@@ -370,7 +434,9 @@ def test_no_repeat_ngram(size: int) -> None:
             if (*said[len(said) - size + 1 :], token) in grams:
                 naive[r, token] = -math.inf
     torch.testing.assert_close(got, naive)
-    torch.testing.assert_close(got, theirs.NoRepeatNGramLogitsProcessor(size)(tokens, logits.clone()))
+    torch.testing.assert_close(
+        got, theirs.NoRepeatNGramLogitsProcessor(size)(tokens, logits.clone())
+    )
 
 
 def test_a_row_with_nothing_left_may_repeat() -> None:
@@ -387,7 +453,9 @@ def test_top_k(k: int) -> None:
     torch.testing.assert_close(got, theirs.TopKLogitsWarper(k)(tokens, logits.clone()))
 
 
-@pytest.mark.parametrize("vocabulary", [11, 701])  # the second needs more than the head of the vocabulary
+@pytest.mark.parametrize(
+    "vocabulary", [11, 701]
+)  # the second needs more than the head of the vocabulary
 @pytest.mark.parametrize("p", [1e-9, 0.3, 0.8, 0.95])
 def test_top_p(p: float, vocabulary: int) -> None:
     logits, tokens = random_logits(vocabulary=vocabulary)
@@ -423,7 +491,11 @@ def test_greedy_with_processors_is_that_of_transformers(extra: dict) -> None:
     if "no_repeat_ngram_size" in extra:
         processors.append(theirs.NoRepeatNGramLogitsProcessor(extra["no_repeat_ngram_size"]))
     if "min_new_tokens" in extra:
-        processors.append(theirs.MinNewTokensLengthLogitsProcessor(0, extra["min_new_tokens"], torch.tensor([END])))
+        processors.append(
+            theirs.MinNewTokensLengthLogitsProcessor(
+                0, extra["min_new_tokens"], torch.tensor([END])
+            )
+        )
 
     def choose(logits: torch.Tensor, tokens: Tokens) -> torch.Tensor:
         return processors(torch.tensor([tokens], dtype=torch.long), logits[None])[0]
@@ -433,7 +505,7 @@ def test_greedy_with_processors_is_that_of_transformers(extra: dict) -> None:
     assert [f.tokens for (f,) in results] != [f.tokens for (f,) in plain]
 
 
-# --- sampling ---------------------------------------------------------------------------------------------------------
+# --- sampling--------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("extra", [{}, {"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.7}])
@@ -449,7 +521,11 @@ def test_draws_follow_the_distribution(extra: dict) -> None:
         scores = theirs.TopKLogitsWarper(options.top_k)(None, scores)
     if options.top_p < 1:
         scores = theirs.TopPLogitsWarper(options.top_p)(None, scores)
-    expected = {() if t == END else (t,): p * count for t, p in enumerate(scores[0].softmax(-1).tolist()) if p}
+    expected = {
+        () if t == END else (t,): p * count
+        for t, p in enumerate(scores[0].softmax(-1).tolist())
+        if p
+    }
     assert set(counted) <= set(expected) and len(expected) > 1
     chi_square = sum((counted[t] - e) ** 2 / e for t, e in expected.items())
     assert chi_square < 16.3  # three degrees of freedom at most: exceeded once in a thousand
@@ -467,7 +543,9 @@ def test_the_same_seed_gives_the_same_answers_and_none_gives_new_ones() -> None:
     assert search(decoder, memory, MARKS, options) == search(decoder, memory, MARKS, options)
     before = torch.random.get_rng_state()
     for seed in (8, None):
-        assert search(decoder, memory, MARKS, options) != search(decoder, memory, MARKS, replace(options, seed=seed))
+        assert search(decoder, memory, MARKS, options) != search(
+            decoder, memory, MARKS, replace(options, seed=seed)
+        )
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -486,7 +564,7 @@ def test_a_wider_choice_contains_the_narrower() -> None:
     assert torch.equal(few.view(2, 2, 11), many.view(2, 5, 11)[:, :2])
 
 
-# --- the cure for bland replies ---------------------------------------------------------------------------------------
+# --- the cure for bland replies--------------------------------------------------------------------
 
 
 def test_the_anti_prior_lowers_what_the_prior_likes() -> None:
@@ -499,7 +577,7 @@ def test_the_anti_prior_lowers_what_the_prior_likes() -> None:
 
 def test_greedy_with_an_anti_prior_is_the_formula_for_the_first_steps_only() -> None:
     decoder, memory, strength, steps, limit = Table(5, 0.5), memories(17), 0.8, 3, 8
-    options = Options(anti_prior=strength, anti_prior_steps=steps, max_new_tokens=limit)
+    options = Options(mmi_weight=strength, mmi_steps=steps, max_new_tokens=limit)
     results = search(decoder, memory, MARKS, options, prior=PRIOR)
 
     def choose(scores: torch.Tensor, tokens: Tokens) -> torch.Tensor:
@@ -517,20 +595,31 @@ def test_greedy_with_an_anti_prior_is_the_formula_for_the_first_steps_only() -> 
 
 
 def test_a_beam_does_not_stop_while_the_anti_prior_may_still_lift_it() -> None:
-    """The chain answers everything alike, so at strength 2 the value of a token is -log p, and the longer one gains."""
-    decoder = chain({START: {END: 0.5, 3: 0.5}, 3: {END: 0.5, 4: 0.5}, 4: {END: 0.12, 5: 0.88}, 5: {END: 1.0}})
-    options = Options(num_beams=2, anti_prior=2.0, anti_prior_steps=4, max_new_tokens=5)
+    """The chain answers everything alike, so at strength 2 the value of a token is -log p, and
+    the longer one gains."""
+    decoder = chain(
+        {START: {END: 0.5, 3: 0.5}, 3: {END: 0.5, 4: 0.5}, 4: {END: 0.12, 5: 0.88}, 5: {END: 1.0}}
+    )
+    options = Options(num_beams=2, mmi_weight=2.0, mmi_steps=4, max_new_tokens=5)
     ((found,),) = search(decoder, memories(1), MARKS, options, prior=PRIOR)
     assert found.tokens == (3, 4)
     assert found.rank == pytest.approx(-math.log(0.5 * 0.5 * 0.12) / 3, abs=1e-4)
 
 
-@pytest.mark.parametrize("how", [{"do_sample": True, "candidates": 9}, {"num_beams": 9, "candidates": 9}])
+@pytest.mark.parametrize(
+    "how", [{"do_sample": True, "candidates": 9}, {"num_beams": 9, "candidates": 9}]
+)
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 def test_candidates_are_ranked_by_the_formula(how: dict, penalty: float) -> None:
     decoder, memory, limit = Table(5, 0.3), memories(5), 6
     options = Options(
-        anti_prior=0.4, anti_prior_steps=2, rarity=0.3, length_penalty=penalty, max_new_tokens=limit, seed=1, **how
+        mmi_weight=0.4,
+        mmi_steps=2,
+        idf_weight=0.3,
+        length_penalty=penalty,
+        max_new_tokens=limit,
+        seed=1,
+        **how,
     )
     for i, found in enumerate(search(decoder, memory, MARKS, options, prior=PRIOR, rarity=RARITY)):
         assert len(found) > 2
@@ -540,14 +629,16 @@ def test_candidates_are_ranked_by_the_formula(how: dict, penalty: float) -> None
         for f, given_source, given_nothing in zip(found, asked, anyway, strict=True):
             words = set(f.tokens)
             idf = sum(float(RARITY[w]) for w in words) / len(words) if words else 0
-            rank = (given_source - 0.4 * given_nothing) / length(f.tokens, limit) ** penalty + 0.3 * idf
+            rank = (given_source - 0.4 * given_nothing) / length(
+                f.tokens, limit
+            ) ** penalty + 0.3 * idf
             assert f.score == pytest.approx(given_source, abs=1e-4)
             assert f.rank == pytest.approx(rank, abs=1e-4)
 
 
 def test_answers_far_less_likely_than_the_likeliest_come_last_whatever_their_rank() -> None:
     decoder, memory = Table(5, 0.3), memories(5)
-    options = Options(num_beams=9, candidates=9, rarity=100.0, max_new_tokens=3)
+    options = Options(num_beams=9, candidates=9, idf_weight=100.0, max_new_tokens=3)
     lagging = 0
     for found in search(decoder, memory, MARKS, options, rarity=RARITY):
         mean = [f.score / (len(f.tokens) + (len(f.tokens) < 3)) for f in found]
@@ -557,26 +648,34 @@ def test_answers_far_less_likely_than_the_likeliest_come_last_whatever_their_ran
     assert lagging > 0
 
 
-def test_rarity_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(monkeypatch) -> None:
+def test_rarity_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
+    monkeypatch,
+) -> None:
     monkeypatch.setattr(ours, "LAGGING", math.inf)
     decoder, memory = Table(5, 0.3), memories(5)
-    options = Options(num_beams=9, candidates=9, rarity=100.0, max_new_tokens=3)
+    options = Options(num_beams=9, candidates=9, idf_weight=100.0, max_new_tokens=3)
     everyone = search(decoder, memory, MARKS, options, rarity=RARITY)
     best = search(decoder, memory, MARKS, replace(options, candidates=1), rarity=RARITY)
     for all_found, (first,) in zip(everyone, best, strict=True):
-        rare = [sum(float(RARITY[w]) for w in set(f.tokens)) / max(1, len(set(f.tokens))) for f in all_found]
+        rare = [
+            sum(float(RARITY[w]) for w in set(f.tokens)) / max(1, len(set(f.tokens)))
+            for f in all_found
+        ]
         assert rare == sorted(rare, reverse=True)
         assert first == all_found[0]
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------
+# --- errors----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
         ({"num_beams": 0}, "search: num_beams must be at least 1; got 0"),
-        ({"length_penalty": math.nan}, "search: length_penalty must be at least -5 and at most 5; got nan"),
+        (
+            {"length_penalty": math.nan},
+            "search: length_penalty must be at least -5 and at most 5; got nan",
+        ),
         (
             {"temperature": 0.0},
             "search: temperature must be from 1e-06 to 1e+06 (do_sample = false takes the likeliest token); got 0.0",
@@ -584,10 +683,16 @@ def test_rarity_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_be
         ({"top_k": -1}, "search: top_k must be at least 0; got -1"),
         ({"top_p": 1.5}, "search: top_p must be above 0 and at most 1; got 1.5"),
         ({"no_repeat_ngram_size": -2}, "search: no_repeat_ngram_size must be at least 0; got -2"),
-        ({"repetition_penalty": 0.5}, "search: repetition_penalty must be at least 1 and at most 1000; got 0.5"),
+        (
+            {"repetition_penalty": 0.5},
+            "search: repetition_penalty must be at least 1 and at most 1000; got 0.5",
+        ),
         ({"max_new_tokens": 0}, "search: max_new_tokens must be at least 1; got 0"),
-        ({"min_new_tokens": 65}, "search: min_new_tokens must be at most max_new_tokens, 64; got 65"),
-        ({"anti_prior": -1.0}, "search: anti_prior must be at least 0 and at most 1000; got -1.0"),
+        (
+            {"min_new_tokens": 65},
+            "search: min_new_tokens must be at most max_new_tokens, 64; got 65",
+        ),
+        ({"mmi_weight": -1.0}, "search: anti_prior must be at least 0 and at most 1000; got -1.0"),
         ({"rarity": math.inf}, "search: rarity must be at least 0 and at most 1000; got inf"),
         ({"do_sample": True, "num_beams": 3}, "search: num_beams must be 1 with do_sample; got 3"),
         (
@@ -604,12 +709,14 @@ def test_wrong_options_are_named(wrong: dict, message: str) -> None:
 
 def test_what_the_options_need_must_be_there() -> None:
     decoder, memory = Table(), memories(2)
-    with pytest.raises(InputError, match="anti_prior needs as prior the memory of one empty prompt; got none"):
-        search(decoder, memory, MARKS, Options(anti_prior=0.5))
+    with pytest.raises(
+        InputError, match="anti_prior needs as prior the memory of one empty prompt; got none"
+    ):
+        search(decoder, memory, MARKS, Options(mmi_weight=0.5))
     with pytest.raises(InputError, match="the memory of one empty prompt; got 2 rows"):
-        search(decoder, memory, MARKS, Options(anti_prior=0.5), prior=memory)
+        search(decoder, memory, MARKS, Options(mmi_weight=0.5), prior=memory)
     with pytest.raises(InputError, match="rarity needs the idf of each token"):
-        search(decoder, memory, MARKS, Options(num_beams=2, rarity=0.5))
+        search(decoder, memory, MARKS, Options(num_beams=2, idf_weight=0.5))
     with pytest.raises(InputError, match="seeds must be one a row of the memory, 2; got 1"):
         search(decoder, memory, MARKS, Options(do_sample=True), seeds=[1])
     with pytest.raises(InputError, match="a stream reads one source at a time; got 2 rows"):
@@ -619,8 +726,11 @@ def test_what_the_options_need_must_be_there() -> None:
 @pytest.mark.parametrize("rows", [1, 7, 8, 31])
 @pytest.mark.parametrize("size", [3, 128, 256, 257, 1009])
 def test_likeliest_is_argmax(rows: int, size: int):
-    """Few rows and many take different ways; so do ends of a vocabulary that do not fill a block. Ties: the first."""
-    scores = torch.randint(0, 50, (rows, size), generator=torch.Generator().manual_seed(size)).float()
+    """Few rows and many take different ways; so do ends of a vocabulary that do not fill a
+    block. Ties: the first."""
+    scores = torch.randint(
+        0, 50, (rows, size), generator=torch.Generator().manual_seed(size)
+    ).float()
     scores[:, 0] = -torch.inf
     assert torch.equal(likeliest(scores), scores.argmax(-1))
     scores[0, -1] = 99
@@ -635,9 +745,13 @@ def test_likeliest_is_argmax(rows: int, size: int):
         ("length_penalty", 1e308),
         ("length_penalty", -400.0),
         ("repetition_penalty", 1e308),
-        ("anti_prior", 1e308),
+        ("mmi_weight", 1e308),
         ("rarity", 1e308),
-        *((name, value) for name in ("temperature", "length_penalty", "top_p") for value in (math.nan, math.inf)),
+        *(
+            (name, value)
+            for name in ("temperature", "length_penalty", "top_p")
+            for value in (math.nan, math.inf)
+        ),
     ],
 )
 def test_options_beyond_what_floats_can_hold_are_refused(name: str, value: float):
@@ -646,19 +760,33 @@ def test_options_beyond_what_floats_can_hold_are_refused(name: str, value: float
 
 
 def test_draws_are_made_beforehand_and_so_have_a_limit():
-    with pytest.raises(InputError, match="candidates times max_new_tokens must be at most 1,048,576; got 1,024 times"):
+    with pytest.raises(
+        InputError,
+        match="candidates times max_new_tokens must be at most 1,048,576; got 1,024 times",
+    ):
         Options(do_sample=True, candidates=1024, max_new_tokens=1 << 20)
 
 
-@pytest.mark.parametrize("name", ["temperature", "length_penalty", "repetition_penalty", "rarity", "anti_prior"])
+@pytest.mark.parametrize(
+    "name", ["temperature", "length_penalty", "repetition_penalty", "rarity", "mmi_weight"]
+)
 def test_every_allowed_value_gives_answers_with_finite_ranks(name: str):
-    bounds = {"temperature": (1e-6, 1e6), "length_penalty": (-5.0, 5.0), "repetition_penalty": (1.0, 1000.0)}
+    bounds = {
+        "temperature": (1e-6, 1e6),
+        "length_penalty": (-5.0, 5.0),
+        "repetition_penalty": (1.0, 1000.0),
+    }
     decoder, memory = Table(seed=3), memories(2, seed=5)
     for value in bounds.get(name, (0.0, 1000.0)):
-        for how in ({"do_sample": True, "candidates": 3, "seed": 1}, {"num_beams": 3, "candidates": 3}):
+        for how in (
+            {"do_sample": True, "candidates": 3, "seed": 1},
+            {"num_beams": 3, "candidates": 3},
+        ):
             options = Options(**{name: value}, **how, max_new_tokens=7)
-            for row in search(decoder, memory, MARKS, options, prior=PRIOR, rarity=torch.rand(V)):
-                assert row and all(math.isfinite(one.rank) and math.isfinite(one.score) for one in row)
+            for row in search(decoder, memory, MARKS, options, prior=PRIOR, idf=torch.rand(V)):
+                assert row and all(
+                    math.isfinite(one.rank) and math.isfinite(one.score) for one in row
+                )
                 assert all(set(one.tokens) <= set(WORDS) for one in row)
 
 

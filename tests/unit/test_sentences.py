@@ -65,15 +65,24 @@ def test_where_a_sentence_ends(paragraph, sentences):
 
 def test_what_is_no_sentence_is_counted(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_text("Chapter 1\n\nFill the __ in here.\n" + "x y " * 2000 + "\n\nThis one is good.\n", "utf-8")
+    path.write_text(
+        "Chapter 1\n\nFill the __ in here.\n" + "x y " * 2000 + "\n\nThis one is good.\n", "utf-8"
+    )
     tally = Tally()
     assert [e.source for e in read_text(path, tally=tally, layout="lines")] == ["This one is good."]
-    assert tally.skipped == {"fewer than three words": 1, "has a blank already": 1, "sentence too long": 1}
+    assert tally.skipped == {
+        "fewer than three words": 1,
+        "has a blank already": 1,
+        "sentence too long": 1,
+    }
 
 
 def test_bad_files_are_one_line(tmp_path):
     (tmp_path / "empty.txt").write_text("")
-    for path, said in ((tmp_path / "empty.txt", "no usable examples"), (tmp_path / "no.txt", "no such file or folder")):
+    for path, said in (
+        (tmp_path / "empty.txt", "no usable examples"),
+        (tmp_path / "no.txt", "no such file or folder"),
+    ):
         with pytest.raises(DataError, match=said):
             texts(path)
     (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(WRAPPED.encode())[:-20])
@@ -102,7 +111,11 @@ def test_a_text_without_any_full_stop_is_given_out(tmp_path):
 
 
 def test_tables_are_not_text(tmp_path):
-    for name, content in {"a.tsv": "a\tb\n", "b.txt": "a\tb\nc\td\n", "c.txt": '{"a": 1}\n'}.items():
+    for name, content in {
+        "a.tsv": "a\tb\n",
+        "b.txt": "a\tb\nc\td\n",
+        "c.txt": '{"a": 1}\n',
+    }.items():
         (tmp_path / name).write_text(content, "utf-8")
         assert not is_text(tmp_path / name)
     (tmp_path / "d.txt").write_text(WRAPPED, "utf-8")
@@ -114,9 +127,12 @@ def test_rare_words_are_counted_once_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "a.txt"
     path.write_text("red cats eat.\nred cats sleep.\n", "utf-8")
-    chosen = recipe.load("blank-rnn", ["data.kind=text", f'data.path="{path}"', "data.valid=0.0", "codec.min_count=2"])
+    chosen = recipe.load(
+        "blank-rnn",
+        ["data.kind=text", f'data.path="{path}"', "data.valid=0.0", "tokenizer.min_count=2"],
+    )
     corpus = build.corpus(chosen)
-    assert set(corpus.codec.words) == {"red", "cats", "."}
+    assert set(corpus.tokenizer.words) == {"red", "cats", "."}
 
 
 class Broken(Exception):
@@ -132,7 +148,13 @@ class Breaks(Silent):
 def test_blanks_drawn_anew_survive_a_break(tmp_path, monkeypatch):
     """A run that broke off and was resumed hides the same words: it ends with the same bits."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    more = ("train.steps=12", "train.save_every=5", "codec.min_count=1", "train.batch_tokens=24", "encoder.dropout=0.3")
+    more = (
+        "train.steps=12",
+        "train.save_every=5",
+        "tokenizer.min_count=1",
+        "train.batch_tokens=24",
+        "encoder.dropout=0.3",
+    )
     chosen = recipe.load("blank-rnn", by_heart(text_file(tmp_path), *more))
     train(chosen, tmp_path / "whole", reporter=Silent())
     with pytest.raises(Broken):
@@ -149,7 +171,7 @@ def test_through_the_doors(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert ": text, 8 usable examples" in out and f"regard train blank-rnn --data {path}" in out
     train(
-        recipe.load("blank-rnn", by_heart(path, "train.steps=80", "codec.min_count=1")),
+        recipe.load("blank-rnn", by_heart(path, "train.steps=80", "tokenizer.min_count=1")),
         tmp_path / "run",
         reporter=Silent(),
     )
@@ -158,7 +180,11 @@ def test_through_the_doors(tmp_path, monkeypatch, capsys):
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
     assert (first["answer"], second["answer"]) == ("biscuit", "horse")
     chances = [one["probability"] for one in first["best"]]
-    assert len(chances) == 5 and chances == sorted(chances, reverse=True) and chances[0] == first["probability"] > 0.5
+    assert (
+        len(chances) == 5
+        and chances == sorted(chances, reverse=True)
+        and chances[0] == first["probability"] > 0.5
+    )
     assert cli.main(["ask", run, "In a ___ machine."]) == 0
     assert capsys.readouterr().out.startswith("In a ___ machine.  ->  small ")
     assert cli.main(["ask", run, "In a machine."]) == 2
@@ -166,4 +192,4 @@ def test_through_the_doors(tmp_path, monkeypatch, capsys):
     assert cli.main(["evaluate", run, "--data", str(path), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["accuracy"] == scores["accuracy_at_5"] == 1 and scores["examples"] == 8
-    assert load(tmp_path / "run").task.places("Only with a ___.")[3] == "___"
+    assert load(tmp_path / "run").task.place_names("Only with a ___.")[3] == "___"

@@ -15,13 +15,19 @@ from hypothesis import strategies as st
 from regard import metrics
 from regard.errors import InputError
 
-# Few different tokens, so that they meet; -1.0 and -2.0 have the same hash, and 97 is the code of "a".
-TOKENS = [st.sampled_from(kind) for kind in ("abc", [-1.0, -2.0, 97, "a"], ["the", "cat", ("a", 1), None, 2.5])]
+# Few different tokens, so that they meet; -1.0 and -2.0 have the same hash, and 97 is the code of
+# "a".
+TOKENS = [
+    st.sampled_from(kind)
+    for kind in ("abc", [-1.0, -2.0, 97, "a"], ["the", "cat", ("a", 1), None, 2.5])
+]
 # Where the two variants of Damerau-Levenshtein differ, which random strings seldom show.
-SWAPS = st.lists(st.sampled_from([("ca", "abc"), ("ab", "ba"), ("c", "c"), ("", "b")]), max_size=5).map(
-    lambda pieces: tuple("".join(side) for side in zip(*pieces, strict=True)) or ("", "")
+SWAPS = st.lists(
+    st.sampled_from([("ca", "abc"), ("ab", "ba"), ("c", "c"), ("", "b")]), max_size=5
+).map(lambda pieces: tuple("".join(side) for side in zip(*pieces, strict=True)) or ("", ""))
+SEQUENCES = st.text("abc", max_size=13) | st.one_of(
+    [st.lists(tokens, max_size=13) for tokens in TOKENS]
 )
-SEQUENCES = st.text("abc", max_size=13) | st.one_of([st.lists(tokens, max_size=13) for tokens in TOKENS])
 TWO = st.one_of(
     SWAPS,
     st.tuples(st.text("abc", max_size=13), st.text("abc", max_size=13)),
@@ -34,13 +40,15 @@ patient = settings(deadline=None)  # a machine may be busy with something else
 
 def theirs(a, b) -> dict[str, float]:
     """Without the faster libraries that textdistance would call, one of which is ours."""
-    a, b = (a, b) if isinstance(a, str) else (tuple(a), tuple(b))  # its test for equality wants them hashable
+    a, b = (
+        (a, b) if isinstance(a, str) else (tuple(a), tuple(b))
+    )  # its test for equality wants them hashable
     return {
         "jaccard": textdistance.Jaccard(external=False).similarity(a, b),
         "cosine": textdistance.Cosine(external=False).similarity(a, b),
-        "damerau_levenshtein": textdistance.DamerauLevenshtein(external=False, restricted=True).normalized_similarity(
-            a, b
-        ),
+        "damerau_levenshtein": textdistance.DamerauLevenshtein(
+            external=False, restricted=True
+        ).normalized_similarity(a, b),
     }
 
 
@@ -65,7 +73,9 @@ def test_textdistance_agrees_on_the_textbook_variants(pair):
     a, b = (one if isinstance(one, str) else tuple(one) for one in pair)
     jaccard = textdistance.Jaccard(external=False, as_set=True).similarity(a, b)
     assert metrics.set_jaccard(a, b) == pytest.approx(jaccard, abs=1e-12)
-    true = textdistance.DamerauLevenshtein(external=False, restricted=False).normalized_similarity(a, b)
+    true = textdistance.DamerauLevenshtein(external=False, restricted=False).normalized_similarity(
+        a, b
+    )
     assert metrics.unrestricted_damerau_levenshtein(a, b) == pytest.approx(true, abs=1e-12)
 
 
@@ -86,14 +96,26 @@ def test_the_baselines_of_the_specification(shared_data: Path):
     texts = [[c if c in known else "#" for c in row.split("|")[-1].lower()[:97]] for row in rows]
     train, test = texts[:9825], [["<", *text, ">"] for text in texts[-2620:]]
 
-    def blind(answers) -> list[float]:
-        return [*metrics.mean_similarities([["<", *one, ">"] for one in answers], [[one] for one in test]).values()]
+    def baselines(answers) -> list[float]:
+        return [
+            *metrics.mean_similarities(
+                [["<", *one, ">"] for one in answers], [[one] for one in test]
+            ).values()
+        ]
 
-    assert blind(draw.sample(one[1:-1], len(one) - 2) for one in test) == pytest.approx([1, 1, 0.207], abs=0.002)
-    assert blind(draw.choice(train) for _ in test) == pytest.approx([0.551, 0.715, 0.240], abs=0.01)
+    assert baselines(draw.sample(one[1:-1], len(one) - 2) for one in test) == pytest.approx(
+        [1, 1, 0.207], abs=0.002
+    )
+    assert baselines(draw.choice(train) for _ in test) == pytest.approx(
+        [0.551, 0.715, 0.240], abs=0.01
+    )
     histogram = Counter(token for text in train for token in text)
-    fixed = [token for token, n in histogram.most_common() for _ in range(round(97 * n / histogram.total()))]
-    assert blind([fixed] * len(test)) == pytest.approx([0.666, 0.8005, 0.123], abs=0.01)
+    fixed = [
+        token
+        for token, n in histogram.most_common()
+        for _ in range(round(97 * n / histogram.total()))
+    ]
+    assert baselines([fixed] * len(test)) == pytest.approx([0.666, 0.8005, 0.123], abs=0.01)
 
 
 EVERY = {
@@ -125,7 +147,11 @@ def test_what_one_means(pair):
     found = {name: of(a, b) for name, of in EVERY.items()}
     same_multiset = Counter(a) == Counter(b)
     assert (found["jaccard"] == 1) == (found["cosine"] == 1) == same_multiset
-    assert (found["damerau_levenshtein"] == 1) == (found["unrestricted_damerau_levenshtein"] == 1) == (a == b)
+    assert (
+        (found["damerau_levenshtein"] == 1)
+        == (found["unrestricted_damerau_levenshtein"] == 1)
+        == (a == b)
+    )
     assert (found["set_jaccard"] == 1) == (set(a) == set(b))
 
 
@@ -155,7 +181,9 @@ def test_the_restricted_variant_does_not_edit_between_swapped_tokens():
 
 def test_equal_hashes_are_not_equal_tokens():
     assert hash(-1.0) == hash(-2.0)
-    assert metrics.similarities([-1.0], [-2.0]) == dict.fromkeys(("jaccard", "cosine", "damerau_levenshtein"), 0)
+    assert metrics.similarities([-1.0], [-2.0]) == dict.fromkeys(
+        ("jaccard", "cosine", "damerau_levenshtein"), 0
+    )
     assert metrics.similarities([97], ["a"])["damerau_levenshtein"] == 0
     assert metrics.similarities(["a", "b"], "ab")["damerau_levenshtein"] == 1
 
@@ -176,13 +204,19 @@ def test_mean_takes_the_best_reference_for_each_measure():
 
 
 def test_refuses_what_is_not_two_sequences():
-    with pytest.raises(InputError, match=r"similarities: needs two sequences; got ndarray; .*\.tolist\(\)"):
+    with pytest.raises(
+        InputError, match=r"similarities: needs two sequences; got ndarray; .*\.tolist\(\)"
+    ):
         metrics.similarities(np.arange(3), [0, 1, 2])
     with pytest.raises(InputError, match="set_jaccard: needs two sequences; got set"):
         metrics.set_jaccard("ab", {"a"})
-    with pytest.raises(InputError, match="every token must be hashable; got unhashable type: 'list'"):
+    with pytest.raises(
+        InputError, match="every token must be hashable; got unhashable type: 'list'"
+    ):
         metrics.similarities([["a"]], [["a"]])
     with pytest.raises(InputError, match="got 2 answers, 1 lists of references"):
         metrics.mean_similarities(["a", "b"], [["a"]])
-    with pytest.raises(InputError, match="mean_similarities: no list of references for answer 0; got 'a'"):
+    with pytest.raises(
+        InputError, match="mean_similarities: no list of references for answer 0; got 'a'"
+    ):
         metrics.mean_similarities(["a"], ["a"])

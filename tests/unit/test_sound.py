@@ -1,4 +1,5 @@
-"""Sounds that are whole, and sounds that are not: each ends in one line, and training counts it and goes on."""
+"""Sounds that are whole, and sounds that are not: each ends in one line, and training counts it
+and goes on."""
 
 from __future__ import annotations
 
@@ -15,14 +16,25 @@ import soundfile
 
 from regard.data.inspect import inspect
 from regard.data.lines import Tally
-from regard.data.sound import Hearing, Row, _in_order, read_fsdd, read_ljspeech, read_sound, read_sounds, sounds_files
+from regard.data.sound import (
+    Hearing,
+    Row,
+    _in_order,
+    read_fsdd,
+    read_ljspeech,
+    read_sound,
+    read_sounds,
+    sounds_files,
+)
 from regard.errors import DataError, InputError, printable
 
 TONE = (np.sin(np.arange(4000) * 0.3) * 0.5).astype(np.float32)
 HOW = Hearing(8000, 5.0)
 
 
-def wav(folder: Path, name: str = "a.wav", samples: np.ndarray = TONE, rate: int = 8000, **more) -> Path:
+def wav(
+    folder: Path, name: str = "a.wav", samples: np.ndarray = TONE, rate: int = 8000, **more
+) -> Path:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     soundfile.write(path, samples, rate, **more)
@@ -38,7 +50,7 @@ def said(path: Path, **more) -> str:
     return message
 
 
-# -- whole ones -------------------------------------------------------------------------------------------------------
+# -- whole ones-------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffix", ["wav", "flac", "ogg"])
@@ -59,11 +71,13 @@ def test_channels_become_one_and_rates_the_recipe_s(tmp_path: Path):
 
 
 def test_loud_floats_are_clipped(tmp_path: Path):
-    heard = read_sound(wav(tmp_path, samples=TONE * 4, subtype="FLOAT"), rate=8000, max_seconds=5).values
+    heard = read_sound(
+        wav(tmp_path, samples=TONE * 4, subtype="FLOAT"), rate=8000, max_seconds=5
+    ).values
     assert heard.max() == 32767 and heard.min() == -32767
 
 
-# -- bad ones ---------------------------------------------------------------------------------------------------------
+# -- bad ones---------------------------------------------------------------------------------------
 
 
 def test_each_bad_sound_is_named(tmp_path: Path):
@@ -84,7 +98,9 @@ def test_each_bad_sound_is_named(tmp_path: Path):
     holes[7] = np.nan
     assert "not numbers" in said(wav(tmp_path, "nan.wav", holes, subtype="FLOAT"))
     assert "more than 8 channels; got 32" in said(wav(tmp_path, "32.wav", np.zeros((50, 32))))
-    assert "longer than 5 seconds; got 12.5 seconds" in said(wav(tmp_path, "long.wav", np.zeros(100_000)))
+    assert "longer than 5 seconds; got 12.5 seconds" in said(
+        wav(tmp_path, "long.wav", np.zeros(100_000))
+    )
 
 
 def damaged(content: bytes, draw: np.random.Generator) -> bytes:
@@ -96,7 +112,9 @@ def damaged(content: bytes, draw: np.random.Generator) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["aiff", "wav", "au", "flac", "ogg"])
-def test_nothing_is_printed_about_a_damaged_sound(tmp_path: Path, suffix: str, capfd: pytest.CaptureFixture[str]):
+def test_nothing_is_printed_about_a_damaged_sound(
+    tmp_path: Path, suffix: str, capfd: pytest.CaptureFixture[str]
+):
     whole = wav(tmp_path, f"whole.{suffix}", TONE[:400]).read_bytes()
     draw = np.random.default_rng(3)
     messages: list[str] = []
@@ -142,7 +160,9 @@ def test_a_rate_that_cannot_be(tmp_path: Path, rate: int):
     content[24:28] = struct.pack("<I", rate)
     path.write_bytes(content)
     message = said(path)
-    assert "1,000 to 192,000 samples a second" in message or "not a sound that can be read" in message
+    assert (
+        "1,000 to 192,000 samples a second" in message or "not a sound that can be read" in message
+    )
 
 
 @pytest.mark.parametrize("suffix", ["flac", "ogg", "aiff", "au", "wav"])
@@ -208,14 +228,22 @@ def test_a_header_that_promises_a_gigabyte_costs_nothing(tmp_path: Path):
     tracemalloc.stop()
 
 
-# -- folders and tables -----------------------------------------------------------------------------------------------
+# -- folders and tables-----------------------------------------------------------------------------
 
 
 def test_a_table_skips_and_counts_what_is_bad(tmp_path: Path):
     for i in range(4):
         wav(tmp_path, f"{i}.wav", TONE * (i + 1) / 5)
     (tmp_path / "bad.wav").write_bytes(b"RIFF")
-    rows = ["path,text", "0.wav,One two", '1.wav,"three, four"', "bad.wav,five", "nothing.wav,six", "2.wav,", "3.wav,a"]
+    rows = [
+        "path,text",
+        "0.wav,One two",
+        '1.wav,"three, four"',
+        "bad.wav,five",
+        "nothing.wav,six",
+        "2.wav,",
+        "3.wav,a",
+    ]
     (tmp_path / "t.csv").write_text("\n".join(rows))
     tally = Tally()
     found = list(read_sounds(tmp_path / "t.csv", how=HOW, tally=tally))
@@ -289,14 +317,24 @@ def fsdd(folder: Path) -> Path:
 def test_fsdd_parts(tmp_path: Path):
     def names(part: str, hold_out: str | None = None) -> list[str]:
         return [
-            one.source.name for one in read_fsdd(fsdd(tmp_path), how=HOW, part=part, hold_out=hold_out, tally=Tally())
+            one.source.name
+            for one in read_fsdd(
+                fsdd(tmp_path), how=HOW, part=part, hold_out=hold_out, tally=Tally()
+            )
         ]
 
-    assert {one.target for one in read_fsdd(fsdd(tmp_path), how=HOW, tally=Tally())} == {"zero", "seven"}
-    assert sorted(names("train")) == sorted(f"{d}_{s}_{i}.wav" for d in (0, 7) for s in ("ann", "bob") for i in (5, 6))
+    assert {one.target for one in read_fsdd(fsdd(tmp_path), how=HOW, tally=Tally())} == {
+        "zero",
+        "seven",
+    }
+    assert sorted(names("train")) == sorted(
+        f"{d}_{s}_{i}.wav" for d in (0, 7) for s in ("ann", "bob") for i in (5, 6)
+    )
     assert len(names("test")) == 20 and not set(names("test")) & set(names("train"))
     assert {name.split("_")[1] for name in names("test", "bob")} == {"bob"}
-    assert {name.split("_")[1] for name in names("train", "bob")} == {"ann"} and len(names("train", "bob")) == 14
+    assert {name.split("_")[1] for name in names("train", "bob")} == {"ann"} and len(
+        names("train", "bob")
+    ) == 14
     for i in range(20):
         wav(tmp_path, f"recordings/1_ann_smith_{i}.wav")
     tallies = {part: Tally() for part in ("all", "train", "test")}
@@ -319,7 +357,10 @@ def test_inspect_says_what_a_folder_is(tmp_path: Path):
 def test_real_ones(shared_data: Path):
     tally = Tally()
     ten = [
-        one for one, _ in zip(read_ljspeech(shared_data / "ljspeech", how=HOW, tally=tally), range(10), strict=False)
+        one
+        for one, _ in zip(
+            read_ljspeech(shared_data / "ljspeech", how=HOW, tally=tally), range(10), strict=False
+        )
     ]
     assert len(ten) == 10 and all(len(one.source.values) > 8000 for one in ten)
     digits = read_fsdd(shared_data / "fsdd", how=HOW, part="test", tally=tally)

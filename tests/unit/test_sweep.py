@@ -30,7 +30,7 @@ from tests.tiny import Silent, by_heart, pairs_file
 MORE = [
     "encoder.width=8",
     "train.steps=6",
-    "train.warmup=1",
+    "train.warmup_steps=1",
     "train.valid_every=3",
     "train.save_every=2",
     "train.threads=1",
@@ -41,7 +41,9 @@ def test_ranges_and_values_as_they_are_defined():
     """By the patterns that say it shortest, whose time grows with the square of the length."""
     draw = random.Random(5)
     for _ in range(20_000):
-        value = "".join(draw.choices('.,[]/x"1', weights=[4, 3, 2, 2, 0.3, 1, 0.2, 2], k=draw.randrange(1, 9)))
+        value = "".join(
+            draw.choices('.,[]/x"1', weights=[4, 3, 2, 2, 0.3, 1, 0.2, 2], k=draw.randrange(1, 9))
+        )
         between = re.fullmatch(r"([^/,\"']+?)\.\.([^/,\"']+)", value)
         assert sweeps._ends(value) == (between and between.groups()), value
         assert sweeps._values(value) == re.split(r",(?![^\[]*\])", value), value
@@ -53,21 +55,24 @@ def test_long_values_are_read_in_one_pass(value: str):
 
 
 def test_the_table_begins_with_the_best():
-    trials = [Trial({"train.rate": f"{n}"}, f"run-{n}", state="done", score=n) for n in (0.2, 0.1, 0.3)]
-    bad = Trial({"train.rate": "9"}, "run-9", state="failed")
+    trials = [
+        Trial({"train.learning_rate": f"{n}"}, f"run-{n}", state="done", score=n)
+        for n in (0.2, 0.1, 0.3)
+    ]
+    bad = Trial({"train.learning_rate": "9"}, "run-9", state="failed")
     for score, order in (("cer", [0.1, 0.2, 0.3]), ("accuracy", [0.3, 0.2, 0.1])):
         rows = table(Outcome(score, [bad, *trials]), None).splitlines()
         assert [float(row.split()[1]) for row in rows[1:4]] == order and rows[1].endswith("best")
         assert "failed" in rows[4]
 
 
-# -- seeds ------------------------------------------------------------------------------------------------------------
+# -- seeds------------------------------------------------------------------------------------------
 
 
 def seeded(scores: dict[str, list[float]]) -> list[Trial]:
     """For each rate a trial of each seed from 1 up."""
     return [
-        Trial({"train.rate": rate, "seed": str(seed)}, f"run-{rate}-{seed}", "done", score)
+        Trial({"train.learning_rate": rate, "seed": str(seed)}, f"run-{rate}-{seed}", "done", score)
         for rate, reached in scores.items()
         for seed, score in enumerate(reached, 1)
     ]
@@ -81,14 +86,25 @@ def test_settings_are_ranked_by_their_mean_over_seeds(score: str, best: str):
     if score == "accuracy":
         known = Outcome(score, seeded({"0.1": [lucky, 1.0, 3.0], "0.2": [9.0, 10.0, 11.0]}))
     first = known.settings[0]
-    assert first.values == {"train.rate": best} and known.best_setting == first and known.best is None
-    assert (first.mean, first.deviation, min(first.scores), max(first.scores)) == (10.0, 1.0, 9.0, 11.0)
+    assert (
+        first.values == {"train.learning_rate": best}
+        and known.best_setting == first
+        and known.best is None
+    )
+    assert (first.mean, first.deviation, min(first.scores), max(first.scores)) == (
+        10.0,
+        1.0,
+        9.0,
+        11.0,
+    )
     shown = table(known, None)
     (row,) = [line for line in shown.splitlines() if line.endswith("best mean")]
-    assert row.split() == [f"train.rate={best}", "10", "1", "9", "11", "3", "best", "mean"]
-    assert shown.endswith(f"the best setting, by its mean over 3 seeds, is train.rate={best}")
+    assert row.split() == [f"train.learning_rate={best}", "10", "1", "9", "11", "3", "best", "mean"]
+    assert shown.endswith(
+        f"the best setting, by its mean over 3 seeds, is train.learning_rate={best}"
+    )
     told = known.to_json()
-    assert told["best"] is None and told["best_setting"] == {"train.rate": best}
+    assert told["best"] is None and told["best_setting"] == {"train.learning_rate": best}
     assert told["settings"][0]["standard_deviation"] == 1.0 and told["settings"][0]["seeds"] == 3
 
 
@@ -99,14 +115,20 @@ def test_of_seeds_alone_none_is_the_best():
     assert known.best is known.best_setting is known.to_json()["best"] is None
     assert "best run" not in shown and "  best\n" not in shown and "best mean" not in shown
     assert shown.splitlines()[1].split() == ["all", "seeds", "2", "1", "1", "3", "3"]
-    assert [line.split()[0] for line in shown.splitlines()[4:7]] == ["seed=2", "seed=1", "seed=3"]  # not ranked
+    assert [line.split()[0] for line in shown.splitlines()[4:7]] == [
+        "seed=2",
+        "seed=1",
+        "seed=3",
+    ]  # not ranked
 
 
 def test_a_setting_whose_seed_failed_does_not_win():
     trials = seeded({"0.1": [9.0, 10.0], "0.2": [4.0, 5.0]})
     trials[-1] = Trial(trials[-1].values, "run", "failed", why="not a number")
     known = Outcome("perplexity", trials)
-    assert known.best_setting is not None and known.best_setting.values == {"train.rate": "0.1"}
+    assert known.best_setting is not None and known.best_setting.values == {
+        "train.learning_rate": "0.1"
+    }
     assert "1/2" in table(known, None)
     assert known.settings[1].deviation is None  # one seed has no spread
 
@@ -116,7 +138,9 @@ def test_seeds_through_the_door(tiny, tmp_path, capsys):
     command = ["train", "chat-gru", *changes, "--out", str(tmp_path / "s"), "--sweep", "seed=1,2,3"]
     assert cli.main(command) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "runs that differ in their seeds only: the spread is chance, and none is the best"
+    assert (
+        last == "runs that differ in their seeds only: the spread is chance, and none is the best"
+    )
     assert cli.main([*command, "--json"]) == 0
     outcome = json.loads(capsys.readouterr().out)
     scores = [trial["score"] for trial in outcome["trials"]]
@@ -134,7 +158,8 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 class Teller:
-    """Remembers which trials were trained, and from which step on; may do something at a step of one of them."""
+    """Remembers which trials were trained, and from which step on; may do something at a step of
+    one of them."""
 
     def __init__(self, at: tuple[int, int] | None = None, does=None):
         self.trained: list[tuple[str, int]] = []
@@ -158,18 +183,18 @@ def maker(tiny):
     return lambda more: recipe.load("chat-gru", [*tiny, *more])
 
 
-# -- what is written --------------------------------------------------------------------------------------------------
+# -- what is written--------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("train.rate", "a sweep has the form section.field=values"),
-        ("train.rate=", "a sweep has the form section.field=values"),
-        ("train.rate=a..b", "the ends of a range are numbers"),
-        ("train.rate=1e-1..1e-4", "a range goes from a number to a larger one"),
+        ("train.learning_rate", "a sweep has the form section.field=values"),
+        ("train.learning_rate=", "a sweep has the form section.field=values"),
+        ("train.learning_rate=a..b", "the ends of a range are numbers"),
+        ("train.learning_rate=1e-1..1e-4", "a range goes from a number to a larger one"),
         ("train.rat=0.1,0.2", 'no such field; got 0.1; did you mean "rate"?'),
-        ("train.rate=0.1,fast", 'must be a number > 0; got "fast"'),
+        ("train.learning_rate=0.1,fast", 'must be a number > 0; got "fast"'),
         ("encoder.layers=0..4", "a whole number >= 1"),
         ("encoder.width=8.5..16", "encoder.width"),
         ("train.score=chrf,perplexity", "runs that differ in train.score cannot be compared"),
@@ -184,28 +209,39 @@ def test_a_mistake_is_one_line(written, said, tmp_path, capsys):
 def test_options_of_a_sweep_need_one(capsys):
     assert cli.main(["train", "chat-gru", "--trials", "3"]) == 2
     assert "add --sweep" in capsys.readouterr().err
-    assert cli.main(["train", "--resume", "x", "--sweep", "train.rate=1,2"]) == 2
+    assert cli.main(["train", "--resume", "x", "--sweep", "train.learning_rate=1,2"]) == 2
     assert "leave --resume out" in capsys.readouterr().err
 
 
 def test_without_optuna_its_extra_is_named(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(sweeps.InputError, match=r"need optuna; pip install 'regard\[sweep\]'"):
-        sweep(maker(tiny), [axis("train.rate=1e-3..1e-2")], tmp_path / "s", told=Teller())
+        sweep(maker(tiny), [axis("train.learning_rate=1e-3..1e-2")], tmp_path / "s", told=Teller())
 
 
-# -- a grid -----------------------------------------------------------------------------------------------------------
+# -- a grid-----------------------------------------------------------------------------------------
 
 
 def test_a_grid_through_the_door(tiny, tmp_path, capsys):
     changes = [word for change in tiny for word in ("--set", change)]
-    command = ["train", "chat-gru", *changes, "--out", str(tmp_path / "s"), "--sweep", "train.rate=0.0001,0.01"]
+    command = [
+        "train",
+        "chat-gru",
+        *changes,
+        "--out",
+        str(tmp_path / "s"),
+        "--sweep",
+        "train.learning_rate=0.0001,0.01",
+    ]
     command += ["--sweep", "encoder.width=8,12"]
     assert cli.main(command) == 0
     out = capsys.readouterr().out
-    best = tmp_path / "s" / "train.rate=0.01,encoder.width=12"
+    best = tmp_path / "s" / "train.learning_rate=0.01,encoder.width=12"
     assert out.count("in " + str(tmp_path / "s")) == 5  # four trials, and the curves
-    assert f"the best run is {tmp_path}/s/train.rate=0.01" in out and load(best).recipe.encoder.width == 12
+    assert (
+        f"the best run is {tmp_path}/s/train.rate=0.01" in out
+        and load(best).recipe.encoder.width == 12
+    )
     assert load(best).recipe.decoder.width == 12  # what is derived follows
     assert (tmp_path / "s" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert cli.main([*command, "--json"]) == 0  # nothing is trained again
@@ -213,17 +249,22 @@ def test_a_grid_through_the_door(tiny, tmp_path, capsys):
     found = json.loads(told.out)
     assert told.err == "" and [trial["state"] for trial in found["trials"]] == ["done"] * 4
     assert found["best"]["score"] == min(trial["score"] for trial in found["trials"])
-    assert found["best"]["values"]["train.rate"] == "0.01" and found["score"] == "perplexity"
+    assert (
+        found["best"]["values"]["train.learning_rate"] == "0.01" and found["score"] == "perplexity"
+    )
     assert cli.main(["ask", found["best"]["run"], "Hello!"]) == 0
     assert cli.main([*command, "--set", "seed=2"]) == 2  # another sweep in its folder
-    assert "this folder holds another sweep; got seed: 1 -> 2; choose another --out" in capsys.readouterr().err
+    assert (
+        "this folder holds another sweep; got seed: 1 -> 2; choose another --out"
+        in capsys.readouterr().err
+    )
 
 
 def test_ctrl_c_and_on_with_the_same_bits(tiny, tmp_path):
     def interrupt() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    axes, folder, known = [axis("train.rate=0.001,0.01,0.02")], tmp_path / "s", []
+    axes, folder, known = [axis("train.learning_rate=0.001,0.01,0.02")], tmp_path / "s", []
     with pytest.raises(Stopped) as stopped:
         sweep(maker(tiny), axes, folder, told=Teller((2, 3), interrupt), learned=known.append)
     assert stopped.value.exit_code == 130
@@ -231,74 +272,99 @@ def test_ctrl_c_and_on_with_the_same_bits(tiny, tmp_path):
     assert known[-1].best == known[-1].trials[0]
     teller = Teller()
     outcome = sweep(maker(tiny), axes, folder, told=teller)
-    assert teller.trained == [("train.rate=0.01", 3), ("train.rate=0.02", 0)]
-    train(maker(tiny)(["train.rate=0.01"]), tmp_path / "alone", reporter=Silent())
+    assert teller.trained == [("train.learning_rate=0.01", 3), ("train.learning_rate=0.02", 0)]
+    train(maker(tiny)(["train.learning_rate=0.01"]), tmp_path / "alone", reporter=Silent())
     ours, alone = (tensors(load(run).model) for run in (outcome.trials[1].run, tmp_path / "alone"))
     assert all(bool((ours[name] == alone[name]).all()) for name in alone)
 
 
 def test_a_trial_that_fails_is_told_and_not_repeated(tiny, tmp_path):
-    axes, teller = [axis("train.rate=1e60,0.01")], Teller()
-    make = maker([*tiny, "train.clip=0.0", "train.steps=12", "train.valid_every=12"])
+    axes, teller = [axis("train.learning_rate=1e60,0.01")], Teller()
+    make = maker([*tiny, "train.max_grad_norm=0.0", "train.steps=12", "train.valid_every=12"])
     outcome = sweep(make, axes, tmp_path / "s", told=teller)
-    assert [trial.state for trial in outcome.trials] == ["failed", "done"] and "number" in outcome.trials[0].why
+    assert [trial.state for trial in outcome.trials] == [
+        "failed",
+        "done",
+    ] and "number" in outcome.trials[0].why
     assert outcome.best == outcome.trials[1] and len(teller.trained) == 2
     sweep(make, axes, tmp_path / "s", told=teller)
     assert len(teller.trained) == 2
 
 
 def test_what_another_process_trains_is_left_to_it(tiny, tmp_path):
-    sweep(maker(tiny), [axis("train.rate=0.001")], tmp_path / "s", told=Teller())
-    run = tmp_path / "s" / "train.rate=0.01"
+    sweep(maker(tiny), [axis("train.learning_rate=0.001")], tmp_path / "s", told=Teller())
+    run = tmp_path / "s" / "train.learning_rate=0.01"
     run.mkdir()
     with disk.locked(run):
-        outcome = sweep(maker(tiny), [axis("train.rate=0.01,0.001")], tmp_path / "s", told=Teller())
+        outcome = sweep(
+            maker(tiny), [axis("train.learning_rate=0.01,0.001")], tmp_path / "s", told=Teller()
+        )
     assert [trial.state for trial in outcome.trials] == ["elsewhere", "done"]
 
 
 def test_what_another_process_finds_out_meanwhile_is_known(tiny, tmp_path):
     def meanwhile() -> None:
-        sweep(maker(tiny), [axis("train.rate=0.001")], tmp_path / "s", told=Teller())
+        sweep(maker(tiny), [axis("train.learning_rate=0.001")], tmp_path / "s", told=Teller())
 
     known, teller = [], Teller((1, 2), meanwhile)
-    sweep(maker(tiny), [axis("train.rate=0.01,0.001")], tmp_path / "s", told=teller, learned=known.append)
+    sweep(
+        maker(tiny),
+        [axis("train.learning_rate=0.01,0.001")],
+        tmp_path / "s",
+        told=teller,
+        learned=known.append,
+    )
     assert [trial.state for trial in known[0].trials] == ["done", "done"]
-    assert [name for name, _ in teller.trained] == ["train.rate=0.01"]
+    assert [name for name, _ in teller.trained] == ["train.learning_rate=0.01"]
 
 
-# -- a search ---------------------------------------------------------------------------------------------------------
+# -- a search---------------------------------------------------------------------------------------
 
 
 def test_a_search_over_ranges_and_choices(tiny, tmp_path):
     pytest.importorskip("optuna")
-    axes = [axis("train.rate=1e-4..1e-1"), axis("encoder.width=6..10"), axis("decoder.attention=dot,none")]
+    axes = [
+        axis("train.learning_rate=1e-4..1e-1"),
+        axis("encoder.width=6..10"),
+        axis("decoder.attention=dot,none"),
+    ]
     teller = Teller()
     outcome = sweep(maker(tiny), axes, tmp_path / "s", told=teller, trials=3)
-    assert len(outcome.trials) == 3 and len(teller.trained) == sum(trial.state == "done" for trial in outcome.trials)
+    assert len(outcome.trials) == 3 and len(teller.trained) == sum(
+        trial.state == "done" for trial in outcome.trials
+    )
     for trial in outcome.trials:
         width = int(trial.values["encoder.width"])
         assert trial.state == ("failed" if width % 2 else "done") and 6 <= width <= 10
         if trial.state == "done":
             found = load(trial.run).recipe
-            assert 1e-4 <= found.train.rate <= 1e-1 and found.encoder.width == width
+            assert 1e-4 <= found.train.learning_rate <= 1e-1 and found.encoder.width == width
             assert found.decoder.attention in ("dot", "none")
     again = sweep(maker(tiny), axes, tmp_path / "s", told=teller, trials=4)
     assert len(again.trials) == 4 and again.trials[:3] == outcome.trials
 
 
 def test_a_dead_workers_trial_comes_back(tiny, tmp_path, monkeypatch):
-    """One is killed in its first trial: its heartbeat stops, and the next worker takes the same values over."""
+    """One is killed in its first trial: its heartbeat stops, and the next worker takes the same
+    values over."""
     pytest.importorskip("optuna")
     monkeypatch.setattr(sweeps, "HEARTBEAT", 1)
     monkeypatch.setattr(sweeps, "GRACE", 2)
-    longer, folder = [*tiny, "train.steps=120", "train.save_every=5", "train.valid_every=120"], tmp_path / "s"
-    with subprocess.Popen(command(longer, folder, "--trials", "1"), stderr=subprocess.DEVNULL) as worker:
+    longer, folder = (
+        [*tiny, "train.steps=120", "train.save_every=5", "train.valid_every=120"],
+        tmp_path / "s",
+    )
+    with subprocess.Popen(
+        command(longer, folder, "--trials", "1"), stderr=subprocess.DEVNULL
+    ) as worker:
         while not list(folder.glob("*/checkpoints/step-*")):
             time.sleep(0.05)
         worker.kill()
     (run,) = folder.glob("*/checkpoints")
     teller = Teller()
-    outcome = sweep(maker(longer), [axis("train.rate=1e-4..1e-1")], folder, told=teller, trials=1)
+    outcome = sweep(
+        maker(longer), [axis("train.learning_rate=1e-4..1e-1")], folder, told=teller, trials=1
+    )
     ((name, step),) = teller.trained
     assert name == run.parent.name and step >= 5  # from its last checkpoint on
     assert [trial.state for trial in outcome.trials] == ["done"]
@@ -307,42 +373,65 @@ def test_a_dead_workers_trial_comes_back(tiny, tmp_path, monkeypatch):
 def command(changes: list[str], folder: Path, *more: str) -> list[str]:
     sets = [word for change in changes for word in ("--set", change)]
     begin = [sys.executable, "-m", "regard", "train", "chat-gru", *sets, "--out", str(folder)]
-    return [*begin, "--sweep", "train.rate=1e-4..1e-1", *more]
+    return [*begin, "--sweep", "train.learning_rate=1e-4..1e-1", *more]
 
 
 def test_two_processes_share_one_storage(tiny, tmp_path):
     pytest.importorskip("optuna")
     shared = command(tiny, tmp_path / "s", "--json", "--trials", "4")
-    both = [subprocess.Popen(shared, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    both = [
+        subprocess.Popen(shared, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
     told = [one.communicate(timeout=110) for one in both]
     assert [one.returncode for one in both] == [0, 0], told
-    trained = [line for _, err in told for line in err.splitlines() if line.startswith("train.rate=")]
-    assert len(trained) == len(set(trained)) and 4 <= len(trained) <= 5  # both may begin the last one
+    trained = [
+        line
+        for _, err in told
+        for line in err.splitlines()
+        if line.startswith("train.learning_rate=")
+    ]
+    assert (
+        len(trained) == len(set(trained)) and 4 <= len(trained) <= 5
+    )  # both may begin the last one
     found = json.loads(told[0][0])["trials"] + json.loads(told[1][0])["trials"]
-    assert {f"{trial['run'].split('/')[-1]}" for trial in found} == {line.split(",")[0] for line in trained}
+    assert {f"{trial['run'].split('/')[-1]}" for trial in found} == {
+        line.split(",")[0] for line in trained
+    }
 
 
 @pytest.mark.long
 def test_machines_share_a_sweep_in_postgresql(tiny, tmp_path):
-    """Three at once, each with a folder of its own, begin with a database that has no tables yet."""
+    """Three at once, each with a folder of its own, begin with a database that has no tables
+    yet."""
     pytest.importorskip("optuna")
     server = pytest.importorskip("pgserver").get_server(tmp_path / "database")
     try:
         storage = ("--json", "--trials", "6", "--storage", server.get_uri())
         shared = [command(tiny, tmp_path / name / "s", *storage) for name in "abc"]
-        all_ = [subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for one in shared]
+        all_ = [
+            subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for one in shared
+        ]
         told = [one.communicate(timeout=110) for one in all_]
     finally:
         server.cleanup()
     assert [one.returncode for one in all_] == [0, 0, 0], told
     outcomes = [json.loads(out) for out, _ in told]
-    assert 6 <= len(outcomes[0]["trials"]) <= 8 and all(trial["state"] == "done" for trial in outcomes[0]["trials"])
+    assert 6 <= len(outcomes[0]["trials"]) <= 8 and all(
+        trial["state"] == "done" for trial in outcomes[0]["trials"]
+    )
     assert [one["trials"] for one in outcomes] == [outcomes[0]["trials"]] * 3
-    assert len({trial["run"].split("/")[-3] for trial in outcomes[0]["trials"]}) > 1  # more than one was at work
+    assert (
+        len({trial["run"].split("/")[-3] for trial in outcomes[0]["trials"]}) > 1
+    )  # more than one was at work
 
 
 def test_the_lowest_error_rate_is_the_best():
-    trials = [sweeps.Trial({"train.rate": name}, name, "done", score) for name, score in (("a", 0.2), ("b", 0.1))]
+    trials = [
+        sweeps.Trial({"train.learning_rate": name}, name, "done", score)
+        for name, score in (("a", 0.2), ("b", 0.1))
+    ]
     assert [sweeps.Outcome(score, trials).best.run for score in ("cer", "accuracy")] == ["b", "a"]
 
 
@@ -350,15 +439,32 @@ def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
     pytest.importorskip("optuna")
     for url in ("nonsense://x", f"sqlite:///{tmp_path}/no/such/folder/s.db"):
         with pytest.raises(sweeps.InputError, match="--storage: the storage cannot be used"):
-            sweep(maker(tiny), [Axis("train.rate", ("0.1",))], tmp_path / "s", told=Teller(), storage=url)
+            sweep(
+                maker(tiny),
+                [Axis("train.learning_rate", ("0.1",))],
+                tmp_path / "s",
+                told=Teller(),
+                storage=url,
+            )
     url = "postgresql://me:secret@nowhere.invalid/s"
-    with pytest.raises(sweeps.InputError, match=r"got postgresql://me:\*\*\*@nowhere\.invalid/s: .*regard\[postgres\]"):
-        sweep(maker(tiny), [Axis("train.rate", ("0.1",))], tmp_path / "s", told=Teller(), storage=url)
+    with pytest.raises(
+        sweeps.InputError,
+        match=r"got postgresql://me:\*\*\*@nowhere\.invalid/s: .*regard\[postgres\]",
+    ):
+        sweep(
+            maker(tiny),
+            [Axis("train.learning_rate", ("0.1",))],
+            tmp_path / "s",
+            told=Teller(),
+            storage=url,
+        )
 
 
 def test_a_grid_in_a_storage_is_still_the_whole_grid(tiny, tmp_path):
-    axes = [axis("train.rate=0.01,0.001,0.02"), axis("decoder.dropout=0.0,0.1")]
-    outcome = sweep(maker(tiny), axes, tmp_path / "s", told=Teller(), storage=f"sqlite:///{tmp_path / 's.db'}")
+    axes = [axis("train.learning_rate=0.01,0.001,0.02"), axis("decoder.dropout=0.0,0.1")]
+    outcome = sweep(
+        maker(tiny), axes, tmp_path / "s", told=Teller(), storage=f"sqlite:///{tmp_path / 's.db'}"
+    )
     assert len(outcome.trials) == 6 and all(trial.state == "done" for trial in outcome.trials)
 
 
@@ -375,14 +481,16 @@ def test_a_full_disk_ends_a_sweep_and_fails_no_trial(tiny, tmp_path, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr(bundle, "write_tensors", full)
         with pytest.raises(NoRoomError, match="no space left on the disk"):
-            sweep(maker(tiny), [axis("train.rate=0.01")], tmp_path / "s", told=Teller())
-    outcome = sweep(maker(tiny), [axis("train.rate=0.01")], tmp_path / "s", told=Teller())
+            sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path / "s", told=Teller())
+    outcome = sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path / "s", told=Teller())
     assert [trial.state for trial in outcome.trials] == ["done"]
 
 
 def test_what_was_found_is_not_replaced_by_who_found_it_taken():
     def one(rate: str, state: str, score: float | None) -> SimpleNamespace:
-        return SimpleNamespace(user_attrs={FOUND: asdict(Trial({"train.rate": rate}, "", state, score))})
+        return SimpleNamespace(
+            user_attrs={FOUND: asdict(Trial({"train.learning_rate": rate}, "", state, score))}
+        )
 
     trials = [one("0.1", "done", 2.0), one("0.1", "elsewhere", None), one("0.01", "done", 9.0)]
     runs = SimpleNamespace(score="perplexity")
@@ -393,11 +501,11 @@ def test_what_was_found_is_not_replaced_by_who_found_it_taken():
 def test_paths_are_values_and_nothing_is_none():
     assert axis("data.path=../a,../b").values == ("../a", "../b")
     with pytest.raises(InputError, match="no value to try"):
-        axis("train.smoothing=,")
+        axis("train.label_smoothing=,")
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", '{"recipe": [], "keys": []}'])
 def test_a_record_that_is_damaged_is_said(tiny, tmp_path, content):
     (tmp_path / "sweep.json").write_text(content)
     with pytest.raises(BundleError, match="damaged: not the record of a sweep"):
-        sweep(maker(tiny), [axis("train.rate=0.01")], tmp_path, told=Teller())
+        sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path, told=Teller())

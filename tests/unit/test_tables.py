@@ -1,4 +1,5 @@
-"""Which column of a table is taken for what: by its name, by what it holds, or by asking; never by a silent guess."""
+"""Which column of a table is taken for what: by its name, by what it holds, or by asking; never
+by a silent guess."""
 
 from __future__ import annotations
 
@@ -36,7 +37,14 @@ NOTHING = [""] * COUNT
 NAMES = [f"user{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(COUNT)]
 
 
-def write(path: Path, columns: dict[str, list[str]], *, delimiter: str = ",", header: bool = True, quoted=True) -> Path:
+def write(
+    path: Path,
+    columns: dict[str, list[str]],
+    *,
+    delimiter: str = ",",
+    header: bool = True,
+    quoted=True,
+) -> Path:
     """A table as people's programs write it; names may be given twice as "name " and so on."""
     rows = list(zip(*columns.values(), strict=True))
     if header:
@@ -54,13 +62,29 @@ def columns_of(path: Path, **columns) -> tuple[list[str], list[str]]:
     return [str(example.source) for example in examples], [example.target for example in examples]
 
 
-# -- plain ------------------------------------------------------------------------------------------------------------
+# -- plain------------------------------------------------------------------------------------------
 
 PLAIN = {
-    "ids first": ({"id": SHUFFLED, "kunde": QUESTIONS, "antwort_text": ANSWERS}, QUESTIONS, ANSWERS),
-    "ids last": ({"kunde": QUESTIONS, "antwort_text": ANSWERS, "laufnr": RUNNING}, QUESTIONS, ANSWERS),
-    "uuids between": ({"vraag van klant": QUESTIONS, "uid": UUIDS, "reactie": ANSWERS}, QUESTIONS, ANSWERS),
-    "codes": ({"code": CODES, "Kundenfrage": QUESTIONS, "Unsere Antwort": ANSWERS}, QUESTIONS, ANSWERS),
+    "ids first": (
+        {"id": SHUFFLED, "kunde": QUESTIONS, "antwort_text": ANSWERS},
+        QUESTIONS,
+        ANSWERS,
+    ),
+    "ids last": (
+        {"kunde": QUESTIONS, "antwort_text": ANSWERS, "laufnr": RUNNING},
+        QUESTIONS,
+        ANSWERS,
+    ),
+    "uuids between": (
+        {"vraag van klant": QUESTIONS, "uid": UUIDS, "reactie": ANSWERS},
+        QUESTIONS,
+        ANSWERS,
+    ),
+    "codes": (
+        {"code": CODES, "Kundenfrage": QUESTIONS, "Unsere Antwort": ANSWERS},
+        QUESTIONS,
+        ANSWERS,
+    ),
     "the answer first": ({"respuesta": ANSWERS, "pregunta": QUESTIONS}, QUESTIONS, ANSWERS),
     "French": ({"n°": RUNNING, "question": QUESTIONS, "réponse": ANSWERS}, QUESTIONS, ANSWERS),
     "Russian": ({"вопрос": QUESTIONS, "ответ": ANSWERS}, QUESTIONS, ANSWERS),
@@ -73,7 +97,14 @@ PLAIN = {
         ANSWERS,
     ),
     "known among many": (
-        {"id": RUNNING, "note": NOTES, "question": QUESTIONS, "mood": MOODS, "answer": ANSWERS, "body": LONG},
+        {
+            "id": RUNNING,
+            "note": NOTES,
+            "question": QUESTIONS,
+            "mood": MOODS,
+            "answer": ANSWERS,
+            "body": LONG,
+        },
         QUESTIONS,
         ANSWERS,
     ),
@@ -102,7 +133,9 @@ PLAIN = {
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_plain_choice_is_taken_and_said(tmp_path: Path, name: str, delimiter: str):
     columns, sources, targets = PLAIN[name]
-    path = write(tmp_path / ("t.tsv" if delimiter == "\t" else "t.csv"), columns, delimiter=delimiter)
+    path = write(
+        tmp_path / ("t.tsv" if delimiter == "\t" else "t.csv"), columns, delimiter=delimiter
+    )
     assert columns_of(path) == (sources, targets)
     found = detect.recognise(path)
     assert found.kind == ("labelled" if targets in (STARS, MOODS) else "pairs")
@@ -111,12 +144,16 @@ def test_a_plain_choice_is_taken_and_said(tmp_path: Path, name: str, delimiter: 
     assert f"= {of[id(sources)]}, " in found.note and found.note.endswith(f"= {of[id(targets)]}")
 
 
-@pytest.mark.parametrize("name", [name for name in PLAIN if name not in ("the answer first", "Russian")])
+@pytest.mark.parametrize(
+    "name", [name for name in PLAIN if name not in ("the answer first", "Russian")]
+)
 def test_without_a_header_what_columns_hold_decides(tmp_path: Path, name: str):
     columns, sources, targets = PLAIN[name]
     path = write(tmp_path / "t.csv", columns, header=False)
     if name == "known among many":
-        with pytest.raises(UnclearColumns, match=r"columns: 1 \(ids\), 2 \(text\), 3 \(text\), 4 \(3 labels\)"):
+        with pytest.raises(
+            UnclearColumns, match=r"columns: 1 \(ids\), 2 \(text\), 3 \(text\), 4 \(3 labels\)"
+        ):
             columns_of(path)
     else:
         assert columns_of(path) == (sources, targets)
@@ -132,9 +169,12 @@ def test_two_texts_without_a_header_stay_as_they_are(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("first", "last"), [(("Hello", "Hi"), ("Any news", "None")), (("hey", "hello"), ("Where to?", "Up there."))]
+    ("first", "last"),
+    [(("Hello", "Hi"), ("Any news", "None")), (("hey", "hello"), ("Where to?", "Up there."))],
 )
-def test_a_first_row_that_people_say_is_no_header(tmp_path: Path, first: tuple[str, str], last: tuple[str, str]):
+def test_a_first_row_that_people_say_is_no_header(
+    tmp_path: Path, first: tuple[str, str], last: tuple[str, str]
+):
     rows = [first, *zip(QUESTIONS, ANSWERS, strict=True), last]
     (tmp_path / "t.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     assert columns_of(tmp_path / "t.tsv")[0] == [first[0], *QUESTIONS, last[0]]
@@ -146,15 +186,22 @@ def test_the_first_words_of_a_dictionary_are_no_header(tmp_path: Path):
         assert len(columns_of(tmp_path / "t.tsv")[0]) == 4
 
 
-@pytest.mark.parametrize("header", ["kunde,antwort_text", "Frage,Antwort", "Customer question,Agent answer", "q1,a1"])
+@pytest.mark.parametrize(
+    "header", ["kunde,antwort_text", "Frage,Antwort", "Customer question,Agent answer", "q1,a1"]
+)
 def test_a_header_is_no_example(tmp_path: Path, header: str):
-    path = write(tmp_path / "t.csv", dict(zip(header.split(","), (QUESTIONS, ANSWERS), strict=True)))
+    path = write(
+        tmp_path / "t.csv", dict(zip(header.split(","), (QUESTIONS, ANSWERS), strict=True))
+    )
     assert columns_of(path) == (QUESTIONS, ANSWERS)
 
 
 def test_a_header_of_few_rows_is_no_class(tmp_path: Path):
     (tmp_path / "t.csv").write_text("review,stars\nfine film,5\na bore,1\nit is all right,3\n")
-    assert columns_of(tmp_path / "t.csv") == (["fine film", "a bore", "it is all right"], ["5", "1", "3"])
+    assert columns_of(tmp_path / "t.csv") == (
+        ["fine film", "a bore", "it is all right"],
+        ["5", "1", "3"],
+    )
     (tmp_path / "t.csv").write_text("review,stars\nfine film,1\na bore,2\nit is all right,3\n")
     assert columns_of(tmp_path / "t.csv")[1] == ["1", "2", "3"]
 
@@ -164,16 +211,22 @@ def test_packed_tables_and_quotes(tmp_path: Path):
     path = write(tmp_path / "t.csv", {"id": RUNNING, "kunde": said, "a b": ANSWERS})
     packed = tmp_path / "t.csv.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert columns_of(packed) == columns_of(path) == ([f'"{q}", he said; so' for q in QUESTIONS], ANSWERS)
+    assert (
+        columns_of(packed)
+        == columns_of(path)
+        == ([f'"{q}", he said; so' for q in QUESTIONS], ANSWERS)
+    )
 
 
 def test_semicolons_between_texts_with_commas(tmp_path: Path):
-    (tmp_path / "t.csv").write_text("Hallo, wie geht es?;Gut, danke\nJa, nein, doch;Ach, so\nOh;Ja\n")
+    (tmp_path / "t.csv").write_text(
+        "Hallo, wie geht es?;Gut, danke\nJa, nein, doch;Ach, so\nOh;Ja\n"
+    )
     assert columns_of(tmp_path / "t.csv")[1] == ["Gut, danke", "Ach, so", "Ja"]
     assert delimiter_of(["a,b", "c,d;e"]) == ","
 
 
-# -- not plain --------------------------------------------------------------------------------------------------------
+# -- not plain--------------------------------------------------------------------------------------
 
 UNCLEAR = {
     "three texts": {"id": RUNNING, "kunde": QUESTIONS, "text von uns": ANSWERS, "notiz": NOTES},
@@ -192,7 +245,9 @@ ASKED.remove(("a name and a text", False))  # two texts without a header stay as
 
 
 @pytest.mark.parametrize(("name", "header"), ASKED)
-def test_what_is_not_plain_is_asked_with_a_command_that_works(tmp_path: Path, name: str, header: bool):
+def test_what_is_not_plain_is_asked_with_a_command_that_works(
+    tmp_path: Path, name: str, header: bool
+):
     columns = UNCLEAR[name]
     path = write(tmp_path / "my table.csv", columns, header=header)
     with pytest.raises(DataError) as caught:
@@ -207,7 +262,11 @@ def test_what_is_not_plain_is_asked_with_a_command_that_works(tmp_path: Path, na
     assert len(changes) == 2 and set(command[5::2]) == {"--set"}
     where = [f"data.kind={kind_of(changes)}", f"data.path={json.dumps(str(path))}"]
     data = recipe.load(command[2], [*where, *changes]).data
-    given = {field: getattr(data, field) for field in ("source_column", "target_column") if hasattr(data, field)}
+    given = {
+        field: getattr(data, field)
+        for field in ("source_column", "target_column")
+        if hasattr(data, field)
+    }
     given = given or {"source_column": data.text_column, "target_column": data.label_column}
     sources, targets = columns_of(path, **given)
     assert len(sources) == COUNT and sources != targets
@@ -218,7 +277,9 @@ def kind_of(changes: list[str]) -> str:
 
 
 def test_one_column_of_two_leaves_the_other_or_is_refused(tmp_path: Path):
-    three = write(tmp_path / "three.csv", {"id": RUNNING, "kunde": QUESTIONS, "antwort_text": ANSWERS})
+    three = write(
+        tmp_path / "three.csv", {"id": RUNNING, "kunde": QUESTIONS, "antwort_text": ANSWERS}
+    )
     assert columns_of(three, source_column="kunde") == (QUESTIONS, ANSWERS)
     assert columns_of(three, target_column="kunde") == (ANSWERS, QUESTIONS)
     assert columns_of(three, source_column="antwort_text") == (ANSWERS, QUESTIONS)
@@ -241,20 +302,32 @@ def test_the_same_column_twice_is_refused(tmp_path: Path):
 
 def test_a_name_given_twice_is_a_number(tmp_path: Path):
     path = write(tmp_path / "t.csv", {"text": QUESTIONS, "text ": ANSWERS, "id": RUNNING})
-    with pytest.raises(DataError, match="two columns have this name; got text; use a number: 1 or 2"):
+    with pytest.raises(
+        DataError, match="two columns have this name; got text; use a number: 1 or 2"
+    ):
         columns_of(path, source_column="text", target_column="id")
     assert columns_of(path, source_column=2, target_column=1) == (ANSWERS, QUESTIONS)
 
 
 def test_a_lone_text_column(tmp_path: Path):
-    path = write(tmp_path / "lone.csv", {"text": [f"Sentence number {n} stands here." for n in range(COUNT)]})
+    path = write(
+        tmp_path / "lone.csv", {"text": [f"Sentence number {n} stands here." for n in range(COUNT)]}
+    )
     with pytest.raises(DataError, match="only one column") as caught:
         detect.recognise(path)
     command = shlex.split(str(caught.value).partition("alone: ")[2])
-    assert command == ["regard", "train", "blank-rnn", "--data", str(path), "--set", "data.kind=text"]
+    assert command == [
+        "regard",
+        "train",
+        "blank-rnn",
+        "--data",
+        str(path),
+        "--set",
+        "data.kind=text",
+    ]
 
 
-# -- JSON lines -------------------------------------------------------------------------------------------------------
+# -- JSON lines-------------------------------------------------------------------------------------
 
 
 def objects(path: Path, **columns: list) -> Path:
@@ -264,26 +337,46 @@ def objects(path: Path, **columns: list) -> Path:
 
 
 def test_other_keys_are_named_beside_those_that_are_expected(tmp_path: Path):
-    path = objects(tmp_path / "t.jsonl", nr=list(range(COUNT)), said=QUESTIONS, heard=ANSWERS, tags=[["a"]] * COUNT)
+    path = objects(
+        tmp_path / "t.jsonl",
+        nr=list(range(COUNT)),
+        said=QUESTIONS,
+        heard=ANSWERS,
+        tags=[["a"]] * COUNT,
+    )
     with pytest.raises(DataError) as caught:
         detect.recognise(path)
     message = str(caught.value)
     assert "keys: nr (ids), said (text), heard (text), tags (lists or objects)" in message
-    assert "expected: prompt or source or question or input and reply or target or answer or output" in message
-    assert message.endswith(f"--data {path} --set data.source_column=said --set data.target_column=heard")
+    assert (
+        "expected: prompt or source or question or input and reply or target or answer or output"
+        in message
+    )
+    assert message.endswith(
+        f"--data {path} --set data.source_column=said --set data.target_column=heard"
+    )
     assert columns_of(path, source_column="said", target_column="heard") == (QUESTIONS, ANSWERS)
     assert columns_of(path, source_column="said") == (QUESTIONS, ANSWERS)
 
 
 def test_known_keys_of_json(tmp_path: Path):
-    path = objects(tmp_path / "t.jsonl", meta=[{"n": 1}] * COUNT, question=QUESTIONS, answer=ANSWERS, notes=NOTES)
+    path = objects(
+        tmp_path / "t.jsonl",
+        meta=[{"n": 1}] * COUNT,
+        question=QUESTIONS,
+        answer=ANSWERS,
+        notes=NOTES,
+    )
     assert columns_of(path) == (QUESTIONS, ANSWERS)
-    assert detect.recognise(path).note == "keys: meta, question, answer, notes; source = question, target = answer"
+    assert (
+        detect.recognise(path).note
+        == "keys: meta, question, answer, notes; source = question, target = answer"
+    )
     path = objects(tmp_path / "t.jsonl", text=QUESTIONS, stars=[int(stars) for stars in STARS])
     assert detect.recognise(path).kind == "labelled" and columns_of(path) == (QUESTIONS, STARS)
 
 
-# -- what a column holds ----------------------------------------------------------------------------------------------
+# -- what a column holds----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -322,7 +415,7 @@ def test_a_sample_is_bounded(tmp_path: Path):
     assert sum(map(len, look(tmp_path / "t.tsv").cells[0])) < 2_000_000
 
 
-# -- conversations ----------------------------------------------------------------------------------------------------
+# -- conversations----------------------------------------------------------------------------------
 
 
 def say(role: str, content, **more) -> dict:
@@ -339,7 +432,14 @@ def test_messages_are_exchanges(tmp_path: Path):
     path = conversations(
         tmp_path / "chat.jsonl",
         {"messages": [say("system", "Be kind."), say("user", "Hi"), say("assistant", "Hello!")]},
-        {"messages": [say("user", "One?"), say("assistant", "Two."), say("user", "Three?"), say("assistant", "Four.")]},
+        {
+            "messages": [
+                say("user", "One?"),
+                say("assistant", "Two."),
+                say("user", "Three?"),
+                say("assistant", "Four."),
+            ]
+        },
         {"messages": [say("developer", "x"), say("user", parts), say("assistant", "Yes.")]},
     )
     tally = Tally()
@@ -359,8 +459,22 @@ def test_bad_messages_are_counted_by_reason(tmp_path: Path):
         {"messages": "none"},
         {"other": 1},
         {"messages": [say("assistant", "First!"), say("user", image), say("assistant", "Nice.")]},
-        {"messages": [say("user", "Q"), say("assistant", None), say("tool", "7"), say("assistant", "7.")]},
-        {"messages": [say("user", "Q"), "text", say("assistant", "Quiet", weight=0), say("user", "bye")]},
+        {
+            "messages": [
+                say("user", "Q"),
+                say("assistant", None),
+                say("tool", "7"),
+                say("assistant", "7."),
+            ]
+        },
+        {
+            "messages": [
+                say("user", "Q"),
+                "text",
+                say("assistant", "Quiet", weight=0),
+                say("user", "bye"),
+            ]
+        },
         {"messages": [say("user", " "), say("assistant", "A")]},
     )
     tally = Tally()
@@ -379,8 +493,17 @@ def test_bad_messages_are_counted_by_reason(tmp_path: Path):
 
 
 def test_many_system_messages_do_not_make_a_file_bad(tmp_path: Path):
-    row = {"messages": [say("system", "a"), say("system", "b"), say("user", "Hi"), say("assistant", "Hello!")]}
-    assert len(list(read_pairs(conversations(tmp_path / "c.jsonl", *[row] * 5), tally=Tally()))) == 5
+    row = {
+        "messages": [
+            say("system", "a"),
+            say("system", "b"),
+            say("user", "Hi"),
+            say("assistant", "Hello!"),
+        ]
+    }
+    assert (
+        len(list(read_pairs(conversations(tmp_path / "c.jsonl", *[row] * 5), tally=Tally()))) == 5
+    )
 
 
 def test_a_column_called_messages_is_a_column(tmp_path: Path):
@@ -400,18 +523,25 @@ def test_odd_names_stay_in_one_line(tmp_path: Path):
         assert "--set data.source_column=1 --set data.target_column=2" in message
 
 
-# -- the doors --------------------------------------------------------------------------------------------------------
+# -- the doors--------------------------------------------------------------------------------------
 
 
 def test_inspect_says_which_column_is_what(tmp_path: Path, capsys):
-    path = write(tmp_path / "faq.csv", {"id": SHUFFLED, "kunde": QUESTIONS, "antwort_text": ANSWERS})
+    path = write(
+        tmp_path / "faq.csv", {"id": SHUFFLED, "kunde": QUESTIONS, "antwort_text": ANSWERS}
+    )
     assert cli.main(["data", "inspect", str(path)]) == 0
-    assert "columns: id, kunde, antwort_text; source = kunde, target = antwort_text\n" in capsys.readouterr().out
+    assert (
+        "columns: id, kunde, antwort_text; source = kunde, target = antwort_text\n"
+        in capsys.readouterr().out
+    )
     path = write(tmp_path / "four.csv", UNCLEAR["three texts"])
     assert cli.main(["data", "inspect", str(path)]) == 2
     told = capsys.readouterr()
     assert told.out == "" and told.err.count("\n") == 1
-    assert told.err.rstrip().endswith("--set data.source_column=kunde --set 'data.target_column=text von uns'")
+    assert told.err.rstrip().endswith(
+        "--set data.source_column=kunde --set 'data.target_column=text von uns'"
+    )
     flags = ["--source-column", "kunde", "--target-column", "notiz"]
     assert cli.main(["data", "inspect", str(path), *flags]) == 0
     assert "source = kunde, target = notiz" in capsys.readouterr().out

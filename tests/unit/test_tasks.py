@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from regard import build, cli, codecs, recipe
+from regard import build, cli, recipe, tokenizers
 from regard.bundle import load
-from regard.codecs import Labels, Words
 from regard.data.cache import Form, prepare
 from regard.data.examples import Example, Item, part_of
 from regard.errors import BundleError, DataError, InputError, RecipeError
@@ -19,21 +18,32 @@ from regard.evaluate import evaluate
 from regard.search import Options
 from regard.tasks.classify import Classify
 from regard.tasks.sources import PictureSource
+from regard.tokenizers import Labels, Words
 from regard.train import train
-from tests.tiny import LABELS, PAIRS, Silent, by_heart, labelled_file, pictures_by_heart, pictures_folder
+from tests.tiny import (
+    LABELS,
+    PAIRS,
+    Silent,
+    by_heart,
+    labelled_file,
+    pictures_by_heart,
+    pictures_folder,
+)
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 
 
-# -- labels -----------------------------------------------------------------------------------------------------------
+# -- labels-----------------------------------------------------------------------------------------
 
 
 def test_labels_are_one_json_file_and_keep_the_codec_of_their_text(tmp_path):
-    codec = Labels.fit(["b", "a", "b"], text=Words.fit(["some text"]))
-    codecs.write(codec, tmp_path / "codec.json")
-    again = codecs.read(tmp_path / "codec.json")
-    assert isinstance(again, Labels) and again.to_json() == codec.to_json()
-    assert again.labels == ("a", "b") and again.reads.encode("text some") == codec.reads.encode("text some")
+    tokenizer = Labels.fit(["b", "a", "b"], text=Words.fit(["some text"]))
+    tokenizers.write(tokenizer, tmp_path / "tokenizer.json")
+    again = tokenizers.read(tmp_path / "tokenizer.json")
+    assert isinstance(again, Labels) and again.to_json() == tokenizer.to_json()
+    assert again.labels == ("a", "b") and again.reads.encode("text some") == tokenizer.reads.encode(
+        "text some"
+    )
     assert (again.size, again.source_size) == (6, 6)
 
 
@@ -50,10 +60,10 @@ def test_labels_refuse_nonsense():
         Labels.fit(["a", "a"])
     for text in ({"kind": "labels", "labels": ["a"], "text": None}, {"kind": "nothing"}):
         with pytest.raises(BundleError):
-            codecs.load({"kind": "labels", "labels": ["a"], "text": text})
+            tokenizers.load({"kind": "labels", "labels": ["a"], "text": text})
 
 
-# -- the cache --------------------------------------------------------------------------------------------------------
+# -- the cache--------------------------------------------------------------------------------------
 
 
 def items(values: list[np.ndarray]) -> list[Example]:
@@ -71,7 +81,8 @@ def prepared(folder: Path, examples: list[Example], form: Form, **more):
 
 
 @pytest.mark.parametrize(
-    ("form", "shape"), [(Form(np.uint8, (5, 7, 3)), lambda i: (5, 7, 3)), (Form(np.int16), lambda i: (3 + i,))]
+    ("form", "shape"),
+    [(Form(np.uint8, (5, 7, 3)), lambda i: (5, 7, 3)), (Form(np.int16), lambda i: (3 + i,))],
 )
 def test_arrays_come_back_in_their_parts(tmp_path, form, shape):
     draw = np.random.default_rng(2)
@@ -83,13 +94,17 @@ def test_arrays_come_back_in_their_parts(tmp_path, form, shape):
         part = getattr(corpus, name)
         assert len(part) > 2 and not part.form.is_text
         for i in range(len(part)):
-            number = int(part.shown(i).split()[1])
-            assert part.source[i].dtype == form.dtype and np.array_equal(part.source[i], values[number])
-            assert corpus.codec.decode(part.target[i]) == part.texts(i).target == str(number % 3)
+            number = int(part.source_name(i).split()[1])
+            assert part.source[i].dtype == form.dtype and np.array_equal(
+                part.source[i], values[number]
+            )
+            assert (
+                corpus.tokenizer.decode(part.target[i]) == part.texts(i).target == str(number % 3)
+            )
             assert part_of(examples[number].source, valid=0.2, test=0.1) == name
             seen += 1
     assert seen >= 60 and corpus.tally.duplicates > 0
-    assert corpus.codec.to_json() == {"kind": "labels", "labels": ["0", "1", "2"], "text": None}
+    assert corpus.tokenizer.to_json() == {"kind": "labels", "labels": ["0", "1", "2"], "text": None}
 
 
 def test_a_picture_of_another_shape_is_a_fault_of_the_reader(tmp_path):
@@ -111,29 +126,41 @@ def test_a_held_out_label_that_training_never_saw_is_left_out(tmp_path):
     def read_valid(tally):
         yield from held
 
-    corpus = prepared(tmp_path, items(values[:8]), Form(np.uint8, (2, 2, 1)), valid=0, test=0, read_valid=read_valid)
+    corpus = prepared(
+        tmp_path,
+        items(values[:8]),
+        Form(np.uint8, (2, 2, 1)),
+        valid=0,
+        test=0,
+        read_valid=read_valid,
+    )
     assert len(corpus.valid) == 0 and corpus.tally.skipped == {"label not in training": 1}
 
 
-# -- scores -----------------------------------------------------------------------------------------------------------
+# -- scores-----------------------------------------------------------------------------------------
 
 
 def test_any_of_several_right_labels_will_do():
-    task = Classify(codec=Labels(["a", "b"]), source=PictureSource(size=(2, 2), colours=1))
+    task = Classify(tokenizer=Labels(["a", "b"]), source=PictureSource(size=(2, 2), channels_in=1))
     assert task.scores(["a", "b"], [["b", "a"], ["a"]]).numbers["accuracy"] == 0.5
 
 
-# -- references -------------------------------------------------------------------------------------------------------
+# -- references-------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["octmnist-pool", "octmnist-stride"])
 def test_the_reference_nets_have_their_parameters(name):
     chosen = recipe.load(f"reference/{name}")
-    model = build.model(chosen, vocabulary=codecs.MARKS + 4, source_vocabulary=0)
+    model = build.model(chosen, vocabulary=tokenizers.MARKS + 4, source_vocabulary=0)
     assert model.parameter_count == 224_892
     sizes = [p.numel() for p in model.parameters()]
     assert [sum(sizes[i : i + 2]) for i in range(0, 10, 2)] == [80, 1168, 184_640, 38_520, 484]
-    assert (chosen.train.optimiser, chosen.train.epochs, chosen.train.batch_examples, chosen.seed) == ("sgd", 15, 8, 42)
+    assert (
+        chosen.train.optimiser,
+        chosen.train.epochs,
+        chosen.train.batch_examples,
+        chosen.seed,
+    ) == ("sgd", 15, 8, 42)
     assert chosen.data.test_first == (182, 55, 42, 250)
 
 
@@ -142,7 +169,7 @@ def test_the_reference_nets_have_their_parameters(name):
 def test_the_reference_nets_are_the_formula(name):
     """Against the same weights in a plain stack of torch's own layers."""
     chosen = recipe.load(f"reference/{name}")
-    model = build.model(chosen, vocabulary=codecs.MARKS + 4, source_vocabulary=0).eval()
+    model = build.model(chosen, vocabulary=tokenizers.MARKS + 4, source_vocabulary=0).eval()
     step, pool = (1, [torch.nn.MaxPool2d(2)]) if name.endswith("pool") else (2, [])
     plain = torch.nn.Sequential(
         torch.nn.Conv2d(1, 8, 3, step, 1),
@@ -162,18 +189,24 @@ def test_the_reference_nets_are_the_formula(name):
     for ours, theirs in zip(model.parameters(), plain.parameters(), strict=True):
         theirs.copy_(ours)
     raw = torch.randint(0, 256, (5, 28, 28, 1), dtype=torch.uint8)
-    scores = model(raw, torch.ones(5, 1, dtype=torch.bool), torch.ones(5, 1, dtype=torch.long))[:, 0, codecs.MARKS :]
+    scores = model(raw, torch.ones(5, 1, dtype=torch.bool), torch.ones(5, 1, dtype=torch.long))[
+        :, 0, tokenizers.MARKS :
+    ]
     torch.testing.assert_close(scores, plain(raw.permute(0, 3, 1, 2) / 256))
 
 
-# -- through the doors ------------------------------------------------------------------------------------------------
+# -- through the doors------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def pictured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     home = pictures_folder(tmp_path)
-    train(recipe.load("image-pool", pictures_by_heart(home, "train.steps=60")), tmp_path / "run", reporter=Silent())
+    train(
+        recipe.load("image-pool", pictures_by_heart(home, "train.steps=60")),
+        tmp_path / "run",
+        reporter=Silent(),
+    )
     return tmp_path / "run", home
 
 
@@ -186,7 +219,12 @@ def test_a_picture_is_asked_and_judged(pictured, capsys):
     assert told["answer"] == "taste" and 0.5 < told["probability"] <= 1
     assert cli.main(["evaluate", str(run), "--split", "train"]) == 0
     table = capsys.readouterr().out
-    assert "accuracy" in table and "f1" in table and "right, answered" in table and "word_perplexity" not in table
+    assert (
+        "accuracy" in table
+        and "f1" in table
+        and "right, answered" in table
+        and "word_perplexity" not in table
+    )
     assert cli.main(["evaluate", str(run), "--data", str(home), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["accuracy"] == 1 and scores["confusion"] == [[6, 0, 0], [0, 2, 0], [0, 0, 2]]
@@ -204,7 +242,9 @@ def test_a_bad_picture_is_one_line(pictured, tmp_path, capsys):
 
 def test_pictures_are_answered_as_arrays_too(pictured):
     bundle = load(pictured[0])
-    found = bundle.candidates([np.zeros((28, 28, 1), np.uint8)], Options(num_beams=3, candidates=3))[0]
+    found = bundle.candidates(
+        [np.zeros((28, 28, 1), np.uint8)], Options(num_beams=3, candidates=3)
+    )[0]
     assert sorted(answer.text for answer in found) == ["fact", "joke", "taste"]
     with pytest.raises(InputError, match="the array of a picture has shape"):
         bundle.ask([np.zeros((28, 27, 5), np.uint8)])
@@ -212,27 +252,35 @@ def test_pictures_are_answered_as_arrays_too(pictured):
 
 def test_texts_are_classified_and_judged(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    chosen = recipe.load("sentiment-gru", by_heart(labelled_file(tmp_path), "train.steps=60", "codec.min_count=1"))
+    chosen = recipe.load(
+        "sentiment-gru",
+        by_heart(labelled_file(tmp_path), "train.steps=60", "tokenizer.min_count=1"),
+    )
     reporter = Silent()
     train(chosen, tmp_path / "run", reporter=reporter)
     assert {"accuracy", "precision", "recall", "f1", "perplexity"} <= reporter.record.keys()
     bundle = load(tmp_path / "run")
     assert [answer.text for answer in bundle.ask([prompt for prompt, _ in PAIRS])] == LABELS
     assert "".join(bundle.stream(PAIRS[0][0])) == LABELS[0]
-    scores = evaluate(bundle, build.corpus(bundle.recipe, bundle.codec).train)
+    scores = evaluate(bundle, build.corpus(bundle.recipe, bundle.tokenizer).train)
     assert scores["accuracy"] == 1 and scores["samples"][0]["answer"] == LABELS[0]
     with pytest.raises(InputError, match="reads text"):
         bundle.ask([np.zeros(3)])
 
 
-# -- translate --------------------------------------------------------------------------------------------------------
+# -- translate--------------------------------------------------------------------------------------
 
 
 def test_made_pairs_are_held_out_unseen(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     corpus = build.corpus(recipe.load("translate-attention", ["data.count=600"]))
-    parts = [{part.shown(i) for i in range(len(part))} for part in (corpus.train, corpus.valid, corpus.test)]
-    assert sum(len(part) for part in parts) == len(set.union(*parts)) == 600 and len(parts[1]) > 10 < len(parts[2])
+    parts = [
+        {part.source_name(i) for i in range(len(part))}
+        for part in (corpus.train, corpus.valid, corpus.test)
+    ]
+    assert sum(len(part) for part in parts) == len(set.union(*parts)) == 600 and len(
+        parts[1]
+    ) > 10 < len(parts[2])
 
 
 @pytest.mark.parametrize("looks", ["after", "before"])
@@ -241,41 +289,71 @@ def test_two_files_are_trained_on_asked_and_judged(tmp_path, monkeypatch, capsys
     for side, name in enumerate(("a.en", "a.de")):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
     changes = [
-        change for change in by_heart(tmp_path / "a.en", "train.steps=120") if not change.startswith("data.kind")
+        change
+        for change in by_heart(tmp_path / "a.en", "train.steps=120")
+        if not change.startswith("data.kind")
     ]
-    files = ["data.kind=parallel", f'data.target_path="{tmp_path / "a.de"}"', f"decoder.looks={looks}"]
-    files += [f'data.valid_path="{tmp_path / "a.en"}"', f'data.valid_target_path="{tmp_path / "a.de"}"']
+    files = [
+        "data.kind=parallel",
+        f'data.target_path="{tmp_path / "a.de"}"',
+        f"decoder.attention_order={looks}",
+    ]
+    files += [
+        f'data.valid_path="{tmp_path / "a.en"}"',
+        f'data.valid_target_path="{tmp_path / "a.de"}"',
+    ]
     with pytest.raises(DataError, match="every prompt stands in valid_path"):
         build.corpus(recipe.load("translate-attention", [*changes, *files]))
-    train(recipe.load("translate-attention", [*changes, *files[:3]]), tmp_path / "run", reporter=Silent())
+    train(
+        recipe.load("translate-attention", [*changes, *files[:3]]),
+        tmp_path / "run",
+        reporter=Silent(),
+    )
     assert cli.main(["ask", str(tmp_path / "run"), "Hello!"]) == 0
     assert capsys.readouterr().out == "Hello!  ->  Hi there.\n"
     assert cli.main(["evaluate", str(tmp_path / "run"), "--split", "train", "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
-    assert scores["exact"] == 1 and scores["bleu"] == pytest.approx(100) and scores["chrf"] == pytest.approx(100)
+    assert (
+        scores["exact"] == 1
+        and scores["bleu"] == pytest.approx(100)
+        and scores["chrf"] == pytest.approx(100)
+    )
 
     (tmp_path / "a.de").write_text("one line\n")
     sets = [word for change in [*changes, *files[:3]] for word in ("--set", change)]
     assert cli.main(["train", "translate-attention", "--out", str(tmp_path / "other"), *sets]) == 2
     error = capsys.readouterr().err
-    assert "the files do not go line by line; got 10 and 1 lines" in error and error.count("\n") == 1
+    assert (
+        "the files do not go line by line; got 10 and 1 lines" in error and error.count("\n") == 1
+    )
     assert not (tmp_path / "other").exists()
 
 
-# -- recipes ----------------------------------------------------------------------------------------------------------
+# -- recipes----------------------------------------------------------------------------------------
 
 
 def test_own_data_of_each_kind_is_recognised(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     home, table = pictures_folder(tmp_path), labelled_file(tmp_path)
-    for name, path, asked in (("image-stride", home, "ask it with"), ("sentiment-cnn", table, "ask it with")):
+    for name, path, asked in (
+        ("image-stride", home, "ask it with"),
+        ("sentiment-cnn", table, "ask it with"),
+    ):
         out = tmp_path / name
         held = ["--set", "data.valid=0", "--set", "train.threads=1"]
-        assert cli.main(["train", name, "--data", str(path), "--steps", "2", "--out", str(out), *held]) == 0
+        assert (
+            cli.main(["train", name, "--data", str(path), "--steps", "2", "--out", str(out), *held])
+            == 0
+        )
         told = capsys.readouterr().out
         assert asked in told and "10 train" in told and "accuracy" in told
-    assert cli.main(["train", "image-pool", "--data", str(table), "--out", str(tmp_path / "x")]) == 2
-    assert "this is labelled text, which image-pool does not learn from; try: " in capsys.readouterr().err
+    assert (
+        cli.main(["train", "image-pool", "--data", str(table), "--out", str(tmp_path / "x")]) == 2
+    )
+    assert (
+        "this is labelled text, which image-pool does not learn from; try: "
+        in capsys.readouterr().err
+    )
 
 
 def test_kinds_that_do_not_go_together_are_named():
@@ -285,27 +363,51 @@ def test_kinds_that_do_not_go_together_are_named():
             "source.kind=tokens",
             'source.kind: data of kind "digits" needs "convolutions" or "residual" or ',
         ),
-        ("caption-attention", "source.kind=tokens", 'source.kind: data of kind "drawn" needs "convolutions" or "resid'),
-        ("caption-attention", "codec.kind=labels", 'codec.kind: data of kind "drawn" needs "words", "characters" or'),
         (
             "caption-attention",
-            "decoder.kind=one-shot",
-            'decoder.kind: task "caption" needs "recurrent", "recurrent-block" or "transformer"',
+            "source.kind=tokens",
+            'source.kind: data of kind "drawn" needs "convolutions" or "resid',
+        ),
+        (
+            "caption-attention",
+            "tokenizer.kind=labels",
+            'tokenizer.kind: data of kind "drawn" needs "words", "characters" or',
+        ),
+        (
+            "caption-attention",
+            "decoder.kind=classifier",
+            'decoder.kind: task "caption" needs "recurrent", "recurrent-cross-attention" or "transformer"',
         ),
         (
             "caption-attention",
             "data.kind=digits",
             'data.kind: not for task "caption"; got "digits"; known: drawn, flickr8k',
         ),
-        ("image-pool", "codec.kind=words", 'codec.kind: data of kind "digits" needs "labels"; got "words"'),
-        ("sentiment-lstm", "decoder.kind=transformer", 'decoder.kind: task "classify" needs "one-shot"'),
-        ("sentiment-lstm", "encoder.kind=flat", 'encoder.kind: "flat" is for pictures'),
+        (
+            "image-pool",
+            "tokenizer.kind=words",
+            'tokenizer.kind: data of kind "digits" needs "labels"; got "words"',
+        ),
+        (
+            "sentiment-lstm",
+            "decoder.kind=transformer",
+            'decoder.kind: task "classify" needs "classifier"',
+        ),
+        ("sentiment-lstm", "encoder.kind=identity", 'encoder.kind: "flat" is for pictures'),
         ("image-patches", "source.patch=5", "source: patch must divide both sides of size"),
-        ("image-pool", "source.padding=[1]", "source: padding needs a number for each of channels; got 1 for 2"),
-        ("translate-attention", "train.score=accuracy", 'train.score: no score of task "translate"'),
+        (
+            "image-pool",
+            "source.padding=[1]",
+            "source: padding needs a number for each of channels; got 1 for 2",
+        ),
+        (
+            "translate-attention",
+            "train.score=accuracy",
+            'train.score: no score of task "translate"',
+        ),
         ("translate-attention", "decoder.attention=none", ""),
     ):
-        changes = [change, *(["decoder.looks=before"] if not said else [])]
+        changes = [change, *(["decoder.attention_order=before_cell"] if not said else [])]
         with pytest.raises(RecipeError) as caught:
             recipe.load(name, changes)
         assert (said or 'looks = "before" needs an attention') in str(caught.value)
@@ -313,7 +415,9 @@ def test_kinds_that_do_not_go_together_are_named():
 
 def test_a_label_is_no_word_of_the_source():
     assert recipe.load("blank-rnn", ["decoder.tied=true"]).decoder.tied
-    with pytest.raises(RecipeError, match=r"decoder\.tied: a label is no word of the source; got true"):
+    with pytest.raises(
+        RecipeError, match=r"decoder\.tied: a label is no word of the source; got true"
+    ):
         recipe.load("sentiment-lstm", ["decoder.tied=true"])
 
 

@@ -24,7 +24,11 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def go(*changes: str, **options):
         chosen = recipe.load("chat-gru", by_heart(pairs_file(tmp_path), *changes))
         reporter = Silent()
-        return train(chosen, tmp_path / "run", reporter=reporter, **options), reporter, tmp_path / "run"
+        return (
+            train(chosen, tmp_path / "run", reporter=reporter, **options),
+            reporter,
+            tmp_path / "run",
+        )
 
     return go
 
@@ -38,7 +42,11 @@ def test_facts_add_up(trained):
 def test_early_stopping(trained):
     """A rate of next to nothing never gets better after the first validation."""
     progress, _, _ = trained(
-        "train.steps=1000", "train.rate=1e-12", "train.patience=3", "train.valid_every=2", "data.valid=0.3"
+        "train.steps=1000",
+        "train.learning_rate=1e-12",
+        "train.patience=3",
+        "train.valid_every=2",
+        "data.valid=0.3",
     )
     assert progress.best_step <= 4 and progress.waited == 3
     assert progress.step == progress.best_step + 6
@@ -58,15 +66,24 @@ def test_best_by_a_score_of_the_answers(trained):
 
 def test_a_validation_after_each_epoch(trained):
     progress, _, run = trained(
-        "train.steps=", "train.epochs=3", "train.batch_examples=4", "train.valid_every=0", "train.save_every=0"
+        "train.steps=",
+        "train.epochs=3",
+        "train.batch_examples=4",
+        "train.valid_every=0",
+        "train.save_every=0",
     )
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines if line["kind"] == FITTED] == [3, 6, 9] and progress.step == 9
+    assert [line["step"] for line in lines if line["kind"] == FITTED] == [
+        3,
+        6,
+        9,
+    ] and progress.step == 9
     assert {int(one.name.split("-")[1]) for one in (run / "checkpoints").iterdir()} <= {3, 6, 9}
 
 
 def test_a_stopped_epoch_goes_on(trained, tmp_path):
-    """Stopped after each step in turn, a run that validates and saves after epochs ends with the same bits."""
+    """Stopped after each step in turn, a run that validates and saves after epochs ends with the
+    same bits."""
 
     class Stops(Silent):
         def __init__(self, at: int):
@@ -76,7 +93,13 @@ def test_a_stopped_epoch_goes_on(trained, tmp_path):
             if progress.step == self.at:
                 raise RuntimeError
 
-    changes = ["train.steps=", "train.epochs=3", "train.batch_examples=4", "train.valid_every=0", "train.save_every=0"]
+    changes = [
+        "train.steps=",
+        "train.epochs=3",
+        "train.batch_examples=4",
+        "train.valid_every=0",
+        "train.save_every=0",
+    ]
     chosen = recipe.load("chat-gru", by_heart(pairs_file(tmp_path), *changes))
     train(chosen, tmp_path / "whole", reporter=Silent())
     for at in (2, 3, 4, 8):
@@ -88,27 +111,51 @@ def test_a_stopped_epoch_goes_on(trained, tmp_path):
         assert all(torch.equal(ours[name], whole[name]) for name in whole)
 
 
-@pytest.mark.parametrize(("name", "score"), [("translate-attention", "bleu"), ("blank-rnn", "accuracy_at_5")])
-def test_answers_are_judged_where_likelihood_chooses_too(name: str, score: str, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "score"), [("translate-attention", "bleu"), ("blank-rnn", "accuracy_at_5")]
+)
+def test_answers_are_judged_where_likelihood_chooses_too(
+    name: str, score: str, tmp_path, monkeypatch
+):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    kind, path = ("text", text_file(tmp_path)) if name == "blank-rnn" else ("pairs", pairs_file(tmp_path))
-    changes = [f"data.kind={kind}", f'data.path="{path}"', "data.valid=0", "train.valid_every=2", "train.steps=4"]
-    train(recipe.load(name, [*changes, "train.epochs=", "encoder.width=8"]), tmp_path / "run", reporter=Silent())
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    kind, path = (
+        ("text", text_file(tmp_path)) if name == "blank-rnn" else ("pairs", pairs_file(tmp_path))
+    )
+    changes = [
+        f"data.kind={kind}",
+        f'data.path="{path}"',
+        "data.valid=0",
+        "train.valid_every=2",
+        "train.steps=4",
+    ]
+    train(
+        recipe.load(name, [*changes, "train.epochs=", "encoder.width=8"]),
+        tmp_path / "run",
+        reporter=Silent(),
+    )
+    lines = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert [line["step"] for line in lines if score in line and "perplexity" in line] == [2, 4]
 
 
 def test_which_label_is_taken_for_which_at_every_validation(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     chosen = recipe.load(
-        "image-pool", ["train.epochs=", "train.steps=4", "train.valid_every=2", "source.channels=[2,4]"]
+        "image-pool",
+        ["train.epochs=", "train.steps=4", "train.valid_every=2", "source.channels=[2,4]"],
     )
     train(chosen, tmp_path / "run", reporter=Silent())
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     valid = [line for line in lines if line["kind"] == "valid"]
     assert len(valid) == 2 and valid[0]["labels"] == list("0123456789")
     for line in valid:
-        right, every = sum(line["confusion"][i][i] for i in range(10)), sum(map(sum, line["confusion"]))
+        right, every = (
+            sum(line["confusion"][i][i] for i in range(10)),
+            sum(map(sum, line["confusion"])),
+        )
         assert line["accuracy"] == pytest.approx(right / every) and every > 100
     assert curves(tmp_path / "run").read_bytes().startswith(b"\x89PNG")
 
@@ -116,10 +163,24 @@ def test_which_label_is_taken_for_which_at_every_validation(tmp_path, monkeypatc
 def test_a_large_confusion_matrix_is_not_logged_at_every_validation(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     table = tmp_path / "many.tsv"
-    table.write_text("text\tlabel\n" + "".join(f"word {i}\tlabel {i % 80}\n" for i in range(320)), "utf-8")
-    changes = ["data.kind=labelled", f'data.path="{table}"', "data.valid=0.5", "train.epochs=", "train.steps=2"]
-    train(recipe.load("sentiment-cnn", [*changes, "encoder.width=8"]), tmp_path / "run", reporter=Silent())
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    table.write_text(
+        "text\tlabel\n" + "".join(f"word {i}\tlabel {i % 80}\n" for i in range(320)), "utf-8"
+    )
+    changes = [
+        "data.kind=labelled",
+        f'data.path="{table}"',
+        "data.valid=0.5",
+        "train.epochs=",
+        "train.steps=2",
+    ]
+    train(
+        recipe.load("sentiment-cnn", [*changes, "encoder.width=8"]),
+        tmp_path / "run",
+        reporter=Silent(),
+    )
+    lines = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert "accuracy" in lines[-1] and "confusion" not in lines[-1] and "labels" not in lines[-1]
 
 
@@ -174,14 +235,16 @@ def test_a_warm_up_by_epochs_may_be_longer_than_the_run():
     assert [factor(how, step, step / 4, step / 4) for step in range(4)] == [0.25] * 4
 
 
-# -- which weights are kept, and on what they were judged --------------------------------------------------------------
+# -- which weights are kept, and on what they were judged-------------------------------------------
 
 
 def test_nothing_is_called_validation_where_nothing_is_held_out(trained):
     _, reporter, run = trained("train.steps=4", "train.valid_every=2")
     assert reporter.record["kind"] == FITTED and "valid" not in (run / "metrics.jsonl").read_text()
     assert (reporter.facts.judged_part, reporter.facts.judged) == ("training", 10)
-    panels = figure([json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()], "run").axes
+    panels = figure(
+        [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()], "run"
+    ).axes
     assert legend(panels[0]) == ["training batches", "training examples", "kept, step 4"]
 
 
@@ -196,18 +259,35 @@ def legend(panel) -> list[str]:
     return [text.get_text() for text in panel.get_legend().get_texts()]
 
 
-SEEN_TWICE = ("train.steps=4", "train.valid_every=2", "train.rate=1e-12", "train.warmup=0")
+SEEN_TWICE = (
+    "train.steps=4",
+    "train.valid_every=2",
+    "train.learning_rate=1e-12",
+    "train.warmup_steps=0",
+)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ([], "kept the last weights, step 4, because no examples are held out (train.keep=auto)"),
-        (["data.valid=0.3"], r"kept the last weights, step 4, because \d examples are held out, fewer than 200 \(tr"),
+        (
+            ["data.valid=0.3"],
+            r"kept the last weights, step 4, because \d examples are held out, fewer than 200 \(tr",
+        ),
         (["train.keep=last"], "kept the last weights, step 4, because train.keep=last says so"),
-        (["train.keep=best"], r"kept the weights of step \d: lowest perplexity, \d[\d.]+, on 10 training examples"),
-        (["train.keep=best", "data.valid=0.3"], r"step \d: lowest perplexity, \d[\d.]+, on \d validation examples"),
-        (["train.keep=best", "train.score=chrf"], r"step \d: highest chrf, \d[\d.]*, on 10 training examples"),
+        (
+            ["train.keep=best"],
+            r"kept the weights of step \d: lowest perplexity, \d[\d.]+, on 10 training examples",
+        ),
+        (
+            ["train.keep=best", "data.valid=0.3"],
+            r"step \d: lowest perplexity, \d[\d.]+, on \d validation examples",
+        ),
+        (
+            ["train.keep=best", "train.score=chrf"],
+            r"step \d: highest chrf, \d[\d.]*, on 10 training examples",
+        ),
     ],
 )
 def test_a_run_says_why_it_kept_what_it_kept(trained, changes: list[str], said: str):
@@ -220,7 +300,14 @@ def test_many_that_are_held_out_choose_the_best(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "pairs.tsv"
     path.write_text("".join(f"say {i}\tit is {i}\n" for i in range(700)), "utf-8")
-    changes = by_heart(path, *SEEN_TWICE, "data.valid=0.5", "encoder.width=8", "train.rate=30.0", "train.clip=0.0")
+    changes = by_heart(
+        path,
+        *SEEN_TWICE,
+        "data.valid=0.5",
+        "encoder.width=8",
+        "train.learning_rate=30.0",
+        "train.max_grad_norm=0.0",
+    )
     reporter = Silent()
     progress = train(recipe.load("chat-gru", changes), tmp_path / "run", reporter=reporter)
     held_out = reporter.facts.examples["valid"]

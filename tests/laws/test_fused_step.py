@@ -1,0 +1,149 @@
+"""A step in C equals a step in torch: for every kind of decoder, for rows at one place and at
+different ones."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from regard.decoders import TransformerDecoder
+from regard.layers import native
+from regard.values import Memory, State
+from tests.laws.variants import ADDED, POSITIONS, VOCABULARY, WIDTH, transformer_sizes
+
+PLACES = 6
+
+
+@pytest.fixture(autouse=True)
+def kernel(monkeypatch):
+    monkeypatch.delenv("REGARD_NATIVE", raising=False)
+    if native.library() is None:
+        pytest.skip("no C compiler here")
+
+
+def make(
+    norm: str, positions: str, activation: str, *, tied: bool = True, **more
+) -> TransformerDecoder:
+    torch.manual_seed(3)
+    sizes = transformer_sizes(norm, positions, activation) | more
+    decoder = TransformerDecoder(
+        vocabulary=VOCABULARY, memory_width=WIDTH, tied=tied, **sizes
+    ).eval()
+    for name, weight in decoder.named_parameters():
+        if (
+            "bias" in name or "norm" in name or "final_norm" in name
+        ):  # none of which is 0 or 1 once trained
+            torch.nn.init.normal_(weight, 0.5)
+    return decoder
+
+
+def remembered(rows: int, width: int = WIDTH) -> Memory:
+    draws = torch.Generator().manual_seed(7)
+    mask = torch.rand(rows, PLACES, generator=draws) < 0.7
+    mask[:, 0] = True
+    mask = mask.repeat_interleave(2, dim=1)[:, ::2]  # as a frontend may leave it: not in one piece
+    states = torch.randn(rows, PLACES, width, generator=draws)
+    return Memory(states, mask, states.mean(1))
+
+
+def walked(
+    decoder: TransformerDecoder, state: State, on: str, monkeypatch, length: int = 34
+) -> list[torch.Tensor]:
+    """Logits and weights of a walk, past the size at which the cache grows."""
+    monkeypatch.setenv("REGARD_NATIVE", on)
+    tokens = torch.randint(
+        VOCABULARY, (length, state.size), generator=torch.Generator().manual_seed(5)
+    )
+    found = []
+    with torch.inference_mode():
+        for token in tokens:
+            step = decoder.step(token, state)
+            found += [step.logits, step.weights]
+            state = step.state
+    return found
+
+
+def agree(decoder: TransformerDecoder, state: State, monkeypatch, length: int = 34) -> None:
+    ours, theirs = (walked(decoder, state, on, monkeypatch, length) for on in ("1", "0"))
+    for mine, its in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, its, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("positions", [*ADDED, "rotary"])
+@pytest.mark.parametrize(("norm", "activation"), [("pre", "relu"), ("post", "gelu")])
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_as_torch_does(norm: str, positions: str, activation: str, rows: int, monkeypatch):
+    decoder = make(norm, positions, activation)
+    agree(decoder, decoder.start(remembered(rows)), monkeypatch)
+
+
+def test_widths_that_fill_vectors(monkeypatch):
+    sizes = dict(width=48, heads=3, head_width=16, ffn_width=64, positions=POSITIONS["none"]())
+    torch.manual_seed(3)
+    decoder = TransformerDecoder(
+        vocabulary=32, memory_width=WIDTH, layers=2, tied=False, **sizes
+    ).eval()
+    agree(decoder, decoder.start(remembered(2)), monkeypatch)
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
+def test_rows_at_different_places(positions: str, monkeypatch):
+    decoder = make("pre", positions, "relu")
+    with torch.inference_mode():
+        ahead = decoder.start(remembered(2))
+        for token in torch.tensor([[4, 5], [6, 7], [8, 9]]):
+            ahead = decoder.step(token, ahead).state
+        joined = ahead.join(decoder.start(remembered(3)))
+    assert not joined.even
+    agree(decoder, joined, monkeypatch)
+
+
+def test_a_state_is_a_value(monkeypatch):
+    decoder = make("pre", "sinusoidal", "relu")
+    state = decoder.start(remembered(2))
+    first = walked(decoder, state, "1", monkeypatch, 5)
+    walked(decoder, state.rows(torch.tensor([1, 0])), "1", monkeypatch, 5)
+    for one, again in zip(first, walked(decoder, state, "1", monkeypatch, 5), strict=True):
+        assert torch.equal(one, again)
+
+
+def test_weights_that_change_are_seen(monkeypatch):
+    """In place, by another tensor, in a copy, and after a journey through another precision."""
+    decoder = make("pre", "none", "relu")
+    state = decoder.start(remembered(1))
+    walked(decoder, state, "1", monkeypatch, 2)
+    with torch.no_grad():
+        decoder.blocks[0].self_attention.qkv.weight.mul_(1.5)
+        decoder.blocks[1].feed_forward.up.weight = torch.nn.Parameter(torch.randn(17, WIDTH))
+    other = copy.deepcopy(decoder)
+    with torch.no_grad():
+        other.blocks[0].cross_attention.query.weight.zero_()
+    decoder.double().float()
+    for one in (decoder, other):
+        agree(one, one.start(remembered(1)), monkeypatch, 4)
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(
+            *(walked(one, state, "1", monkeypatch, 1)[0] for one in (decoder, other))
+        )
+
+
+def test_it_is_used_where_it_can_be_and_only_there(monkeypatch):
+    row = torch.zeros(1, 4)
+    assert not native.steps(row)  # gradients are wanted
+    with torch.no_grad():
+        assert native.steps(row) and native.steps(torch.zeros(native.ROWS, 4))
+        assert not native.steps(torch.zeros(native.ROWS + 1, 4)) and not native.steps(row.double())
+        monkeypatch.setenv("REGARD_NATIVE", "0")
+        assert not native.steps(row)
+    monkeypatch.setenv("REGARD_NATIVE", "1")
+    called = []
+    monkeypatch.setattr(
+        native, "decoder_step", lambda *_, **__: called.append(1) or pytest.fail("called")
+    )
+    alibi, plain = make("pre", "alibi", "relu"), make("pre", "none", "relu")
+    walked(alibi, alibi.start(remembered(1)), "1", monkeypatch, 1)
+    with pytest.raises(pytest.fail.Exception):
+        walked(plain, plain.start(remembered(1)), "1", monkeypatch, 1)
+    assert called == [1]
