@@ -57,11 +57,8 @@ def _first(weights: Tensor | None, places: int) -> Tensor | None:
 @dataclass(frozen=True)
 class Bundle:
     """A trained model with its recipe and tokenizer. `regard.load(run)` makes one.
-
-    # doctest: +SKIP
-    >>> bot = regard.load("runs/demo")
-    # doctest: +SKIP
-    >>> bot.ask("What are you?").text
+    >>> bot = regard.load("runs/demo")  # doctest: +SKIP
+    >>> bot.ask("What are you?").text  # doctest: +SKIP
     'I am an artificial intelligence.'
     """
 
@@ -117,16 +114,12 @@ class Bundle:
         An `Answer` has tokens, text, score and weights (T, H, S): token of the answer, head, place
         of the source. Where answers are drawn, each depends on its own input and on the option
         `seed` alone: asked twice, also in one call, the same input has the same answer.
-
-        # doctest: +SKIP
-        >>> bot.ask("Are you a robot?").text
+        >>> bot.ask("Are you a robot?").text  # doctest: +SKIP
         'Yes I am.'
-        # doctest: +SKIP
-        >>> [answer.text for answer in bot.ask(["Hello!", "Are you a robot?"])]
+        >>> [answer.text for answer in bot.ask(["Hello!", "Are you a robot?"])]  # doctest: +SKIP
         ['Greetings!', 'Yes I am.']
-        # doctest: +SKIP
-        >>> likeliest = bot.ask("Hello!", num_beams=4)
-        >>> bot.ask("Are you a robot?").weights.shape          # 4 tokens, 1 head, 5 places     # doctest: +SKIP
+        >>> likeliest = bot.ask("Hello!", num_beams=4)  # doctest: +SKIP
+        >>> bot.ask("Are you a robot?").weights.shape  # doctest: +SKIP
         torch.Size([4, 1, 5])
         """
         alone = _is_one(inputs)
@@ -140,9 +133,7 @@ class Bundle:
         self, inputs: Sequence[Input], options: Options | None = None, **changes: Any
     ) -> list[list[Answer]]:
         """For each of a list of inputs, every answer that the search finds, best first.
-
-        # doctest: +SKIP
-        >>> len(bot.candidates(["Hello!"], num_beams=5, candidates=5)[0])
+        >>> len(bot.candidates(["Hello!"], num_beams=5, candidates=5)[0])  # doctest: +SKIP
         5
         """
         options = self.search_options(options, **changes)
@@ -184,9 +175,7 @@ class Bundle:
         **changes: Any,
     ) -> Iterator[str]:
         """The answer to one input as it comes: pieces of text that add up to it.
-
-        # doctest: +SKIP
-        >>> for piece in bot.stream("Tell me a joke", temperature=0.7):
+        >>> for piece in bot.stream("Tell me a joke", temperature=0.7):  # doctest: +SKIP
         ...     print(piece, end="", flush=True)
         """
         options = self.search_options(options, **changes)
@@ -211,9 +200,7 @@ class Bundle:
     def search_options(self, options: Options | None = None, **changes: Any) -> Options:
         """The recipe's search with some options changed. As on the command line, `num_beams` turns
         sampling off; other draws at every call come with `seed=None`.
-
-        # doctest: +SKIP
-        >>> bot.search_options(num_beams=4).do_sample
+        >>> bot.search_options(num_beams=4).do_sample  # doctest: +SKIP
         False
         """
         if not changes:
@@ -374,11 +361,8 @@ def put_recipe(folder: Path, recipe: Recipe) -> None:
 def load(folder: Path | str) -> Bundle:
     """The model of a run's folder, ready to be asked. Every file is checked against its SHA-256 sum
     first.
-
-    # doctest: +SKIP
-    >>> bot = regard.load("runs/demo")
-    # doctest: +SKIP
-    >>> bot.ask("Are you a robot?").text
+    >>> bot = regard.load("runs/demo")  # doctest: +SKIP
+    >>> bot.ask("Are you a robot?").text  # doctest: +SKIP
     'Yes I am.'
     """
     folder = Path(folder)

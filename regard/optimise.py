@@ -38,14 +38,14 @@ def factor(how: Train, step: int, done: float, epochs: float = 0.0) -> float:
     """What the peak rate is multiplied by at `step` (from 0), when `done` (0 to 1) of the budget is
     used up after so many `epochs`, of which the last may be under way.
 
-    >>> how = Train(steps=100, warmup=4, schedule="inverse-sqrt")
+    >>> how = Train(steps=100, warmup_steps=4, schedule="inverse-sqrt")
     >>> [factor(how, step, step / 100) for step in (0, 3, 15)]
     [0.25, 1.0, 0.5]
-    >>> how = Train(epochs=5, warmup=2, final_rate=0.0, schedule="epochs")
+    >>> how = Train(epochs=5, warmup_steps=2, final_learning_rate_share=0.0, schedule="epochs")
     >>> [factor(how, 0, epoch / 5, epoch) for epoch in range(5)]
     [0.0, 0.5, 1.0, 0.5, 0.0]
     # 2 steps an epoch: 5 epochs
-    >>> how = Train(steps=10, warmup=2, final_rate=0.0, schedule="epochs")
+    >>> how = Train(steps=10, warmup_steps=2, final_learning_rate_share=0.0, schedule="epochs")
     >>> [factor(how, step, step / 10, step / 2) for step in range(10)]
     [0.0, 0.0, 0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 0.0, 0.0]
     """

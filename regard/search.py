@@ -141,7 +141,7 @@ _ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
     "candidates": _AT_LEAST_1,
     "mmi_weight": _WEIGHT,
     "mmi_steps": _AT_LEAST_0,
-    "rarity": _WEIGHT,
+    "idf_weight": _WEIGHT,
 }
 
 

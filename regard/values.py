@@ -158,12 +158,10 @@ class Answer:
              the source, in head h of the decoder's last layer. Each weights[t, h] adds up to 1. The places of a text
              are its tokens, then the end mark; of a picture its grid, row by row; of a sound stretches of equal length.
              An encoder that shortens its input leaves one place for every few of them.
-
-    # doctest: +SKIP
-    >>> answer = bot.ask("Are you a robot?")
-    >>> answer.weights.shape                                   # 4 tokens, 1 head, 5 places     # doctest: +SKIP
+    >>> answer = bot.ask("Are you a robot?")  # doctest: +SKIP
+    >>> answer.weights.shape  # doctest: +SKIP
     torch.Size([4, 1, 5])
-    >>> bot.task.places("Are you a robot?")                    # what the places stand for      # doctest: +SKIP
+    >>> bot.task.place_names("Are you a robot?")  # doctest: +SKIP
     ['are', 'you', 'a', 'robot', '(end)']
     """
 

@@ -83,10 +83,10 @@ def sounds_by_heart(path: Path, *more: str) -> list[str]:
     none = (
         "time_masks=0",
         "mel_masks=0",
-        "speed=0.0",
-        "tempo=0.0",
+        "speed_perturbation=0.0",
+        "tempo_perturbation=0.0",
         "trim=0.0",
-        "tilt=0.0",
+        "spectral_tilt=0.0",
         "noise=0.0",
         "dropout=0.0",
     )

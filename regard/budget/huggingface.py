@@ -157,7 +157,7 @@ def of_config(config: Config, at: Lengths) -> Budget:
     return Budget(f"{config.where}: {title}", sizes, parts, bytes_of, notes, deep=False)
 
 
-# --------------------------------------------------------------------------------------------------------------- parts
+# -------------------------------------------------------------------------------------------- parts
 
 
 def _linear(
@@ -251,7 +251,7 @@ def _read_once(parts: tuple[Part, ...], B: Size) -> tuple[Part, ...]:
     return tuple(replace(part, start=formula(part.forward.value // B.value)) for part in parts)
 
 
-# ------------------------------------------------------------------------------------------------------------ families
+# ----------------------------------------------------------------------------------------- families
 
 ONE_STACK = "an encoder and a decoder that share their layers are not counted"
 Made = tuple[str, tuple[Size, ...], tuple[Part, ...]]

@@ -264,7 +264,7 @@ def _shapes(made: Any) -> list[torch.Size]:
     return [each.shape for each in _tensors(made)]
 
 
-# -------------------------------------------------------------------------------------------------------- closed forms
+# ------------------------------------------------------------------------------------- closed forms
 
 
 def _part(name: str, module: nn.Module, seen: _Seen | None, counted: int) -> CountedPart:
@@ -377,7 +377,7 @@ FORMULAS: dict[type[nn.Module], str] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------------------- our models
+# --------------------------------------------------------------------------------------- our models
 
 
 def built(recipe: Recipe, vocabulary: int | None = None, labels: int | None = None) -> Model:

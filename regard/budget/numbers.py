@@ -158,7 +158,7 @@ def _problem(model: type[Numbers], item: Any, given: dict[str, Any], option: str
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- budgets
+# ------------------------------------------------------------------------------------------ budgets
 
 
 def transformer(n: Transformer, at: Lengths, *, form: str = "auto") -> Budget:

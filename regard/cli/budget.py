@@ -471,7 +471,7 @@ def _plotted(model: _Named | _Numbers, made: Budget, file: Path, told: dict[str,
     return f"wrote {file}{said}"
 
 
-# -------------------------------------------------------------------------------------------------------------- tables
+# ------------------------------------------------------------------------------------------- tables
 
 
 def _table(made: Budget) -> list[str]:

@@ -259,10 +259,11 @@ def _print(
 ) -> None:
     from rich.console import Console
 
+    from regard.lab import claim_of
     from regard.lab.page import described
 
     console = Console(highlight=False)
-    _say(console, f"{name}: {(experiment.__doc__ or '').partition(chr(10))[0]}", "bold")
+    _say(console, f"{name}: {claim_of(experiment.__doc__)}", "bold")
     _say(
         console,
         printable(
@@ -313,9 +314,11 @@ def _aligned(table: Table) -> str:
 def _plain(
     name: str, experiment: ModuleType, chosen: Settings, report: Report, files: list[Path]
 ) -> dict[str, Any]:
+    from regard.lab import claim_of
+
     return {
         "experiment": name,
-        "claim": (experiment.__doc__ or "").partition("\n")[0],
+        "claim": claim_of(experiment.__doc__),
         "settings": chosen.model_dump(mode="json"),
         "holds": report.holds,
         "claims": [asdict(claim) for claim in report.claims],

@@ -35,9 +35,16 @@ def names() -> list[str]:
 
 def claims() -> dict[str, str]:
     """The experiments, each with its claim in one line."""
-    return {
-        name: (ast.get_docstring(tree) or "").partition("\n")[0] for name, tree in _experiments()
-    }
+    return {name: claim_of(ast.get_docstring(tree)) for name, tree in _experiments()}
+
+
+def claim_of(docstring: str | None) -> str:
+    """The first paragraph of an experiment's docstring, in one line.
+
+    >>> claim_of("Orthogonal inputs come out\\nunchanged.\\n\\nThe formula.")
+    'Orthogonal inputs come out unchanged.'
+    """
+    return " ".join((docstring or "").partition("\n\n")[0].split())
 
 
 def synonyms() -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from regard.disk import MADE_BY, write_output
+from regard.lab import claim_of
 from regard.lab.experiment import Report, Settings, Table, cell
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ def _settle(figure: Figure) -> None:
 
 def html(name: str, docstring: str, settings: Settings, report: Report) -> str:
     """The whole report as a page: no script, no font and no picture comes from anywhere else."""
-    claim, _, formula = docstring.partition("\n")
+    formula = docstring.partition("\n\n")[2]
+    claim = claim_of(docstring)
     given = [
         (field, value)
         for field, value, _ in described(settings)

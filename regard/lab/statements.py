@@ -113,7 +113,7 @@ def run(settings: Settings) -> Report:
     return Report(claims, (similarities, sensitivity, turned), _figure(settings, a, b, seen))
 
 
-# -------------------------------------------------------------------------------------------------------- similarities
+# ------------------------------------------------------------------------------------- similarities
 
 
 def overlap(a: Sequence[str] | set[str], b: Sequence[str] | set[str]) -> int:
@@ -151,7 +151,7 @@ def count_cosine(a: Sequence[str], b: Sequence[str]) -> float:
     return dot / math.sqrt(sum(n * n for n in x.values()) * sum(n * n for n in y.values()))
 
 
-# ------------------------------------------------------------------------------------------------ what the decoder sees
+# ---------------------------------------------------------------------------- what the decoder sees
 
 
 def gradients(settings: Settings, attention: str) -> Tensor:
@@ -186,7 +186,7 @@ def gradients(settings: Settings, attention: str) -> Tensor:
     return torch.stack(rows)
 
 
-# -------------------------------------------------------------------------------------------------------------- rotary
+# ------------------------------------------------------------------------------------------- rotary
 
 
 def looking(x: Tensor, weights: Tensor, places: Tensor, *, every_layer: bool) -> Tensor:

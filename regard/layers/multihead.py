@@ -205,7 +205,7 @@ class MultiHead(nn.Module):
     def step(self, x: Float[Tensor, "B D"], state: State) -> tuple[Float[Tensor, "B D"], State]:
         """One place further; T steps equal a causal `forward`. The state that was given stays
         valid. For use without gradients: the cache is written in place."""
-        after = replace(state, position=state.position + 1, longest=state.max_position + 1)
+        after = replace(state, position=state.position + 1, max_position=state.max_position + 1)
         if state.kv_cache is None:
             keys, values = state.memory
             context = attend_in_range(

@@ -9,7 +9,7 @@ from pydantic import Field, Strict, model_validator
 
 from regard.recipe.fields import LARGEST, WIDTH, Section, Share, Size, Text, Whole
 
-# --------------------------------------------------------------------------------------------------------------- tokenizer
+# ---------------------------------------------------------------------------------------- tokenizer
 
 
 class TokenizerWords(Section):
@@ -53,7 +53,7 @@ class TokenizerLabels(Section):
     kind: Literal["labels"]
 
 
-# -------------------------------------------------------------------------------------------------------------- source
+# ------------------------------------------------------------------------------------------- source
 
 
 class SourceTokens(Section):
@@ -240,7 +240,7 @@ class SourceSound(Section):
         )
 
 
-# ------------------------------------------------------------------------------------------------- encoder and decoder
+# ------------------------------------------------------------------------------ encoder and decoder
 
 
 def _heads(width: int) -> int:

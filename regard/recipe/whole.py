@@ -179,7 +179,7 @@ class Recipe(Section):
             )
             yield f'tokenizer.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.tokenizer.kind}"'
         if isinstance(self.encoder, EncoderIdentity) and not pictures:
-            yield 'encoder.kind: "flat" is for pictures, which have a fixed number of places; got others'
+            yield 'encoder.kind: "identity" is for pictures, which have a fixed number of places; got others'
         if pictures and isinstance(self.encoder, EncoderTransformer):
             e = self.encoder
             if e.positions == "rotary" and e.head_width % 4:
@@ -243,7 +243,7 @@ class Recipe(Section):
         return validated(merged(self.to_json(), changes, carry=True), where, {})
 
 
-# ----------------------------------------------------------------------------------------------------------- overrides
+# ---------------------------------------------------------------------------------------- overrides
 
 
 def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -310,7 +310,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any], *, carry: bool) 
     return tree
 
 
-# -------------------------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 def _sections() -> dict[str, dict[str, type[Section]]]:

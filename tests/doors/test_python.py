@@ -53,7 +53,7 @@ def untrained(name: str, tokenizer, *changes: str) -> Bundle:
     return Bundle(chosen, tokenizer, build.task(chosen, tokenizer), model.eval())
 
 
-# ------------------------------------------------------------------------------------------------------ what is there
+# ------------------------------------------------------------------------------------ what is there
 
 
 def test_dir_shows_the_public_names_and_importing_stays_instant():
@@ -78,7 +78,7 @@ def test_a_name_that_is_not_there():
         _ = regard.nothing
 
 
-# -------------------------------------------------------------------------------------------------------- one or many
+# -------------------------------------------------------------------------------------- one or many
 
 
 def test_one_input_has_one_answer_and_a_list_a_list(bot: Bundle):
@@ -111,7 +111,7 @@ def test_what_is_no_text_is_refused(bot: Bundle, wrong):
         bot.ask(wrong)
 
 
-# ------------------------------------------------------------------------------------------------------------ options
+# ------------------------------------------------------------------------------------------ options
 
 
 def test_every_search_option_is_a_keyword(bot: Bundle):
@@ -154,7 +154,7 @@ def test_a_wrong_option_is_one_line(bot: Bundle, changes: dict, said: str):
     assert str(refused.value) == said
 
 
-# ----------------------------------------------------------------------------------------------------------- pictures
+# ----------------------------------------------------------------------------------------- pictures
 
 PICTURES = {  # at sizes that are not the model's
     "L": (31, 23),
@@ -247,7 +247,7 @@ def test_an_array_that_is_no_picture_is_one_line(wrong, said: str):
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
-# ------------------------------------------------------------------------------------------------------------- sounds
+# ------------------------------------------------------------------------------------------- sounds
 
 
 @pytest.fixture(scope="module")

@@ -116,7 +116,8 @@ def test_chat_streams_and_knows_its_commands(trained: Path):
         text=True,
     )
     lines = done.stdout.splitlines()
-    assert done.returncode == 0 and not done.stderr
+    slow_start = f"loading {trained} …\n"  # of a busy machine
+    assert done.returncode == 0 and done.stderr in ("", slow_start)
     assert lines[0] == "Hi there."
     assert "no such command" in done.stdout and "/quit" in done.stdout and "%" in lines[1]
     assert lines[-1] == "A horse walks into a bar."

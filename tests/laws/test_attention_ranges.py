@@ -36,7 +36,7 @@ wide = pytest.mark.skipif(
 )
 
 
-# ---------------------------------------------------------------------------------------------------------- the loops
+# ---------------------------------------------------------------------------------------- the loops
 
 
 def long(x: Tensor) -> Loops:
@@ -98,7 +98,7 @@ def mean_by_loops(weights: Loops, v: Tensor, lead: tuple[int, ...]) -> Loops:
     return out
 
 
-# ------------------------------------------------------------------------------------------------------- what is drawn
+# ------------------------------------------------------------------------------------ what is drawn
 
 
 def narrowed(draw: Any, lead: tuple[int, ...]) -> tuple[int, ...]:
@@ -197,7 +197,7 @@ def check(q: Tensor, k: Tensor, v: Tensor, lead: tuple[int, ...], seen: dict[str
     assert (off <= allowed + np.longdouble(torch.finfo(v.dtype).smallest_normal)).all()
 
 
-# -------------------------------------------------------------------------------------------------------- softmax
+# ------------------------------------------------------------------------------------------ softmax
 
 
 @wide
@@ -344,7 +344,7 @@ def test_the_way_around_overflow_is_the_same_attention(question: dict[str, Any])
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
-# --------------------------------------------------------------------------------------------------------- multi-head
+# --------------------------------------------------------------------------------------- multi-head
 
 
 @pytest.mark.parametrize("merged", [False, True])
@@ -409,7 +409,7 @@ def test_multi_head_can_be_mapped():
     torch.testing.assert_close(torch.func.vmap(layer)(x), torch.stack([layer(one) for one in x]))
 
 
-# ---------------------------------------------------------------------------------------------------------- Maclaurin
+# ---------------------------------------------------------------------------------------- Maclaurin
 
 
 def maclaurin_by_loops(

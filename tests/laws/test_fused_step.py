@@ -96,7 +96,7 @@ def test_rows_at_different_places(positions: str, monkeypatch):
         for token in torch.tensor([[4, 5], [6, 7], [8, 9]]):
             ahead = decoder.step(token, ahead).state
         joined = ahead.join(decoder.start(remembered(3)))
-    assert not joined.even
+    assert not joined.aligned
     agree(decoder, joined, monkeypatch)
 
 

@@ -32,10 +32,10 @@ def read_in(decoder, tokens: torch.Tensor, state: State):
 
 def same_state(a: State, b: State) -> None:
     assert torch.equal(a.position, b.position)
-    for x, y in zip(a.carried, b.carried, strict=True):
+    for x, y in zip(a.recurrent, b.recurrent, strict=True):
         close(x, y)
-    if a.past is not None and b.past is not None:
-        close(a.past.slab[..., : a.longest, :], b.past.slab[..., : b.longest, :])
+    if a.kv_cache is not None and b.kv_cache is not None:
+        close(a.kv_cache.slab[..., : a.max_position, :], b.kv_cache.slab[..., : b.max_position, :])
 
 
 @torch.no_grad()

@@ -86,7 +86,7 @@ def key_mask(*shape: int) -> torch.Tensor:
     return mask
 
 
-# ---------------------------------------------------------------------------------------------------------- features
+# ----------------------------------------------------------------------------------------- features
 
 
 @pytest.mark.parametrize("basis", ["symmetric", "full"])
@@ -138,7 +138,7 @@ def test_features_have_gradients():
     torch.autograd.gradcheck(lambda x: maclaurin_features(x, 3, "full"), (rand(3, 5, grad=True),))
 
 
-# ---------------------------------------------------------------------------------------- one operator, four forms
+# ------------------------------------------------------------------------- one operator, four forms
 
 
 @pytest.mark.parametrize("form", ["auto", *FORMS])
@@ -251,7 +251,7 @@ def test_more_terms_come_nearer_to_softmax():
     assert errors[-1] < 1e-3 < errors[0]
 
 
-# ------------------------------------------------------------------------------------------------------------- state
+# -------------------------------------------------------------------------------------------- state
 
 
 def test_steps_are_the_causal_form_and_leave_the_old_state_alone():
@@ -301,7 +301,7 @@ def test_gradients_flow_through_the_state(causal: bool):
     assert torch.autograd.gradcheck(run, (q, k, v, start), fast_mode=True)
 
 
-# ------------------------------------------------------------------------------------------------------------ kernel
+# ------------------------------------------------------------------------------------------- kernel
 
 
 @pytest.fixture
@@ -437,7 +437,7 @@ def test_the_kernel_is_built_once(kernel, tmp_path, monkeypatch):
         native.library.cache_clear()
 
 
-# ------------------------------------------------------------------------------------------------------------ memory
+# ------------------------------------------------------------------------------------------- memory
 
 
 class Largest(TorchDispatchMode):
@@ -480,7 +480,7 @@ def test_no_features_of_all_places_are_made_or_saved(form, causal: bool, monkeyp
     assert largest.numbers < places * features
 
 
-# -------------------------------------------------------------------------------------------------------------- bound
+# -------------------------------------------------------------------------------------------- bound
 
 
 @settings(max_examples=200, deadline=None)
@@ -514,7 +514,7 @@ def test_the_bound_is_worth_something():
     assert (maclaurin_error_bound(q * 0, k, 3) == 0).all()
 
 
-# --------------------------------------------------------------------------------------------------------------- auto
+# --------------------------------------------------------------------------------------------- auto
 
 
 def test_auto_is_quadratic_for_short_and_linear_for_long_sequences(usual):
@@ -529,7 +529,7 @@ def test_auto_is_quadratic_for_short_and_linear_for_long_sequences(usual):
         assert short[0] or (kernel and width == 16)  # whose call is as cheap
 
 
-# ---------------------------------------------------------------------------------------------------------- bad input
+# ---------------------------------------------------------------------------------------- bad input
 
 
 def refused(match: str, *tensors: torch.Tensor, **options) -> None:

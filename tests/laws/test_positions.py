@@ -24,9 +24,9 @@ from regard.layers.positions import (
     offsets,
     relative,
     rotary,
+    rotary_phases,
     sinusoidal,
     sinusoidal_2d,
-    waves,
 )
 from tests.laws.variants import DECODERS, ENCODERS, build, sentences
 
@@ -267,7 +267,7 @@ def test_rotary_keeps_lengths_and_place_zero():
     close(turned.norm(dim=-1), x.norm(dim=-1))
     assert torch.equal(turned[:, :, 0], x[:, :, 0])
     close(
-        torch.view_as_real(waves(places, K)).norm(dim=-1),
+        torch.view_as_real(rotary_phases(places, K)).norm(dim=-1),
         torch.ones(T, K // 2, dtype=torch.float64),
     )
 

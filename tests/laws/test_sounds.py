@@ -122,7 +122,7 @@ def test_bands_do_not_tell_through_what_they_came():
     "encoder", ["recurrent-lstm-2-concatenate", "transformer-post-rotary", "convolution-relu-2-3"]
 )
 @pytest.mark.parametrize(
-    "decoder", ["recurrent-lstm-general", "transformer-pre-sinusoidal", "recurrent-block-lstm"]
+    "decoder", ["recurrent-lstm-general", "transformer-pre-sinusoidal", "recurrent-cross-attention-lstm"]
 )
 @pytest.mark.parametrize("channels", [(), (2, 3, 2)], ids=["time", "mels"])
 def test_padding_changes_nothing(encoder: str, decoder: str, channels: tuple[int, ...]):

@@ -89,7 +89,7 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
     )
 }
 ENCODERS |= {
-    f"two-way-{cell}-{directions}": partial(
+    f"blank-{cell}-{directions}": partial(
         BlankEncoder,
         inputs=INPUTS,
         width=WIDTH,
@@ -194,7 +194,7 @@ DECODERS |= {
 }
 
 DECODERS |= {
-    f"recurrent-block-{cell}": partial(
+    f"recurrent-cross-attention-{cell}": partial(
         RecurrentCrossAttentionDecoder,
         vocabulary=VOCABULARY,
         width=WIDTH,
@@ -220,20 +220,20 @@ DECODERS |= {
 
 LABELS = "classifier"  # what the names of decoders begin with whose answers are labels
 DECODERS |= {
-    f"{LABELS}-{reads}-{len(hidden)}": partial(
+    f"{LABELS}-{pooling}-{len(hidden)}": partial(
         ClassifierDecoder,
         vocabulary=VOCABULARY,
         memory_width=WIDTH,
         summary_width=WIDTH,
         marks=4,
         end=2,
-        reads=reads,
+        pooling=pooling,
         hidden=hidden,
         dropout=0.3,
         hidden_dropout=0.3,
         vectors=vectors,
     )
-    for reads, hidden, vectors in [
+    for pooling, hidden, vectors in [
         ("summary", (), None),
         ("summary", (13, 5), None),
         ("attention", (), 19),

@@ -121,7 +121,7 @@ def depths(model: Model, target: int, rows: int = B, *, refuse: bool = True) -> 
     return forward, token
 
 
-# -------------------------------------------------------------------------------------------------------------- recipes
+# ------------------------------------------------------------------------------------------ recipes
 
 
 @st.composite
@@ -268,7 +268,7 @@ def fused_in_one_direction(of: recipe.Recipe) -> bool:
     reads = isinstance(e, recipe.EncoderRecurrent) and e.directions == 1 and e.layers > 1
     writes = (
         isinstance(d, recipe.DecoderRecurrent)
-        and d.looks == "after"
+        and d.attention_order == "after_cell"
         and not d.input_feeding
         and d.layers > 1
     )
@@ -346,7 +346,7 @@ def test_shipped_recipes(name: str):
 def test_what_is_kept_for_gradients(name: str):
     """Within 3 %: pages of a kernel's workspace and masks of a few bytes are not in the
     formulas."""
-    of = small(name, *([] if recipe.load(name).encoder.kind == "flat" else ["encoder.width=96"]))
+    of = small(name, *([] if recipe.load(name).encoder.kind == "identity" else ["encoder.width=96"]))
     model, (rows, source, target) = make(of, 97).train(), (8, 23, 1 if shoots(of) else 19)
     (raw, mask), tokens = (
         model.frontend.example(rows, source),
@@ -496,7 +496,7 @@ def test_memory_in_training_counts_what_is_always_there():
     assert plain["training"] > 3 * plain["weights"] + plain["activations"]
 
 
-# -------------------------------------------------------------------------------------------------------------- numbers
+# ------------------------------------------------------------------------------------------ numbers
 
 SPEC = "vocabulary=30000,encoder=12,decoder=8,width=1024,heads=4,head_width=192,ffn_width=512"
 
@@ -603,7 +603,7 @@ def test_the_depth_of_attention_is_that_of_the_lab():
         )  # which has no biases
 
 
-# ------------------------------------------------------------------------------------------------------------ what fits
+# ---------------------------------------------------------------------------------------- what fits
 
 
 def test_what_fits_fits_and_one_more_does_not():
@@ -638,7 +638,7 @@ def test_learned_positions_end_the_length():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in SHIPPED if recipe.load(name).encoder.kind != "flat"]
+    "name", [name for name in SHIPPED if recipe.load(name).encoder.kind != "identity"]
 )
 def test_a_width_for_a_number_of_parameters(name: str):
     width, sets = fits.width(name, (), budget, "parameters=5M")
@@ -697,7 +697,7 @@ def test_the_crossover_is_where_the_series_begins_to_win():
     assert plot.crossover(lambda n: n, lambda n: n + 1) is None
 
 
-# ------------------------------------------------------------------------------------------------- modules, by running
+# ------------------------------------------------------------------------------ modules, by running
 
 
 class Mixed(nn.Module):

@@ -35,7 +35,7 @@ def by_autograd(kind: str, given) -> dict[str, Tensor]:
     )
 
 
-# --------------------------------------------------------------------------------------------------------------- cells
+# -------------------------------------------------------------------------------------------- cells
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,7 +140,7 @@ def test_shapes_that_do_not_fit_are_named():
     ) == ("rnn: must have one layer, one direction, and biases; got GRU(3, 7, num_layers=2)")
 
 
-# ------------------------------------------------------------------------------- mistakes, by a wrong way forward
+# ----------------------------------------------------------------- mistakes, by a wrong way forward
 
 
 class WrongTanh(torch.autograd.Function):
@@ -235,7 +235,7 @@ def test_two_slips_at_once():
     )
 
 
-# ------------------------------------------------------------------------------------------------- mistakes, by hand
+# -------------------------------------------------------------------------------- mistakes, by hand
 
 
 def test_the_sign_of_b_y():

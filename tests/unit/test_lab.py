@@ -28,6 +28,7 @@ from regard.lab import (
     scores,
     statements,
 )
+from regard.lab import claim_of
 from regard.lab.experiment import Claim, Report, Table, settings
 from regard.layers.attention import attention_weights
 
@@ -49,7 +50,7 @@ def broken(report: Report, *words: str) -> None:
     assert all(any(word in text for text in texts) for word in words), texts
 
 
-# ------------------------------------------------------------------------------------------------------------ the frame
+# ---------------------------------------------------------------------------------------- the frame
 
 
 class Dials(experiment.Settings):
@@ -124,7 +125,8 @@ def test_what_a_report_says_follows_from_its_claims():
 def test_every_experiment_says_what_it_is(name: str):
     """A claim in one line, a formula, a sentence under every setting, a page with its command."""
     module = lab.load(name)
-    claim, _, formula = (module.__doc__ or "").partition("\n")
+    formula = (module.__doc__ or "").partition("\n\n")[2]
+    claim = claim_of(module.__doc__)
     assert claim == lab.claims()[name] and claim.endswith(".") and formula.strip()
     assert all(field.description for field in module.Settings.model_fields.values())
     written = (DOCS / f"{name}.md").read_text("utf-8")
@@ -190,7 +192,7 @@ def test_a_page_needs_nothing_but_itself():
     )
 
 
-# ------------------------------------------------------------------------------------------------------ all claims hold
+# ---------------------------------------------------------------------------------- all claims hold
 
 FEW = ("samples=1000", "widths=[5, 11]", "head_widths=[1, 3, 17]")
 
@@ -252,7 +254,7 @@ def test_a_seed_leaves_the_draws_of_others_alone():
     assert torch.equal(torch.rand(3), expected)
 
 
-# ----------------------------------------------------------------------------------------- and for nothing else: scores
+# --------------------------------------------------------------------- and for nothing else: scores
 
 
 def test_scores_scaled_by_k_are_too_small(monkeypatch):
@@ -293,7 +295,7 @@ def test_laws_have_the_moments_that_the_prediction_needs(law: str):
     assert drawn.pow(4).mean().item() - 3 == pytest.approx(scores.EXCESS[law], abs=0.15)
 
 
-# ----------------------------------------------------------------------------------------------------- heads and merged
+# --------------------------------------------------------------------------------- heads and merged
 
 
 def test_heads_scaled_otherwise_are_not_the_sum(monkeypatch):
@@ -345,7 +347,7 @@ def test_merged_counts_the_parameters_of_the_layer():
     assert (both, one, ratio) == (2 * 8 * 8 * 64, 8 * 64 * 64, 4.0)
 
 
-# ---------------------------------------------------------------------------------- equivariance, dense-map, orthogonal
+# -------------------------------------------------------------- equivariance, dense-map, orthogonal
 
 
 def test_a_layer_that_knows_the_order_refutes_equivariance(monkeypatch):
@@ -410,7 +412,7 @@ def test_the_numbers_of_four_orthonormal_inputs():
     assert (round(own, 4), round(other, 4)) == (0.4754, 0.1749)
 
 
-# ----------------------------------------------------------------------------------------------------------- statements
+# --------------------------------------------------------------------------------------- statements
 
 
 @given(st.text("abc", min_size=1, max_size=12), st.text("abc", min_size=1, max_size=12))

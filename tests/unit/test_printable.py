@@ -156,4 +156,4 @@ def test_prompts_answers_and_tables_of_sweeps(tmp_path: Path, capsys, monkeypatc
         "--sweep",
         "train.learning_rate=0.1,0.2",
     )
-    assert any(f"the best run is {tmp_path}/s{SAFE}/train.rate=" in line for line in told)
+    assert any(f"the best run is {tmp_path}/s{SAFE}/train.learning_rate=" in line for line in told)

@@ -32,7 +32,7 @@ def write(folder: Path, text: str | bytes, name: str = "mine.toml") -> Path:
     return file
 
 
-# --------------------------------------------------------------------------------------------------- values in place
+# ---------------------------------------------------------------------------------- values in place
 
 
 def test_saved_and_read_again_is_the_same():
@@ -155,7 +155,7 @@ def test_differences_name_the_fields_and_not_the_words_about_them():
     assert 'encoder.cell: "lstm" -> null' in lines
 
 
-# ------------------------------------------------------------------------------------------------------------ extends
+# ------------------------------------------------------------------------------------------ extends
 
 
 def test_extends_takes_what_the_file_does_not_say(tmp_path: Path):
@@ -191,7 +191,7 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
     )
 
 
-# ------------------------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
@@ -328,7 +328,7 @@ def test_long_values_are_cut():
     assert len(message("encoder.cell=" + "x" * 10_000)) < 200
 
 
-# -------------------------------------------------------------------------------------------------------------- files
+# -------------------------------------------------------------------------------------------- files
 
 
 @pytest.mark.parametrize(
@@ -390,7 +390,7 @@ def test_search_has_the_options_of_search():
     assert [field.name for field in fields(Options)] == list(recipe.Search.model_fields)
 
 
-# ------------------------------------------------------------------------------------------------------ documentation
+# ------------------------------------------------------------------------------------ documentation
 
 
 def test_every_field_has_its_sentence():

@@ -38,7 +38,7 @@ def one_thread() -> Iterator[None]:
 
 class Table:
     """A decoder of random tables. The next token depends on the last one, on those before (a
-    decaying sum in `carried`, the first token in `past`) and on the memory it looks at, so that
+    decaying sum in `recurrent`, the first token in `kv_cache`) and on the memory it looks at, so that
     any misplaced row shows."""
 
     def __init__(self, seed: int = 0, scale: float = 2.0, end: float = 0.0, vocabulary: int = V):
@@ -80,7 +80,7 @@ class Table:
             position=state.position + 1,
             recurrent=(carried,),
             kv_cache=past,
-            longest=state.max_position + 1,
+            max_position=state.max_position + 1,
             aligned=state.aligned,
         )
         return Step(logits=logits, state=after, weights=weights)
@@ -297,7 +297,7 @@ MANY = [
         id="sampling-all",
     ),
 ]
-RARITY = torch.tensor([0.0, 0.0, 0.0, 1.0, 3.0, 7.0])
+IDF = torch.tensor([0.0, 0.0, 0.0, 1.0, 3.0, 7.0])
 
 
 @pytest.mark.parametrize("options", MANY)
@@ -305,7 +305,7 @@ def test_company_changes_nothing(options: Options) -> None:
     """Rows that end leave, the rest move up; each answer is what its source gets alone."""
     memory, seeds = memories(19, places=5), list(range(100, 119))
     decoder = Table(5, 0.5)
-    together = search(decoder, memory, MARKS, options, prior=PRIOR, rarity=RARITY, seeds=seeds)
+    together = search(decoder, memory, MARKS, options, prior=PRIOR, idf=IDF, seeds=seeds)
     for i, found in enumerate(together):
         alone = search(
             decoder,
@@ -313,7 +313,7 @@ def test_company_changes_nothing(options: Options) -> None:
             MARKS,
             options,
             prior=PRIOR,
-            rarity=RARITY,
+            idf=IDF,
             seeds=seeds[i : i + 1],
         )
         same(found, alone[0])
@@ -323,7 +323,7 @@ def test_company_changes_nothing(options: Options) -> None:
 @pytest.mark.parametrize("options", MANY)
 def test_weights_belong_to_their_tokens(options: Options) -> None:
     decoder, memory = Table(5, 0.5), memories(7, places=5)
-    results = search(decoder, memory, MARKS, options, prior=PRIOR, rarity=RARITY, seeds=range(7))
+    results = search(decoder, memory, MARKS, options, prior=PRIOR, idf=IDF, seeds=range(7))
     for i, found in enumerate(results):
         for f in found:
             assert f.weights.shape == (len(f.tokens), H, 5)
@@ -337,7 +337,7 @@ def test_weights_belong_to_their_tokens(options: Options) -> None:
 @pytest.mark.parametrize("options", MANY)
 def test_ranks_fall_and_answers_differ(options: Options) -> None:
     results = search(
-        Table(5, 0.5), memories(7), MARKS, options, prior=PRIOR, rarity=RARITY, seeds=range(7)
+        Table(5, 0.5), memories(7), MARKS, options, prior=PRIOR, idf=IDF, seeds=range(7)
     )
     for found in results:
         assert 1 <= len(found) <= options.candidates
@@ -350,7 +350,7 @@ def test_ranks_fall_and_answers_differ(options: Options) -> None:
 def test_a_stream_is_the_search(options: Options) -> None:
     decoder, memory = Table(5, 0.5), memories(7, places=5)
     for i in range(7):
-        one, more = row(memory, i), {"prior": PRIOR, "rarity": RARITY, "seeds": [i]}
+        one, more = row(memory, i), {"prior": PRIOR, "idf": IDF, "seeds": [i]}
         best = search(decoder, one, MARKS, options, **more)[0][0]
         streamed = list(stream(decoder, one, MARKS, options, **more))
         assert tuple(token for token, _ in streamed) == best.tokens
@@ -621,14 +621,14 @@ def test_candidates_are_ranked_by_the_formula(how: dict, penalty: float) -> None
         seed=1,
         **how,
     )
-    for i, found in enumerate(search(decoder, memory, MARKS, options, prior=PRIOR, rarity=RARITY)):
+    for i, found in enumerate(search(decoder, memory, MARKS, options, prior=PRIOR, idf=IDF)):
         assert len(found) > 2
         answers = [f.tokens for f in found]
         asked = log_probabilities(decoder, row(memory, i), answers, limit)
         anyway = log_probabilities(decoder, PRIOR, answers, limit)
         for f, given_source, given_nothing in zip(found, asked, anyway, strict=True):
             words = set(f.tokens)
-            idf = sum(float(RARITY[w]) for w in words) / len(words) if words else 0
+            idf = sum(float(IDF[w]) for w in words) / len(words) if words else 0
             rank = (given_source - 0.4 * given_nothing) / length(
                 f.tokens, limit
             ) ** penalty + 0.3 * idf
@@ -640,7 +640,7 @@ def test_answers_far_less_likely_than_the_likeliest_come_last_whatever_their_ran
     decoder, memory = Table(5, 0.3), memories(5)
     options = Options(num_beams=9, candidates=9, idf_weight=100.0, max_new_tokens=3)
     lagging = 0
-    for found in search(decoder, memory, MARKS, options, rarity=RARITY):
+    for found in search(decoder, memory, MARKS, options, idf=IDF):
         mean = [f.score / (len(f.tokens) + (len(f.tokens) < 3)) for f in found]
         near = [m >= max(mean) - ours.LAGGING for m in mean]
         assert near == sorted(near, reverse=True)
@@ -648,17 +648,17 @@ def test_answers_far_less_likely_than_the_likeliest_come_last_whatever_their_ran
     assert lagging > 0
 
 
-def test_rarity_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
+def test_idf_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
     monkeypatch,
 ) -> None:
     monkeypatch.setattr(ours, "LAGGING", math.inf)
     decoder, memory = Table(5, 0.3), memories(5)
     options = Options(num_beams=9, candidates=9, idf_weight=100.0, max_new_tokens=3)
-    everyone = search(decoder, memory, MARKS, options, rarity=RARITY)
-    best = search(decoder, memory, MARKS, replace(options, candidates=1), rarity=RARITY)
+    everyone = search(decoder, memory, MARKS, options, idf=IDF)
+    best = search(decoder, memory, MARKS, replace(options, candidates=1), idf=IDF)
     for all_found, (first,) in zip(everyone, best, strict=True):
         rare = [
-            sum(float(RARITY[w]) for w in set(f.tokens)) / max(1, len(set(f.tokens)))
+            sum(float(IDF[w]) for w in set(f.tokens)) / max(1, len(set(f.tokens)))
             for f in all_found
         ]
         assert rare == sorted(rare, reverse=True)
@@ -693,7 +693,7 @@ def test_rarity_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_be
             "search: min_new_tokens must be at most max_new_tokens, 64; got 65",
         ),
         ({"mmi_weight": -1.0}, "search: anti_prior must be at least 0 and at most 1000; got -1.0"),
-        ({"rarity": math.inf}, "search: rarity must be at least 0 and at most 1000; got inf"),
+        ({"idf_weight": math.inf}, "search: rarity must be at least 0 and at most 1000; got inf"),
         ({"do_sample": True, "num_beams": 3}, "search: num_beams must be 1 with do_sample; got 3"),
         (
             {"candidates": 4, "num_beams": 3},
@@ -715,7 +715,7 @@ def test_what_the_options_need_must_be_there() -> None:
         search(decoder, memory, MARKS, Options(mmi_weight=0.5))
     with pytest.raises(InputError, match="the memory of one empty prompt; got 2 rows"):
         search(decoder, memory, MARKS, Options(mmi_weight=0.5), prior=memory)
-    with pytest.raises(InputError, match="rarity needs the idf of each token"):
+    with pytest.raises(InputError, match="idf_weight needs the idf of each token"):
         search(decoder, memory, MARKS, Options(num_beams=2, idf_weight=0.5))
     with pytest.raises(InputError, match="seeds must be one a row of the memory, 2; got 1"):
         search(decoder, memory, MARKS, Options(do_sample=True), seeds=[1])
@@ -746,7 +746,7 @@ def test_likeliest_is_argmax(rows: int, size: int):
         ("length_penalty", -400.0),
         ("repetition_penalty", 1e308),
         ("mmi_weight", 1e308),
-        ("rarity", 1e308),
+        ("idf_weight", 1e308),
         *(
             (name, value)
             for name in ("temperature", "length_penalty", "top_p")
@@ -768,7 +768,7 @@ def test_draws_are_made_beforehand_and_so_have_a_limit():
 
 
 @pytest.mark.parametrize(
-    "name", ["temperature", "length_penalty", "repetition_penalty", "rarity", "mmi_weight"]
+    "name", ["temperature", "length_penalty", "repetition_penalty", "idf_weight", "mmi_weight"]
 )
 def test_every_allowed_value_gives_answers_with_finite_ranks(name: str):
     bounds = {

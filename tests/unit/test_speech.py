@@ -225,7 +225,7 @@ def test_soft_ends_are_left_away_when_it_learns_and_when_it_is_asked():
     raw, mask = cut.read([sound])
     assert np.array_equal(raw[0], sound[800:2400]) and mask.all()  # what is soft between is left
     assert np.array_equal(cut.sources([sound])[0], raw)
-    assert cut.places(sound) == ["0.10 s", "0.14 s", "0.18 s", "0.22 s", "0.26 s"]
+    assert cut.place_names(sound) == ["0.10 s", "0.14 s", "0.18 s", "0.22 s", "0.26 s"]
     noisy = task(trim=0.01, noise=0.2).augment([sound], np.random.default_rng(1))
     assert len(noisy[0]) == 1600  # before there is noise
     assert cut.read([np.zeros(90, np.int16)])[1].sum() == 90
@@ -239,7 +239,7 @@ def test_arrays_must_be_sounds():
         task().read([np.zeros(20_000, np.int16)])
     raw, mask = task().read([np.ones(3, np.int16), np.ones(5, np.int16)])
     assert raw.dtype == torch.int16 and mask.sum(1).tolist() == [3, 5]
-    assert task().places(np.ones(700, np.int16)) == ["0.00 s", "0.04 s", "0.08 s"]
+    assert task().place_names(np.ones(700, np.int16)) == ["0.00 s", "0.04 s", "0.08 s"]
 
 
 class Killed(Silent):

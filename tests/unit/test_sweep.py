@@ -193,7 +193,7 @@ def maker(tiny):
         ("train.learning_rate=", "a sweep has the form section.field=values"),
         ("train.learning_rate=a..b", "the ends of a range are numbers"),
         ("train.learning_rate=1e-1..1e-4", "a range goes from a number to a larger one"),
-        ("train.rat=0.1,0.2", 'no such field; got 0.1; did you mean "rate"?'),
+        ("train.learning_rat=0.1,0.2", 'no such field; got 0.1; did you mean "learning_rate"?'),
         ("train.learning_rate=0.1,fast", 'must be a number > 0; got "fast"'),
         ("encoder.layers=0..4", "a whole number >= 1"),
         ("encoder.width=8.5..16", "encoder.width"),
@@ -239,7 +239,7 @@ def test_a_grid_through_the_door(tiny, tmp_path, capsys):
     best = tmp_path / "s" / "train.learning_rate=0.01,encoder.width=12"
     assert out.count("in " + str(tmp_path / "s")) == 5  # four trials, and the curves
     assert (
-        f"the best run is {tmp_path}/s/train.rate=0.01" in out
+        f"the best run is {tmp_path}/s/train.learning_rate=0.01" in out
         and load(best).recipe.encoder.width == 12
     )
     assert load(best).recipe.decoder.width == 12  # what is derived follows

@@ -283,8 +283,8 @@ def test_made_pairs_are_held_out_unseen(tmp_path, monkeypatch):
     ) > 10 < len(parts[2])
 
 
-@pytest.mark.parametrize("looks", ["after", "before"])
-def test_two_files_are_trained_on_asked_and_judged(tmp_path, monkeypatch, capsys, looks):
+@pytest.mark.parametrize("attention_order", ["after_cell", "before_cell"])
+def test_two_files_are_trained_on_asked_and_judged(tmp_path, monkeypatch, capsys, attention_order):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     for side, name in enumerate(("a.en", "a.de")):
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
@@ -296,7 +296,7 @@ def test_two_files_are_trained_on_asked_and_judged(tmp_path, monkeypatch, capsys
     files = [
         "data.kind=parallel",
         f'data.target_path="{tmp_path / "a.de"}"',
-        f"decoder.attention_order={looks}",
+        f"decoder.attention_order={attention_order}",
     ]
     files += [
         f'data.valid_path="{tmp_path / "a.en"}"',
@@ -393,7 +393,7 @@ def test_kinds_that_do_not_go_together_are_named():
             "decoder.kind=transformer",
             'decoder.kind: task "classify" needs "classifier"',
         ),
-        ("sentiment-lstm", "encoder.kind=identity", 'encoder.kind: "flat" is for pictures'),
+        ("sentiment-lstm", "encoder.kind=identity", 'encoder.kind: "identity" is for pictures'),
         ("image-patches", "source.patch=5", "source: patch must divide both sides of size"),
         (
             "image-pool",
@@ -410,7 +410,7 @@ def test_kinds_that_do_not_go_together_are_named():
         changes = [change, *(["decoder.attention_order=before_cell"] if not said else [])]
         with pytest.raises(RecipeError) as caught:
             recipe.load(name, changes)
-        assert (said or 'looks = "before" needs an attention') in str(caught.value)
+        assert (said or 'attention_order = "before_cell" needs an attention') in str(caught.value)
 
 
 def test_a_label_is_no_word_of_the_source():

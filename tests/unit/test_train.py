@@ -206,7 +206,7 @@ def test_what_is_written(trained):
 
 @pytest.mark.parametrize("schedule", ["inverse-sqrt", "cosine", "linear", "constant"])
 def test_schedules_warm_up_then_never_rise(schedule: str):
-    how = recipe.Train(steps=100, warmup=10, schedule=schedule, final_rate=0.1)
+    how = recipe.Train(steps=100, warmup_steps=10, schedule=schedule, final_learning_rate_share=0.1)
     rates = [factor(how, step, step / 100) for step in range(101)]
     assert rates[:10] == sorted(rates[:10]) and max(rates) <= 1.0
     assert all(a >= b for a, b in zip(rates[10:], rates[11:], strict=False))
@@ -222,7 +222,7 @@ def test_the_nearest_limit_counts():
 
 def test_a_schedule_by_epochs_is_the_same_under_any_budget():
     """Seven epochs of five steps: the budget says when it ends, whatever it counts."""
-    changes = {"schedule": "epochs", "warmup": 2, "final_rate": 0.1}
+    changes = {"schedule": "epochs", "warmup_steps": 2, "final_learning_rate_share": 0.1}
     by_epochs = recipe.Train(epochs=7, **changes)
     others = [recipe.Train(**{name: 35}, **changes) for name in ("steps", "tokens", "minutes")]
     for step in range(35):
@@ -231,7 +231,7 @@ def test_a_schedule_by_epochs_is_the_same_under_any_budget():
 
 
 def test_a_warm_up_by_epochs_may_be_longer_than_the_run():
-    how = recipe.Train(epochs=1, schedule="epochs", warmup=2, final_rate=0.25)
+    how = recipe.Train(epochs=1, schedule="epochs", warmup_steps=2, final_learning_rate_share=0.25)
     assert [factor(how, step, step / 4, step / 4) for step in range(4)] == [0.25] * 4
 
 
