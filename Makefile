@@ -1,9 +1,14 @@
-# make demo    train the default chatbot (about two minutes) and ask it ten things
-# make test    the tests          make test-long   those that take minutes
-# make check   style, types, layers, no pickle      make format   mend the style
-# make bench   the figures of bench/                make clean    remove what make made, but not your runs
+# make demo       train the default chatbot (about two minutes) and ask it ten questions
+# make test       run the tests
+# make test-long  run the tests that take minutes
+# make check      check style, types, imports between modules, and that no pickle is read
+# make format     format the code
+# make docs       write docs/recipes.md from the fields in regard/recipe/
+# make bench      repeat all benchmarks; the records go to bench/results/
+# make clean      remove .venv and caches, but not your runs
 #
-# Everything happens in .venv, which is made on first use from constraints.txt. Another Python: make PYTHON=python3.12
+# Everything runs in .venv, which is created on first use with the versions in constraints.txt.
+# To use another Python: make PYTHON=python3.12
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -31,7 +36,7 @@ check: .venv/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	@# Whoever opens a pickle runs what is in it, so nothing here may open one.
+	@# Loading a pickle can run any code, so no module may load one.
 	@! grep -rnE '^\s*(import|from) (pickle|cPickle|dill|cloudpickle|joblib|shelve)\b|(^|[^.a-z])torch\.(load|save)\(|allow_pickle *= *True' \
 		--include='*.py' regard || { echo 'make check: no pickle in regard/, see the lines above' >&2; exit 1; }
 
