@@ -1,2 +1,1 @@
-"""What is compared with what, and the figures: `python -m bench.NAME` writes
-`bench/results/NAME.json`."""
+"""Benchmarks: `python -m bench.NAME` writes its record to `bench/results/NAME.json`."""

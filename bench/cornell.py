@@ -1,24 +1,21 @@
-"""Chat on Cornell: the classic chatbot against ours, both trained for the same minutes on the same
-pairs.
+"""Chat on Cornell: the classic chatbot against chat-attention, same pairs and training time.
 
     python -m bench.cornell
 
-Held out are the last 2,000 lines of cornell_pairs/pairs.tsv; everything before them may be trained
-on. The classic trains on the pairs it can represent, as it always does; ours on whatever it makes
-of all of them.
+The last 2,000 lines of cornell_pairs/pairs.tsv are held out; all lines before them may be used for
+training. The classic trains on the pairs it can represent, ours on all pairs.
 
 Perplexity per word is over the same words for both. A held-out pair counts if the classic can
-represent it: both sides of 1 to 9 words after its normalisation, all of them in its trimmed
-vocabulary. The number of words is the classic's: the words and . ! ? of its normalised reply, and
-one end mark each. Its nats are those of the normalised reply; ours are those of the raw text of the
-same reply, end mark included. Both are divided by the same number. This favours the classic: it
-need not predict capitals, commas, apostrophes or digits, nor spread its chances over words it
-dropped.
+represent it: both sides have 1 to 9 words after its normalisation, all in its trimmed vocabulary.
+The number of words is that of the normalised reply (words, . ! ? and one end token). The classic's
+nats are those of the normalised reply; ours are those of the raw text of the same reply, end token
+included. Both are divided by the same number. This favours the classic: it need not predict
+capitals, commas, apostrophes or digits, nor words it has dropped.
 
-Replies are to the first 500 held-out prompts: the classic's greedy ones, ours greedy, and ours as
-the recipe searches, with the cure for bland replies. All are brought to the classic's normalisation
-before they are scored, or "don t" would be two words for one and "don't" one for the other. The
-replies people gave stand beside them.
+Replies are to the first 500 held-out prompts: the classic's with greedy search, ours with greedy
+search, and ours with the recipe's search, which uses MMI re-ranking. All replies are normalised
+like the classic's before they are scored; otherwise "don t" would be two words and "don't" one. The
+replies of people are scored too.
 """
 
 from __future__ import annotations
@@ -33,25 +30,25 @@ from bench.peers import classic_chatbot
 from regard import metrics
 
 HELD_OUT = 2_000
-ASKED = 500  # held-out prompts that are answered
-SAMPLES = 20  # of them shown, evenly spread
+PROMPTS = 500  # held-out prompts that are answered
+SAMPLES = 20  # of these, evenly spaced, are printed
 Pair = tuple[str, str]
 
 
 def split(folder: Path) -> tuple[list[Pair], list[Pair]]:
-    """Training pairs and held-out pairs, raw, as they stand in the file (some sides are empty)."""
+    """Training pairs and held-out pairs as in the file; some sides are empty."""
     lines = (folder / "cornell_pairs" / "pairs.tsv").read_text(encoding="utf-8").split("\n")
-    pairs = [
-        (prompt, reply) for prompt, _, reply in (line.partition("\t") for line in lines if line)
-    ]
+    pairs = []
+    for line in filter(None, lines):
+        prompt, _, reply = line.partition("\t")
+        pairs.append((prompt, reply))
     return pairs[:-HELD_OUT], pairs[-HELD_OUT:]
 
 
 def quality(replies: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """The scores of a set of replies, brought to one normalisation."""
-    replies, references = (
-        [" ".join(classic_chatbot.normalise(t)) for t in texts] for texts in (replies, references)
-    )
+    """The scores of replies, after the classic's normalisation."""
+    replies = [" ".join(classic_chatbot.normalise(reply)) for reply in replies]
+    references = [" ".join(classic_chatbot.normalise(reference)) for reference in references]
     return {
         "distinct_1": metrics.distinct(replies, 1),
         "distinct_2": metrics.distinct(replies, 2),
@@ -66,56 +63,56 @@ def quality(replies: Sequence[str], references: Sequence[str]) -> dict[str, floa
 def main() -> None:
     parser = measure.options(__doc__)
     parser.add_argument("--minutes", type=float, default=8, help="training time of each side")
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
 
-    # Which pairs count, and how many words they have, is the classic's to say, even if it is not
-    # trained again.
-    training, held_out = split(given.data)
-    before = measure.read("cornell") if given.only == "ours" else None
+    # The classic defines which pairs count and how many words they have, even if it is not trained
+    # again.
+    training, held_out = split(args.data)
+    before = measure.read("cornell") if args.only == "ours" else None
     classic = classic_chatbot.train(
-        training, given.minutes, given.seed, most_steps=1 if before else None
+        training, args.minutes, args.seed, max_steps=1 if before else None
     )
-    counted = [pair for pair in held_out if classic.knows(pair)]
-    asked = [pair for pair in held_out if all(side.strip() for side in pair)][:ASKED]
-    prompts, answers = [prompt for prompt, _ in asked], [reply for _, reply in asked]
-    nats, count = classic.nats(counted)
+    scored = [pair for pair in held_out if classic.knows(pair)]
+    nats, count = classic.nats(scored)
+    complete = [pair for pair in held_out if all(side.strip() for side in pair)][:PROMPTS]
+    prompts = [prompt for prompt, _ in complete]
+    references = [reply for _, reply in complete]
     setting = {
-        "minutes": given.minutes,
+        "minutes": args.minutes,
         "training_pairs": len(training),
         "classic_training_pairs": sum(classic.knows(pair) for pair in training),
         "classic_words": len(classic.words),
         "classic_steps": classic.steps,
-        "held_out_pairs": len(counted),
+        "held_out_pairs": len(scored),
         "held_out_words": count,
         "prompts": len(prompts),
     }
-    said = {"people": answers}
+    replies = {"people": references}
     if not before:
-        said["peer"] = [classic.reply(prompt) for prompt in prompts]
-    figures = {name: quality(replies, answers) for name, replies in said.items()}
+        replies["peer"] = [classic.reply(prompt) for prompt in prompts]
+    figures = {name: quality(texts, references) for name, texts in replies.items()}
     if before:
-        figures["peer"], setting["classic_steps"] = (
-            before["figures"]["peer"],
-            before["setting"]["classic_steps"],
-        )
+        figures["peer"] = before["figures"]["peer"]
+        setting["classic_steps"] = before["setting"]["classic_steps"]
     else:
         figures["peer"] = {"perplexity_per_word": metrics.perplexity(nats, count)} | figures["peer"]
-    if given.only != "peer":
-        chatbot = ours.chat(training, given.minutes, given.seed)
-        said["ours, greedy"] = chatbot.replies(prompts, greedy=True)
-        said["ours"] = chatbot.replies(prompts, greedy=False)
+    if args.only != "peer":
+        chatbot = ours.chat(training, args.minutes, args.seed)
+        replies["ours, greedy"] = chatbot.replies(prompts, greedy=True)
+        replies["ours"] = chatbot.replies(prompts, greedy=False)
         figures["ours, greedy"] = {
-            "perplexity_per_word": metrics.perplexity(chatbot.nats(counted), count)
+            "perplexity_per_word": metrics.perplexity(chatbot.nats(scored), count)
         }
         for name in ("ours, greedy", "ours"):
-            figures[name] = figures.get(name, {}) | quality(said[name], answers)
+            figures[name] = figures.get(name, {}) | quality(replies[name], references)
     for name, scores in ({"setting": setting} | figures).items():
         print(name, "  ".join(f"{key} {value:,.4g}" for key, value in scores.items()))
 
+    indices = range(0, len(prompts), len(prompts) // SAMPLES)[:SAMPLES]
     samples = [
-        {"prompt": prompt} | {name: replies[n] for name, replies in said.items()}
-        for n, prompt in list(enumerate(prompts))[:: len(prompts) // SAMPLES][:SAMPLES]
+        {"prompt": prompts[i]} | {name: texts[i] for name, texts in replies.items()}
+        for i in indices
     ]
     for sample, old in zip(samples, before["samples"] if before else samples, strict=True):
         sample["peer"] = old["peer"]
@@ -124,8 +121,8 @@ def main() -> None:
             *(f"    {name}: {text}" for name, text in sample.items() if name != "prompt"),
             sep="\n",
         )
-    if given.only != "peer":
-        facts = measure.facts(given)
+    if args.only != "peer":
+        facts = measure.facts(args)
         peer_facts = before.get("peer_facts", before["facts"]) if before else facts
         record = {
             "setting": setting,

@@ -1,12 +1,11 @@
-"""Decoding speed: tokens a second of greedy search with a cache, `transformers` against ours.
+"""Decoding speed: tokens/s of greedy search with a key/value cache, `transformers` against ours.
 
     python -m bench.decoding_speed
 
-The model and pieces of bench.training_speed, untrained. It cannot end by itself; instead both sides
-are told to end each answer at the length of its reference translation, so that lengths are those of
-real use and the same for both: one sentence at a time, as in a conversation, and 128 together, as
-over a file. What counts is tokens of answers; what a side computes for rows that have ended already
-is its own affair.
+The model and tokenizer are those of bench.training_speed, untrained. The end token is disabled, and
+both sides end each answer at the length of its reference translation, so that the lengths are
+realistic and equal. Batches have one sentence, as in a conversation, or 128, as for a file. Only
+tokens of answers are counted; work on finished rows is not.
 """
 
 from __future__ import annotations
@@ -23,33 +22,35 @@ from bench.training_speed import END, PAD, Ids, corpus
 Pairs = list[tuple[Ids, Ids]]
 Search = Callable[[Sequence[Ids], Sequence[int]], list[Ids]]
 
-# Sentences in a batch, and how many batches make a round.
+# Sentences in a batch: batches in a round.
 BATCHES = {1: 24, 128: 3}
 
 
 def timed(greedy: Search, pairs: Pairs, size: int) -> Speed:
-    """All pairs, `size` at a time, after one batch that does not count."""
+    """Speed over all pairs, `size` at a time, after one warm-up batch."""
     chunks = [pairs[i : i + size] for i in range(0, len(pairs), size)]
-    written, began = 0, 0.0
+    tokens = 0
+    start = 0.0
     for number, chunk in enumerate([chunks[0], *chunks]):
-        began = time.perf_counter() if number == 1 else began
+        start = time.perf_counter() if number == 1 else start
         lengths = [len(target) - 1 for _, target in chunk]
         answers = greedy([source for source, _ in chunk], lengths)
         assert [len(answer) for answer in answers] == lengths
-        written += sum(lengths) if number else 0
-    return Speed(written, time.perf_counter() - began)
+        tokens += sum(lengths) if number else 0
+    return Speed(tokens, time.perf_counter() - start)
 
 
-def prepare(name: str, given: Namespace) -> Callable[[int], Speed]:
-    """A side, ready to take its turns; round n is with the n-th size of BATCHES, over and over."""
-    tokenizer, pairs = corpus(given.data, "val")
-    vocabulary, sizes = tokenizer.get_vocab_size(), list(BATCHES)
+def prepare(name: str, args: Namespace) -> Callable[[int], Speed]:
+    """One side of the comparison; its rounds cycle through the batch sizes of BATCHES."""
+    tokenizer, pairs = corpus(args.data, "val")
+    vocabulary = tokenizer.get_vocab_size()
+    sizes = list(BATCHES)
     search: Search
     if name == "peer":
-        theirs = hf.never_end(hf.make(vocabulary, given.seed, pad=PAD, end=END))
-        search = lambda sources, lengths: hf.greedy(theirs, sources, lengths)  # noqa: E731
+        peer = hf.never_end(hf.make(vocabulary, args.seed, pad=PAD, end=END))
+        search = lambda sources, lengths: hf.greedy(peer, sources, lengths)  # noqa: E731
     else:
-        model = ours.never_end(ours.make(vocabulary, given.seed))
+        model = ours.never_end(ours.make(vocabulary, args.seed))
         search = lambda sources, lengths: ours.greedy(model, sources, lengths)  # noqa: E731
 
     def turn(number: int) -> Speed:
@@ -60,22 +61,24 @@ def prepare(name: str, given: Namespace) -> Callable[[int], Speed]:
 
 
 def main() -> None:
-    given = measure.options(__doc__, rounds=5).parse_args()
-    given.rounds *= len(BATCHES)
-    rates = measure.take_turns(prepare, given)
+    args = measure.options(__doc__, rounds=5).parse_args()
+    args.rounds *= len(BATCHES)
+    rates = measure.take_turns(prepare, args)
 
     figures = {}
     for n, size in enumerate(BATCHES):
-        own = measure.summary({name: values[n :: len(BATCHES)] for name, values in rates.items()})
-        figures[f"batch {size}"] = own
-        print(f"batch {size}\n{measure.told(own)}")
-    if given.only is None:
+        summary = measure.summary(
+            {name: values[n :: len(BATCHES)] for name, values in rates.items()}
+        )
+        figures[f"batch {size}"] = summary
+        print(f"batch {size}\n{measure.format_summary(summary)}")
+    if args.only is None:
         setting = {"batches": {f"batch {size}": count for size, count in BATCHES.items()}}
         record = {
             "unit": "tokens/s",
             "setting": setting,
             "figures": figures,
-            "facts": measure.facts(given),
+            "facts": measure.facts(args),
         }
         print(measure.write("decoding_speed", record))
 

@@ -1,14 +1,12 @@
-"""Spoken digits: five voices of the Free Spoken Digit Dataset, one of them never heard in training;
-and the usual test.
+"""Spoken digits (Free Spoken Digit Dataset): each of five speakers held out, and the usual test.
 
     python -m bench.fsdd                        all six runs
-    python -m bench.fsdd --left-out lucas       one of them; the others stay in the table
+    python -m bench.fsdd --left-out lucas       one of them; the others stay in the record
 
-For a voice never heard, training has more noise, sounds as of other microphones, and digits of
-eSpeak NG's voices beside (STRANGERS). Weights are those of the last step, so recordings of the
-voice that is left out choose none. Settings were chosen by how jackson, george and lucas fared
-(docs/log.md): their rows are no test, those of the other two are. The usual test is recordings 0 to
-4 of every voice.
+For an unseen speaker, training adds noise, a random spectral tilt and digits in eSpeak NG voices
+(UNSEEN_SPEAKER). The weights are those of the last step, so the held-out speaker does not select
+them. Settings were chosen by the scores of jackson, george and lucas (docs/log.md): their rows are
+not a test, those of the other two are. The usual test is recordings 0 to 4 of every speaker.
 """
 
 from __future__ import annotations
@@ -16,14 +14,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from bench import measure
-from bench.judging import judged
+from bench.judging import train_and_evaluate
 from regard import recipe
 
-CHOSE = ("george", "jackson", "lucas")
-VOICES = ("george", "jackson", "lucas", "nicolas", "yweweler")
+USED_TO_CHOOSE = ("george", "jackson", "lucas")
+SPEAKERS = ("george", "jackson", "lucas", "nicolas", "yweweler")
 NONE = "nobody"
-STRANGERS = ("data.voices=2000", "source.noise=0.2", "source.spectral_tilt=0.7")
-SHOWN = ("exact", "cer", "wer")
+UNSEEN_SPEAKER = ("data.voices=2000", "source.noise=0.2", "source.spectral_tilt=0.7")
+METRICS = ("exact", "cer", "wer")
 
 
 def main() -> None:
@@ -31,30 +29,34 @@ def main() -> None:
     parser.add_argument(
         "--left-out",
         action="append",
-        choices=(*VOICES, NONE),
-        help="only this run; the others stay",
+        choices=(*SPEAKERS, NONE),
+        help="run only this one; the others stay",
     )
-    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a change for all runs")
+    parser.add_argument(
+        "--set", action="append", metavar="KEY=VALUE", help="a change of all recipes"
+    )
     parser.add_argument("--out", type=Path, default=measure.ROOT / "runs" / "bench-fsdd")
-    parser.set_defaults(seed=1)  # as the recipe has it
-    given = parser.parse_args()
+    parser.set_defaults(seed=1)  # as in the recipe
+    args = parser.parse_args()
     fixed = [
-        f'data.path="{given.data / "fsdd"}"',
-        f"seed={given.seed}",
-        f"train.threads={given.threads}",
+        f'data.path="{args.data / "fsdd"}"',
+        f"seed={args.seed}",
+        f"train.threads={args.threads}",
     ]
-    for voice in given.left_out or (*VOICES, NONE):
-        print(voice, flush=True)
-        own = [
+    for speaker in args.left_out or (*SPEAKERS, NONE):
+        print(speaker, flush=True)
+        settings = [
             "train.keep=last",
-            *([] if voice == NONE else [*STRANGERS, f"data.hold_out={voice}"]),
+            *([] if speaker == NONE else [*UNSEEN_SPEAKER, f"data.hold_out={speaker}"]),
         ]
-        found = judged(
-            recipe.load("speech-fsdd", [*fixed, *own, *(given.set or [])]), given.out / voice, SHOWN
+        scores = train_and_evaluate(
+            recipe.load("speech-fsdd", [*fixed, *settings, *(args.set or [])]),
+            args.out / speaker,
+            METRICS,
         )
-        found |= {"settings": own, "chose_settings": voice in CHOSE}
-        measure.enter("fsdd", "left_out", voice, found, given)
-        print(voice, {name: found[name] for name in (*SHOWN, "cpu_seconds")})
+        scores |= {"settings": settings, "chose_settings": speaker in USED_TO_CHOOSE}
+        measure.enter("fsdd", "left_out", speaker, scores, args)
+        print(speaker, {name: scores[name] for name in (*METRICS, "cpu_seconds")})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""Train a recipe, judge it on its test part, and say what that took: what benchmarks of quality
-share."""
+"""Train a recipe and evaluate it on its test split; used by the benchmarks of quality."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from regard.train import train
 SAMPLES = 8
 
 
-class Quiet:
-    """A reporter that prints validations only."""
+class ValidationReporter:
+    """A training reporter that prints validation scores only."""
 
     def began(self, facts) -> None:
         self.facts = facts
@@ -36,29 +35,33 @@ class Quiet:
         print(message)
 
 
-def judged(chosen: Recipe, folder: Path, shown: Sequence[str]) -> dict[str, Any]:
-    """The scores `shown`, of the test part and of the validation part."""
+def train_and_evaluate(recipe: Recipe, folder: Path, metrics: Sequence[str]) -> dict[str, Any]:
+    """Train a recipe in `folder`; its scores on test and validation, and what it took."""
     shutil.rmtree(folder, ignore_errors=True)
-    clock, cpu, reporter = time.perf_counter(), time.process_time(), Quiet()
-    progress = train(chosen, folder, reporter=reporter)
-    clock, cpu = time.perf_counter() - clock, time.process_time() - cpu
-    bot = bundle.load(folder)
-    corpus = build.corpus(chosen, bot.tokenizer)
-    found, chosen_by = evaluate(bot, corpus.test), evaluate(bot, corpus.valid)
-    asked = [
-        f"{one['prompt']} -> {one['answer']} ({', '.join(one['references'])})"
-        for one in found["samples"]
+    reporter = ValidationReporter()
+
+    start, start_cpu = time.perf_counter(), time.process_time()
+    progress = train(recipe, folder, reporter=reporter)
+    seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - start_cpu
+
+    trained = bundle.load(folder)
+    corpus = build.corpus(recipe, trained.tokenizer)
+    test = evaluate(trained, corpus.test)
+    valid = evaluate(trained, corpus.valid)
+    samples = [
+        f"{sample['prompt']} -> {sample['answer']} ({', '.join(sample['references'])})"
+        for sample in test["samples"]
     ]
-    return {name: round(found[name], 4) for name in shown} | {
-        **({"confusion": found["confusion"]} if "confusion" in found else {}),
-        "valid": {name: round(chosen_by[name], 4) for name in shown},
+    return {name: round(test[name], 4) for name in metrics} | {
+        **({"confusion": test["confusion"]} if "confusion" in test else {}),
+        "valid": {name: round(valid[name], 4) for name in metrics},
         "parameters": sum(reporter.facts.parameters.values()),
-        "seconds": round(clock, 1),
-        "cpu_seconds": round(cpu, 1),
+        "seconds": round(seconds, 1),
+        "cpu_seconds": round(cpu_seconds, 1),
         "steps": progress.step,
         "kept_step": progress.kept_step,
         "examples": reporter.facts.examples,
         "test_examples": len(corpus.test),
-        "samples": asked[:SAMPLES],
+        "samples": samples[:SAMPLES],
         "measured": measure.revision(),
     }

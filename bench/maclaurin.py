@@ -1,13 +1,13 @@
-"""Linear attention by 3 terms of the Maclaurin series against torch's exact attention, in one run.
+"""Speed of linear attention (3 terms of the Maclaurin series) against torch's exact attention.
 
     python -m bench.maclaurin
 
-Batch x heads = 2, single precision. Each round times every side of a case in turns, so a machine
-that slows down slows all of them; a figure is the median of its rounds, the lowest and the highest
-beside it. `native` is with the C kernel, `torch` without it (REGARD_NATIVE=0). Useful arithmetic is
-2 x 2 L M (E + 1) operations a head, what the formula asks for, as a share of what torch reaches in
-a 1024 x 1024 x 1024 matrix product in the same round. `auto` is held against the best of the forms.
-Extra memory is what a process grows by at its peak, less what it is handed back.
+Batch x heads = 2, float32. Each round times all sides of a case in turns, so that a slower machine
+slows all of them; a figure is the median of its rounds with the lowest and the highest. `native`
+uses the C kernel, `torch` does not (REGARD_NATIVE=0). Useful arithmetic is 2 x 2 L M (E + 1)
+operations a head, as a share of what torch reaches in a 1024 x 1024 x 1024 matrix product in the
+same round. `auto` is compared with the best of the forms. Extra memory is the peak growth of a
+process minus the size of the results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Case(NamedTuple):
     length: int
     causal: bool = False
     backward: bool = False
-    must: float | None = None  # times as fast as exact attention
+    must: float | None = None  # required speed, relative to exact attention
     goal: float | None = None
 
     @property
@@ -61,14 +61,13 @@ CASES = (
 )
 DOUBLING = (8192, 16384, 32768, 65536)
 LENGTHS = tuple(2**n for n in range(6, 17))
-LONGEST = {
-    "quadratic": 8192,
-    "recurrent": 512,
-}  # longer ones are far from the best, and take minutes
+# At greater lengths these forms are far from the best and take minutes.
+MAX_LENGTH = {"quadratic": 8192, "recurrent": 512}
 
 
 @contextmanager
 def native(on: bool) -> Iterator[None]:
+    """Turn the C kernel on or off."""
     before = os.environ.get("REGARD_NATIVE")
     os.environ["REGARD_NATIVE"] = "1" if on else "0"
     try:
@@ -84,10 +83,11 @@ def sides() -> tuple[str, ...]:
 
 
 def inputs(case: Case, seed: int) -> tuple[torch.Tensor, ...]:
-    make = torch.Generator().manual_seed(seed)
+    """q, k and v."""
+    generator = torch.Generator().manual_seed(seed)
+    shape = (1, HEADS, case.length, case.width)
     return tuple(
-        torch.randn(1, HEADS, case.length, case.width, generator=make).requires_grad_(case.backward)
-        for _ in range(3)
+        torch.randn(shape, generator=generator).requires_grad_(case.backward) for _ in range(3)
     )
 
 
@@ -103,69 +103,71 @@ def run(case: Case, side: str, qkv: tuple[torch.Tensor, ...], form: str = "auto"
 
 
 def seconds(work: Callable[[], object], at_least: float = 0.05) -> float:
-    """Of one call, over as many as take `at_least`."""
-    calls, began = 0, time.perf_counter()
+    """Seconds of one call: the mean of as many calls as fill `at_least` seconds."""
+    calls = 0
+    start = time.perf_counter()
     while True:
         work()
         calls += 1
-        spent = time.perf_counter() - began
-        if spent >= at_least:
-            return spent / calls
+        elapsed = time.perf_counter() - start
+        if elapsed >= at_least:
+            return elapsed / calls
 
 
 def rounds_of(
     works: dict[str, Callable[[], object]], rounds: int, at_least: float = 0.05
 ) -> dict[str, list[float]]:
-    """Seconds of each, round by round in turns, after one call each that does not count."""
+    """Seconds of each work, round by round in turns, after one warm-up call each."""
     for work in works.values():
         work()
     figures: dict[str, list[float]] = {name: [] for name in works}
     names = list(works)
     for number in range(rounds):
-        for name in (
-            names[number % len(names) :] + names[: number % len(names)]
-        ):  # nobody always follows the same one
+        first = number % len(names)  # the order rotates
+        for name in names[first:] + names[:first]:
             figures[name].append(seconds(works[name], at_least))
     return figures
 
 
 def ratios(above: list[float], below: list[float]) -> dict[str, Any]:
-    return measure._spread([a / b for a, b in zip(above, below, strict=True)])
+    return measure.spread([a / b for a, b in zip(above, below, strict=True)])
 
 
-def told(spread: dict[str, Any], unit: str = "") -> str:
+def format_spread(spread: dict[str, Any], unit: str = "") -> str:
     return f"{spread['median']:.2f}{unit} ({spread['low']:.2f} to {spread['high']:.2f})"
 
 
-def against_exact(given: Namespace) -> dict[str, Any]:
-    square = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(given.seed))
+def against_exact(args: Namespace) -> dict[str, Any]:
+    """Every case of CASES, beside exact attention and a matrix product."""
+    square = torch.randn(1024, 1024, generator=torch.Generator().manual_seed(args.seed))
     record: dict[str, Any] = {}
     for case in CASES:
-        if given.skip_long and case.length > 16384:
+        if args.skip_long and case.length > 16384:
             continue
-        qkv = inputs(case, given.seed)
+        qkv = inputs(case, args.seed)
         works: dict[str, Callable[[], object]] = {"exact": lambda: run(case, "exact", qkv)}  # noqa: B023
         works |= {side: lambda side=side: run(case, side, qkv) for side in sides()}  # noqa: B023
         works["product"] = lambda: square @ square
-        figures = rounds_of(works, given.rounds if case.length <= 16384 else min(3, given.rounds))
+        figures = rounds_of(works, args.rounds if case.length <= 16384 else min(3, args.rounds))
         own: dict[str, Any] = {
-            "seconds": {name: measure._spread(values) for name, values in figures.items()}
+            "seconds": {name: measure.spread(values) for name, values in figures.items()}
         }
-        own["must"], own["goal"] = case.must, case.goal
+        own["must"] = case.must
+        own["goal"] = case.goal
         useful = 4 * case.length * HEADS * how_many(case.width, 3) * (case.width + 1)
-        own["peak_gflops"] = measure._spread([2 * 1024**3 / s / 1e9 for s in figures["product"]])
+        own["peak_gflops"] = measure.spread([2 * 1024**3 / s / 1e9 for s in figures["product"]])
         print(f"{case.name}   exact {own['seconds']['exact']['median'] * 1e3:,.1f} ms", flush=True)
         for side in sides():
             own[f"times as fast, {side}"] = ratios(figures["exact"], figures[side])
             line = f"   {side:7} {own['seconds'][side]['median'] * 1e3:8.1f} ms   "
-            line += told(own[f"times as fast, {side}"], "x")
+            line += format_spread(own[f"times as fast, {side}"], "x")
             if not case.backward and not case.causal:
                 shares = [
-                    (useful / mine) / (2 * 1024**3 / product)
-                    for mine, product in zip(figures[side], figures["product"], strict=True)
+                    (useful / linear) / (2 * 1024**3 / product)
+                    for linear, product in zip(figures[side], figures["product"], strict=True)
                 ]
-                own[f"share of peak, {side}"] = measure._spread(shares)
-                line += "   share of matmul peak " + told(own[f"share of peak, {side}"])
+                own[f"share of peak, {side}"] = measure.spread(shares)
+                line += "   share of matmul peak " + format_spread(own[f"share of peak, {side}"])
             print(
                 line + (f"   must {case.must}x, goal {case.goal}x" if case.must else ""), flush=True
             )
@@ -173,7 +175,7 @@ def against_exact(given: Namespace) -> dict[str, Any]:
     return record
 
 
-def doubling(given: Namespace) -> dict[str, Any]:
+def doubling(args: Namespace) -> dict[str, Any]:
     """time(2L) / time(L)"""
     record: dict[str, Any] = {}
     for causal in (False, True):
@@ -181,11 +183,11 @@ def doubling(given: Namespace) -> dict[str, Any]:
             cases = [Case(32, length, causal) for length in DOUBLING]
             works = {}
             for case in cases:
-                qkv = inputs(case, given.seed)
+                qkv = inputs(case, args.seed)
                 works[str(case.length)] = lambda case=case, qkv=qkv, side=side: run(
                     case, side, qkv, "chunked"
                 )
-            figures = rounds_of(works, given.rounds, 0.1)
+            figures = rounds_of(works, args.rounds, 0.1)
             own = {
                 f"{longer} / {shorter}": ratios(figures[str(longer)], figures[str(shorter)])
                 for shorter, longer in pairwise(DOUBLING)
@@ -194,13 +196,13 @@ def doubling(given: Namespace) -> dict[str, Any]:
             record[name] = own
             print(
                 f"time(2L) / time(L), width 32, {name}: "
-                + "   ".join(told(s) for s in own.values()),
+                + "   ".join(format_spread(ratio) for ratio in own.values()),
                 flush=True,
             )
     return record
 
 
-def automatic(given: Namespace) -> dict[str, Any]:
+def automatic(args: Namespace) -> dict[str, Any]:
     """`auto` against the best form at every length."""
     record: dict[str, Any] = {}
     for width in (32, 64):
@@ -208,15 +210,15 @@ def automatic(given: Namespace) -> dict[str, Any]:
             for side in sides():
                 for length in LENGTHS:
                     case = Case(width, length, causal)
-                    qkv = inputs(case, given.seed)
+                    qkv = inputs(case, args.seed)
                     forms = [
                         f
                         for f in ("quadratic", "parallel", "chunked", "recurrent")
-                        if length <= LONGEST.get(f, length)
+                        if length <= MAX_LENGTH.get(f, length)
                     ]
                     works = {f: lambda f=f: run(case, side, qkv, f) for f in [*forms, "auto"]}  # noqa: B023
-                    figures = rounds_of(works, given.rounds, 0.02)
-                    best = min(forms, key=lambda f: measure._spread(figures[f])["median"])
+                    figures = rounds_of(works, args.rounds, 0.02)
+                    best = min(forms, key=lambda f: measure.spread(figures[f])["median"])
                     with native(side == "native"):
                         kernel = takes(qkv[0], 3)
                     chosen = cheapest(
@@ -227,21 +229,22 @@ def automatic(given: Namespace) -> dict[str, Any]:
                         "chosen": chosen,
                         "auto / best": ratios(figures["auto"], figures[best]),
                         "milliseconds": {
-                            f: 1e3 * measure._spread(v)["median"] for f, v in figures.items()
+                            f: 1e3 * measure.spread(v)["median"] for f, v in figures.items()
                         },
                     }
                     name = f"{side}, width {width}{', causal' if causal else ''}, L {length}"
                     record[name] = own
                     times = "  ".join(f"{f} {ms:.2f}" for f, ms in own["milliseconds"].items())
+                    ratio = format_spread(own["auto / best"])
                     print(
-                        f"{name:36} auto {chosen:9} / best {best:9} {told(own['auto / best'])}   ms: {times}",
+                        f"{name:36} auto {chosen:9} / best {best:9} {ratio}   ms: {times}",
                         flush=True,
                     )
     return record
 
 
-def memory(given: Namespace) -> dict[str, Any]:
-    """Peak memory beyond inputs and results, each in a process of its own."""
+def memory(args: Namespace) -> dict[str, Any]:
+    """Peak memory beyond inputs and results, each case in a separate process."""
     record: dict[str, Any] = {}
     for side in sides():
         for backward in (False, True):
@@ -255,35 +258,33 @@ def memory(given: Namespace) -> dict[str, Any]:
                     str(length),
                     str(int(backward)),
                 ]
-                said = subprocess.run(
+                result = subprocess.run(
                     command, cwd=measure.ROOT, capture_output=True, text=True, check=True
                 )
-                own = json.loads(said.stdout.splitlines()[-1])
+                own = json.loads(result.stdout.splitlines()[-1])
                 name = f"{side}, width 64, L {length:,}{', forward + backward' if backward else ''}"
                 record[name] = own
                 extra = "unknown" if own["extra_mib"] is None else f"{own['extra_mib']:.1f} MiB"
+                all_features = f"{own['features_mib']:,.0f} MiB"
                 print(
-                    f"extra memory, {name}: {extra} (L x M would be {own['features_mib']:,.0f} MiB)",
+                    f"extra memory, {name}: {extra} (L x M would be {all_features})",
                     flush=True,
                 )
     return record
 
 
 def peak(side: str, length: int, backward: bool) -> None:
-    """What the process of `memory` does."""
-    case, warm = Case(64, length, backward=backward), Case(64, 512, backward=backward)
+    """Measure one case and print it as JSON: the process that `memory` starts."""
+    case = Case(64, length, backward=backward)
+    warmup = Case(64, 512, backward=backward)
     qkv = inputs(case, 0)
-    run(warm, side, inputs(warm, 0), "chunked")
-    grown = peak_memory(lambda: run(case, side, qkv, "chunked"))
-    handed_back = (5 if backward else 1) * qkv[
-        0
-    ].nbytes  # the context; and its gradient, dq, dk and dv
-    extra = None if grown is None else (grown - handed_back) / 2**20
-    print(
-        json.dumps(
-            {"extra_mib": extra, "features_mib": HEADS * length * how_many(64, 3) * 4 / 2**20}
-        )
-    )
+    run(warmup, side, inputs(warmup, 0), "chunked")
+    growth = peak_memory(lambda: run(case, side, qkv, "chunked"))
+
+    results = 5 if backward else 1  # the context; and its gradient, dq, dk and dv
+    extra = None if growth is None else (growth - results * qkv[0].nbytes) / 2**20
+    features = HEADS * length * how_many(64, 3) * 4 / 2**20
+    print(json.dumps({"extra_mib": extra, "features_mib": features}))
 
 
 def main() -> None:
@@ -296,21 +297,21 @@ def main() -> None:
         "--part",
         choices=list(parts),
         action="append",
-        help="only this part (nothing is written then)",
+        help="run only this part, and write no record",
     )
     parser.add_argument(
-        "--skip-long", action="store_true", help="leave out L 65,536 against exact attention"
+        "--skip-long", action="store_true", help="skip L 65,536 against exact attention"
     )
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     record = {
-        name: part(given) for name, part in parts.items() if not given.part or name in given.part
+        name: part(args) for name, part in parts.items() if not args.part or name in args.part
     }
-    if not given.part and not given.skip_long:
-        setting = {"batch x heads": HEADS, "terms": 3, "type": "float32", "rounds": given.rounds}
+    if not args.part and not args.skip_long:
+        setting = {"batch x heads": HEADS, "terms": 3, "type": "float32", "rounds": args.rounds}
         print(
             measure.write(
-                "maclaurin", {"setting": setting, "figures": record, "facts": measure.facts(given)}
+                "maclaurin", {"setting": setting, "figures": record, "facts": measure.facts(args)}
             )
         )
 

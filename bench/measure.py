@@ -1,9 +1,7 @@
-"""What every benchmark needs: facts of the machine, rounds that take turns, one JSON file a
-benchmark.
+"""Shared by all benchmarks: options, facts of the machine, timing in turns, JSON records.
 
-Two sides are timed in turns (peer, ours, peer, ours, ...), so a machine that slows down slows both.
-The figure of a side is the median of its rounds; the ratio is the median of the rounds' own ratios,
-ours / peer.
+Two sides are timed in turns (peer, ours, peer, ours, ...), so that a slower machine slows both. The
+figure of a side is the median of its rounds; the ratio is the median over rounds of ours / peer.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ Prepare = Callable[[str, argparse.Namespace], Callable[[int], "Speed"]]
 
 
 class Speed(NamedTuple):
-    """How much was done in how long; a token of padding is not work."""
+    """Number of tokens, padding not counted, and the seconds they took."""
 
     tokens: int
     seconds: float
@@ -45,7 +43,7 @@ class Speed(NamedTuple):
 
 
 def options(description: str | None, *, rounds: int | None = None) -> argparse.ArgumentParser:
-    """The options all benchmarks share."""
+    """An argument parser with the options that all benchmarks share."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -54,24 +52,25 @@ def options(description: str | None, *, rounds: int | None = None) -> argparse.A
         "--threads",
         type=int,
         default=os.cpu_count(),
-        help="threads of torch, the same for all sides",
+        help="torch threads, the same for both sides",
     )
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder with the corpora")
+    parser.add_argument(
+        "--data", type=Path, default=DATA, help="the folder that contains the data sets"
+    )
     parser.add_argument("--only", choices=("peer", "ours"), help="run one side only")
     if rounds is not None:
-        parser.add_argument("--rounds", type=int, default=rounds, help="turns of each side")
+        parser.add_argument("--rounds", type=int, default=rounds, help="rounds for each side")
     return parser
 
 
-def facts(given: argparse.Namespace) -> dict[str, Any]:
-    """Date, revision, machine, threads, versions and seed: what a reader needs to judge or
-    repeat a figure."""
+def facts(args: argparse.Namespace) -> dict[str, Any]:
+    """Date, revision, command, seed, threads, machine and versions of a measurement."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "revision": revision(),
         "command": " ".join(["python", "-m", _module(), *sys.argv[1:]]),
-        "seed": given.seed,
-        "threads": given.threads,
+        "seed": args.seed,
+        "threads": args.threads,
         "machine": {
             "processor": _processor(),
             "cores": os.cpu_count(),
@@ -84,10 +83,9 @@ def facts(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def revision() -> str:
-    """The commit measured, with "+changes" where files differ from it; "unknown" outside a
-    repository.
+    """The commit, with "+changes" if files differ from it; "unknown" outside a repository.
 
-    New figures under bench/results are not changes of what was measured.
+    Changes in bench/results do not count.
     """
     try:
         commit = _git("rev-parse", "HEAD")
@@ -97,28 +95,27 @@ def revision() -> str:
     return commit + ("+changes" if changed else "")
 
 
-def take_turns(prepare: Prepare, given: argparse.Namespace) -> dict[str, list[float]]:
+def take_turns(prepare: Prepare, args: argparse.Namespace) -> dict[str, list[float]]:
     """Tokens/s of each side, round by round in turns.
 
-    Each side lives in a process of its own, as it does for its users, made by `prepare(name,
-    given)`: what one does to the memory allocator or to torch's settings cannot help or harm the
-    other. Only one of them works at a time.
+    Each side runs in its own process, prepared by `prepare(name, args)`, so that its settings of
+    the memory allocator or of torch do not influence the other side. Only one works at a time.
     """
-    names = [given.only] if given.only else ["peer", "ours"]
+    names = [args.only] if args.only else ["peer", "ours"]
     figures: dict[str, list[float]] = {name: [] for name in names}
     with ExitStack() as stack:
         context = multiprocessing.get_context("spawn")
         pools = {
-            name: ProcessPoolExecutor(1, context, _begin, (prepare, name, given)) for name in names
+            name: ProcessPoolExecutor(1, context, _begin, (prepare, name, args)) for name in names
         }
         for pool in pools.values():
             stack.enter_context(pool)
             pool.submit(_turn, None).result()  # wait until it is prepared
-        for number in range(given.rounds):
+        for number in range(args.rounds):
             for name, pool in pools.items():
                 figures[name].append(pool.submit(_turn, number).result().rate)
                 print(
-                    f"round {number + 1}/{given.rounds}  {name:5} {figures[name][-1]:12,.1f}",
+                    f"round {number + 1}/{args.rounds}  {name:5} {figures[name][-1]:12,.1f}",
                     flush=True,
                 )
     return figures
@@ -127,12 +124,12 @@ def take_turns(prepare: Prepare, given: argparse.Namespace) -> dict[str, list[fl
 _side: Callable[[int], Speed]
 
 
-def _begin(prepare: Prepare, name: str, given: argparse.Namespace) -> None:
+def _begin(prepare: Prepare, name: str, args: argparse.Namespace) -> None:
     import torch
 
     global _side
-    torch.set_num_threads(given.threads)
-    _side = prepare(name, given)
+    torch.set_num_threads(args.threads)
+    _side = prepare(name, args)
 
 
 def _turn(number: int | None) -> Speed:
@@ -140,54 +137,58 @@ def _turn(number: int | None) -> Speed:
 
 
 def summary(figures: Mapping[str, list[float]]) -> dict[str, Any]:
-    """Median and spread of each side, and of the ratio ours / peer where both were measured."""
-    spreads: dict[str, Any] = {name: _spread(values) for name, values in figures.items()}
+    """Spread of each side, and of the ratio ours / peer if both were measured."""
+    spreads: dict[str, Any] = {name: spread(values) for name, values in figures.items()}
     if "ours" in figures and "peer" in figures:
-        spreads["ratio"] = _spread(
+        spreads["ratio"] = spread(
             [ours / peer for ours, peer in zip(figures["ours"], figures["peer"], strict=True)]
         )
     return spreads
 
 
-def told(figures: Mapping[str, Any]) -> str:
-    """A summary in lines to print."""
+def format_summary(figures: Mapping[str, Any]) -> str:
+    """The result of `summary` as lines to print."""
     return "\n".join(
-        f"{name:6}{s['median']:12,.2f}  ({s['low']:,.2f} to {s['high']:,.2f})"
-        for name, s in figures.items()
+        f"{name:6}{side['median']:12,.2f}  ({side['low']:,.2f} to {side['high']:,.2f})"
+        for name, side in figures.items()
     )
 
 
 def read(name: str, folder: Path = RESULTS) -> dict[str, Any]:
-    """The record that was written last."""
+    """The last record of a benchmark."""
     return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def enter(
-    name: str, group: str, key: str, entry: Mapping[str, Any], given: argparse.Namespace
+    name: str, group: str, key: str, entry: Mapping[str, Any], args: argparse.Namespace
 ) -> dict[str, Any]:
-    """One entry of a record that keeps the others, also those that another run wrote meanwhile;
-    all entries."""
+    """Write one entry of a record, keep its other entries, and return all of them.
+
+    The record is read again first, so entries that another run has written meanwhile are kept.
+    """
     entries = read(name)[group] if (RESULTS / f"{name}.json").exists() else {}
-    own = {
-        "changes": getattr(given, "set", None) or [],
-        "threads": given.threads,
-        "seed": given.seed,
+    settings = {
+        "changes": getattr(args, "set", None) or [],
+        "threads": args.threads,
+        "seed": args.seed,
     }
-    entries[key] = {**entry, **own}
-    write(name, {**facts(given), group: entries})
+    entries[key] = {**entry, **settings}
+    write(name, {**facts(args), group: entries})
     return entries
 
 
 def write(name: str, record: Mapping[str, Any], folder: Path = RESULTS) -> Path:
-    """The record as folder/NAME.json, whole or not at all."""
+    """Write the record to folder/NAME.json atomically."""
     folder.mkdir(parents=True, exist_ok=True)
-    path, draft = folder / f"{name}.json", folder / f".{name}.json.{os.getpid()}"
+    path = folder / f"{name}.json"
+    draft = folder / f".{name}.json.{os.getpid()}"
     draft.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     draft.replace(path)
     return path
 
 
-def _spread(values: list[float]) -> dict[str, Any]:
+def spread(values: list[float]) -> dict[str, Any]:
+    """Median, lowest, highest and all values."""
     return {
         "median": statistics.median(values),
         "low": min(values),

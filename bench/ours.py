@@ -1,9 +1,9 @@
-"""Our side of the benchmarks. They call nothing of the library but what is here.
+"""Our side of the comparisons with other implementations.
 
 The model of both speed benchmarks has the sizes of `bench.peers.hf.make`: a Transformer of 4+4
-layers, width 128, 4 heads, FFN 256 (ReLU), dropout 0.1, source, target and output embeddings tied.
-Ids come from `training_speed.corpus`: 0 pads, 1 starts, 2 ends; sources and targets both end in 2
-and neither holds 0 or 1.
+layers, width 128, 4 heads, ffn_width 256 (ReLU), dropout 0.1, source, target and output embeddings
+tied. Token ids come from `training_speed.corpus`: 0 is padding, 1 the start and 2 the end token;
+sources and targets end in 2 and contain neither 0 nor 1.
 """
 
 from __future__ import annotations
@@ -66,60 +66,60 @@ def train_steps(
     steps: int,
     seed: int,
 ) -> Speed:
-    """`warmup` steps, then `steps` steps on the clock, with label smoothing 0.1, AdamW and clipping
-    at norm 1.
+    """The speed of `steps` training steps after `warmup` others.
 
-    `tokens` is how many real target tokens a batch should hold on average: what the peer's batches
-    hold. How sentences are put together is ours to choose. Returns the real target tokens (end
-    marks counted, padding not) of the steps on the clock and their seconds, from the end of the
-    last warm-up step to the end of the last step, so that making batches counts. Data order follows
-    `seed`.
+    Label smoothing 0.1, AdamW, gradient clipping at norm 1. `tokens` is the mean number of target
+    tokens in a batch, equal to that of the peer's batches; sentences are batched as in `regard
+    train`. The result has the target tokens (end tokens included, padding not) and the seconds from
+    the end of the last warm-up step to the end of the last step, so that making batches counts.
+    `seed` determines the order of the data.
     """
-    how = recipe.Train(steps=warmup + steps, schedule="constant")
-    adam = optimiser(model, how)
+    settings = recipe.Train(steps=warmup + steps, schedule="constant")
+    adam = optimiser(model, settings)
     model.train()
-    counted, began = 0, 0.0
+    counted = 0
+    start = 0.0
     for step, batch in enumerate(itertools.islice(_batches(pairs, tokens, seed), warmup + steps)):
         if step == warmup:
-            began = time.perf_counter()
+            start = time.perf_counter()
         total = int(batch.real.sum())
         loss, _ = model.loss(*batch, smoothing=0.1)
         (loss / total).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
         for group in adam.param_groups:
-            group["lr"] = group["peak"] * factor(how, step, 0.0)
+            group["lr"] = group["peak"] * factor(settings, step, 0.0)
         adam.step()
         adam.zero_grad(set_to_none=True)
         counted += total if step >= warmup else 0
-    return Speed(counted, time.perf_counter() - began)
+    return Speed(counted, time.perf_counter() - start)
 
 
 def _batches(pairs: Sequence[tuple[Ids, Ids]], tokens: int, seed: int) -> Iterator[Batch]:
-    source = np.array([len(s) for s, _ in pairs])
-    target = np.array([len(t) for _, t in pairs])
-    places = round(
-        tokens * (source.mean() + target.mean()) / target.mean()
-    )  # our batches count both sides
+    source_lengths = np.array([len(source) for source, _ in pairs])
+    target_lengths = np.array([len(target) for _, target in pairs])
+    # Our batches count the tokens of both sides.
+    size = round(tokens * (source_lengths.mean() + target_lengths.mean()) / target_lengths.mean())
     for epoch in itertools.count():
-        for index in batches(source, target, tokens=places, seed=seed, epoch=epoch):
+        for index in batches(source_lengths, target_lengths, tokens=size, seed=seed, epoch=epoch):
             raw, mask = padded([np.array(pairs[i][0]) for i in index])
-            given, real = padded([np.array([START, *pairs[i][1][:-1]]) for i in index])
-            answers, _ = padded([np.array(pairs[i][1]) for i in index])
-            yield Batch(raw, mask, given, answers, real)
+            inputs, real = padded([np.array([START, *pairs[i][1][:-1]]) for i in index])
+            targets, _ = padded([np.array(pairs[i][1]) for i in index])
+            yield Batch(raw, mask, inputs, targets, real)
 
 
 def never_end(model: Model) -> Model:
-    """The model with its end and padding marks made impossible, at no cost in the loop."""
+    """The model with end and padding tokens disabled by the output bias, which costs no time."""
     model.decoder.output.bias.data[[0, END]] = -1e9
     return model.eval()
 
 
 class _EndAt:
-    """A decoder that is told where each row ends. Each row carries its own end, so rows may move
-    and leave."""
+    """A decoder that ends each row at its length. The length is part of the State, so rows may be
+    reordered and removed."""
 
     def __init__(self, decoder: Decoder, ends: Sequence[int]):
-        self.decoder, self.ends = decoder, torch.tensor(ends)
+        self.decoder = decoder
+        self.ends = torch.tensor(ends)
 
     def start(self, memory: Memory) -> State:
         return replace(self.decoder.start(memory), recurrent=(self.ends[None].float(),))
@@ -131,39 +131,42 @@ class _EndAt:
 
 
 def greedy(model: Model, sources: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
-    """One batch of sources, answered greedily, each to its length; only the produced tokens,
-    without the marks."""
+    """Greedy answers to a batch of sources, each of its given length, without special tokens."""
     with torch.inference_mode():
         memory = model.read(*padded([np.array(source) for source in sources]))
-        decoder, options = _EndAt(model.decoder, lengths), Options(max_new_tokens=max(lengths) + 1)
-        found = search(
-            decoder, memory, SpecialTokens(START, END), options, weights=False, scores=False
+        hypotheses = search(
+            _EndAt(model.decoder, lengths),
+            memory,
+            SpecialTokens(START, END),
+            Options(max_new_tokens=max(lengths) + 1),
+            weights=False,
+            scores=False,
         )
-    return [list(row[0].tokens) for row in found]
+    return [list(row[0].tokens) for row in hypotheses]
 
 
 class Chatbot:
-    """What bench.cornell asks of a trained chatbot."""
+    """A trained chatbot, with the functions that bench.cornell needs."""
 
     def __init__(self, bundle: Bundle):
         self.bundle = bundle
 
     def nats(self, pairs: Sequence[tuple[str, str]]) -> float:
-        """Total -ln P(raw reply text and end mark | raw prompt), over all pairs."""
+        """Total -ln P(raw reply text and end token | raw prompt), over all pairs."""
         total = 0.0
         for start in range(0, len(pairs), 64):
-            some = pairs[start : start + 64]
-            raw, mask = self.bundle.task.read([prompt for prompt, _ in some])
+            chunk = pairs[start : start + 64]
+            raw, mask = self.bundle.task.read([prompt for prompt, _ in chunk])
             targets = [
-                np.asarray(self.bundle.tokenizer.encode(reply), np.int64) for _, reply in some
+                np.asarray(self.bundle.tokenizer.encode(reply), np.int64) for _, reply in chunk
             ]
-            batch = self.bundle.task.batch([np.empty(0, np.int64)] * len(some), targets)
+            batch = self.bundle.task.batch([np.empty(0, np.int64)] * len(chunk), targets)
             with torch.inference_mode():
                 total += float(self.bundle.model.loss(raw, mask, *batch[2:])[1])
         return total
 
     def replies(self, prompts: Sequence[str], *, greedy: bool) -> list[str]:
-        """As the recipe searches, or the likeliest token at each step and nothing else."""
+        """Replies by the recipe's search, or by plain greedy search."""
         return self.answered(prompts, Options() if greedy else None)
 
     def answered(self, prompts: Sequence[str], options: Options | None) -> list[str]:
@@ -173,9 +176,10 @@ class Chatbot:
 def chat(
     pairs: Sequence[tuple[str, str]], minutes: float, seed: int, overrides: Sequence[str] = ()
 ) -> Chatbot:
-    """Our chatbot (chat-attention), trained on all raw pairs for `minutes` on the clock."""
+    """Our chatbot (chat-attention), trained on all raw pairs for `minutes`."""
     with tempfile.TemporaryDirectory() as folder:
-        file, run = Path(folder) / "pairs.tsv", Path(folder) / "run"
+        file = Path(folder) / "pairs.tsv"
+        run = Path(folder) / "run"
         file.write_text(
             "".join(f"{prompt}\t{reply}\n" for prompt, reply in pairs), encoding="utf-8"
         )
@@ -186,12 +190,12 @@ def chat(
             f"train.minutes={minutes}",
             f"seed={seed}",
         ]
-        train(recipe.load("chat-attention", [*data, *overrides]), run, reporter=Told())
+        train(recipe.load("chat-attention", [*data, *overrides]), run, reporter=ProgressReporter())
         return Chatbot(load(run))
 
 
-class Told:
-    """Validations, so that who waits can see how it goes."""
+class ProgressReporter:
+    """A training reporter that prints the start, validations and messages."""
 
     def began(self, facts) -> None:
         print(f"ours: {facts.examples} {sum(facts.parameters.values()):,} parameters", flush=True)

@@ -1,11 +1,10 @@
-"""How many threads an answer should have, alone and beside busy processes.
+"""Answer times with one and several threads, alone and beside busy processes.
 
     python -m bench.threads RUN "How are you?"
     python -m bench.threads RUN "How are you?" --rows 64 --seconds 20
 
-Each line is a process of its own that asks the same prompt again and again. "spinning" and
-"sleeping" are how OpenMP's threads wait for each other (OMP_WAIT_POLICY), which is decided when
-torch is loaded.
+Each line is a separate process that asks the same prompt repeatedly. "spinning" and "sleeping" are
+how OpenMP threads wait for each other (OMP_WAIT_POLICY), which is fixed when torch is loaded.
 """
 
 from __future__ import annotations
@@ -26,17 +25,21 @@ def main() -> None:
     )
     parser.add_argument("run")
     parser.add_argument("prompt")
-    parser.add_argument("--rows", type=int, default=1, help="the prompt so many times in one call")
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each line")
+    parser.add_argument("--rows", type=int, default=1, help="copies of the prompt in one call")
+    parser.add_argument("--seconds", type=float, default=5.0, help="duration of each line")
     parser.add_argument(
-        "--busy", type=int, nargs="*", default=[0, os.cpu_count() or 1], help="processes beside it"
+        "--busy",
+        type=int,
+        nargs="*",
+        default=[0, os.cpu_count() or 1],
+        help="numbers of busy processes beside it",
     )
     parser.add_argument("--threads", type=int, default=None, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.threads is not None:
-        _measure(given)
+    args = parser.parse_args()
+    if args.threads is not None:
+        _measure(args)
         return
-    for busy in given.busy:
+    for busy in args.busy:
         others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
         try:
             for threads, policy in (
@@ -45,11 +48,8 @@ def main() -> None:
                 (os.cpu_count() or 1, "ACTIVE"),
             ):
                 load = os.getloadavg()[0]
-                print(
-                    f"{busy} busy beside it (load {load:.1f}), {threads} threads {POLICIES[policy]}: ",
-                    end="",
-                    flush=True,
-                )
+                label = f"{busy} busy beside it (load {load:.1f})"
+                print(f"{label}, {threads} threads {POLICIES[policy]}: ", end="", flush=True)
                 command = [
                     sys.executable,
                     "-m",
@@ -64,25 +64,27 @@ def main() -> None:
                 other.kill()
 
 
-def _measure(given: argparse.Namespace) -> None:
+def _measure(args: argparse.Namespace) -> None:
+    """Time the answers in this process and print the line."""
     import torch
 
     from regard.bundle import load
 
-    torch.set_num_threads(given.threads)
-    bundle = load(given.run)
-    prompts = [given.prompt] * given.rows
+    torch.set_num_threads(args.threads)
+    bundle = load(args.run)
+    prompts = [args.prompt] * args.rows
     bundle.ask(prompts)
-    elapsed, used = [], []
-    end = time.perf_counter() + given.seconds
+    elapsed, cpu = [], []
+    end = time.perf_counter() + args.seconds
     while time.perf_counter() < end or len(elapsed) < 3:
-        began, began_cpu = time.perf_counter(), time.process_time()
+        start, start_cpu = time.perf_counter(), time.process_time()
         bundle.ask(prompts)
-        elapsed.append(1000 * (time.perf_counter() - began))
-        used.append(1000 * (time.process_time() - began_cpu))
+        elapsed.append(1000 * (time.perf_counter() - start))
+        cpu.append(1000 * (time.process_time() - start_cpu))
     print(
-        f"{statistics.median(elapsed):,.0f} ms, fastest {min(elapsed):,.0f}, slowest {max(elapsed):,.0f}; "
-        f"{statistics.median(used):,.0f} ms of processor time",
+        f"{statistics.median(elapsed):,.0f} ms, "
+        f"fastest {min(elapsed):,.0f}, slowest {max(elapsed):,.0f}; "
+        f"{statistics.median(cpu):,.0f} ms of CPU time",
         flush=True,
     )
 

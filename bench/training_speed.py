@@ -1,12 +1,11 @@
-"""Training speed: target tokens a second of the same small Transformer, `transformers` against
-ours.
+"""Training speed: target tokens/s of the same small Transformer, `transformers` against ours.
 
     python -m bench.training_speed
 
-Multi30k English to German, 10,000 byte-level pieces of both languages together. The peer's batch is
-a number of sentences grouped by length; ours holds as many target tokens on average. Both sides
-count real target tokens only. Two sizes of batch: 32 sentences, at which the peer is fastest, and
-128, the usual size for such a model.
+Multi30k English to German, a joint byte-level BPE vocabulary of 10,000. The peer's batch is a
+number of sentences grouped by length; ours has the same number of target tokens on average. Padding
+is not counted. There are two batch sizes: 32 sentences, at which the peer is fastest, and 128, the
+usual size for such a model.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ PAD, START, END = 0, 1, 2
 Ids = list[int]
 
 
-def corpus(folder: Path, part: str = "train") -> tuple[Tokenizer, list[tuple[Ids, Ids]]]:
-    """The pieces, made on the training part, and the pairs of one part as ids, each side with
-    its end mark."""
+def corpus(folder: Path, split: str = "train") -> tuple[Tokenizer, list[tuple[Ids, Ids]]]:
+    """The BPE tokenizer, trained on the training split, and the pairs of one split as token ids,
+    each side with its end token."""
 
     def lines(name: str) -> list[str]:
         with gzip.open(folder / "multi30k" / f"{name}.gz", "rt", encoding="utf-8") as file:
@@ -50,55 +49,56 @@ def corpus(folder: Path, part: str = "train") -> tuple[Tokenizer, list[tuple[Ids
         single="$A </s>", special_tokens=[("</s>", END)]
     )
     english, german = (
-        tokenizer.encode_batch(lines(f"{part}.{language}")) for language in ("en", "de")
+        tokenizer.encode_batch(lines(f"{split}.{language}")) for language in ("en", "de")
     )
     return tokenizer, [
         (source.ids, target.ids) for source, target in zip(english, german, strict=True)
     ]
 
 
-def prepare(name: str, given: Namespace) -> Callable[[int], Speed]:
-    """A side, ready to take its turns; round n is with the n-th size of SENTENCES, over and
-    over."""
-    tokenizer, pairs = corpus(given.data)
-    vocabulary, clock = tokenizer.get_vocab_size(), {"warmup": given.warmup, "steps": given.steps}
+def prepare(name: str, args: Namespace) -> Callable[[int], Speed]:
+    """One side of the comparison; its rounds cycle through the batch sizes of SENTENCES."""
+    tokenizer, pairs = corpus(args.data)
+    vocabulary = tokenizer.get_vocab_size()
+    schedule = {"warmup": args.warmup, "steps": args.steps}
     mean = sum(len(target) for _, target in pairs) / len(pairs)
     model = (
-        hf.make(vocabulary, given.seed, pad=PAD, end=END)
+        hf.make(vocabulary, args.seed, pad=PAD, end=END)
         if name == "peer"
-        else ours.make(vocabulary, given.seed)
+        else ours.make(vocabulary, args.seed)
     )
 
     def turn(number: int) -> Speed:
-        size, seed = SENTENCES[number % len(SENTENCES)], given.seed + number
+        size = SENTENCES[number % len(SENTENCES)]
+        seed = args.seed + number
         if name == "peer":
-            return hf.train_steps(model, tokenizer, pairs, sentences=size, seed=seed, **clock)
-        return ours.train_steps(model, pairs, tokens=round(size * mean), seed=seed, **clock)
+            return hf.train_steps(model, tokenizer, pairs, sentences=size, seed=seed, **schedule)
+        return ours.train_steps(model, pairs, tokens=round(size * mean), seed=seed, **schedule)
 
     return turn
 
 
 def main() -> None:
     parser = measure.options(__doc__, rounds=5)
-    parser.add_argument("--steps", type=int, default=20, help="steps on the clock in a round")
-    parser.add_argument("--warmup", type=int, default=4, help="steps before them")
-    given = parser.parse_args()
-    given.rounds *= len(SENTENCES)
-    rates = measure.take_turns(prepare, given)
+    parser.add_argument("--steps", type=int, default=20, help="timed steps in a round")
+    parser.add_argument("--warmup", type=int, default=4, help="warm-up steps before them")
+    args = parser.parse_args()
+    args.rounds *= len(SENTENCES)
+    rates = measure.take_turns(prepare, args)
 
     figures = {}
     for n, size in enumerate(SENTENCES):
         figures[str(size)] = measure.summary(
             {name: values[n :: len(SENTENCES)] for name, values in rates.items()}
         )
-        print(f"{size} sentences\n{measure.told(figures[str(size)])}")
-    if given.only is None:
-        setting = {"warmup": given.warmup, "steps": given.steps}
+        print(f"{size} sentences\n{measure.format_summary(figures[str(size)])}")
+    if args.only is None:
+        setting = {"warmup": args.warmup, "steps": args.steps}
         record = {
             "unit": "target tokens/s",
             "setting": setting,
             "figures": figures,
-            "facts": measure.facts(given),
+            "facts": measure.facts(args),
         }
         print(measure.write("training_speed", record))
 

@@ -1,1 +1,1 @@
-"""The others, as people usually write or call them."""
+"""Other implementations, written or called as is usual, to compare with."""

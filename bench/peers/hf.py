@@ -1,5 +1,4 @@
-"""A small Transformer for translation in `transformers`, trained and used the way its documentation
-shows.
+"""A small Transformer for translation in `transformers`, used as in its documentation.
 
 MarianMTModel of 4+4 layers, width 128, 4 heads, FFN 256, dropout 0.1, all embeddings tied;
 `Seq2SeqTrainer` with `DataCollatorForSeq2Seq` (a batch is a number of sentences, padded to its
@@ -36,7 +35,7 @@ Ids = list[int]
 
 
 def make(vocabulary: int, seed: int, *, pad: int, end: int) -> MarianMTModel:
-    """The model, untrained. As Marian does, it starts every answer from the padding mark."""
+    """The model, untrained. As in Marian, the padding token starts every answer."""
     torch.manual_seed(seed)
     return MarianMTModel(
         MarianConfig(
@@ -70,15 +69,17 @@ def train_steps(
     steps: int,
     seed: int,
 ) -> Speed:
-    """Target tokens (end marks counted, padding not) of `steps` steps and the time they took, after
-    `warmup` others.
+    """The speed of `steps` training steps after `warmup` others.
 
-    The clock runs from the end of the last warm-up step to the end of the last step: reading,
-    padding, forward, backward, clipping and update all count. The first batch, which holds the
-    longest sentence, is warm-up.
+    It has the target tokens (end tokens included, padding not) and the seconds from the end of the
+    last warm-up step to the end of the last step: reading, padding, forward, backward, clipping and
+    update all count. The first batch, which has the longest sentence, is a warm-up step.
     """
-    marks = {"pad_token": tokenizer.id_to_token(model.config.pad_token_id), "eos_token": "</s>"}
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **marks)
+    special_tokens = {
+        "pad_token": tokenizer.id_to_token(model.config.pad_token_id),
+        "eos_token": "</s>",
+    }
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special_tokens)
     counting = _Counting(DataCollatorForSeq2Seq(wrapped, model=model))
     clock = _Clock()
     with tempfile.TemporaryDirectory() as folder:
@@ -111,14 +112,13 @@ def train_steps(
 
 @torch.inference_mode()
 def greedy(model: MarianMTModel, sources: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
-    """One batch of sources, answered greedily, each to its length; only the produced tokens,
-    without the marks."""
+    """Greedy answers to a batch of sources, each of its given length, without special tokens."""
     model.eval()
     pad, end = model.config.pad_token_id, model.config.eos_token_id
     rows = torch.nn.utils.rnn.pad_sequence(
-        [torch.tensor(s) for s in sources], batch_first=True, padding_value=pad
+        [torch.tensor(source) for source in sources], batch_first=True, padding_value=pad
     )
-    told = model.generate(
+    generated = model.generate(
         input_ids=rows,
         attention_mask=(rows != pad).long(),
         max_new_tokens=max(lengths) + 1,
@@ -127,14 +127,17 @@ def greedy(model: MarianMTModel, sources: Sequence[Ids], lengths: Sequence[int])
         use_cache=True,
         logits_processor=LogitsProcessorList([_EndAt(lengths, end)]),
     )
-    return [[token for token in row if token not in (pad, end)] for row in told[:, 1:].tolist()]
+    return [
+        [token for token in row if token not in (pad, end)] for row in generated[:, 1:].tolist()
+    ]
 
 
 class _EndAt(LogitsProcessor):
     """Ends each row at its length."""
 
     def __init__(self, lengths: Sequence[int], end: int):
-        self.lengths, self.end = torch.tensor(lengths), end
+        self.lengths = torch.tensor(lengths)
+        self.end = end
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         scores[:, self.end].masked_fill_(input_ids.shape[1] - 1 >= self.lengths, 1e9)
@@ -142,21 +145,20 @@ class _EndAt(LogitsProcessor):
 
 
 def never_end(model: MarianMTModel) -> MarianMTModel:
-    """The same model, to which the end and padding marks are impossible: every answer gets the full
-    length.
+    """The model with end and padding tokens disabled, so that every answer has the full length.
 
-    It is done in the bias that Marian adds to its logits anyway, so it costs nothing.
+    Marian adds a bias to its logits in any case, so this costs no time.
     """
     model.final_logits_bias[:, [model.config.pad_token_id, model.config.eos_token_id]] = -torch.inf
     return model
 
 
 class _Counting:
-    """The collator, noting the real target tokens of each batch; batches are made in the order
-    of the steps."""
+    """A collator that records the number of target tokens of each batch, in the order of steps."""
 
     def __init__(self, collator: DataCollatorForSeq2Seq):
-        self.collator, self.targets = collator, []
+        self.collator = collator
+        self.targets: list[int] = []
 
     def __call__(self, features: list[dict]) -> dict:
         batch = self.collator(features)
@@ -165,7 +167,7 @@ class _Counting:
 
 
 class _Clock(TrainerCallback):
-    """When each step ended."""
+    """Records when each step ends."""
 
     def __init__(self):
         self.ends: list[float] = []
