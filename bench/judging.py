@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import measure
-from regard import build, bundle
+from regard import build, bundle, disk
 from regard.evaluate import evaluate
 from regard.recipe import Recipe
 from regard.train import train
@@ -37,7 +37,8 @@ class ValidationReporter:
 
 def train_and_evaluate(recipe: Recipe, folder: Path, metrics: Sequence[str]) -> dict[str, Any]:
     """Train a recipe in `folder`; its scores on test and validation, and what it took."""
-    shutil.rmtree(folder, ignore_errors=True)
+    if (folder / disk.MANIFEST).exists():  # an earlier run; `train` refuses any other folder
+        shutil.rmtree(folder)
     reporter = ValidationReporter()
 
     start, start_cpu = time.perf_counter(), time.process_time()
