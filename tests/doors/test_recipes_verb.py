@@ -1,4 +1,4 @@
-"""The command line's frame, and `regard recipes`."""
+"""What all verbs of the command line have in common, and `regard recipes`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ def regard(*words: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_is_instant():
-    """What makes it so: nothing heavy is imported for it."""
+    """No large package is imported for it."""
     heavy = "{'torch', 'numpy', 'tokenizers', 'pydantic', 'matplotlib', 'sacrebleu'}"
-    code = f"import sys; from regard.cli import main; main(['--help']); sys.exit(str({heavy} & set(sys.modules)))"
+    code = (
+        "import sys; from regard.cli import main; main(['--help']); "
+        f"sys.exit(str({heavy} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "set()"
 
@@ -42,6 +45,7 @@ def test_help_names_the_verbs_and_the_exit_codes():
     done = regard("--help")
     assert done.returncode == 0
     assert "Exit codes: 0 done, 1 a fault in regard," in done.stdout
+    assert "2 something to correct in the command or its files," in done.stdout
     for verb in cli.Verbs().list_commands(None):
         assert f" {verb} " in done.stdout
 
@@ -56,6 +60,22 @@ def test_every_verb_has_help_with_an_example(capsys: pytest.CaptureFixture[str])
 
 def test_no_words_are_answered_with_help():
     assert regard().stdout == regard("--help").stdout
+
+
+def test_help_is_a_verb_too(capsys: pytest.CaptureFixture[str]):
+    for words, same in (
+        (["help"], ["--help"]),
+        (["help", "train"], ["train", "--help"]),
+        (["help", "recipes", "copy"], ["recipes", "copy", "--help"]),
+    ):
+        assert main(words) == 0
+        page = capsys.readouterr().out
+        assert main(same) == 0
+        assert page == capsys.readouterr().out
+        assert "Usage: regard" in page
+    assert main(["help", "trian"]) == 2
+    expected = 'regard: no such verb; got "trian"; did you mean "train"?\n'
+    assert capsys.readouterr().err == expected
 
 
 def test_version(capsys: pytest.CaptureFixture[str]):
@@ -105,12 +125,20 @@ def test_a_mistake_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (KeyError("x"), 1, "regard: a fault in regard, KeyError: 'x'; run again with --debug to see where\n"),
+        (
+            KeyError("x"),
+            1,
+            "regard: a fault in regard, KeyError: 'x'; run again with --debug to see where\n",
+        ),
         (PermissionError(13, "Permission denied", "/x/y"), 2, "regard: /x/y: Permission denied\n"),
-        (OSError(28, "No space left on device", "/x/y"), 2, "regard: /x/y: No space left on device\n"),
+        (
+            OSError(28, "No space left on device", "/x/y"),
+            2,
+            "regard: /x/y: No space left on device\n",
+        ),
         (KeyboardInterrupt(), 130, "regard: stopped\n"),
     ],
-)  # fmt: skip
+)
 def test_whatever_happens_is_one_line(
     monkeypatch, capsys, error: BaseException, code: int, said: str
 ):
@@ -139,7 +167,7 @@ def test_list(capsys: pytest.CaptureFixture[str]):
     assert main(["recipes", "list"]) == 0
     header, *lines, empty, footer = capsys.readouterr().out.splitlines()
     assert header.split()[:4] == ["recipe", "task", "data", "takes"] and empty == ""
-    assert footer.startswith("takes: training as measured on one or both of 2 cores of an AMD EPYC")
+    assert footer.startswith("takes: training time as measured on one or both of 2 cores of an AMD")
     assert [line.split()[0] for line in lines] == recipe.names()
     for line in lines:
         name, task, data, *_ = line.split()
@@ -261,8 +289,8 @@ def test_only_recipes_are_shown_copied_and_checked(
             said = capsys.readouterr()
             assert not said.out and "password" not in said.err
             assert (
-                said.err
-                == f"regard: {name}: not a recipe: a .toml file is one; regard recipes list names others\n"
+                said.err == f"regard: {name}: not a recipe: a .toml file is one; "
+                "regard recipes list names others\n"
             )
     for words in (["show", str(other)], ["copy", str(other), "copied.toml"]):
         assert main(["recipes", *words]) == 2
