@@ -317,7 +317,7 @@ class _Transformer(Section):
             )
         if self.positions == "rotary" and self.head_width % 2:
             raise ValueError(
-                "rotary positions rotate pairs: head_width must be even; "
+                "rotary positions turn pairs: head_width must be even; "
                 f"got head_width = {self.head_width}"
             )
         return self

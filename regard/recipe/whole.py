@@ -127,8 +127,7 @@ class Recipe(Section):
             )
         if isinstance(d, DecoderClassifier) and d.tied and self.task != "blank":
             problems.append(
-                'decoder.tied: only labels that are words of the source, as in task "blank", '
-                "can be tied; got true"
+                'decoder.tied: a label is no word of the source; got true; only for task "blank"'
             )
         if isinstance(d, DecoderClassifier):
             problems += self._wrong_search_for_labels()
