@@ -260,7 +260,7 @@ class _Recurrent(Section):
     layers: Annotated[int, Field(ge=1, le=256)] = 2
     """Number of stacked layers."""
     dropout: Share = 0.2
-    """Dropout between the layers and before the output."""
+    """Dropout between the layers; in a decoder also of the embeddings and before the output."""
 
 
 class _Transformer(Section):
@@ -293,7 +293,8 @@ class _Transformer(Section):
     key_bias: bool = True
     """Bias in the projection of the keys; it does not change the weights of softmax attention."""
     dropout: Share = 0.1
-    """Dropout of the input and of the output of each sublayer."""
+    """Dropout of the output of each sublayer and inside the feed-forward network; in a decoder also
+    of the embeddings."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
@@ -377,7 +378,8 @@ class EncoderConvolution(Section):
     layers: Annotated[int, Field(ge=1, le=20)] = 2
     """Number of layers; the memory has one place for every 2^layers places of the source."""
     kernel_size: Annotated[int, Field(ge=2, le=1024)] = 3
-    """Kernel size of each convolution, which begins at its own two places."""
+    """Kernel size of each convolution; the window begins at the place itself and extends to the
+    right."""
     positions: Literal["none", "sinusoidal"] = "none"
     """Position encoding added to the input of the first layer; the places of a picture are numbered
     row by row."""
