@@ -84,7 +84,7 @@ def test_version(capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["recipse"], 'no such verb; got "recipse"; did you mean "recipes"?'),
         (["predict"], 'no such verb; got "predict"; did you mean "ask"?'),
@@ -97,10 +97,10 @@ def test_version(capsys: pytest.CaptureFixture[str]):
     ],
 )
 def test_a_command_that_cannot_be_understood(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ):
     assert main(words) == 2
-    assert capsys.readouterr().err == f"regard: {said}\n"
+    assert capsys.readouterr().err == f"regard: {expected}\n"
 
 
 def test_words_of_other_programs_lead_to_verbs():
@@ -109,21 +109,21 @@ def test_words_of_other_programs_lead_to_verbs():
 
 def test_a_mistake_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixture[str]):
     assert main(["recipes", "show", "nothing"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("regard: nothing: no such recipe; known: blank-rnn, ")
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("regard: nothing: no such recipe; known: blank-rnn, ")
+    assert output.count("\n") == 1
     for words in (
         ["--debug", "recipes", "show", "nothing"],
         ["recipes", "show", "nothing", "--debug"],
     ):
         assert main(words) == 2
-        shown = capsys.readouterr().err
-        assert shown.startswith("Traceback")
-        assert shown.endswith(said)
+        trace = capsys.readouterr().err
+        assert trace.startswith("Traceback")
+        assert trace.endswith(output)
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "expected"),
     [
         (
             KeyError("x"),
@@ -140,14 +140,14 @@ def test_a_mistake_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixtu
     ],
 )
 def test_whatever_happens_is_one_line(
-    monkeypatch, capsys, error: BaseException, code: int, said: str
+    monkeypatch, capsys, error: BaseException, code: int, expected: str
 ):
     def fail() -> list[str]:
         raise error
 
     monkeypatch.setattr(recipe, "names", fail)
     assert main(["recipes", "list"]) == code
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == expected
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
@@ -207,7 +207,7 @@ def test_durations_are_those_of_the_benchmarks():
         name: Duration(record["seconds"], record["threads"]) for name, record in records.items()
     }
     assert figures == MEASURED
-    assert all(found["machine"]["processor"] in MACHINE for found in (defaults, sentiment, fsdd))
+    assert all(result["machine"]["processor"] in MACHINE for result in (defaults, sentiment, fsdd))
     for name, record in records.items():
         assert not record.get("changes")
         steps = recipe.load(name).train.steps
@@ -218,8 +218,8 @@ def test_show(capsys: pytest.CaptureFixture[str]):
     assert main(["recipes", "show", "reference/chat-classic"]) == 0
     assert capsys.readouterr().out == recipe.text("reference/chat-classic")
     assert main(["recipes", "show", "chat-transformer", "--json"]) == 0
-    shown = recipe.Recipe.from_json(json.loads(capsys.readouterr().out))
-    assert shown == recipe.load("chat-transformer")
+    chosen = recipe.Recipe.from_json(json.loads(capsys.readouterr().out))
+    assert chosen == recipe.load("chat-transformer")
 
 
 def test_check_looks_at_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -228,9 +228,9 @@ def test_check_looks_at_every_file(tmp_path: Path, capsys: pytest.CaptureFixture
     bad.write_text('extends = "chat-attention"\nsed = 3\n')
     worse.write_text("[[[\n")
     assert main(["recipes", "check", str(bad), str(good), str(worse)]) == 2
-    said = capsys.readouterr()
-    assert said.out == f"{good}: in order\n"
-    first, second = said.err.splitlines()
+    output = capsys.readouterr()
+    assert output.out == f"{good}: in order\n"
+    first, second = output.err.splitlines()
     assert first == f'regard: {bad}: sed: no such field; got 3; did you mean "seed"?'
     assert second.startswith(f"regard: {worse}: not TOML: ")
     assert main(["recipes", "check", str(good)]) == 0
@@ -286,16 +286,16 @@ def test_only_recipes_are_shown_copied_and_checked(
             ["copy", name, "copied.toml"],
         ):
             assert main(["recipes", *words]) == 2
-            said = capsys.readouterr()
-            assert not said.out and "password" not in said.err
+            output = capsys.readouterr()
+            assert not output.out and "password" not in output.err
             assert (
-                said.err == f"regard: {name}: not a recipe: a .toml file is one; "
+                output.err == f"regard: {name}: not a recipe: a .toml file is one; "
                 "regard recipes list names others\n"
             )
     for words in (["show", str(other)], ["copy", str(other), "copied.toml"]):
         assert main(["recipes", *words]) == 2
-        said = capsys.readouterr()
-        assert not said.out and "the section [data] is missing" in said.err
+        output = capsys.readouterr()
+        assert not output.out and "the section [data] is missing" in output.err
     os.mkfifo("pipe.toml")
     assert main(["recipes", "show", "pipe.toml"]) == 2  # and does not wait for a writer
     assert not Path("copied.toml").exists()

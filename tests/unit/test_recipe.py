@@ -187,7 +187,7 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("override", "said"),
+    ("override", "expected"),
     [
         ("encoder.widht=3", 'encoder.widht: no such field; got 3; did you mean "width"?'),
         (
@@ -277,8 +277,8 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
         ),
     ],
 )
-def test_one_mistake_is_one_line(override: str, said: str):
-    assert message(override) == f"--set: {said}"
+def test_one_mistake_is_one_line(override: str, expected: str):
+    assert message(override) == f"--set: {expected}"
 
 
 @pytest.mark.parametrize("override", ["seed", "=3", ".seed=3", "train..rate=3", ""])
@@ -461,7 +461,7 @@ def test_a_former_kind_is_answered_with_its_new_name(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"seed = ", "not TOML: Invalid value (at end of document)"),
         (b"seed = 1\nseed = 2", "not TOML: Cannot overwrite a value (at end of document)"),
@@ -472,9 +472,9 @@ def test_a_former_kind_is_answered_with_its_new_name(
     ],
     ids=["cut", "twice", "latin-1", "utf-16", "deep", "large"],
 )
-def test_files_that_are_no_recipes(tmp_path: Path, content: bytes, said: str):
+def test_files_that_are_no_recipes(tmp_path: Path, content: bytes, expected: str):
     file = write(tmp_path, content)
-    assert message(name=file) == f"{file}: {said}"
+    assert message(name=file) == f"{file}: {expected}"
 
 
 def test_a_byte_order_mark_and_windows_lines_are_fine(tmp_path: Path):
@@ -548,7 +548,7 @@ def test_reading_recipes_does_not_load_torch():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ("search.min_new_tokens=2", "search.min_new_tokens: a label is one token; got 2"),
         ("search.mmi_weight=0.5", "search.mmi_weight: a label has no prior to subtract; got 0.5"),
@@ -556,8 +556,8 @@ def test_reading_recipes_does_not_load_torch():
         ("encoder={kind=[1]}", "encoder.kind: no such kind"),
     ],
 )
-def test_search_options_that_labels_cannot_have_and_unknown_kinds(change: str, said: str):
-    with pytest.raises(RecipeError, match=re.escape(said)):
+def test_search_options_that_labels_cannot_have_and_unknown_kinds(change: str, expected: str):
+    with pytest.raises(RecipeError, match=re.escape(expected)):
         recipe.load("sentiment-lstm", [change, "source.prompt_dropout=0.1"])
 
 
