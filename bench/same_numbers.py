@@ -1,12 +1,12 @@
-"""Whether a refactoring changed any number: losses of the first steps and answers of every shipped
-recipe.
+"""Check that a refactoring changes no number: losses of the first steps and answers of every
+shipped recipe.
 
     python -m bench.same_numbers record before.json
     python -m bench.same_numbers compare before.json
 
-Each recipe learns ten tiny examples for a few steps, with dropout, label smoothing and averaged
-weights on, one thread, and one fixed seed. Every loss is compared to the last bit, and so are the
-tokens and scores of greedy and beam answers.
+Each recipe is trained on ten tiny examples for a few steps, with dropout, label smoothing and an
+exponential moving average of the weights, on one thread, with a fixed seed. Losses are compared bit
+by bit, and so are the tokens and scores of the answers of greedy and beam search.
 """
 
 from __future__ import annotations
@@ -37,29 +37,28 @@ NOISE = (
 
 
 def main() -> None:
-    action, file = sys.argv[1], Path(sys.argv[2])
+    if len(sys.argv) != 3 or sys.argv[1] not in ("record", "compare"):
+        sys.exit("usage: python -m bench.same_numbers record|compare FILE.json")
+    action = sys.argv[1]
+    file = Path(sys.argv[2])
     torch.set_num_threads(1)
-    numbers = {name: measured(name) for name in recipe.names()}
+    numbers = {name: measure(name) for name in recipe.names()}
     if action == "record":
         file.write_text(json.dumps(numbers, indent=1))
         print(f"{len(numbers)} recipes recorded in {file}")
         return
+
     before = json.loads(file.read_text())
-    differing = [
-        name
-        for name in sorted(before.keys() | numbers.keys())
-        if before.get(name) != numbers.get(name)
-    ]
-    for name in differing:
-        print(
-            f"{name}: differs in {', '.join(_parts(before.get(name, {}), numbers.get(name, {})))}"
-        )
-    print(f"{len(before) - len(differing)} of {len(before)} recipes have the same numbers")
-    sys.exit(bool(differing))
+    different = _differing_keys(before, numbers)
+    for name in different:
+        keys = _differing_keys(before.get(name, {}), numbers.get(name, {}))
+        print(f"{name}: differs in {', '.join(keys)}")
+    print(f"{len(before) - len(different)} of {len(before)} recipes have the same numbers")
+    sys.exit(bool(different))
 
 
-def measured(name: str) -> dict[str, Any]:
-    """The losses of a recipe's first steps, and what it answers after them."""
+def measure(name: str) -> dict[str, Any]:
+    """The losses of a recipe's first steps, and its answers after them."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["REGARD_CACHE"] = str(Path(folder) / "cache")
         overrides, inputs, _ = ten(name, Path(folder))
@@ -72,12 +71,14 @@ def measured(name: str) -> dict[str, Any]:
         numbers: dict[str, Any] = {"losses": reporter.losses}
         for kind, options in _searches(shipped.task).items():
             answers = model.candidates(inputs, options)
-            numbers[kind] = [[[list(each.tokens), each.score] for each in row] for row in answers]
+            numbers[kind] = [
+                [[list(answer.tokens), answer.score] for answer in row] for row in answers
+            ]
         return numbers
 
 
 def _searches(task: str) -> dict[str, Options]:
-    """Short ones: some recipes have no positions for more than their longest example."""
+    """Search options with short answers: some recipes have a maximum number of positions."""
     beams = 1 if task in ("classify", "blank") else 3
     return {
         "greedy": Options(max_new_tokens=8),
@@ -90,10 +91,9 @@ def _has(shipped: recipe.Recipe, change: str) -> bool:
     return hasattr(getattr(shipped, section), field)
 
 
-def _parts(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    return [
-        part for part in sorted(before.keys() | after.keys()) if before.get(part) != after.get(part)
-    ]
+def _differing_keys(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    keys = sorted(before.keys() | after.keys())
+    return [key for key in keys if before.get(key) != after.get(key)]
 
 
 if __name__ == "__main__":

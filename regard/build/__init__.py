@@ -1,7 +1,8 @@
-"""The only place where the names in a recipe become objects."""
+"""Build data, tokenizer, model and task of a recipe: the only place that maps names to objects."""
 
 from regard.build.corpora import cache_folder, columns_taken, corpus, fit_tokenizer, other
-from regard.build.models import SMALLER, encoder, model, weight_bytes
+from regard.build.models import SMALLER, model, weight_bytes
+from regard.build.models import build_encoder as encoder
 from regard.build.tasks import TASKS, options, task
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""A recipe's names -> readers, and from them a corpus of numbers."""
+"""Build the readers of a recipe's [data], and the tokenized corpus."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from regard.data.examples import Example
 from regard.data.lines import Tally
 from regard.errors import DataError
 
-UNDIVIDED = {
+UNDIVIDED = {  # fields that make all of the data one split
     **dict.fromkeys(("valid_path", "valid_target_path", "test_path", "test_target_path")),
     "split": "hash",
     "hold_out": None,
@@ -43,12 +43,11 @@ Read = Callable[[Tally], Iterator[Example]]
 
 
 def fit_tokenizer(recipe: r.Recipe) -> Callable[[Iterator[str]], tokenizers.Tokenizer] | None:
-    """What makes a tokenizer of texts; None: there are none."""
+    """The function that fits the recipe's tokenizer to texts; None if there are only labels."""
     settings = recipe.tokenizer.model_dump(exclude={"kind"})
     match recipe.tokenizer:
-        case r.TokenizerWords() if (
-            recipe.task == "blank"
-        ):  # a sentence stands on both sides, and is counted once
+        case r.TokenizerWords() if recipe.task == "blank":
+            # A sentence is both source and target, and is counted once.
             return lambda texts: tokenizers.Words.fit(islice(texts, 0, None, 2), **settings)
         case r.TokenizerWords():
             return partial(tokenizers.Words.fit, **settings)
@@ -62,8 +61,9 @@ def fit_tokenizer(recipe: r.Recipe) -> Callable[[Iterator[str]], tokenizers.Toke
 
 @dataclass(frozen=True)
 class Contents:
-    """What a section [data] holds: its reader, readers of its own held-out parts, and every file
-    that decides it: of what the program makes, those that make it."""
+    """The contents of a section [data]: the reader of the training data, readers of separate
+    validation and test data, and every file they depend on. Synthetic data depends on the source
+    files that generate it."""
 
     read: Callable[..., Iterator[Example]]
     files: list[Path]
@@ -72,12 +72,12 @@ class Contents:
 
 
 def contents(recipe: r.Recipe) -> Contents:
-    found = _contents(recipe)
+    """The contents of a recipe's data; for task "blank", as single sentences."""
+    held = _contents(recipe)
     if recipe.task != "blank" or isinstance(recipe.data, r.DataText):
-        return found
-    return Contents(
-        sentences.sentences_of(found.read, targets=recipe.data.kind == "chatterbot"), found.files
-    )
+        return held
+    targets = recipe.data.kind == "chatterbot"
+    return Contents(sentences.sentences_of(held.read, targets=targets), held.files)
 
 
 def _contents(recipe: r.Recipe) -> Contents:
@@ -101,15 +101,18 @@ def _contents(recipe: r.Recipe) -> Contents:
                 partial(parallel.read_made, count=d.count, seed=d.seed), [Path(parallel.__file__)]
             )
         case r.DataParallel() as d:
-            own = [_both(d.path, d.target_path), _both(d.valid_path, d.valid_target_path)]
-            own.append(_both(d.test_path, d.test_target_path))
+            pairs_of_files = [
+                _both(d.path, d.target_path),
+                _both(d.valid_path, d.valid_target_path),
+                _both(d.test_path, d.test_target_path),
+            ]
             read, valid, test = (
-                None if pair is None else partial(parallel.read_parallel, *pair) for pair in own
+                None if pair is None else partial(parallel.read_parallel, *pair)
+                for pair in pairs_of_files
             )
             assert read is not None
-            return Contents(
-                read, [Path(path) for pair in own if pair for path in pair], valid, test
-            )
+            files = [Path(path) for pair in pairs_of_files if pair for path in pair]
+            return Contents(read, files, valid, test)
         case r.DataLabelled() as d:
 
             def texts(path: str) -> Callable[..., Iterator[Example]]:
@@ -125,17 +128,20 @@ def _contents(recipe: r.Recipe) -> Contents:
             )
         case r.DataReviews():
             return Contents(labelled.read_reviews, [labelled.reviews_file()])
+
     if isinstance(recipe.source, r.SourceSound):
         return _sounds(recipe, recipe.source)
-    assert not isinstance(
-        recipe.source, r.SourceTokens
-    )  # a recipe with pictures as tokens is refused
-    assert not isinstance(recipe.data, r.Sounds)
-    crop = recipe.source.fit == "crop"
+    return _pictures(recipe)
+
+
+def _pictures(recipe: r.Recipe) -> Contents:
+    """The contents of data with pictures, labelled or with captions."""
+    assert not isinstance(recipe.source, r.SourceTokens | r.SourceSound)  # rejected by the recipe
+    assert isinstance(recipe.data, r.Pictures | r.Captions)
     form: dict[str, Any] = {
         "size": recipe.source.size,
         "channels_in": recipe.source.channels_in,
-        "crop": crop,
+        "crop": recipe.source.fit == "crop",
     }
     match recipe.data:
         case r.DataDigits():
@@ -151,8 +157,8 @@ def _contents(recipe: r.Recipe) -> Contents:
             )
             return Contents(read, [Path(d.path)], valid, test)
         case r.DataDrawn() as d:
-            made = partial(drawn.read_drawn, count=d.count, seed=d.seed, **form)
-            return Contents(made, [Path(drawn.__file__), Path(pictures.__file__)])
+            read = partial(drawn.read_drawn, count=d.count, seed=d.seed, **form)
+            return Contents(read, [Path(drawn.__file__), Path(pictures.__file__)])
         case r.DataFlickr8k() as d:
             fitted = captions.Fitted(
                 lambda: captions.Album(captions.flickr8k_images(d.path, d.images)), **form
@@ -173,14 +179,18 @@ def _contents(recipe: r.Recipe) -> Contents:
                 )
                 return partial(captions.read_coco, path, fitted=fitted)
 
-            own = [(d.path, d.images), *([(d.valid_path, d.valid_images)] if d.valid_path else [])]
-            files = [file for pair in own for file in (Path(pair[0]), captions.coco_images(*pair))]
-            return Contents(coco(*own[0]), files, coco(*own[1]) if d.valid_path else None)
+            read = coco(d.path, d.images)
+            files = [Path(d.path), captions.coco_images(d.path, d.images)]
+            if d.valid_path is None:
+                return Contents(read, files)
+            files += [Path(d.valid_path), captions.coco_images(d.valid_path, d.valid_images)]
+            return Contents(read, files, coco(d.valid_path, d.valid_images))
         case r.DataCaptioned() as d:
             columns = {"path_column": d.path_column, "text_column": d.text_column}
 
             def table(path: str) -> Callable[..., Iterator[Example]]:
-                home, anywhere = (d.images, False) if d.images else (str(Path(path).parent), True)
+                home = d.images or str(Path(path).parent)
+                anywhere = not d.images
                 fitted = captions.Fitted(lambda: captions.Album(home, anywhere=anywhere), **form)
                 return partial(captions.read_captioned, path, fitted=fitted, **columns)
 
@@ -190,9 +200,10 @@ def _contents(recipe: r.Recipe) -> Contents:
 
 
 def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
+    """The contents of data with sounds and transcripts."""
     assert isinstance(recipe.data, r.Sounds)
-    cut = recipe.data.max_target if recipe.data.truncate else None
-    how = sound.Hearing(source.rate, recipe.data.max_seconds, cut)
+    max_characters = recipe.data.max_target if recipe.data.truncate else None
+    how = sound.Hearing(source.rate, recipe.data.max_seconds, max_characters)
     match recipe.data:
         case r.DataSpoken() as d:
             read, valid, test = (
@@ -222,13 +233,13 @@ def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
                 return Contents(read, files)
             train, test = (partial(read, part=part) for part in ("train", "test"))
             if d.voices:
-                train = _one_by_one(train, partial(spoken.read_digits, count=d.voices, how=how))
+                train = _concatenated(train, partial(spoken.read_digits, count=d.voices, how=how))
                 files = [*files, *spoken.makers()]
             return Contents(train, files, test=test)
 
 
-def _one_by_one(*readers: Callable[..., Iterator[Example]]) -> Callable[..., Iterator[Example]]:
-    """What each of them reads, one reader after the other."""
+def _concatenated(*readers: Callable[..., Iterator[Example]]) -> Callable[..., Iterator[Example]]:
+    """A reader of the examples of several readers, one after the other."""
     return lambda *, tally: chain.from_iterable(read(tally=tally) for read in readers)
 
 
@@ -239,13 +250,15 @@ def _columns(
     source: tables.Column,
     target: tables.Column,
 ) -> tuple[tables.Column, tables.Column]:
-    """The columns of one of a section's paths: what is held out has those of what trains."""
+    """The columns of one of a section's files: validation and test files have the columns of the
+    training file."""
     if path == data.path or not (Path(data.path).is_file() and Path(path).is_file()):
         return source, target
     return tables.same_columns(Path(data.path), Path(path), roles, source, target)
 
 
 def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
+    """Two paths as a pair, or None if one is missing."""
     return None if source is None or target is None else (source, target)
 
 
@@ -260,76 +273,80 @@ def _from_paths(
     | r.DataCaptioned,
     files: Callable[[str], list[Path]],
 ) -> Contents:
-    """Of a section with a path, and perhaps others for held-out parts."""
-    valid, test = (
-        None if path is None else reader(path) for path in (data.valid_path, data.test_path)
-    )
-    given = (data.path, data.valid_path, data.test_path)
-    return Contents(
-        reader(data.path), [file for path in given if path for file in files(path)], valid, test
-    )
+    """The contents of a section with a path, and optional paths of validation and test data."""
+    valid = None if data.valid_path is None else reader(data.valid_path)
+    test = None if data.test_path is None else reader(data.test_path)
+    read = reader(data.path)
+
+    all_files = []
+    for path in (data.path, data.valid_path, data.test_path):
+        if path:
+            all_files += files(path)
+    return Contents(read, all_files, valid, test)
 
 
 def corpus(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer | None = None) -> cache.Corpus:
-    """The recipe's data as numbers; read from the cache if this content was prepared with these
-    settings before. A `tokenizer` that exists already must be the one that this data makes."""
+    """The tokenized data of a recipe, from the cache if the same contents were prepared with the
+    same settings before. A `tokenizer` must be equal to the one fitted to this data."""
     data = recipe.data
-    own = isinstance(data, r.DataMedmnist | r.DataSpoken)  # it has parts of its own
-    valid, test = (0.0, 0.0) if own else (data.valid, data.test)
-    made = _prepared(recipe, fit_tokenizer(recipe), valid=valid, test=test)
-    if tokenizer is not None and tokenizer.to_json() != made.tokenizer.to_json():
+    if isinstance(data, r.DataMedmnist | r.DataSpoken):  # with splits of their own
+        valid = test = 0.0
+    else:
+        valid = data.valid
+        test = data.test
+    prepared = _prepared(recipe, fit_tokenizer(recipe), valid=valid, test=test)
+    if tokenizer is not None and tokenizer.to_json() != prepared.tokenizer.to_json():
         raise DataError(
             "the data is not what the run was trained on: it makes another vocabulary",
             where=getattr(data, "path", data.kind),
             hint="give the data it began with, or train a new run",
         )
-    return made
+    return prepared
 
 
 def other(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer, path: Path) -> cache.Corpus:
-    """All examples of another file (of one with parts of its own, the last of them), as its
-    `train` part, as numbers of a tokenizer that exists."""
+    """All examples of another file, tokenized with an existing tokenizer, as the split `train`. Of
+    data with splits of its own, only the last split."""
     data = recipe.data
     data_set = detect.undivided(_recognised(recipe, path))
     section = r.SECTIONS["data"][data_set.kind]
-    own = {
-        name: to for name, to in UNDIVIDED.items() if name in section.model_fields
-    } | data_set.fields
+    fields = {name: value for name, value in UNDIVIDED.items() if name in section.model_fields}
+    fields |= data_set.fields
     if data_set.kind == data.kind:
-        data = data.model_copy(update=own)
+        data = data.model_copy(update=fields)
     else:
-        data = section.model_validate({"kind": data_set.kind} | own)
+        data = section.model_validate({"kind": data_set.kind} | fields)
     return _prepared(
         recipe.model_copy(update={"data": data}), lambda _: tokenizer, tokenizer=tokenizer.to_json()
     )
 
 
 def _recognised(recipe: r.Recipe, path: Path) -> detect.DataSet:
-    """What other data is to a run: of its kind, or like the table it learned from, whatever that
-    looks like."""
+    """The kind and fields of other data for a run: as detected, or of the run's kind if its own
+    table is detected as the same kind as this one."""
     data = recipe.data
     columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
-    look = partial(detect.recognise, columns=columns)
+    recognise = partial(detect.recognise, columns=columns)
     about: dict[str, Any] = {
         "task": recipe.task,
         "source": recipe.source.kind,
         "recipe": f"a run for {recipe.task}",
     }
     try:
-        return look(path, **about)
+        return recognise(path, **about)
     except detect.DoesNotFit as problem:
         own = Path(getattr(data, "path", ""))
         if (
             data.kind not in detect.ROLES
             or not own.is_file()
-            or look(own).kind != problem.data_set.kind
+            or recognise(own).kind != problem.data_set.kind
         ):
             raise
-        return look(path, **about, kind=data.kind)
+        return recognise(path, **about, kind=data.kind)
 
 
 def columns_taken(data: r.Data) -> str | None:
-    """Which column of its table, or which file, is taken for what, in a line; None: there is no
+    """A line that says which columns or files are used as source and target; None if there is no
     choice."""
     if isinstance(data, r.DataParallel):
         return f"files: source = {Path(data.path).name}, target = {Path(data.target_path).name}"
@@ -347,11 +364,18 @@ def _prepared(
     valid: float = 0.0,
     test: float = 0.0,
 ) -> cache.Corpus:
-    data, held = recipe.data, contents(recipe)
-    own_parts = (held.valid, held.test) if tokenizer is None else (None, None)
+    """The corpus of a recipe's data, from the cache or prepared. `tokenizer` is the JSON of an
+    existing tokenizer, with which all data is one split."""
+    data = recipe.data
+    held = contents(recipe)
     read = held.read
-    if isinstance(data, r.DataMedmnist | r.DataFlickr8k) and tokenizer is not None:
-        read = held.test or held.valid or held.read
+    read_valid = held.valid
+    read_test = held.test
+    if tokenizer is not None:
+        read_valid = read_test = None
+        if isinstance(data, r.DataMedmnist | r.DataFlickr8k):
+            read = held.test or held.valid or held.read
+
     if isinstance(data, r.Pictures):
         rules: dict[str, Any] = {"max_source": 1, "max_target": 1}
         excluded = {"path", "valid_path", "test_path"}
@@ -377,11 +401,12 @@ def _prepared(
             "valid_target_path",
             "test_target_path",
         }
+
     key = {
         "content": cache.fingerprint(held.files),
         "tokenizer": tokenizer or recipe.tokenizer.model_dump(mode="json"),
         "data": data.model_dump(mode="json", exclude=excluded),
-        "parts": [valid, test, own_parts[0] is not None, own_parts[1] is not None],
+        "parts": [valid, test, read_valid is not None, read_test is not None],
         "rules": rules,
     }
     if names := _names(data, held.files):
@@ -391,8 +416,9 @@ def _prepared(
     elif not isinstance(recipe.source, r.SourceTokens) and recipe.source.fit != "stretch":
         key["fit"] = recipe.source.fit
     if recipe.task == "blank":
-        key["task"] = "blank"  # the same data makes other examples
+        key["task"] = "blank"  # the same data gives other examples
         rules = rules | {"known": 1}
+
     return cache.prepare(
         lambda tally: read(tally=tally),
         key=key,
@@ -400,8 +426,8 @@ def _prepared(
         folder=cache_folder(),
         valid=valid,
         test=test,
-        read_valid=_told(own_parts[0]),
-        read_test=_told(own_parts[1]),
+        read_valid=_with_tally(read_valid),
+        read_test=_with_tally(read_test),
         form=_form(recipe),
         labels=recipe.task == "classify",
         **rules,
@@ -409,22 +435,27 @@ def _prepared(
 
 
 def _names(data: r.Data, files: Sequence[Path]) -> list[str]:
-    """Of the files in a folder that was given: their names may be labels."""
-    given = (getattr(data, name, None) for name in ("path", "valid_path", "test_path"))
-    homes = [Path(path) for path in given if path and Path(path).is_dir()]
-    return [
-        file.relative_to(home).as_posix()
-        for file in files
-        for home in homes
-        if home in file.parents
-    ]
+    """Names of the files in the section's folders, relative to them: they may be labels."""
+    homes = []
+    for field in ("path", "valid_path", "test_path"):
+        path = getattr(data, field, None)
+        if path and Path(path).is_dir():
+            homes.append(Path(path))
+
+    names = []
+    for file in files:
+        inside = [home for home in homes if home in file.parents]
+        names += [file.relative_to(home).as_posix() for home in inside]
+    return names
 
 
-def _told(read: Callable[..., Iterator[Example]] | None) -> Read | None:
+def _with_tally(read: Callable[..., Iterator[Example]] | None) -> Read | None:
+    """The same reader with the tally as its positional argument."""
     return None if read is None else lambda tally: read(tally=tally)
 
 
 def _form(recipe: r.Recipe) -> cache.Form:
+    """How the sources are stored in the cache."""
     if isinstance(recipe.source, r.SourceTokens):
         return cache.TOKENS
     if isinstance(recipe.source, r.SourceSound):
@@ -433,6 +464,6 @@ def _form(recipe: r.Recipe) -> cache.Form:
 
 
 def cache_folder() -> Path:
-    """Where tokenised corpora are kept: $REGARD_CACHE, or the usual place for caches."""
+    """The folder of tokenized corpora: $REGARD_CACHE, or regard in the user's cache folder."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard")

@@ -1,4 +1,4 @@
-"""A recipe's names -> frontend, encoder, decoder: the one model."""
+"""Build the model of a recipe: frontend, encoder, decoder."""
 
 from __future__ import annotations
 
@@ -35,66 +35,59 @@ from regard.layers.positions import (
 from regard.model import Model
 from regard.tasks.blank import MARK
 
-UNCOUNTABLE = 1 << 63  # bytes
+UNCOUNTABLE = 1 << 63  # bytes, of a model with more elements than torch can count
 SMALLER = "encoder.width, decoder.width, layers and tokenizer.size make them smaller"
 
 
 def model(recipe: r.Recipe, *, vocabulary: int, source_vocabulary: int | None = None) -> Model:
-    """The model with its first weights, which the recipe's seed decides. The source has the
-    vocabulary of the answers, unless another is given."""
+    """The model with initial weights drawn from the recipe's seed. `source_vocabulary` defaults to
+    `vocabulary`, that of the answers."""
     torch.manual_seed(recipe.seed)
     return _model(recipe, vocabulary, source_vocabulary)
 
 
 def weight_bytes(recipe: r.Recipe, vocabulary: int, source_vocabulary: int | None = None) -> int:
-    """Bytes of all weights and tables, from a model that has shapes and no numbers. The first
-    call takes a second."""
+    """Bytes of all parameters and buffers, counted on the meta device. The first call takes a
+    second."""
     try:
         with torch.device("meta"):
-            shapes = _model(recipe, vocabulary, source_vocabulary)
-    except RuntimeError as error:  # a tensor of more numbers than torch can count
+            skeleton = _model(recipe, vocabulary, source_vocabulary)
+    except RuntimeError as error:  # a tensor with more elements than torch can count
         if "overflow" not in str(error):
             raise
         return UNCOUNTABLE
-    return sum(tensor.nbytes for tensor in (*shapes.parameters(), *shapes.buffers()))
+    return sum(tensor.nbytes for tensor in (*skeleton.parameters(), *skeleton.buffers()))
 
 
 def _model(recipe: r.Recipe, vocabulary: int, source_vocabulary: int | None) -> Model:
-    sees = frontend(
-        recipe, vocabulary=vocabulary if source_vocabulary is None else source_vocabulary
-    )
-    reads = encoder(recipe, inputs=sees.width, grid=sees.grid)
-    writes = decoder(
+    if source_vocabulary is None:
+        source_vocabulary = vocabulary
+    frontend = build_frontend(recipe, vocabulary=source_vocabulary)
+    encoder = build_encoder(recipe, inputs=frontend.width, grid=frontend.grid)
+    decoder = build_decoder(
         recipe,
         vocabulary=vocabulary,
-        memory_width=reads.width,
-        summary_width=reads.summary_width,
-        vectors=sees.width if recipe.task == "blank" else None,
+        memory_width=encoder.width,
+        summary_width=encoder.summary_width,
+        vectors=frontend.width if recipe.task == "blank" else None,
     )
-    if (
-        isinstance(sees, Tokens)
-        and isinstance(writes, AutoregressiveDecoder)
-        and getattr(recipe.decoder, "shared", False)
-    ):
-        sees.embedding = writes.embedding
-    if (
-        isinstance(sees, Tokens)
-        and isinstance(writes, ClassifierDecoder)
-        and getattr(recipe.decoder, "tied", False)
-    ):
-        writes.output.share(sees.embedding)
-    return Model(frontend=sees, encoder=reads, decoder=writes)
+
+    shared = getattr(recipe.decoder, "shared", False)
+    tied = getattr(recipe.decoder, "tied", False)
+    if isinstance(frontend, Tokens) and isinstance(decoder, AutoregressiveDecoder) and shared:
+        frontend.embedding = decoder.embedding
+    if isinstance(frontend, Tokens) and isinstance(decoder, ClassifierDecoder) and tied:
+        decoder.output.share(frontend.embedding)
+    return Model(frontend=frontend, encoder=encoder, decoder=decoder)
 
 
-def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
+def build_frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
+    """The frontend of a recipe's [source]; `vocabulary` is that of the source."""
     width = r.WIDTH if isinstance(recipe.encoder, r.EncoderIdentity) else recipe.encoder.width
     match recipe.source:
         case r.SourceTokens() as s:
-            width = (
-                recipe.encoder.embedding_width
-                if isinstance(recipe.encoder, r.EncoderBlank)
-                else width
-            )
+            if isinstance(recipe.encoder, r.EncoderBlank):
+                width = recipe.encoder.embedding_width
             mark = MARK if recipe.task == "blank" else None
             return Tokens(vocabulary=vocabulary, width=width, dropout=s.dropout, mark=mark)
         case r.SourceConvolutions() as s:
@@ -145,7 +138,9 @@ def frontend(recipe: r.Recipe, *, vocabulary: int) -> Frontend:
             )
 
 
-def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = None) -> Encoder:
+def build_encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = None) -> Encoder:
+    """The encoder of a recipe; `inputs` is the width of its source, `grid` the size of a picture's
+    feature map."""
     match recipe.encoder:
         case r.EncoderRecurrent() as e:
             return RecurrentEncoder(
@@ -188,28 +183,28 @@ def encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None = Non
                 width=e.width,
                 layers=e.layers,
                 kernel_size=e.kernel_size,
-                positions={"none": NoPositions(), "sinusoidal": Sinusoidal(width=inputs)}[
-                    e.positions
-                ],
+                positions=Sinusoidal(width=inputs)
+                if e.positions == "sinusoidal"
+                else NoPositions(),
                 activation=e.activation,
                 dropout=e.dropout,
             )
         case r.EncoderIdentity() as e:
-            assert grid is not None  # a recipe without pictures is refused
+            assert grid is not None  # recipes with other data are rejected
             return IdentityEncoder(inputs=inputs, places=grid[0] * grid[1], summary=e.summary)
 
 
 def longest_source(recipe: r.Recipe) -> int:
-    """Most tokens of a text, or places of a sound, in training."""
+    """Maximum number of tokens of a text, or of places of a sound, in training."""
     if isinstance(recipe.data, r.Sounds):
-        assert isinstance(
-            recipe.source, r.SourceSound
-        )  # a recipe with sounds as something else is refused
+        assert isinstance(recipe.source, r.SourceSound)  # recipes with other sources are rejected
         return recipe.source.places(recipe.data.max_seconds)
-    return 0 if isinstance(recipe.data, r.Pictures | r.Captions) else recipe.data.max_source
+    if isinstance(recipe.data, r.Pictures | r.Captions):
+        return 0
+    return recipe.data.max_source
 
 
-def decoder(
+def build_decoder(
     recipe: r.Recipe,
     *,
     vocabulary: int,
@@ -217,7 +212,7 @@ def decoder(
     summary_width: int,
     vectors: int | None = None,
 ) -> Decoder:
-    """`vectors` is the width of a label's vector, where labels are words."""
+    """The decoder of a recipe; `vectors` is the size of label embeddings if labels are words."""
     match recipe.decoder:
         case r.DecoderRecurrent() as d:
             return RecurrentDecoder(
@@ -247,10 +242,10 @@ def decoder(
                 tied=d.tied,
             )
         case r.DecoderTransformer() as d:
-            longest = 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_target
-            longest = max(
-                1 + longest, recipe.search.max_new_tokens
-            )  # the last token it says is not read again
+            max_target = 0 if isinstance(recipe.data, r.Pictures) else recipe.data.max_target
+            # In training 1 + max_target, with the start token. In search the last token is not
+            # an input.
+            longest = max(1 + max_target, recipe.search.max_new_tokens)
             return TransformerDecoder(
                 vocabulary=vocabulary,
                 width=d.width,
@@ -286,7 +281,8 @@ def decoder(
 def positions(
     section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int | tuple[int, int]
 ) -> Positions:
-    """`longest` is the number of places, or the height and width of a grid of them."""
+    """The position encoding of an encoder or decoder; `longest` is the maximum number of places, or
+    the height and width of a grid."""
     axes = 1 if isinstance(longest, int) else 2
     match section.positions:
         case "none":
@@ -300,8 +296,6 @@ def positions(
         case "alibi":
             return Alibi(heads=section.heads, axes=axes)
         case "relative":
-            return (
-                Relative(heads=section.heads)
-                if isinstance(longest, int)
-                else Relative(heads=section.heads, max_distance=longest)
-            )
+            if isinstance(longest, int):
+                return Relative(heads=section.heads)
+            return Relative(heads=section.heads, max_distance=longest)

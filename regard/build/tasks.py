@@ -1,4 +1,4 @@
-"""A recipe's names -> the task, and how answers are searched."""
+"""Build the task of a recipe, and its search options."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ LONGEST_SOUND = 60.0  # seconds
 
 
 def task(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Task:
+    """The task of a recipe, with its tokenizer and its source."""
     if isinstance(recipe.data, r.Sounds):
         filled = recipe.data.max_target if recipe.data.count_padding else None
         return Speech(tokenizer=tokenizer, source=_sound(recipe), filled=filled)
+
     source = _source(recipe, tokenizer)
     if recipe.task == "classify":
         if not isinstance(tokenizer, tokenizers.Labels):
@@ -39,28 +41,33 @@ def task(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Task:
                 "the tokenizer of a classifier holds labels", where="tokenizer", got=tokenizer.kind
             )
         return Classify(tokenizer=tokenizer, source=source)
+
     if isinstance(source, PictureSource):
         return Caption(tokenizer=tokenizer, source=source)
-    assert isinstance(source, TextSource)  # a recipe with other ones is refused
+    assert isinstance(source, TextSource)  # recipes with other sources are rejected
+
     if recipe.task == "blank":
         if not isinstance(tokenizer, tokenizers.Words):
             raise BundleError(
                 "the tokenizer of blanks holds words", where="tokenizer", got=tokenizer.kind
             )
         return Blank(tokenizer=tokenizer, source=source)
-    return (Chat if recipe.task == "chat" else Translate)(tokenizer=tokenizer, source=source)
+
+    if recipe.task == "chat":
+        return Chat(tokenizer=tokenizer, source=source)
+    return Translate(tokenizer=tokenizer, source=source)
 
 
 def _sound(recipe: r.Recipe) -> SoundSource:
-    """Sounds may be longer than those of training too, unless places have learned vectors or are
-    a fixed number."""
+    """The source of a speech task. Sounds may be longer than in training, unless positions are
+    learned or the number of frames is fixed."""
     assert isinstance(recipe.source, r.SourceSound) and isinstance(recipe.data, r.Sounds)
-    fixed = _learned(recipe) or recipe.source.frames is not None
+    max_seconds = recipe.data.max_seconds
+    if not _has_learned_positions(recipe) and recipe.source.frames is None:
+        max_seconds = max(max_seconds, LONGEST_SOUND)
     return SoundSource(
         rate=recipe.source.rate,
-        max_seconds=recipe.data.max_seconds
-        if fixed
-        else max(recipe.data.max_seconds, LONGEST_SOUND),
+        max_seconds=max_seconds,
         seconds_a_place=recipe.source.seconds_a_place,
         speed_perturbation=recipe.source.speed_perturbation,
         trim=recipe.source.trim,
@@ -69,15 +76,15 @@ def _sound(recipe: r.Recipe) -> SoundSource:
     )
 
 
-def _learned(recipe: r.Recipe) -> bool:
+def _has_learned_positions(recipe: r.Recipe) -> bool:
     return (
         isinstance(recipe.encoder, r.EncoderTransformer) and recipe.encoder.positions == "learned"
     )
 
 
 def _source(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Source:
-    """A prompt may be longer than those of training, unless the encoder has learned a vector for
-    each of its places."""
+    """The source of a task on pictures or text. A prompt may be longer than in training, unless the
+    encoder's positions are learned."""
     assert not isinstance(recipe.source, r.SourceSound)
     if not isinstance(recipe.source, r.SourceTokens):
         s = recipe.source
@@ -88,17 +95,19 @@ def _source(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Source:
             random_crop=s.random_crop,
             horizontal_flip=s.horizontal_flip,
         )
-    longest = (
-        longest_source(recipe) if _learned(recipe) else max(longest_source(recipe), LONGEST_PROMPT)
-    )
+
+    max_source = longest_source(recipe)
+    if not _has_learned_positions(recipe):
+        max_source = max(max_source, LONGEST_PROMPT)
     return TextSource(
         tokenizer=tokenizer.reads,
         plain_source=recipe.source.plain,
-        max_source=longest,
+        max_source=max_source,
         hide=recipe.source.word_dropout,
         empty=recipe.source.prompt_dropout,
     )
 
 
 def options(search: r.Search) -> Options:
+    """The search options of a recipe's [search]."""
     return Options(**search.model_dump())

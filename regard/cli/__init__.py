@@ -1,8 +1,8 @@
-"""The command line: one verb a file. `regard/cli/train.py` has a function (or a typer app) called
-`train`, and so on.
+"""The command line. Each verb has a file: `regard/cli/train.py` has a function (or a typer app)
+called `train`, and so on.
 
-A verb's file imports only what its options need; torch and the rest are imported inside the
-function, so that `regard --help` stays instant.
+The file of a verb imports only what its options need. PyTorch and other large packages are imported
+inside the function, so that `regard --help` is fast.
 """
 
 from __future__ import annotations
@@ -27,36 +27,48 @@ from regard.errors import InputError, RegardError, did_you_mean, printable
 
 VERBS = ("train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab")
 
-SYNONYMS = {  # words of other programs
-    "answer": "ask", "generate": "ask", "infer": "ask", "predict": "ask", "transcribe": "ask", "translate": "ask",
-    "cost": "budget", "flops": "budget", "params": "budget", "talk": "chat", "dataset": "data", "download": "data",
-    "fetch": "data", "score": "evaluate", "test": "evaluate", "validate": "evaluate", "experiment": "lab",
-    "config": "recipes", "list": "recipes", "models": "recipes", "finetune": "train", "fit": "train", "learn": "train",
-    "resume": "train", "sweep": "train",
+SYNONYMS = {  # verbs of other programs
+    "answer": "ask", "generate": "ask", "infer": "ask", "predict": "ask", "transcribe": "ask",
+    "translate": "ask",
+    "cost": "budget", "flops": "budget", "params": "budget",
+    "talk": "chat",
+    "dataset": "data", "download": "data", "fetch": "data",
+    "score": "evaluate", "test": "evaluate", "validate": "evaluate",
+    "experiment": "lab",
+    "config": "recipes", "list": "recipes", "models": "recipes",
+    "finetune": "train", "fit": "train", "learn": "train", "resume": "train", "sweep": "train",
 }  # fmt: skip
 
-DONE, FAULT, MEND, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 130, 141
+# Exit codes.
+DONE = 0
+FAULT = 1
+INVALID = 2
+INTERRUPTED = 130
+PIPE_CLOSED = 141
 
 EPILOG = """\b
 Exit codes: 0 done, 1 a fault in regard,
-2 something to mend in the command or its files,
+2 something to correct in the command or its files,
 3 a claim of the lab that does not hold,
 130, 141 or 143 stopped by a signal."""
 
 
 class Verbs(TyperGroup):
-    """Verbs imported when they are asked for."""
+    """A group of commands whose modules are imported when they are needed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        there = {module.name for module in pkgutil.iter_modules(__path__)}
-        return [verb for verb in VERBS if verb in there]
+        modules = {module.name for module in pkgutil.iter_modules(__path__)}
+        return [verb for verb in VERBS if verb in modules]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        verb = getattr(import_module(f"{__name__}.{cmd_name}"), cmd_name)
-        if not isinstance(verb, typer.Typer):
-            function, verb = verb, typer.Typer(add_completion=False)
-            verb.command(cmd_name, context_settings=HELP)(function)
-        command = get_command(verb)
+        module = import_module(f"{__name__}.{cmd_name}")
+        verb = getattr(module, cmd_name)
+        if isinstance(verb, typer.Typer):
+            verb_app = verb
+        else:
+            verb_app = typer.Typer(add_completion=False)
+            verb_app.command(cmd_name, context_settings=HELP)(verb)
+        command = get_command(verb_app)
         command.name = cmd_name
         return command
 
@@ -90,14 +102,14 @@ def regard(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version and end."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error came from; may stand anywhere.")
+        bool, typer.Option("--debug", help="Print the traceback of an error; accepted anywhere.")
     ] = False,
 ) -> None:
-    """Train, question and compare models that read something and answer, attending as they go.
+    """Train, query and compare attention models: encoder and decoder for text, pictures or sound.
 
     \b
     regard train chat-attention --minutes 2 --out runs/first
@@ -109,20 +121,27 @@ def regard(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; whatever goes wrong ends in one message on
-    stderr."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug, words = "--debug" in given, [word for word in given if word != "--debug"]
+    """Run one command and return its exit code. Every error ends in one message on stderr.
+
+    `regard help` is `regard --help`, and `regard help train` is `regard train --help`.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    if words[:1] == ["help"]:
+        words = [*words[1:], "--help"]
+
     streams.fill_gaps()
     if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")  # and a prompt what is not UTF-8
+        sys.stdin.reconfigure(errors="replace")  # a prompt may hold bytes that are not UTF-8
+
     hook = threading.excepthook
-    threading.excepthook = lambda thread: _told_of_thread(thread, debug)
+    threading.excepthook = lambda thread: _report_in_thread(thread, debug)
     try:
         code = _run(words, debug)
         sys.stdout.flush()
-    except OSError as problem:
-        return _told(problem, debug)
+    except OSError as error:
+        return _report(error, debug)
     finally:
         threading.excepthook = hook
     return code
@@ -140,47 +159,50 @@ def _run(words: Sequence[str], debug: bool) -> int:
         streams.tell("stopped")
         return INTERRUPTED
     except Exception as error:
-        return _told(error, debug)
+        return _report(error, debug)
 
 
-def _told(error: Exception, debug: bool) -> int:
-    """Say in one message what went wrong; the exit code."""
-    if (
-        isinstance(error, BrokenPipeError)
-        or getattr(error, "filename", None) == streams.STANDARD_OUTPUT
-    ):
-        streams.discard(sys.stdout)  # Python would complain once more when it closes it
-    if isinstance(error, BrokenPipeError):
-        return PIPE_CLOSED  # whoever read our output has seen enough
+def _report(error: Exception, debug: bool) -> int:
+    """Print one message about an error and return the exit code."""
+    pipe_closed = isinstance(error, BrokenPipeError)
+    if pipe_closed or getattr(error, "filename", None) == streams.STANDARD_OUTPUT:
+        streams.discard(sys.stdout)  # or Python reports the error again when it closes the stream
+    if pipe_closed:
+        return PIPE_CLOSED  # the reader of our output has closed it, as `head` does
     if debug:
         traceback.print_exc()
-    code, message = _explained(error)
+    code, message = _code_and_message(error)
     if message:
         streams.tell(message)
     return code
 
 
-def _told_of_thread(thread: threading.ExceptHookArgs, debug: bool) -> None:
-    """One line for an error in a thread too; the main thread meets it again where it matters."""
+def _report_in_thread(thread: threading.ExceptHookArgs, debug: bool) -> None:
+    """Print one message about an error in a thread; if it matters, the main thread fails too."""
     if isinstance(thread.exc_value, Exception):
-        _told(thread.exc_value, debug)
+        _report(thread.exc_value, debug)
 
 
-def _explained(error: Exception) -> tuple[int, str]:
+def _code_and_message(error: Exception) -> tuple[int, str]:
     if isinstance(error, RegardError):
         return error.exit_code, str(error)
-    if isinstance(
-        error, typer.TyperException
-    ):  # a command that cannot be parsed; empty when it was answered with help
-        message, ctx = printable(error.format_message()), getattr(error, "ctx", None)
-        return MEND, f"{message} See {ctx.command_path} --help" if message and ctx else message
+
+    if isinstance(error, typer.TyperException):
+        message = printable(error.format_message())  # empty if help was printed instead
+        ctx = getattr(error, "ctx", None)
+        if message and ctx:
+            message = f"{message} See {ctx.command_path} --help"
+        return INVALID, message
+
     if isinstance(error, OSError) and error.errno is not None:
         where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
         more = "" if where else "; run again with --debug to see where"
-        return MEND, printable(f"{where}{error.strerror}{more}")
+        return INVALID, printable(f"{where}{error.strerror}{more}")
+
     shortage = resources.shortage(error)
     if shortage is not None:
         return shortage.exit_code, str(shortage)
+
     fault = (
         f"a fault in regard, {type(error).__name__}: {error}; run again with --debug to see where"
     )

@@ -1,4 +1,4 @@
-"""regard recipes: what ships, what a recipe says, whether yours is in order."""
+"""regard recipes: list, show, check and copy recipes."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A shipped recipe, or 
 
 @recipes.command("list")
 def list_recipes(
-    as_json: Annotated[bool, typer.Option("--json", help="A JSON list, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The recipes that ship with regard: name, task, data, how long training usually takes, and what it is.
+    """List the shipped recipes: name, task, data, training time and summary.
 
     \b
     regard recipes list
@@ -43,29 +43,31 @@ def list_recipes(
     shipped = {name: recipe.load(name) for name in recipe.names()}
     if as_json:
         records = []
-        for name, each in shipped.items():
+        for name, chosen in shipped.items():
             record = {
                 "name": name,
-                "task": each.task,
-                "data": each.data.kind,
-                "minutes": each.train.minutes,
+                "task": chosen.task,
+                "data": chosen.data.kind,
+                "minutes": chosen.train.minutes,
+                "measured": MEASURED[name]._asdict() if name in MEASURED else None,
+                "summary": chosen.summary,
             }
-            measured = MEASURED[name]._asdict() if name in MEASURED else None
-            records.append(record | {"measured": measured, "summary": each.summary})
+            records.append(record)
         print(json.dumps(records, indent=2, ensure_ascii=False))
         return
-    rows = [("recipe", "task", "data", "takes", "what it is")]
-    rows += [
-        (name, each.task, each.data.kind, usual(name, each), each.summary)
-        for name, each in shipped.items()
-    ]
+
+    rows = [("recipe", "task", "data", "takes", "summary")]
+    for name, chosen in shipped.items():
+        rows.append((name, chosen.task, chosen.data.kind, usual(name, chosen), chosen.summary))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, task, data, takes, summary in rows:
         print(
-            f"{name:<{widths[0]}}  {task:<{widths[1]}}  {data:<{widths[2]}}  {takes:>{widths[3]}}  {summary}"
+            f"{name:<{widths[0]}}  {task:<{widths[1]}}  {data:<{widths[2]}}  "
+            f"{takes:>{widths[3]}}  {summary}"
         )
     print(
-        f"\ntakes: training as measured on {MACHINE}, or the recipe's own train.minutes; -: not measured"
+        f"\ntakes: training time as measured on {MACHINE}, or the recipe's train.minutes; "
+        "-: not measured"
     )
 
 
@@ -74,12 +76,10 @@ def show(
     name: Name,
     as_json: Annotated[
         bool,
-        typer.Option(
-            "--json", help="Every value in place, what it extends and the derived ones too."
-        ),
+        typer.Option("--json", help="Print JSON with all values: own, inherited and derived."),
     ] = False,
 ) -> None:
-    """A recipe as it was written.
+    """Print a recipe as it is written.
 
     \b
     regard recipes show chat-transformer
@@ -90,15 +90,15 @@ def show(
     if as_json:
         print(json.dumps(recipe.load(name).to_json(), indent=2, ensure_ascii=False))
     else:
-        recipe.load(name)  # what is no recipe is not shown
+        recipe.load(name)  # refuses a file that is not a recipe
         print("\n".join(map(printable, recipe.text(name).split("\n"))), end="")
 
 
 @recipes.command()
 def check(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Recipes to read.")],
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Recipes to check.")],
 ) -> None:
-    """Say everything that is wrong with some recipes.
+    """Report every error in one or more recipes.
 
     \b
     regard recipes check mine.toml
@@ -106,15 +106,15 @@ def check(
     """
     from regard import recipe
 
-    wrong = 0
+    invalid = 0
     for file in files:
         try:
             recipe.load(file)
             print(f"{printable(file)}: in order")
         except RegardError as error:
-            wrong += 1
+            invalid += 1
             streams.tell(str(error))
-    if wrong:
+    if invalid:
         raise typer.Exit(2)
 
 
@@ -123,11 +123,13 @@ def copy(
     name: Name,
     to: Annotated[
         Path | None,
-        typer.Argument(parser=filled_path, help="A file or a folder; not given: NAME.toml here."),
+        typer.Argument(
+            parser=filled_path, help="A file or a folder; default: NAME.toml in this folder."
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Start a recipe of your own from another.
+    """Copy a recipe, to start your own from it.
 
     \b
     regard recipes copy chat-attention mine.toml
@@ -135,10 +137,14 @@ def copy(
     from regard import recipe
     from regard.disk import write_text
 
-    recipe.load(name)  # what is no recipe is not copied
-    written = recipe.text(name)
+    recipe.load(name)  # refuses a file that is not a recipe
+    toml = recipe.text(name)
     file_name = recipe.resolve_file(name).name
-    to = Path(file_name) if to is None else to / file_name if to.is_dir() else to
+    if to is None:
+        to = Path(file_name)
+    elif to.is_dir():
+        to = to / file_name
+
     if not force:
         try:
             to.open("x").close()
@@ -147,9 +153,9 @@ def copy(
                 "a file is there already", where=to, hint="--force overwrites it"
             ) from None
     try:
-        write_text(to, written)
+        write_text(to, toml)
     except WriteError:
         if not force:
-            to.unlink()  # the empty file that kept the name
+            to.unlink()  # the empty file created above
         raise
     print(f"wrote {printable(to)}; change it, then: regard train {printable(to)}")

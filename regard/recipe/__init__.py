@@ -1,10 +1,13 @@
-"""Recipes: everything that decides a run, in TOML. One section a noun; `kind` chooses which fields
-a section has.
+"""Recipes: the complete configuration of a run, in TOML.
 
-    load("chat-attention", ["encoder.width=128", "train.minutes=2"])   a shipped recipe, or a path, and overrides
+A recipe has one section for the data, the tokenizer, the source, the encoder, the decoder, training
+and search; `kind` selects the fields of a section. `load` reads a shipped recipe or a file, and
+applies overrides:
 
-The sentence under a field is its documentation; docs/recipes.md is made of them (`python -m
-regard.recipe`).
+    load("chat-attention", ["encoder.width=128", "train.minutes=2"])
+
+The docstring of a field is its documentation: docs/recipes.md is generated from them
+(`python -m regard.recipe`).
 """
 
 from regard.recipe.data import (

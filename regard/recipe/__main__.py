@@ -1,4 +1,4 @@
-"""python -m regard.recipe > docs/recipes.md"""
+"""Print the documentation of recipes: python -m regard.recipe > docs/recipes.md"""
 
 from regard.recipe.page import document
 

@@ -1,8 +1,8 @@
-"""How long the shipped recipes take to train, where that was measured.
+"""Measured training times of the shipped recipes.
 
-Figures are copied from bench/results (a test holds the two in step): seconds by the clock, from the
-start of training to its end, with other programs beside it. A recipe without a figure there has
-none here.
+The figures are copied from bench/results, and a test compares the two: wall-clock seconds from the
+start of training to its end, with other programs running. Recipes that were not measured are
+missing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from regard.recipe.whole import Recipe
 
-MACHINE = "one or both of 2 cores of an AMD EPYC, with other programs beside it, November 2026"
+MACHINE = "one or both of 2 cores of an AMD EPYC, with other programs running, November 2026"
 
 
 class Duration(NamedTuple):
@@ -42,11 +42,12 @@ MEASURED = {
 
 
 def usual(name: str, recipe: Recipe) -> str:
-    """How long a shipped recipe takes, in words: as measured, or as its own budget says; "-" where
-    nobody knows.
+    """The training time of a shipped recipe, in words: its budget `train.minutes`, the measured
+    time, or "-".
 
     >>> from regard.recipe import load
-    >>> [usual(name, load(name)) for name in ("image-pool", "caption-flickr8k", "reference/octmnist-pool")]
+    >>> names = ("image-pool", "caption-flickr8k", "reference/octmnist-pool")
+    >>> [usual(name, load(name)) for name in names]
     ['34 s', '60 min', '-']
     """
     if recipe.train.minutes is not None:

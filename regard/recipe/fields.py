@@ -1,4 +1,4 @@
-"""What fields are made of, and how messages and pages show them."""
+"""Types of the fields, and how messages and docs/recipes.md print them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-LARGEST = 1 << 20  # of all sizes; what is larger is a slip of the finger
-WIDTH = 256  # of an encoder that names none, and so of its decoder
+LARGEST = 1 << 20  # upper bound of all sizes, to catch typing errors
+WIDTH = 256  # default width of the encoder, and so of its decoder
+
+UNBOUNDED = 1 << 53  # whole numbers up to here are exact in JSON; not printed as a bound
 
 Size = Annotated[int, Field(ge=1, le=LARGEST)]
-Count = Annotated[int, Field(ge=1, le=1 << 53)]
-Whole = Annotated[int, Field(ge=0, le=1 << 53)]
+Count = Annotated[int, Field(ge=1, le=UNBOUNDED)]
+Whole = Annotated[int, Field(ge=0, le=UNBOUNDED)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 32)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Rate = Annotated[float, Field(gt=0)]
@@ -22,7 +24,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class Section(BaseModel):
-    """Strict, because TOML has types of its own: "3" is not 3, and `true` is not 1."""
+    """Base class of all sections. Strict, as TOML is typed: "3" is not 3, and `true` is not 1."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -30,13 +32,13 @@ class Section(BaseModel):
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it, cut where it gets long."""
-    written = json.dumps(value, ensure_ascii=False, default=str)
-    return written if len(written) <= 80 else f"{written[:77]}..."
+    """A value as JSON for a message, cut to 80 characters."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def allowed(schema: Mapping[str, Any]) -> str:
-    """A JSON schema in words, for the table and for the errors.
+    """The values a JSON schema allows, in words.
 
     >>> allowed({"type": "integer", "minimum": 1})
     'a whole number >= 1'
@@ -59,9 +61,9 @@ def allowed(schema: Mapping[str, Any]) -> str:
         "boolean": "true or false",
     }[schema["type"]]
     signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
-    bounds = [
-        f"{sign} {schema[key]:,}"
-        for key, sign in signs.items()
-        if abs(schema.get(key, 1 << 53)) < 1 << 53
-    ]
+    bounds = []
+    for key, sign in signs.items():
+        bound = schema.get(key, UNBOUNDED)
+        if abs(bound) < UNBOUNDED:
+            bounds.append(f"{sign} {bound:,}")
     return " ".join([noun, " and ".join(bounds)]).strip()

@@ -1,4 +1,4 @@
-"""[train] and [search]: how a model learns, and how it answers."""
+"""[train] and [search]: optimisation and decoding."""
 
 from __future__ import annotations
 
@@ -10,75 +10,76 @@ from regard.recipe.fields import LARGEST, Count, Rate, Section, Seed, Share, Siz
 
 
 class Train(Section):
-    """How the model learns. Of the budgets steps, epochs, tokens and minutes the first reached
-    ends it."""
+    """Training. It ends when the first of the budgets `steps`, `epochs`, `tokens` and `minutes` is
+    reached; at least one is needed."""
 
     steps: Count | None = None
-    """Budget: updates of the weights."""
+    """Budget: optimiser steps."""
     epochs: Count | None = None
     """Budget: passes over the training data."""
     tokens: Count | None = None
-    """Budget: target tokens learned from."""
+    """Budget: target tokens trained on."""
     minutes: Rate | None = None
-    """Budget: minutes of training."""
+    """Budget: wall-clock minutes of training."""
     batch_tokens: Size = 4096
-    """Most tokens in a batch, source and target together and padding included."""
+    """Maximum number of tokens in a batch, source plus target, including padding."""
     batch_examples: Size | None = None
-    """Most examples in a batch; not given: as many as `batch_tokens` allows. A picture counts as
-    a token for each 16 pixels."""
+    """Maximum number of examples in a batch; not set: as many as `batch_tokens` allows. A picture
+    counts as one token for every 16 pixels."""
     gradient_accumulation_steps: Size = 1
-    """Batches gathered into one update."""
+    """Batches whose gradients are accumulated for one optimiser step."""
     optimiser: Literal["adamw", "sgd"] = "adamw"
-    """What turns gradients into steps; sgd is the plain one, without momentum."""
+    """The optimiser: AdamW (Loshchilov & Hutter 2019), or SGD without momentum."""
     learning_rate: Rate = 1e-3
-    """Highest learning rate."""
+    """Peak learning rate."""
     decoder_learning_rate: Rate = Field(default_factory=lambda data: data["learning_rate"])
-    """Highest learning rate of the decoder; derived: the same rate."""
+    """Peak learning rate of the decoder; derived: `learning_rate`."""
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant", "epochs"] = "cosine"
-    """How the rate falls after the warm-up; cosine and linear reach `final_learning_rate_share`
-    at the end of the budget. With epochs it stays the same within a pass over the data: it rises
-    from `final_learning_rate_share` and falls back to it, by equal steps, over the passes of the
-    budget `epochs`, or else over as many as the other budgets leave time for."""
+    """Learning rate schedule after the warm-up. "cosine" and "linear" reach
+    `final_learning_rate_share` at the end of the budget. "epochs" is constant within an epoch: it
+    rises linearly from `final_learning_rate_share` to 1 and falls back to it, over the epochs of
+    the budget, or over as many as the other budgets allow."""
     warmup_steps: Whole = 100
-    """Steps over which the rate rises from 0; with schedule = "epochs", passes."""
+    """Steps of linear warm-up from 0; with schedule = "epochs", epochs."""
     final_learning_rate_share: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """Share of the rate left at the end of a cosine or linear schedule."""
+    """Final learning rate of the schedule, as a share of the peak."""
     max_grad_norm: Weight = 1.0
-    """Longest gradient allowed, longer ones are shortened to it; 0: any."""
+    """Gradient clipping by norm: the maximum L2 norm of all gradients; 0: no clipping."""
     label_smoothing: Share = 0.1
-    """Share of the probability that label smoothing gives to all other tokens."""
+    """Label smoothing (Szegedy et al. 2016): the probability spread over all tokens."""
     ctc_weight: Share = 0.0
-    """Share of the loss that asks the memory itself to spell the answer in order (CTC), so that
-    attention soon has something to find; for speech, with a decoder as wide as the encoder."""
+    """Weight of the CTC auxiliary loss on the encoder's output, against the loss of the decoder
+    (Kim et al. 2017). It helps attention to align early in training. For speech only; the decoder
+    must be as wide as the encoder."""
     weight_decay: Weight = 0.01
-    """Pull of the weights towards 0, decoupled from the gradient."""
+    """Decoupled weight decay of AdamW; L2 penalty of SGD."""
     decay_biases_and_norms: bool = False
-    """Whether biases and norms are pulled too, as by torch's own AdamW."""
+    """Apply weight decay to biases and norms too, as `torch.optim.AdamW` does by default."""
     betas: Annotated[tuple[Share, Share], Strict(False)] = (0.9, 0.98)
-    """Decay of AdamW's two running means."""
+    """AdamW's beta_1 and beta_2."""
     ema_decay: Share = 0.0
-    """Decay of a running mean of the weights, which is then what is validated and kept; 0: off."""
+    """Decay of the exponential moving average of the weights (Polyak averaging), which is validated
+    and saved in place of the weights; 0: off."""
     valid_every: Whole = 200
-    """Steps between validations; 0: one after each epoch."""
+    """Steps between validations; 0: validate after each epoch."""
     save_every: Whole = 200
-    """Steps between checkpoints; 0: one after each epoch."""
+    """Steps between checkpoints; 0: save after each epoch."""
     patience: Whole = 0
-    """Validations without a better score after which training ends; 0: never."""
+    """Early stopping: end training after this many validations without a better score; 0: off."""
     score: (
         Literal["perplexity", "chrf", "bleu", "bleu_4", "exact", "accuracy", "f1", "cer", "wer"]
         | None
     ) = None
-    """The validation score that says which weights are best; not given: the task's own, which is
-    accuracy to classify, the character error rate for speech, bleu_4 to caption and perplexity
-    otherwise."""
+    """The validation score that selects the best weights; not set: accuracy for "classify", the
+    character error rate for "speech", BLEU-4 for "caption", perplexity otherwise."""
     keep: Literal["auto", "best", "last"] = "auto"
-    """Which weights the run ends with; auto: the best, unless fewer than 200 examples are held
-    out to tell them by."""
+    """The weights kept at the end: those with the best validation score, or the last; "auto" keeps
+    the best, or the last if there are fewer than 200 validation examples."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Threads of the processor; not given: as many as torch finds."""
+    """CPU threads of PyTorch; not set: PyTorch's own choice."""
 
     @model_validator(mode="after")
-    def _ends(self) -> Self:
+    def _has_a_budget(self) -> Self:
         if self.steps is self.epochs is self.tokens is self.minutes is None:
             raise ValueError(
                 "a budget is missing; give at least one of steps, epochs, tokens, minutes"
@@ -87,51 +88,55 @@ class Train(Section):
 
 
 class Search(Section):
-    """How answers are found. What people know from elsewhere has the name it has there."""
+    """Decoding. Options that Hugging Face `transformers` has too have the same names here."""
 
     num_beams: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Answers followed side by side; 1: greedy."""
+    """Beam width; 1: greedy search, or sampling."""
     length_penalty: Annotated[float, Field(ge=-5, le=5)] = 1.0
-    """Power of the length by which an answer's score is divided; larger favours long answers."""
+    """Exponent of the length by which the log-probability of an answer is divided; larger values
+    favour longer answers."""
     early_stopping: bool = False
-    """Beam search ends with `num_beams` finished answers, even if one under way might still beat
-    them."""
+    """Stop beam search as soon as `num_beams` answers are finished, even if an unfinished one could
+    still score higher."""
     do_sample: bool = False
-    """Draws each token instead of taking the likeliest."""
+    """Sample each token instead of taking the most likely one."""
     temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    """Below 1 sampling is bolder about the likely tokens, above 1 it is more even."""
+    """Softmax temperature of sampling; below 1 sharpens the distribution, above 1 flattens it."""
     top_k: Whole = 0
-    """Sampling draws among this many of the likeliest tokens; 0: all."""
+    """Sample from the `top_k` most likely tokens only (Fan et al. 2018); 0: all tokens."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Sampling draws among the likeliest tokens that together have this probability."""
+    """Nucleus sampling (Holtzman et al. 2020): sample from the smallest set of most likely tokens
+    whose probabilities sum to at least `top_p`."""
     no_repeat_ngram_size: Whole = 0
-    """No run of this many tokens comes twice in an answer; 0: any may."""
+    """Block n-grams of this size from occurring twice in an answer; 0: off."""
     repetition_penalty: Annotated[float, Field(ge=1, le=1000)] = 1.0
-    """Above 1, tokens already in the answer are less likely to come again."""
+    """Above 1, makes tokens less likely that are already in the answer (Keskar et al. 2019)."""
     max_new_tokens: Size = 64
-    """Most tokens of an answer."""
+    """Maximum number of tokens of an answer."""
     min_new_tokens: Whole = 0
-    """Fewest tokens of an answer."""
+    """Minimum number of tokens of an answer."""
     candidates: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Answers found for each prompt, of which re-ranking picks one."""
+    """Answers generated for each prompt, from which re-ranking selects the best."""
     mmi_weight: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    """Weight of the answer's likelihood without its prompt, which is subtracted (maximum mutual
-    information), so that what fits every prompt loses; needs `source.prompt_dropout`."""
+    """Weight of the MMI objective (maximum mutual information, Li et al. 2016): this weight times
+    log p(answer) without the prompt is subtracted from the score, which penalises generic answers.
+    Needs `source.prompt_dropout`."""
     mmi_steps: Whole = 5
-    """First tokens of an answer on which `mmi_weight` acts in the search itself; re-ranking uses
+    """Number of first tokens to which `mmi_weight` applies during search; re-ranking applies it to
     the whole answer."""
     idf_weight: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    """Weight of the mean rarity (IDF) of an answer's words in re-ranking."""
+    """Weight in re-ranking of the mean inverse document frequency (IDF) of an answer's tokens."""
     seed: Seed = 1
-    """Decides every draw of sampling, together with the input: the same input has the same
-    answer, alone and in any company."""
+    """Seed of sampling. Each input has its own random numbers, so its answer does not depend on the
+    other inputs of the batch."""
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
         if self.min_new_tokens > self.max_new_tokens:
             raise ValueError(
                 "min_new_tokens must not be above max_new_tokens; "
-                f"got min_new_tokens = {self.min_new_tokens}, max_new_tokens = {self.max_new_tokens}"
+                f"got min_new_tokens = {self.min_new_tokens}, "
+                f"max_new_tokens = {self.max_new_tokens}"
             )
         if self.candidates * self.max_new_tokens > LARGEST:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""[tokenizer], [source], [encoder], [decoder]: what a model is made of."""
+"""[tokenizer], [source], [encoder] and [decoder]: the parts of a model."""
 
 from __future__ import annotations
 
@@ -13,42 +13,44 @@ from regard.recipe.fields import LARGEST, WIDTH, Section, Share, Size, Text, Who
 
 
 class TokenizerWords(Section):
-    """A token is a word or a punctuation mark."""
+    """Word tokens; punctuation marks are tokens of their own."""
 
     kind: Literal["words"]
     size: Size = 20_000
-    """Most words in the vocabulary, the most frequent first."""
+    """Maximum vocabulary size; the most frequent words are kept."""
     min_count: Size = 1
-    """Words seen fewer times than this in the training data are unknown."""
+    """Minimum frequency in the training data; rarer words become the unknown token."""
     lower: bool = True
     """Lower-cases all text."""
 
 
 class TokenizerCharacters(Section):
-    """A token is a character."""
+    """Character tokens."""
 
     kind: Literal["characters"]
     min_count: Size = 1
-    """Characters seen fewer times than this in the training data are unknown."""
+    """Minimum frequency in the training data; rarer characters become the unknown token."""
     lower: bool = False
     """Lower-cases all text."""
     alphabet: Text | None = None
-    """The characters there are, marks aside; not given: those of the training data."""
+    """The characters of the vocabulary, without special tokens; not set: those of the training
+    data."""
 
 
 class TokenizerBPE(Section):
-    """A token is a piece of a word, by byte pair encoding: no word is unknown."""
+    """Subword tokens: byte-level byte pair encoding (Sennrich et al. 2016). No word is unknown."""
 
     kind: Literal["bpe"]
     size: Annotated[int, Field(ge=260, le=LARGEST)] = 4000
-    """Most pieces in the vocabulary; it holds the 256 bytes and 4 marks in any case."""
+    """Maximum vocabulary size, including the 256 bytes and the 4 special tokens."""
     min_count: Size = 2
-    """Two pieces are joined into one only if they stand together this often, so a small corpus
-    makes few pieces."""
+    """Minimum frequency of a pair of tokens to be merged, so a small corpus gives a small
+    vocabulary."""
 
 
 class TokenizerLabels(Section):
-    """Labels alone, of what is not text; those of texts come by themselves."""
+    """Class labels only, for inputs that are not text. Text classifiers use a text tokenizer, which
+    gets the labels too."""
 
     kind: Literal["labels"]
 
@@ -57,19 +59,19 @@ class TokenizerLabels(Section):
 
 
 class SourceTokens(Section):
-    """The prompt as tokens of the tokenizer."""
+    """Text: the prompt as embedded tokens."""
 
     kind: Literal["tokens"]
     plain: bool = True
-    """Lower-cases prompts and drops their final punctuation, so that "Hello!" and "hello" are
-    the same prompt."""
+    """Lower-cases prompts and removes their final punctuation, so that "Hello!" and "hello" are the
+    same prompt."""
     dropout: Share = 0.1
-    """Share of the embedding's numbers set to zero in training."""
+    """Dropout of the embeddings."""
     word_dropout: Share = 0.0
-    """Share of the prompt's tokens hidden in training."""
+    """Probability that a token of the prompt is replaced by the unknown token in training."""
     prompt_dropout: Share = 0.0
-    """Share of the training pairs whose prompt is hidden completely, so that the decoder also
-    learns how likely an answer is by itself; `search.mmi_weight` needs it."""
+    """Probability that a training pair has its whole prompt removed, so that the decoder also
+    learns p(answer) without a prompt; `search.mmi_weight` needs it."""
 
 
 Side = Annotated[int, Field(ge=1, le=4096)]
@@ -77,51 +79,50 @@ Side = Annotated[int, Field(ge=1, le=4096)]
 
 class _Picture(Section):
     size: Annotated[tuple[Side, Side], Strict(False)] = (28, 28)
-    """Height and width in pixels; pictures of another size are fitted to it."""
+    """Height and width in pixels; pictures of another size are resized."""
     channels_in: Literal[1, 3] = 1
-    """1: grey, 3: red, green and blue."""
+    """1: greyscale, 3: RGB."""
     fit: Literal["stretch", "crop"] = "stretch"
-    """How a picture gets the shape of `size`: stretched, or with what is too much cut off on
-    both sides."""
+    """How a picture of another aspect ratio is resized: stretched, or cropped at the centre."""
     random_crop: Share = 0.0
-    """Training sees a part of each picture, cut out at random and stretched to the whole size;
-    the most that is cut off of a side."""
+    """Augmentation: a random crop of each picture, resized to `size`; the largest share of a side
+    that is cropped away."""
     horizontal_flip: bool = False
-    """Training sees half of the pictures as in a mirror, but none whose caption says left or
-    right."""
+    """Augmentation: flips half of the pictures horizontally, except those whose caption contains
+    "left" or "right"."""
 
 
 class SourceConvolutions(_Picture):
-    """A picture as the grid that convolutions leave of it, each followed by ReLU and halving the
-    grid."""
+    """Picture: the feature map of a stack of convolutions, each with ReLU and downsampling by 2."""
 
     kind: Literal["convolutions"]
     channels: Annotated[tuple[Size, ...], Strict(False), Field(min_length=1, max_length=16)] = (
         8,
         16,
     )
-    """Numbers at each place after each convolution; as many convolutions as there are."""
+    """Output channels of each convolution; the length of the list is the number of convolutions."""
     padding: Annotated[tuple[Whole, ...], Strict(False)] = Field(
         default_factory=lambda data: (1,) * len(data["channels"])
     )
-    """Pixels of zero put around the input of each; derived: 1 for each."""
+    """Zero padding of each convolution; derived: 1 for each."""
     kernel_size: Annotated[int, Field(ge=1, le=31)] = 3
-    """Height and width of each convolution."""
+    """Kernel size of each convolution."""
     downsample: Literal["pool", "stride"] = "pool"
-    """Halves the grid by the largest of each 2 x 2 places, or by making every second place only."""
+    """Downsampling: 2 x 2 max pooling after each convolution, or convolutions of stride 2."""
 
     @model_validator(mode="after")
     def _as_many(self) -> Self:
         if len(self.padding) != len(self.channels):
             raise ValueError(
-                f"padding needs a number for each of channels; got {len(self.padding)} for {len(self.channels)}"
+                "padding needs a number for each of channels; "
+                f"got {len(self.padding)} for {len(self.channels)}"
             )
         return self
 
 
 class SourceResidual(_Picture):
-    """A picture as the grid that a deeper net leaves of it: a first convolution, then stages of
-    residual convolutions with group norm, each stage on a grid half as fine as the one before."""
+    """Picture: the feature map of a residual CNN (He et al. 2016) with group norm: a strided first
+    convolution, then stages of residual blocks, each downsampled by 2 from the one before."""
 
     kind: Literal["residual"]
     channels: Annotated[tuple[Size, ...], Strict(False), Field(min_length=1, max_length=8)] = (
@@ -129,89 +130,91 @@ class SourceResidual(_Picture):
         64,
         128,
     )
-    """Numbers at each place in each stage; as many stages as there are."""
+    """Channels of each stage; the length of the list is the number of stages."""
     blocks: Annotated[int, Field(ge=1, le=64)] = 2
-    """Residual convolutions in each stage, of two layers each."""
+    """Residual blocks of two convolutions in each stage."""
     stem: Annotated[int, Field(ge=1, le=32)] = 4
-    """The first convolution makes every so many-th place only."""
+    """Stride of the first convolution."""
     padding_mode: Literal["zeros", "edge"] = "zeros"
-    """What a convolution reads around a picture: zeros, by which it knows how far the edge is;
-    or the outermost points again, so that no place stands out by where it is."""
+    """Padding of the convolutions: zeros, which reveal the position of the border; or "edge", which
+    repeats the outermost pixels."""
     dropout: Share = 0.0
-    """Share of the numbers of the grid set to zero in training."""
+    """Dropout of the feature map."""
 
 
 class SourcePatches(_Picture):
-    """A picture as squares, each a place, which all go through one matrix."""
+    """Picture: square patches with a linear projection, as in ViT (Dosovitskiy et al. 2021)."""
 
     kind: Literal["patches"]
     patch: Side = 4
-    """Height and width of a square; they must tile the picture."""
+    """Side of a patch in pixels; must divide both sides of `size`."""
     dropout: Share = 0.0
-    """Share of the numbers set to zero in training."""
+    """Dropout of the projected patches."""
 
     @model_validator(mode="after")
     def _tiled(self) -> Self:
         if any(side % self.patch for side in self.size):
             raise ValueError(
-                f"patch must divide both sides of size; got patch = {self.patch}, size = {self.size}"
+                "patch must divide both sides of size; "
+                f"got patch = {self.patch}, size = {self.size}"
             )
         return self
 
 
 class SourceSound(Section):
-    """A sound as frames of log-mel energies, which convolutions of reach 3 make fewer."""
+    """Sound: frames of log-mel energies, downsampled in time by convolutions of kernel size 3."""
 
     kind: Literal["sound"]
     rate: Annotated[int, Field(ge=1000, le=192_000)] = 16_000
-    """Samples a second; sounds of another rate are brought to it."""
+    """Sample rate in Hz; sounds of another rate are resampled."""
     mels: Annotated[int, Field(ge=1, le=512)] = 80
-    """Bands of each frame, on Slaney's mel scale."""
+    """Number of mel bands, on Slaney's mel scale."""
     window: Size = Field(default_factory=lambda data: data["rate"] // 40)
-    """Samples that a frame is made of; derived: 25 milliseconds."""
+    """Window length of a frame in samples; derived: 25 milliseconds."""
     hop: Size = Field(default_factory=lambda data: data["rate"] // 100)
-    """Samples from one frame to the next; derived: 10 milliseconds."""
+    """Hop length between frames in samples; derived: 10 milliseconds."""
     mel_rate: Annotated[int, Field(ge=1000, le=192_000)] = Field(
         default_factory=lambda data: data["rate"]
     )
-    """The rate that the mel bands are made for; derived: the true one."""
+    """Sample rate assumed by the mel filterbank; derived: `rate`."""
     levels: Literal["relative", "bands", "absolute"] = "relative"
-    """Energies count from the loudest place of a sound, so that it does not matter how loud it
-    is; or those of each band from its own mean, in its own spread, so that it does not matter
-    through what they came; or as they are."""
+    """Normalisation of the log energies. "relative": to the loudest point of the sound, which
+    removes the volume; "bands": to zero mean and unit variance in each band (CMVN), which removes
+    the channel too; "absolute": none."""
     dynamic_range: Annotated[float, Field(gt=0, le=20)] = 5.0
-    """Powers of ten below the loudest place of a sound within which energies are told apart."""
+    """Dynamic range in powers of ten: energies further below the loudest point are clamped."""
     frames: Size | None = None
-    """Cuts or fills up every sound to so many frames and does not mask what was filled, as the
-    reference did."""
+    """Cuts or pads every sound to this many frames and does not mask the padding, as the reference
+    implementation did; not set: sounds keep their length."""
     strides: Annotated[tuple[Size, ...], Strict(False), Field(min_length=1, max_length=8)] = (2, 2)
-    """The stride of each convolution; [2, 2] leaves a place for four frames."""
+    """Stride in time of each convolution; [2, 2] downsamples by 4."""
     channels: Annotated[tuple[Size, ...], Strict(False), Field(max_length=8)] = ()
-    """Channels of each convolution if they go over time and mels, of which each then leaves
-    half; none: over time only."""
+    """Output channels of each convolution over time and mel bands, with stride 2 over the bands;
+    empty: convolutions over time only."""
     time_masks: Annotated[int, Field(ge=0, le=64)] = 0
-    """Stretches of time hidden in training (SpecAugment)."""
+    """SpecAugment (Park et al. 2019): number of time masks in training."""
     time_mask_width: Share = 0.1
-    """Widest such stretch, as a share of the sound."""
+    """SpecAugment: largest width of a time mask, as a share of the sound."""
     mel_masks: Annotated[int, Field(ge=0, le=64)] = 0
-    """Stretches of mel bands hidden in training."""
+    """SpecAugment: number of frequency masks in training."""
     mel_mask_width: Share = 0.25
-    """Widest such stretch, as a share of the bands."""
+    """SpecAugment: largest width of a frequency mask, as a share of the mel bands."""
     speed_perturbation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Training plays each sound faster or slower by up to this share, and so higher or lower."""
+    """Speed perturbation (Ko et al. 2015): resamples each sound to change its speed by up to this
+    share, which also changes its pitch."""
     tempo_perturbation: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Training makes each sound longer or shorter by up to this share, at the same pitch."""
+    """Tempo perturbation: stretches each sound in time by up to this share, at the same pitch."""
     trim: Share = 0.0
-    """What is softer than this share of a sound's peak is left away at its beginning and its
-    end."""
+    """Trims silence at the beginning and the end of each sound: samples below this share of its
+    peak."""
     spectral_tilt: Share = 0.0
-    """Training makes each sound duller or sharper, as other microphones would: to each sample it
-    adds the one before it times up to this share, or subtracts it. 0.5 is 10 decibels between
-    the lowest and the highest tones."""
+    """Augmentation: tilts the spectrum of each sound, as another microphone would, with the filter
+    y[t] = x[t] + a x[t-1] for a random |a| up to this value. 0.5 is 10 dB between the lowest and
+    the highest frequencies."""
     noise: Share = 0.0
-    """Training adds noise to each sound, of up to this share of its peak."""
+    """Augmentation: adds noise to each sound, of up to this share of its peak."""
     dropout: Share = 0.0
-    """Share of the numbers set to zero in training."""
+    """Dropout of the output of the convolutions."""
 
     @model_validator(mode="after")
     def _overlaps(self) -> Self:
@@ -228,11 +231,11 @@ class SourceSound(Section):
 
     @property
     def seconds_a_place(self) -> float:
+        """Seconds of sound for each place of the source."""
         return self.hop * math.prod(self.strides) / self.rate
 
     def places(self, seconds: float) -> int:
-        """Most that a sound of so many seconds has in training, however it is varied or filled
-        up."""
+        """Maximum number of places of a sound in training, with augmentation and padding."""
         longest = seconds * (1 + self.tempo_perturbation) / (1 - self.speed_perturbation)
         return max(
             math.ceil(longest / self.seconds_a_place),
@@ -244,194 +247,200 @@ class SourceSound(Section):
 
 
 def _heads(width: int) -> int:
-    """The divisor of the width that comes nearest to one head for each 64 (fewer heads when two
-    are as near)."""
-    return min(
-        (h for h in range(1, width + 1) if width % h == 0), key=lambda h: (abs(h - width / 64), h)
-    )
+    """The divisor of the width nearest to width / 64; the smaller of two equally near ones."""
+    divisors = (heads for heads in range(1, width + 1) if width % heads == 0)
+    return min(divisors, key=lambda heads: (abs(heads - width / 64), heads))
 
 
 class _Recurrent(Section):
     width: Size = WIDTH
-    """Width of the embedding and of the states of every layer; a decoder that names none has its
-    encoder's."""
+    """Size of the embedding and of the hidden states; a decoder without one has its encoder's."""
     cell: Literal["lstm", "gru"] = "lstm"
-    """The recurrent cell."""
+    """Recurrent cell: LSTM (Hochreiter & Schmidhuber 1997) or GRU (Cho et al. 2014)."""
     layers: Annotated[int, Field(ge=1, le=256)] = 2
-    """Layers, one upon the other."""
+    """Number of stacked layers."""
     dropout: Share = 0.2
-    """Share of the numbers set to zero in training, between the layers and before the output."""
+    """Dropout between the layers; in a decoder also of the embeddings and before the output."""
 
 
 class _Transformer(Section):
     width: Size = WIDTH
-    """Width of the embedding and of every block; a decoder that names none has its encoder's."""
+    """Model dimension (d_model); a decoder without one has its encoder's."""
     layers: Annotated[int, Field(ge=1, le=256)] = 4
-    """Blocks, one upon the other."""
+    """Number of blocks."""
     heads: Size = Field(default_factory=lambda data: _heads(data["width"]))
-    """Heads of each attention; derived: the divisor of the width nearest to one head for each
-    64."""
+    """Attention heads; derived: the divisor of the width nearest to width / 64."""
     head_width: Size = Field(default_factory=lambda data: max(1, data["width"] // data["heads"]))
-    """Width of one head; derived: width / heads, which then must come out even."""
+    """Dimension of one head; derived: width / heads, which must be a whole number."""
     ffn_width: Size = Field(default_factory=lambda data: 4 * data["width"])
-    """Width inside the feed-forward part; derived: four times the width."""
+    """Hidden dimension of the feed-forward network; derived: four times the width."""
     norm: Literal["pre", "post"] = "pre"
-    """Normalises before each part of a block, or after it as the first Transformer did."""
+    """Layer norm before each sublayer (pre-norm), or after its residual sum (post-norm, as in
+    Vaswani et al. 2017)."""
     positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = (
         "sinusoidal"
     )
-    """How the model knows the order of the tokens: waves or learned vectors added to the input,
-    queries and keys turned by their place, or fixed (alibi) or learned (relative) numbers for
-    each distance added to the scores."""
+    """Position encoding: sinusoidal (Vaswani et al. 2017) or learned vectors added to the input,
+    rotary embeddings of queries and keys (RoPE, Su et al. 2021), or a bias on the scores for each
+    distance, fixed (ALiBi, Press et al. 2022) or learned ("relative")."""
     kernel: Literal["softmax", "maclaurin"] = "softmax"
-    """What makes weights of scores: softmax, or the first terms of its Maclaurin series, whose
-    cost grows with the length rather than with its square, and whose state while decoding does
-    not grow at all."""
+    """Attention kernel: softmax, or linear attention with the first terms of the Maclaurin series
+    of exp, whose cost is linear in the length and whose decoding state has a fixed size."""
     terms: Annotated[int, Field(ge=1, le=9)] = 3
-    """Terms of the series, an odd number; only for kernel = "maclaurin"."""
+    """Number of terms of the series, odd; only for kernel = "maclaurin"."""
     activation: Literal["relu", "gelu"] = "gelu"
-    """The bend in the feed-forward part."""
+    """Activation function of the feed-forward network."""
     key_bias: bool = True
-    """Keys are projected with a bias; softmax gives the same weights without one."""
+    """Bias in the projection of the keys; it does not change the weights of softmax attention."""
     dropout: Share = 0.1
-    """Share of the numbers set to zero in training."""
+    """Dropout of the output of each sublayer and inside the feed-forward network; in a decoder also
+    of the embeddings."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
         if self.kernel == "maclaurin" and not self.key_bias:
-            raise ValueError("kernel = maclaurin sees the bias of keys; got key_bias = false")
+            raise ValueError("kernel = maclaurin needs key_bias = true; got key_bias = false")
         if "head_width" not in self.model_fields_set and self.width % self.heads:
             raise ValueError(
-                f"heads must divide width, or give head_width too; got heads = {self.heads}, width = {self.width}"
+                "heads must divide width, or give head_width too; "
+                f"got heads = {self.heads}, width = {self.width}"
             )
         if self.kernel == "maclaurin" and self.positions in ("alibi", "relative"):
             raise ValueError(
-                f"kernel = maclaurin has no scores to add positions to: use sinusoidal, learned or rotary positions; "
+                "kernel = maclaurin has no scores to add a bias to: "
+                "use sinusoidal, learned or rotary positions; "
                 f"got positions = {self.positions}"
             )
         if self.kernel == "maclaurin" and self.terms % 2 == 0:
             raise ValueError(
-                f"an even number of terms has an odd top degree, so weights can be negative; got terms = {self.terms}"
+                "terms must be odd, or attention weights could be negative; "
+                f"got terms = {self.terms}"
             )
         if self.positions == "rotary" and self.head_width % 2:
             raise ValueError(
-                f"rotary positions turn pairs: head_width must be even; got head_width = {self.head_width}"
+                "rotary positions turn pairs: head_width must be even; "
+                f"got head_width = {self.head_width}"
             )
         return self
 
 
 class EncoderRecurrent(_Recurrent):
-    """An RNN over the source, in one direction or both."""
+    """A unidirectional or bidirectional RNN."""
 
     kind: Literal["recurrent"]
     directions: Annotated[int, Field(ge=1, le=2)] = 2
-    """1 reads left to right, 2 both ways."""
+    """1: left to right, 2: bidirectional."""
     merge: Literal["concatenate", "sum"] = "concatenate"
-    """Two directions side by side, each half as wide, or summed, each of the full width."""
+    """How the two directions are combined: concatenated, each of half the width, or summed, each of
+    the full width."""
 
     @model_validator(mode="after")
     def _halves(self) -> Self:
         if self.directions == 2 and self.merge == "concatenate" and self.width % 2:
             raise ValueError(
-                f'two directions side by side need an even width, or merge = "sum"; got width = {self.width}'
+                'two concatenated directions need an even width, or merge = "sum"; '
+                f"got width = {self.width}"
             )
         return self
 
 
 class EncoderBlank(_Recurrent):
-    """An RNN left to right and one right to left that never read each other; each place knows
-    what stands before and after it, and not itself."""
+    """A forward and a backward RNN whose states are shifted by one place, so that each place
+    encodes the tokens before and after it, but not its own; for task "blank"."""
 
     kind: Literal["blank"]
     directions: Annotated[int, Field(ge=1, le=2)] = 2
-    """2: what stands before and after, each half as wide; 1: only what stands before."""
+    """2: both contexts, each of half the width; 1: only the left context."""
     embedding_width: Size = Field(default_factory=lambda data: data["width"])
-    """Width of the words' vectors; derived: that of the states."""
+    """Size of the word embeddings; derived: `width`."""
 
     @model_validator(mode="after")
     def _halves(self) -> Self:
         if self.width % self.directions:
             raise ValueError(
-                f"two directions side by side need an even width; got width = {self.width}"
+                f"two concatenated directions need an even width; got width = {self.width}"
             )
         return self
 
 
 class EncoderTransformer(_Transformer):
-    """Self-attention and feed-forward blocks over the source."""
+    """Transformer encoder: blocks of self-attention and a feed-forward network."""
 
     kind: Literal["transformer"]
 
 
 class EncoderConvolution(Section):
-    """A language CNN: convolutions over the source, each of which halves its length."""
+    """A CNN over the sequence; each layer is a convolution of stride 2."""
 
     kind: Literal["convolution"]
     width: Size = WIDTH
-    """Width of the embedding and of every layer; a decoder that names none has its encoder's."""
+    """Size of the embedding and of every layer; a decoder without one has its encoder's."""
     layers: Annotated[int, Field(ge=1, le=20)] = 2
-    """Layers, one upon the other; the decoder sees one place for each 2^layers of the source."""
+    """Number of layers; the memory has one place for every 2^layers places of the source."""
     kernel_size: Annotated[int, Field(ge=2, le=1024)] = 3
-    """Places that one place of the next layer reads, from its own two on."""
+    """Kernel size of each convolution; the window begins at the place itself and extends to the
+    right."""
     positions: Literal["none", "sinusoidal"] = "none"
-    """What tells the places of the first layer where they stand, added to their input; those of
-    a picture are counted one after the other."""
+    """Position encoding added to the input of the first layer; the places of a picture are numbered
+    row by row."""
     activation: Literal["relu", "gelu", "tanh"] = "relu"
-    """The bend after each layer."""
+    """Activation function of each layer."""
     dropout: Share = 0.1
-    """Share of the numbers set to zero in training, between the layers."""
+    """Dropout between the layers."""
 
 
 class EncoderIdentity(Section):
-    """No layers: a picture's places as the source has them."""
+    """No layers: the memory is the feature map of a picture."""
 
     kind: Literal["identity"]
     summary: Literal["all", "mean"] = "all"
-    """What a decoder is given of the whole: all places side by side, or their mean."""
+    """The summary vector given to the decoder: all places concatenated, or their mean."""
 
 
 class _Decoder(Section):
     tied: bool = True
-    """The output matrix is the target's embedding."""
+    """Tied embeddings (Press & Wolf 2017): the output layer uses the target's embedding matrix."""
     shared: bool = False
-    """Source and target have one embedding; needs equal widths."""
+    """Source and target share one embedding; needs equal widths."""
 
 
 class DecoderRecurrent(_Recurrent, _Decoder):
-    """An RNN that looks at the memory once for each token it writes."""
+    """RNN decoder that attends to the memory once for each token."""
 
     kind: Literal["recurrent"]
     attention: Literal["none", "dot", "general", "additive"] = "general"
-    """How it scores the places of the memory; with none, it knows only the encoder's summary."""
+    """Attention score: dot product or general (Luong et al. 2015), additive (Bahdanau et al. 2015);
+    "none": the decoder gets only the encoder's summary."""
     attention_order: Literal["after_cell", "before_cell"] = "after_cell"
-    """When it looks at the memory: after the cell has moved, and what it saw goes into the
-    output; or before, and what it saw goes into the cell."""
+    """Whether attention is computed after the cell and the context goes into the output (Luong et
+    al. 2015), or before the cell and the context goes into the cell (Bahdanau et al. 2015)."""
     input_feeding: bool = False
-    """The attended state also goes into the next step, so that it knows where it has looked."""
+    """Input feeding (Luong et al. 2015): the attentional state is an input of the next step."""
 
     @model_validator(mode="after")
-    def _has_what_to_look_with(self) -> Self:
+    def _order_has_attention(self) -> Self:
         if self.attention_order == "before_cell" and (
             self.attention == "none" or self.input_feeding
         ):
             raise ValueError(
                 'attention_order = "before_cell" needs an attention and no input_feeding; '
-                f"got attention = {self.attention}, input_feeding = {str(self.input_feeding).lower()}"
+                f"got attention = {self.attention}, "
+                f"input_feeding = {str(self.input_feeding).lower()}"
             )
         return self
 
 
 class DecoderRecurrentCrossAttention(_Recurrent, _Decoder):
-    """An RNN over the tokens, started from zero, and one Transformer block that reads the
-    memory."""
+    """An RNN over the target, with a zero initial state, followed by one block of multi-head
+    cross-attention and a feed-forward network."""
 
     kind: Literal["recurrent-cross-attention"]
     heads: Size = Field(default_factory=lambda data: _heads(data["width"]))
-    """Heads of the attention; derived: the divisor of the width nearest to one head for each 64."""
+    """Attention heads; derived: the divisor of the width nearest to width / 64."""
     ffn_width: Size = Field(default_factory=lambda data: 4 * data["width"])
-    """Width inside the feed-forward part; derived: four times the width."""
+    """Hidden dimension of the feed-forward network; derived: four times the width."""
     key_bias: bool = True
-    """Keys are projected with a bias; softmax gives the same weights without one."""
+    """Bias in the projection of the keys; it does not change the weights of softmax attention."""
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:
@@ -443,26 +452,27 @@ class DecoderRecurrentCrossAttention(_Recurrent, _Decoder):
 
 
 class DecoderTransformer(_Transformer, _Decoder):
-    """Blocks of causal self-attention, attention over the memory, and a feed-forward part."""
+    """Transformer decoder: blocks of causal self-attention, cross-attention and a feed-forward
+    network."""
 
     kind: Literal["transformer"]
 
 
 class DecoderClassifier(Section):
-    """One look at the memory, one label."""
+    """Classifier: one label for the whole memory."""
 
     kind: Literal["classifier"]
     pooling: Literal["summary", "attention"] = "summary"
-    """What it sees of the memory: the encoder's summary, or what a learned query attends to."""
+    """Pooling of the memory: the encoder's summary, or attention with a learned query."""
     hidden: Annotated[tuple[Size, ...], Strict(False), Field(max_length=16)] = ()
-    """Widths of the layers (each with ReLU) between that and the labels; none: no layer between."""
+    """Widths of the hidden layers, each with ReLU; empty: a linear classifier."""
     dropout: Share = 0.0
-    """Share of what it sees set to zero in training."""
+    """Dropout of the pooled memory."""
     hidden_dropout: Share = 0.0
-    """Share of the numbers between two hidden layers set to zero in training."""
+    """Dropout between the hidden layers."""
     tied: bool = False
-    """Where labels are words: they have the vectors of the source's words, behind a matrix of
-    their own."""
+    """Tied embeddings, for labels that are words: the output layer is a projection followed by the
+    source's embedding matrix."""
 
 
 Tokenizer = Annotated[

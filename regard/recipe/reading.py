@@ -1,5 +1,4 @@
-"""Recipes from their files: the shipped ones, a person's own, what they extend and how they
-differ."""
+"""Read recipes from files: shipped ones, the user's own, the base they extend; and compare them."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from regard.recipe.fields import shown
 from regard.recipe.whole import Recipe, merged, read_overrides, schema_of, validated
 
 FOLDER = Path(__file__).parent / "shipped"
-LARGEST_FILE = 1 << 20  # a recipe is a page; anything larger is some other file
+LARGEST_FILE = 1 << 20  # bytes; a larger file is not a recipe
 
 
 def names() -> list[str]:
-    """The shipped recipes.
+    """Names of the shipped recipes.
 
     >>> "chat-attention" in names() and "reference/chat-classic" in names()
     True
@@ -27,7 +26,7 @@ def names() -> list[str]:
 
 
 def resolve_file(name: str | Path) -> Path:
-    """The file of a shipped recipe's name, or of a path; the name wins unless the path ends in
+    """The file of a shipped recipe, or a path. A shipped name takes precedence unless it ends in
     .toml."""
     path = Path(name)
     if path.suffix != ".toml" and str(name) in names():
@@ -45,7 +44,7 @@ def resolve_file(name: str | Path) -> Path:
 
 
 def text(name: str | Path) -> str:
-    """The TOML of a recipe as it was written, comments and all."""
+    """The TOML source of a recipe, with its comments."""
     path = resolve_file(name)
     try:
         if path.stat().st_size > LARGEST_FILE:
@@ -62,39 +61,48 @@ def text(name: str | Path) -> str:
 
 
 def load(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """A shipped recipe or a file, what it extends, and overrides of the form `section.field=value`,
-    in that order.
+    """Load a shipped recipe or a file, on top of the base it extends, and apply overrides of the
+    form `section.field=value`.
 
     >>> load("chat-attention", ["encoder.width=64", "encoder.cell=gru"]).decoder.width
     64
     """
-    own, changes = _toml(name_or_path), read_overrides(overrides)
-    tree, layers = own, {"--set": changes, str(name_or_path): own}
-    if isinstance(base_name := own.get("extends"), str):
+    own = _toml(name_or_path)
+    changes = read_overrides(overrides)
+    tree = own
+    layers = {"--set": changes, str(name_or_path): own}
+
+    base_name = own.get("extends")
+    if isinstance(base_name, str):
         base = _base(name_or_path, base_name)
-        tree, layers = merged(base, own, carry=False), layers | {base_name: base}
+        tree = merged(base, own, carry=False)
+        layers[base_name] = base
     return validated(merged(tree, changes, carry=True), str(name_or_path), layers)
 
 
 def differences(a: Recipe, b: Recipe) -> list[str]:
-    """What differs, one line a field. `summary` and `extends` only describe: two equal recipes may
-    say it differently.
+    """The fields in which two recipes differ, one line for each; `summary` and `extends` are not
+    compared.
 
     >>> differences(load("chat-attention"), load("chat-attention", ["seed=2"]))
     ['seed: 1 -> 2']
     """
-    left, right = (dict(_leaves(recipe.to_json())) for recipe in (a, b))
-    return [
-        f"{key}: {shown(left.get(key))} -> {shown(right.get(key))}"
-        for key in left | right
-        if key not in ("summary", "extends") and left.get(key) != right.get(key)
-    ]
+    left = dict(_leaves(a.to_json()))
+    right = dict(_leaves(b.to_json()))
+    lines = []
+    for key in left | right:
+        if key in ("summary", "extends"):
+            continue
+        if left.get(key) != right.get(key):
+            lines.append(f"{key}: {shown(left.get(key))} -> {shown(right.get(key))}")
+    return lines
 
 
 def is_whole(recipe: Recipe, key: str) -> bool:
     """Whether the field `section.name` takes whole numbers only.
 
-    >>> is_whole(load("chat-attention"), "encoder.width"), is_whole(load("chat-attention"), "train.learning_rate")
+    >>> recipe = load("chat-attention")
+    >>> is_whole(recipe, "encoder.width"), is_whole(recipe, "train.learning_rate")
     (True, False)
     """
     section, _, name = key.rpartition(".")
@@ -105,6 +113,7 @@ def is_whole(recipe: Recipe, key: str) -> bool:
 
 
 def _toml(name_or_path: str | Path) -> dict[str, Any]:
+    """The parsed TOML of a recipe, not validated."""
     try:
         return tomllib.loads(text(name_or_path))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -113,9 +122,10 @@ def _toml(name_or_path: str | Path) -> dict[str, Any]:
 
 
 def _base(child: str | Path, name: str) -> dict[str, Any]:
-    beside = resolve_file(child).parent / name
+    """The parsed TOML of the base that `child` extends, without its summary."""
+    sibling = resolve_file(child).parent / name
     try:
-        base = _toml(beside if name.endswith(".toml") else name)
+        base = _toml(sibling if name.endswith(".toml") else name)
     except RecipeError as error:
         raise RecipeError(f"extends: {error}", where=child) from None
     if "extends" in base:
@@ -130,6 +140,7 @@ def _base(child: str | Path, name: str) -> dict[str, Any]:
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Flatten nested tables to ("section.field", value)."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{prefix}{key}.")

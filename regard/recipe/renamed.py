@@ -1,4 +1,4 @@
-"""Fields, sections and kinds that had other names once, so that an old recipe is answered with the new one."""
+"""Former names of fields, sections and kinds, for the hints that answer an old recipe."""
 
 from __future__ import annotations
 

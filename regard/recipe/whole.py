@@ -1,4 +1,4 @@
-"""A whole recipe: which parts go together, what a mistake is answered with, and overrides."""
+"""The whole recipe: checks across its sections, overrides, and error messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from regard.recipe.parts import (
     TokenizerWords,
 )
 
-READS = {  # the kinds of data each task can learn from
+READS = {  # the kinds of data each task can be trained on
     "chat": ("chatterbot", "pairs", "cornell"),
     "translate": ("made-translation", "parallel", "pairs"),
     "classify": ("digits", "pictures", "medmnist", "reviews", "labelled"),
@@ -39,7 +39,7 @@ READS = {  # the kinds of data each task can learn from
     "caption": ("drawn", "flickr8k", "coco", "captioned"),
     "blank": ("chatterbot", "reviews", "text"),
 }
-SCORED = {  # the scores that can choose its best weights
+SCORED = {  # the validation scores that can select the best weights of each task
     "chat": ("perplexity", "chrf"),
     "translate": ("perplexity", "bleu", "chrf", "exact"),
     "classify": ("perplexity", "accuracy", "f1"),
@@ -51,38 +51,39 @@ LABEL_TASKS = ("classify", "blank")  # the tasks whose answer is a label
 
 
 class Recipe(Section):
-    """A whole recipe with every value in place: the derived ones too, so that a saved one means
-    the same for ever."""
+    """A complete recipe. Derived values are filled in too, so a saved recipe does not depend on
+    later defaults."""
 
     summary: str = ""
-    """What the recipe is, in a sentence."""
+    """One sentence that describes the recipe."""
     extends: Text | None = None
-    """A shipped recipe, or a .toml file beside this one, whose fields hold where this one has
-    none. One level only. A section of another `kind` replaces the whole section."""
+    """The base: a shipped recipe, or a .toml file next to this one, that supplies every field not
+    set here. A base cannot extend another recipe. A section with another `kind` replaces the
+    base's section completely."""
     task: Literal["chat", "translate", "classify", "speech", "caption", "blank"]
-    """What the model is for."""
+    """The task the model is trained for."""
     seed: Seed = 1
-    """Decides every random draw: the first weights, the order of the batches, dropout."""
+    """Seed of all random numbers: initial weights, order of the batches, dropout."""
     data: Data
-    """What the model learns from."""
+    """The training, validation and test data."""
     tokenizer: Tokenizer
-    """How text becomes numbers."""
+    """How text is split into tokens."""
     source: Source = SourceTokens(kind="tokens")
-    """What the encoder is given."""
+    """The input of the encoder, and the frontend that computes it."""
     encoder: Encoder
-    """What reads."""
+    """The encoder, which turns the source into the memory."""
     decoder: Decoder
-    """What answers."""
+    """The decoder, which generates the answer from the memory."""
     train: Train
-    """How it learns."""
+    """Optimisation: budget, batches, learning rate, regularisation, validation."""
     search: Search = Search()
-    """How answers are found."""
+    """Decoding: greedy, beam search or sampling, and re-ranking."""
 
     @model_validator(mode="before")
     @classmethod
     def _same_width(cls, tree: Any) -> Any:
-        """A decoder that names no width has its encoder's (if that is one: a mistake is not
-        copied)."""
+        """Give the decoder its encoder's width if it has none. An invalid width is not copied, so
+        that it is reported once."""
         match tree:
             case {"encoder": {"width": width}, "decoder": dict(decoder)} if "width" not in decoder:
                 if (
@@ -95,7 +96,7 @@ class Recipe(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _text_unless_said(cls, tree: Any) -> Any:
+    def _tokens_by_default(cls, tree: Any) -> Any:
         match tree:
             case {"source": dict(source)} if "kind" not in source:
                 return tree | {"source": {"kind": "tokens"} | source}
@@ -105,6 +106,7 @@ class Recipe(Section):
     def _parts_fit(self) -> Self:
         problems = [*self._wrong_kinds()]
         e, d = self.encoder, self.decoder
+
         if (
             not isinstance(d, DecoderClassifier)
             and not isinstance(e, EncoderIdentity)
@@ -125,17 +127,20 @@ class Recipe(Section):
             )
         if isinstance(d, DecoderClassifier) and d.tied and self.task != "blank":
             problems.append(
-                "decoder.tied: a label is no word of the source; got true; only blanks can be tied"
+                'decoder.tied: a label is no word of the source; got true; only for task "blank"'
             )
         if isinstance(d, DecoderClassifier):
-            problems += self._wrong_to_search()
+            problems += self._wrong_search_for_labels()
         if self.train.ctc_weight:
-            problems += self._wrong_to_align()
-        empty = self.source.prompt_dropout if isinstance(self.source, SourceTokens) else 0
-        if self.search.mmi_weight > 0 and empty == 0:
+            problems += self._wrong_for_ctc()
+
+        source = self.source
+        prompt_dropout = source.prompt_dropout if isinstance(source, SourceTokens) else 0
+        if self.search.mmi_weight > 0 and prompt_dropout == 0:
             problems.append(
                 "search.mmi_weight: the model must learn answers without prompts; "
-                f"got anti_prior = {self.search.mmi_weight} with source.prompt_dropout = 0; set source.prompt_dropout, 0.1 for example"
+                f"got mmi_weight = {self.search.mmi_weight} with source.prompt_dropout = 0; "
+                "set source.prompt_dropout, 0.1 for example"
             )
         if self.train.score is not None and self.train.score not in SCORED[self.task]:
             problems.append(
@@ -146,19 +151,25 @@ class Recipe(Section):
             raise ValueError("\n".join(problems))
         return self
 
-    def _wrong_to_search(self) -> Iterator[str]:
-        """What a label, which is one token and has no prior, cannot obey."""
+    def _wrong_search_for_labels(self) -> Iterator[str]:
+        """Search options that a label, which is one token and has no prior, cannot have."""
         if self.search.min_new_tokens > 1:
             yield f"search.min_new_tokens: a label is one token; got {self.search.min_new_tokens}"
         if self.search.mmi_weight > 0:
-            yield f"search.mmi_weight: a label has no prior to subtract; got {self.search.mmi_weight}; set it to 0"
+            yield (
+                "search.mmi_weight: a label has no prior to subtract; "
+                f"got {self.search.mmi_weight}; set it to 0"
+            )
 
     def _wrong_kinds(self) -> Iterator[str]:
         """Sections whose kinds do not go together."""
         if self.data.kind not in READS[self.task]:
-            yield f'data.kind: not for task "{self.task}"; got "{self.data.kind}"; known: {", ".join(READS[self.task])}'
-            return  # what the others need follows from it
-        labels, pictures = self.task in LABEL_TASKS, isinstance(self.data, Pictures | Captions)
+            known = ", ".join(READS[self.task])
+            yield f'data.kind: not for task "{self.task}"; got "{self.data.kind}"; known: {known}'
+            return  # the checks below would only repeat it
+
+        labels = self.task in LABEL_TASKS
+        pictures = isinstance(self.data, Pictures | Captions)
         if labels != isinstance(self.decoder, DecoderClassifier):
             wanted = (
                 '"classifier"'
@@ -166,34 +177,49 @@ class Recipe(Section):
                 else '"recurrent", "recurrent-cross-attention" or "transformer"'
             )
             yield f'decoder.kind: task "{self.task}" needs {wanted}; got "{self.decoder.kind}"'
-        kinds = (SourceConvolutions, SourceResidual, SourcePatches) if pictures else (SourceTokens,)
-        kinds = (SourceSound,) if isinstance(self.data, Sounds) else kinds
+
+        kinds: tuple[type[Section], ...] = (SourceTokens,)
+        if pictures:
+            kinds = (SourceConvolutions, SourceResidual, SourcePatches)
+        if isinstance(self.data, Sounds):
+            kinds = (SourceSound,)
         if not isinstance(self.source, kinds):
             wanted = " or ".join(
                 f'"{get_args(kind.model_fields["kind"].annotation)[0]}"' for kind in kinds
             )
-            yield f'source.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.source.kind}"'
+            yield (
+                f'source.kind: data of kind "{self.data.kind}" needs {wanted}; '
+                f'got "{self.source.kind}"'
+            )
+
         if isinstance(self.data, Pictures) != isinstance(self.tokenizer, TokenizerLabels):
             wanted = (
                 '"labels"' if isinstance(self.data, Pictures) else '"words", "characters" or "bpe"'
             )
-            yield f'tokenizer.kind: data of kind "{self.data.kind}" needs {wanted}; got "{self.tokenizer.kind}"'
+            yield (
+                f'tokenizer.kind: data of kind "{self.data.kind}" needs {wanted}; '
+                f'got "{self.tokenizer.kind}"'
+            )
+
         if isinstance(self.encoder, EncoderIdentity) and not pictures:
-            yield 'encoder.kind: "identity" is for pictures, which have a fixed number of places; got others'
+            yield (
+                'encoder.kind: "identity" is for pictures, which have a fixed number of places; '
+                f'got data of kind "{self.data.kind}"'
+            )
         if pictures and isinstance(self.encoder, EncoderTransformer):
             e = self.encoder
             if e.positions == "rotary" and e.head_width % 4:
                 yield (
-                    "encoder.head_width: rotary positions of a picture turn pairs along two axes, so it must be a "
-                    f"multiple of 4; got {e.head_width}"
+                    "encoder.head_width: rotary positions of a picture rotate pairs along two "
+                    f"axes, so it must be a multiple of 4; got {e.head_width}"
                 )
         if self.task == "blank":
             yield from self._wrong_for_blanks()
 
-    def _wrong_to_align(self) -> Iterator[str]:
-        """Sounds are spelled by the decoder's own output, letter by letter."""
+    def _wrong_for_ctc(self) -> Iterator[str]:
+        """The CTC loss scores the memory with the decoder's own output layer."""
         if not isinstance(self.data, Sounds):
-            yield f"train.ctc_weight: only sounds can be spelled; got task = {self.task}"
+            yield f"train.ctc_weight: CTC is for speech only; got task = {self.task}"
             return
         e, d = self.encoder, self.decoder
         if (
@@ -206,23 +232,30 @@ class Recipe(Section):
                 f"got encoder.width = {e.width}, decoder.width = {d.width}"
             )
         if self.data.count_padding:
-            yield "train.ctc_weight: padding cannot be spelled; got data.count_padding = true"
+            yield "train.ctc_weight: CTC cannot predict padding; got data.count_padding = true"
 
     def _wrong_for_blanks(self) -> Iterator[str]:
         if not isinstance(self.encoder, EncoderBlank | EncoderTransformer):
-            yield f'encoder.kind: task "blank" needs "blank" or "transformer"; got "{self.encoder.kind}"'
+            yield (
+                'encoder.kind: task "blank" needs "blank" or "transformer"; '
+                f'got "{self.encoder.kind}"'
+            )
         if not isinstance(self.tokenizer, TokenizerWords):
-            yield f'tokenizer.kind: a blank is a word, so task "blank" needs "words"; got "{self.tokenizer.kind}"'
+            yield (
+                'tokenizer.kind: a blank is a word, so task "blank" needs "words"; '
+                f'got "{self.tokenizer.kind}"'
+            )
         if isinstance(self.source, SourceTokens) and (
             self.source.plain or self.source.prompt_dropout
         ):
             yield (
-                'source: task "blank" reads sentences as they are written, with plain = false and empty = 0; '
-                f"got plain = {str(self.source.plain).lower()}, empty = {self.source.prompt_dropout}"
+                'source: task "blank" needs plain = false and prompt_dropout = 0; '
+                f"got plain = {str(self.source.plain).lower()}, "
+                f"prompt_dropout = {self.source.prompt_dropout}"
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Every value, as a run keeps it."""
+        """Every value, as saved in a run's recipe.json."""
         return self.model_dump(mode="json")
 
     @classmethod
@@ -232,14 +265,14 @@ class Recipe(Section):
         return validated(tree, str(where), {})
 
     def override(self, overrides: Sequence[str]) -> Recipe:
-        """This recipe with some values changed, `["search.num_beams=4"]`. Values derived before
-        stay as they are."""
+        """A copy with some values changed, `["search.num_beams=4"]`. Derived values are kept, not
+        derived again."""
         changes = read_overrides(overrides)
         return validated(merged(self.to_json(), changes, carry=True), "recipe", {"--set": changes})
 
     def replaced(self, changes: Mapping[str, Any], where: str = "recipe") -> Recipe:
-        """The same with values as they are, `{"search": {"num_beams": 4}}`; `where` begins an
-        error."""
+        """A copy with some values changed, `{"search": {"num_beams": 4}}`. `where` is the prefix of
+        an error message."""
         return validated(merged(self.to_json(), changes, carry=True), where, {})
 
 
@@ -247,8 +280,8 @@ class Recipe(Section):
 
 
 def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """`["a.b=1"]` -> `{"a": {"b": 1}}`. A value is TOML, or else a bare string; no value at all
-    (None): the default."""
+    """`["a.b=1"]` -> `{"a": {"b": 1}}`. A value is TOML, or else a bare string; an empty value is
+    None and restores the default."""
     tree: dict[str, Any] = {}
     for override in overrides:
         path, equals, value = (part.strip() for part in override.partition("="))
@@ -257,6 +290,7 @@ def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
             raise RecipeError(
                 "an override has the form section.field=value", where="--set", got=f'"{override}"'
             )
+
         inner = tree
         for key in keys[:-1]:
             inner = inner.setdefault(key, {})
@@ -268,29 +302,30 @@ def read_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     return tree
 
 
-def read_value(written: str) -> Any:
-    """What stands behind the = of an override: TOML, or else a bare string; nothing at all: None.
+def read_value(value: str) -> Any:
+    """Parse the value of an override: TOML, or else a bare string. An empty value is None.
 
     >>> read_value("[4, 8]"), read_value("gru"), read_value("")
     ([4, 8], 'gru', None)
     """
-    if not written:
+    if not value:
         return None
     try:
-        parsed = tomllib.loads(f"value = {written}")
+        parsed = tomllib.loads(f"value = {value}")
     except (tomllib.TOMLDecodeError, RecursionError):
-        return written
-    plain = list(parsed) == ["value"] and isinstance(
-        parsed["value"], str | int | float | list | dict
-    )
-    return (
-        parsed["value"] if plain else written
-    )  # dates, and lines smuggled in after the value, are text
+        return value
+
+    # Dates stay text, and so does a value with further lines of TOML after it.
+    if list(parsed) != ["value"]:
+        return value
+    if not isinstance(parsed["value"], str | int | float | list | dict):
+        return value
+    return parsed["value"]
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any], *, carry: bool) -> dict[str, Any]:
-    """`base` with `changes`. Where the kind of a section changes, `carry` keeps the fields that
-    both kinds have."""
+    """`base` with `changes`. If the kind of a section changes, `carry` keeps the fields that both
+    kinds have."""
     tree = dict(base)
     for key, change in changes.items():
         old = tree.get(key)
@@ -315,14 +350,15 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any], *, carry: bool) 
 
 def _sections() -> dict[str, dict[str, type[Section]]]:
     """{"encoder": {"recurrent": EncoderRecurrent, …}, "train": {"": Train}, …}; a section
-    without kinds has one, ""."""
-    found: dict[str, dict[str, type[Section]]] = {}
+    without kinds has the one kind ""."""
+    sections: dict[str, dict[str, type[Section]]] = {}
     for name, field in Recipe.model_fields.items():
         for model in get_args(field.annotation) or (field.annotation,):
             if isinstance(model, type) and issubclass(model, Section):
                 kind = model.model_fields.get("kind")
-                found.setdefault(name, {})[get_args(kind.annotation)[0] if kind else ""] = model
-    return found
+                kind_name = get_args(kind.annotation)[0] if kind else ""
+                sections.setdefault(name, {})[kind_name] = model
+    return sections
 
 
 SECTIONS = _sections()
@@ -336,40 +372,41 @@ def _fields(section: str, kind: Any) -> list[str]:
 def validated(
     tree: Mapping[str, Any], where: str, layers: Mapping[str, Mapping[str, Any]]
 ) -> Recipe:
-    """The recipe, or one error that lists all that is wrong, with the layer that said it: --set,
-    the file, its base."""
+    """The recipe, or one error that lists every problem, each with the layer that set the value:
+    --set, the file, or its base."""
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        found = [
-            problem for item in error.errors(include_url=False) for problem in _problems(item, tree)
-        ]
-    problems = list(
-        dict.fromkeys(f"{_origin(place, layers) or where}: {said}" for place, said in found)
-    )
+        items = error.errors(include_url=False)
+
+    problems: dict[str, None] = {}  # a set that keeps its order
+    for item in items:
+        for place, sentence in _problems(item, tree):
+            problems[f"{_origin(place, layers) or where}: {sentence}"] = None
     if len(problems) == 1:
-        raise RecipeError(problems[0])
-    raise RecipeError(f"{where}: {len(problems)} things to mend", details=problems)
+        raise RecipeError(*problems)
+    raise RecipeError(f"{where}: {len(problems)} things to fix", details=problems)
 
 
 def _problems(item: Any, tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """What pydantic found, as (place, sentence): where it stands, what is wrong, what was
-    received, what is allowed."""
-    kind, place = _placed(item["loc"])
+    """An error of pydantic as (place, sentence): where it is, what is wrong, what was received,
+    what is allowed."""
+    kind, place = _kind_and_place(item["loc"])
     hint = None
     match item["type"]:
         case "default_factory_not_called":
-            return  # a derived value, missing only because what it derives from is wrong
+            return  # a derived value is missing only if the value it derives from is wrong
         case "value_error" if place:  # from a section's own validator
             yield place, f"{place[0]}: {item['ctx']['error']}"
             return
-        case "value_error":  # from the recipe's own, which names the places itself
+        case "value_error":  # from the recipe's own validator, which names the places itself
             for line in str(item["ctx"]["error"]).split("\n"):
                 yield tuple(line.split(":")[0].split(".")), line
             return
         case "extra_forbidden":
             section = len(place) == 1 and isinstance(tree[place[0]], dict)
-            what, hint = "no such section" if section else "no such field", _unknown(place, kind)
+            what = "no such section" if section else "no such field"
+            hint = _unknown(place, kind)
         case "union_tag_invalid" | "union_tag_not_found":
             place = (*place, "kind")
             got = _at(tree, place)
@@ -379,34 +416,28 @@ def _problems(item: Any, tree: Mapping[str, Any]) -> Iterator[tuple[tuple[str, .
         case "missing" if place[0] in SECTIONS and len(place) == 1:
             what = f"the section [{place[0]}] is missing"
         case "missing" if _at(tree, place) is None:
-            what, hint = "missing", f"must be {allowed(schema_of(place, kind))}"
+            what = "missing"
+            hint = f"must be {allowed(schema_of(place, kind))}"
         case _ if place[0] in SECTIONS and len(place) == 1:
             what = f"must be a section, [{place[0]}]"
         case _:
             what = f"must be {allowed(schema_of(place, kind))}"
-    got = _at(tree, place)
-    yield (
-        place,
-        str(
-            RecipeError(
-                what, where=".".join(place), got=None if got is None else shown(got), hint=hint
-            )
-        ),
-    )
+    value = _at(tree, place)
+    got = None if value is None else shown(value)
+    yield place, str(RecipeError(what, where=".".join(place), got=got, hint=hint))
 
 
-def _placed(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...]]:
+def _kind_and_place(loc: tuple[int | str, ...]) -> tuple[str, tuple[str, ...]]:
     """("encoder", "recurrent", "width") -> kind "recurrent", place ("encoder", "width")."""
     parts = [str(part) for part in loc]
     kinds = list(SECTIONS.get(parts[0], {})) if parts else []
     kind = parts.pop(1) if len(kinds) > 1 and len(parts) > 1 else "".join(kinds[:1])
-    return kind, tuple(
-        parts[:2] if kinds else parts[:1]
-    )  # what is wrong inside a list is shown as the whole list
+    depth = 2 if kinds else 1  # a wrong item of a list is reported as the whole list
+    return kind, tuple(parts[:depth])
 
 
 def _at(tree: Mapping[str, Any], place: tuple[str, ...]) -> Any:
-    """The value at a place, None if there is none."""
+    """The value at a place, or None."""
     value: Any = tree
     for key in place:
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -414,30 +445,45 @@ def _at(tree: Mapping[str, Any], place: tuple[str, ...]) -> Any:
 
 
 def _origin(place: tuple[str, ...], layers: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """The layer that sets the value at a place."""
     return next((name for name, layer in layers.items() if _at(layer, place) is not None), None)
 
 
 def _unknown(place: tuple[str, ...], kind: str) -> str | None:
-    """What an old name is called now, where a field would be at home, or the name nearest to it."""
+    """A hint for an unknown name: its new name, the kinds or sections that have it, or the nearest
+    name."""
     if len(place) == 1:
         new = renamed.SECTIONS.get(place[0])
         return did_you_mean(new or place[0], Recipe.model_fields)
+
     section, field = place
-    new = renamed.FIELDS.get(section, {}).get(field)
-    if new in _fields(section, kind):
-        return f'did you mean "{new}"?'
-    if others := [f'"{other}"' for other in SECTIONS[section] if field in _fields(section, other)]:
-        return f'kind "{kind}" has none, {" and ".join(others)} has'
-    if homes := [
-        f"[{other}]"
-        for other in SECTIONS
-        if any(field in _fields(other, k) for k in SECTIONS[other])
-    ]:
+    if new := renamed.FIELDS.get(section, {}).get(field):
+        hint = f'did you mean "{new}"?'
+        return (
+            hint if new in _fields(section, kind) else f"{hint} {_kinds_with(section, new, kind)}"
+        )
+    if kinds := _kinds_with(section, field, kind):
+        return kinds
+
+    homes = []
+    for other, kinds in SECTIONS.items():
+        if any(field in _fields(other, other_kind) for other_kind in kinds):
+            homes.append(f"[{other}]")
+    if homes:
         return f"it belongs in {' or '.join(homes)}"
     return did_you_mean(field, _fields(section, kind))
 
 
+def _kinds_with(section: str, field: str, kind: str) -> str | None:
+    """A hint that names the kinds of a section that have a field this kind has not."""
+    kinds = [f'"{other}"' for other in SECTIONS[section] if field in _fields(section, other)]
+    if not kinds:
+        return None
+    return f'kind "{kind}" has none, {" and ".join(kinds)} {"has" if len(kinds) == 1 else "have"}'
+
+
 def schema_of(place: tuple[str, ...], kind: str) -> dict[str, Any]:
+    """The JSON schema of a field."""
     *section, field = place
     model = SECTIONS[section[0]][kind] if section else Recipe
     return model.model_json_schema()["properties"][field]

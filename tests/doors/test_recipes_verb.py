@@ -1,4 +1,4 @@
-"""The command line's frame, and `regard recipes`."""
+"""What all verbs of the command line have in common, and `regard recipes`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,12 @@ def regard(*words: str, **options) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_is_instant():
-    """What makes it so: nothing heavy is imported for it."""
+    """No large package is imported for it."""
     heavy = "{'torch', 'numpy', 'tokenizers', 'pydantic', 'matplotlib', 'sacrebleu'}"
-    code = f"import sys; from regard.cli import main; main(['--help']); sys.exit(str({heavy} & set(sys.modules)))"
+    code = (
+        "import sys; from regard.cli import main; main(['--help']); "
+        f"sys.exit(str({heavy} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "set()"
 
@@ -42,6 +45,7 @@ def test_help_names_the_verbs_and_the_exit_codes():
     done = regard("--help")
     assert done.returncode == 0
     assert "Exit codes: 0 done, 1 a fault in regard," in done.stdout
+    assert "2 something to correct in the command or its files," in done.stdout
     for verb in cli.Verbs().list_commands(None):
         assert f" {verb} " in done.stdout
 
@@ -58,13 +62,29 @@ def test_no_words_are_answered_with_help():
     assert regard().stdout == regard("--help").stdout
 
 
+def test_help_is_a_verb_too(capsys: pytest.CaptureFixture[str]):
+    for words, same in (
+        (["help"], ["--help"]),
+        (["help", "train"], ["train", "--help"]),
+        (["help", "recipes", "copy"], ["recipes", "copy", "--help"]),
+    ):
+        assert main(words) == 0
+        page = capsys.readouterr().out
+        assert main(same) == 0
+        assert page == capsys.readouterr().out
+        assert "Usage: regard" in page
+    assert main(["help", "trian"]) == 2
+    expected = 'regard: no such verb; got "trian"; did you mean "train"?\n'
+    assert capsys.readouterr().err == expected
+
+
 def test_version(capsys: pytest.CaptureFixture[str]):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"regard {__version__}\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["recipse"], 'no such verb; got "recipse"; did you mean "recipes"?'),
         (["predict"], 'no such verb; got "predict"; did you mean "ask"?'),
@@ -77,10 +97,10 @@ def test_version(capsys: pytest.CaptureFixture[str]):
     ],
 )
 def test_a_command_that_cannot_be_understood(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ):
     assert main(words) == 2
-    assert capsys.readouterr().err == f"regard: {said}\n"
+    assert capsys.readouterr().err == f"regard: {expected}\n"
 
 
 def test_words_of_other_programs_lead_to_verbs():
@@ -89,37 +109,45 @@ def test_words_of_other_programs_lead_to_verbs():
 
 def test_a_mistake_is_one_line_and_debug_shows_where(capsys: pytest.CaptureFixture[str]):
     assert main(["recipes", "show", "nothing"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("regard: nothing: no such recipe; known: blank-rnn, ")
-    assert said.count("\n") == 1
+    output = capsys.readouterr().err
+    assert output.startswith("regard: nothing: no such recipe; known: blank-rnn, ")
+    assert output.count("\n") == 1
     for words in (
         ["--debug", "recipes", "show", "nothing"],
         ["recipes", "show", "nothing", "--debug"],
     ):
         assert main(words) == 2
-        shown = capsys.readouterr().err
-        assert shown.startswith("Traceback")
-        assert shown.endswith(said)
+        trace = capsys.readouterr().err
+        assert trace.startswith("Traceback")
+        assert trace.endswith(output)
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "expected"),
     [
-        (KeyError("x"), 1, "regard: a fault in regard, KeyError: 'x'; run again with --debug to see where\n"),
+        (
+            KeyError("x"),
+            1,
+            "regard: a fault in regard, KeyError: 'x'; run again with --debug to see where\n",
+        ),
         (PermissionError(13, "Permission denied", "/x/y"), 2, "regard: /x/y: Permission denied\n"),
-        (OSError(28, "No space left on device", "/x/y"), 2, "regard: /x/y: No space left on device\n"),
+        (
+            OSError(28, "No space left on device", "/x/y"),
+            2,
+            "regard: /x/y: No space left on device\n",
+        ),
         (KeyboardInterrupt(), 130, "regard: stopped\n"),
     ],
-)  # fmt: skip
+)
 def test_whatever_happens_is_one_line(
-    monkeypatch, capsys, error: BaseException, code: int, said: str
+    monkeypatch, capsys, error: BaseException, code: int, expected: str
 ):
     def fail() -> list[str]:
         raise error
 
     monkeypatch.setattr(recipe, "names", fail)
     assert main(["recipes", "list"]) == code
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == expected
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
@@ -139,7 +167,7 @@ def test_list(capsys: pytest.CaptureFixture[str]):
     assert main(["recipes", "list"]) == 0
     header, *lines, empty, footer = capsys.readouterr().out.splitlines()
     assert header.split()[:4] == ["recipe", "task", "data", "takes"] and empty == ""
-    assert footer.startswith("takes: training as measured on one or both of 2 cores of an AMD EPYC")
+    assert footer.startswith("takes: training time as measured on one or both of 2 cores of an AMD")
     assert [line.split()[0] for line in lines] == recipe.names()
     for line in lines:
         name, task, data, *_ = line.split()
@@ -179,7 +207,7 @@ def test_durations_are_those_of_the_benchmarks():
         name: Duration(record["seconds"], record["threads"]) for name, record in records.items()
     }
     assert figures == MEASURED
-    assert all(found["machine"]["processor"] in MACHINE for found in (defaults, sentiment, fsdd))
+    assert all(result["machine"]["processor"] in MACHINE for result in (defaults, sentiment, fsdd))
     for name, record in records.items():
         assert not record.get("changes")
         steps = recipe.load(name).train.steps
@@ -190,8 +218,8 @@ def test_show(capsys: pytest.CaptureFixture[str]):
     assert main(["recipes", "show", "reference/chat-classic"]) == 0
     assert capsys.readouterr().out == recipe.text("reference/chat-classic")
     assert main(["recipes", "show", "chat-transformer", "--json"]) == 0
-    shown = recipe.Recipe.from_json(json.loads(capsys.readouterr().out))
-    assert shown == recipe.load("chat-transformer")
+    chosen = recipe.Recipe.from_json(json.loads(capsys.readouterr().out))
+    assert chosen == recipe.load("chat-transformer")
 
 
 def test_check_looks_at_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -200,9 +228,9 @@ def test_check_looks_at_every_file(tmp_path: Path, capsys: pytest.CaptureFixture
     bad.write_text('extends = "chat-attention"\nsed = 3\n')
     worse.write_text("[[[\n")
     assert main(["recipes", "check", str(bad), str(good), str(worse)]) == 2
-    said = capsys.readouterr()
-    assert said.out == f"{good}: in order\n"
-    first, second = said.err.splitlines()
+    output = capsys.readouterr()
+    assert output.out == f"{good}: in order\n"
+    first, second = output.err.splitlines()
     assert first == f'regard: {bad}: sed: no such field; got 3; did you mean "seed"?'
     assert second.startswith(f"regard: {worse}: not TOML: ")
     assert main(["recipes", "check", str(good)]) == 0
@@ -258,16 +286,16 @@ def test_only_recipes_are_shown_copied_and_checked(
             ["copy", name, "copied.toml"],
         ):
             assert main(["recipes", *words]) == 2
-            said = capsys.readouterr()
-            assert not said.out and "password" not in said.err
+            output = capsys.readouterr()
+            assert not output.out and "password" not in output.err
             assert (
-                said.err
-                == f"regard: {name}: not a recipe: a .toml file is one; regard recipes list names others\n"
+                output.err == f"regard: {name}: not a recipe: a .toml file is one; "
+                "regard recipes list names others\n"
             )
     for words in (["show", str(other)], ["copy", str(other), "copied.toml"]):
         assert main(["recipes", *words]) == 2
-        said = capsys.readouterr()
-        assert not said.out and "the section [data] is missing" in said.err
+        output = capsys.readouterr()
+        assert not output.out and "the section [data] is missing" in output.err
     os.mkfifo("pipe.toml")
     assert main(["recipes", "show", "pipe.toml"]) == 2  # and does not wait for a writer
     assert not Path("copied.toml").exists()

@@ -1,5 +1,5 @@
-"""Every recipe learns ten examples by heart, to zero error. One that cannot has a mask, a shift
-or a shape wrong."""
+"""Every recipe overfits ten examples to zero error. One that cannot has a wrong mask, shift or
+shape."""
 
 from __future__ import annotations
 
@@ -36,60 +36,57 @@ OWN = {
         "data.max_words=",
         "train.decoder_learning_rate=",
     ],
-    "speech-fsdd": ["train.steps=200"],  # twice as many places to look at
+    "speech-fsdd": ["train.steps=200"],  # its source has twice as many places
 }
 
 
 def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
-    """Overrides that make a recipe learn ten examples, their inputs, and their answers."""
+    """Overrides with which a recipe overfits ten examples, their inputs, and their answers."""
     chosen = recipe.load(name)
     if chosen.task == "caption":
         path = captions_table(folder, several=False)
         inputs = [str(folder / f"{i}.png") for i in range(10)]
-        rate = (
-            "train.learning_rate=2e-3"
-            if chosen.decoder.kind == "transformer"
-            else "train.learning_rate=5e-3"
+        learning_rate = "2e-3" if chosen.decoder.kind == "transformer" else "5e-3"
+        changes = captions_by_heart(
+            path,
+            "train.steps=120",
+            "train.decoder_learning_rate=",
+            f"train.learning_rate={learning_rate}",
         )
-        return (
-            captions_by_heart(path, "train.steps=120", "train.decoder_learning_rate=", rate),
-            inputs,
-            [said for _, said in PAIRS],
-        )
+        return changes, inputs, [caption for _, caption in PAIRS]
+
     if chosen.task == "speech":
         path = sounds_table(folder)
         frames = "source.frames=40" if chosen.source.frames else "source.frames="
-        return (
-            sounds_by_heart(path, "train.steps=120", frames),
-            [str(path.parent / f"{i}.wav") for i in range(10)],
-            WORDS,
-        )
+        inputs = [str(path.parent / f"{i}.wav") for i in range(10)]
+        return sounds_by_heart(path, "train.steps=120", frames), inputs, WORDS
+
     if chosen.source.kind != "tokens":
         path = pictures_folder(folder)
         inputs = [str(path / label / f"{i}.png") for i, label in enumerate(LABELS)]
         return pictures_by_heart(path, "train.steps=120"), inputs, LABELS
-    prompts, replies = [prompt for prompt, _ in PAIRS], [reply for _, reply in PAIRS]
+
+    prompts = [prompt for prompt, _ in PAIRS]
+    replies = [reply for _, reply in PAIRS]
     if chosen.task == "classify":
-        return (
-            by_heart(labelled_file(folder), "train.steps=60", "tokenizer.min_count=1"),
-            prompts,
-            LABELS,
-        )
+        changes = by_heart(labelled_file(folder), "train.steps=60", "tokenizer.min_count=1")
+        return changes, prompts, LABELS
     if chosen.task == "blank":
         changes = by_heart(text_file(folder), "train.steps=160", "tokenizer.min_count=1")
         corpus = build.corpus(recipe.load(name, changes))
         asked = questions(corpus.train, build.task(chosen, corpus.tokenizer))
-        return changes, [one.given for one in asked], [one.references[0] for one in asked]
+        inputs = [question.given for question in asked]
+        return changes, inputs, [question.references[0] for question in asked]
     return by_heart(pairs_file(folder), "train.steps=160"), prompts, replies
 
 
 @pytest.mark.parametrize("name", recipe.names())
-def test_ten_examples_by_heart(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_overfits_ten_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    changes, inputs, wanted = ten(name, tmp_path)
+    changes, inputs, expected = ten(name, tmp_path)
     chosen = recipe.load(name, [*changes, *OWN.get(name, [])])
     reporter = Silent()
     train(chosen, tmp_path / "run", reporter=reporter)
     bundle = load(tmp_path / "run")
-    assert [answer.text for answer in bundle.ask(inputs, Options(max_new_tokens=32))] == wanted
+    assert [answer.text for answer in bundle.ask(inputs, Options(max_new_tokens=32))] == expected
     assert reporter.losses[-1] < 0.1

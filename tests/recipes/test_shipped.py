@@ -1,4 +1,4 @@
-"""Every recipe that ships can be read, says what it is, and is a base or a few lines upon one."""
+"""Every shipped recipe is valid, has a summary, and is a base or extends one with a few lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests import tiny
 
 
 @pytest.mark.parametrize("name", recipe.names())
-def test_it_is_in_order(name: str):
+def test_it_is_valid(name: str):
     shipped = recipe.load(name)
     assert shipped.summary.endswith(".")
     assert recipe.Recipe.from_json(shipped.to_json()) == shipped
@@ -24,12 +24,12 @@ def test_it_is_in_order(name: str):
     "name", [name for name in recipe.names() if not name.startswith("reference/")]
 )
 def test_a_variant_is_a_few_lines_and_each_of_them_changes_something(name: str):
-    written = tomllib.loads(recipe.text(name))
-    if "extends" not in written:
+    toml = tomllib.loads(recipe.text(name))
+    if "extends" not in toml:
         return
     assert len(recipe.text(name).splitlines()) <= 30
-    changed = "\n".join(recipe.differences(recipe.load(written["extends"]), recipe.load(name)))
-    for section, fields in written.items():
+    changed = "\n".join(recipe.differences(recipe.load(toml["extends"]), recipe.load(name)))
+    for section, fields in toml.items():
         if isinstance(fields, dict) and "kind" not in fields:
             for field in fields:
                 assert f"{section}.{field}: " in changed
@@ -37,8 +37,8 @@ def test_a_variant_is_a_few_lines_and_each_of_them_changes_something(name: str):
 
 def test_no_two_are_the_same():
     shipped = [recipe.load(name) for name in recipe.names()]
-    for i, one in enumerate(shipped):
-        assert all(recipe.differences(one, other) for other in shipped[:i])
+    for i, chosen in enumerate(shipped):
+        assert all(recipe.differences(chosen, other) for other in shipped[:i])
 
 
 def test_the_classic_is_what_the_specification_says():
