@@ -103,6 +103,12 @@ def fetch(
         str | None,
         typer.Option(help="The sum the file should have, instead of the one regard knows."),
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Overwrite fetched files that are missing or were changed since."
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="The result as JSON on stdout; the rest on stderr.")
     ] = False,
@@ -139,7 +145,7 @@ def fetch(
     began = time.monotonic()
     try:
         with _progress(console) as progress:
-            found = bring(chosen, folder, progress)
+            found = bring(chosen, folder, progress, again=again)
     except KeyboardInterrupt:
         print("regard: what has come is kept; the same command goes on from there", file=sys.stderr)
         raise
@@ -203,15 +209,12 @@ def export_data(
         }
         print(json.dumps(record, ensure_ascii=False, indent=1))
         return
-    some = "file" if count == 1 else "files"
-    print(f"wrote {count:,} {some} into {folder}; what is right stands in {table}")
-    example = str(folder / exported.files[0])
-    print(
-        f"ask about one with: {shlex.join(['regard', 'ask', f'runs/{exported.recipe}', example])}"
-    )
-    print(
-        f"train on them with: {shlex.join(['regard', 'train', exported.recipe, '--data', str(folder)])}"
-    )
+    files = "1 file" if count == 1 else f"{count:,} files"
+    ask = ["regard", "ask", f"runs/{exported.recipe}", str(folder / exported.files[0])]
+    train = ["regard", "train", exported.recipe, "--data", str(folder)]
+    print(printable(f"wrote {files} into {folder}; the right answers are in {table}"))
+    print(printable(f"ask about one with: {shlex.join(ask)}"))
+    print(printable(f"train on them with: {shlex.join(train)}"))
 
 
 def _facts(one: DataSet) -> dict[str, Any]:
