@@ -206,8 +206,22 @@ _ALL = (
 SETS = {data_set.name: data_set for data_set in _ALL}
 
 
+# Known data sets that are not for fetching, and where they are.
+ELSEWHERE = {
+    "fsdd": "https://github.com/Jakobovski/free-spoken-digit-dataset (its folder recordings)",
+    "coco": "https://cocodataset.org",
+    "flickr8k": 'where its pictures are (its captions: "regard data fetch flickr8k-captions")',
+}
+
+
 def choose(name: str, *, url: str | None = None, sha256: str | None = None) -> DataSet:
     """A data set by name, with another address or another sum if they are given."""
+    if name in ELSEWHERE:
+        raise InputError(
+            "cannot be fetched by regard",
+            where=name,
+            hint=f"get it from {ELSEWHERE[name]} and give its folder with --data",
+        )
     if name not in SETS:
         raise InputError("no such data set", got=f'"{name}"', hint=did_you_mean(name, SETS))
     found = SETS[name]

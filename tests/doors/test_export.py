@@ -91,7 +91,7 @@ def test_what_was_exported_can_be_trained_on_and_asked(
     folder = tmp_path / "new" / "folder"
     assert main(["data", "export", kind, str(folder), "--count", "40"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith(f"wrote 40 files into {folder}; what is right stands in {folder}/")
+    assert said[0].startswith(f"wrote 40 files into {folder}; the right answers are in {folder}/")
     ask, train = (line.partition(": ")[2].split()[1:] for line in said[1:])
     assert train == ["train", recipe, "--data", str(folder)]
     assert main([*train, "--steps", "1", "--out", str(tmp_path / "run")]) == 0
