@@ -27,7 +27,7 @@ data = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""What regard can read, what a file of yours holds, public data sets to fetch, and built-in data as files.
+    help="""Data that regard can read, public data sets to fetch, and built-in data as files.
 
 \b
 regard data list
@@ -68,7 +68,7 @@ def inspect(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """What a file or folder is, how many usable examples it has, what is wrong with the others, and three of them.
+    """Say what a file or folder is: its usable examples, what is wrong with the others, samples.
 
     \b
     regard data inspect pairs.tsv
@@ -113,7 +113,10 @@ def fetch(
         bool, typer.Option("--json", help="The result as JSON on stdout; the rest on stderr.")
     ] = False,
 ) -> None:
-    """Download a public data set, check and unpack it. Stopped by Ctrl-C or a broken line, it goes on when run again.
+    """Download a public data set, check and unpack it.
+
+    A download that was stopped, by Ctrl-C or a broken connection, is resumed when run again.
+    Files that you changed, or put beside it, are never overwritten unless you say --again.
 
     \b
     regard data fetch --list
@@ -185,11 +188,11 @@ def export_data(
     ] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """Write some of the built-in data as files to ask a model about, with a table of what is right.
+    """Write some of the built-in data as files, with a table of the right answers.
 
-    Digits are pictures in a folder for each label, some of those image-pool learns from. Drawings have a table of
-    sentences. Voices are laid out as LJ Speech is, speak as none does that speech-attention learns from, and need the
-    extra "speech".
+    Digits are pictures in a folder for each label, some of which image-pool learns from.
+    Drawings have a table of captions. Voices are laid out as LJ Speech is, are unseen by
+    speech-attention, and need the extra "speech".
 
     \b
     regard data export digits digits/

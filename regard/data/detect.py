@@ -185,8 +185,10 @@ def kind(path: Path | str, task: str) -> str:
 def fits(kind: str, task: str, source: str | None) -> bool:
     """Whether a task that reads a kind of source, as recipes name both, can learn from this kind.
 
-    >>> fits("labelled", "classify", "tokens"), fits("labelled", "classify", "patches"), fits("pairs", "speech", None)
-    (True, False, False)
+    >>> fits("labelled", "classify", "tokens"), fits("labelled", "classify", "patches")
+    (True, False)
+    >>> fits("pairs", "speech", None)
+    False
     """
     known = KINDS[kind]
     reads = {"tokens": "text", "sound": "sound", None: known.input}.get(source, "picture")
@@ -278,7 +280,8 @@ def _file(
             raise DataError(
                 "neither text nor a table",
                 where=path,
-                hint="one picture or sound is no corpus: give a folder, or a table of files and texts",
+                hint="one picture or sound is no corpus: "
+                "give a folder, or a table of files and texts",
             )
         if sentences.is_text(path):
             return [_text(path)]
@@ -336,7 +339,8 @@ def _text(path: Path) -> DataSet:
         raise DataError(
             f"dialogues whose turns end in {TURN} (DailyDialog), which cannot be read yet",
             where=path,
-            hint="a prompt, a tab and its reply in a line can: regard train chat-attention --data pairs.tsv",
+            hint="a prompt, a tab and its reply in a line can: "
+            "regard train chat-attention --data pairs.tsv",
         )
     return _set("text", path, partial(sentences.read_text, path))
 
@@ -687,6 +691,8 @@ def _occur_once(files: list[Path], labels: list[str], *, is_by_folder: bool) -> 
     """Whether every label has one text: then they are names, and no labels."""
     if is_by_folder:
         return len(set(labels)) == len(labels)
+    if len({file.stem for file in files}) == 1:  # rt-polarity.neg and rt-polarity.pos
+        return False
     texts = (
         sum(1 for line in islice(read_lines(file, Tally(), declared="cp1252"), 2) if line.strip())
         for file in files

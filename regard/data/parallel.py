@@ -210,7 +210,8 @@ def english_date(day: int, month: int, year: int) -> str:
     if year >= 2000 and year < 2010:
         told = english(year)
     else:
-        told = f"{english(century)} {english(rest) if rest >= 10 else f'oh {ONES[rest]}' if rest else 'hundred'}"
+        small = f"oh {ONES[rest]}" if rest else "hundred"
+        told = f"{english(century)} {english(rest) if rest >= 10 else small}"
     return f"the {said} of {MONTHS[month - 1]} {told}"
 
 

@@ -6,8 +6,8 @@ be used is counted and skipped, and no more than `max_seconds` of a file are unp
 
 from __future__ import annotations
 
-import hashlib
 import functools
+import hashlib
 import io
 import os
 import re

@@ -78,31 +78,13 @@ TRANSCRIPT_NAMES = ("text", "sentence", "transcript", "transcription", "label", 
 
 # One of each in the first row make it a header: no source here translates into a target there.
 FOREIGN_SOURCES = (
-    *(
-        "frage",
-        "eingabe",
-        "pregunta",
-        "entrada",
-        "pergunta",
-        "domanda",
-        "question",
-        "vraag",
-        "pytanie",
-    ),
+    *("frage", "eingabe", "pregunta", "entrada", "pergunta", "domanda", "question", "vraag"),
+    "pytanie",
     *("вопрос", "问题", "問題", "質問", "질문", "سؤال", "प्रश्न", "soru"),
 )
 FOREIGN_TARGETS = (
-    *(
-        "antwort",
-        "ausgabe",
-        "respuesta",
-        "salida",
-        "resposta",
-        "risposta",
-        "réponse",
-        "antwoord",
-        "odpowiedź",
-    ),
+    *("antwort", "ausgabe", "respuesta", "salida", "resposta", "risposta", "réponse"),
+    *("antwoord", "odpowiedź"),
     *("ответ", "答案", "回答", "답변", "جواب", "उत्तर", "cevap"),
 )
 # Words that say too little to choose a column when they are only a part of its name.
@@ -128,96 +110,27 @@ OTHER_NAMES = {
 # What columns of labels are called. A table may have several, so such a name alone chooses none.
 LABEL_LIKE = {
     *LABEL_NAMES,
-    *(
-        "category",
-        "intent",
-        "emotion",
-        "topic",
-        "stars",
-        "rating",
-        "score",
-        "grade",
-        "polarity",
-        "language",
-    ),
+    *("category", "intent", "emotion", "topic", "stars", "rating", "score", "grade"),
+    *("polarity", "language"),
     *("kategorie", "klasse", "stimmung", "bewertung", "sterne", "note", "thema"),
-    *(
-        "etiqueta",
-        "categoría",
-        "categoria",
-        "estrellas",
-        "catégorie",
-        "étoiles",
-        "étiquette",
-        "классификация",
-    ),
+    *("etiqueta", "categoría", "categoria", "estrellas", "catégorie", "étoiles", "étiquette"),
+    "классификация",
     *("оценка", "метка", "标签", "类别", "评分", "ラベル", "별점"),
 }
 ID_NAMES = re.compile(
-    r"(?i:(?:.*[_ .-])?(?:id|ids|uuid|guid|nr|no|num|number|index|idx|key|pk|#|row|zeile))|.*[a-z]Id|Unnamed.*"
+    r"(?i:(?:.*[_ .-])?(?:id|ids|uuid|guid|nr|no|num|number|index|idx|key|pk|#|row|zeile))"
+    r"|.*[a-z]Id|Unnamed.*"
 )
 
 TURNS = {  # what people say in a word, and name no column
-    *(
-        "hello",
-        "hi",
-        "hey",
-        "bye",
-        "goodbye",
-        "thanks",
-        "thx",
-        "please",
-        "welcome",
-        "sorry",
-        "help",
-        "start",
-        "stop",
-    ),
-    *(
-        "yes",
-        "yeah",
-        "yep",
-        "no",
-        "nope",
-        "ok",
-        "okay",
-        "sure",
-        "maybe",
-        "what",
-        "why",
-        "who",
-        "how",
-        "fine",
-        "good",
-    ),
-    *(
-        "hallo",
-        "tschüss",
-        "danke",
-        "bitte",
-        "ja",
-        "nein",
-        "doch",
-        "hola",
-        "adiós",
-        "gracias",
-        "sí",
-        "salut",
-    ),
-    *(
-        "bonjour",
-        "merci",
-        "oui",
-        "non",
-        "ciao",
-        "grazie",
-        "olá",
-        "obrigado",
-        "привет",
-        "да",
-        "нет",
-        "你好",
-    ),
+    *("hello", "hi", "hey", "bye", "goodbye", "thanks", "thx", "please", "welcome", "sorry"),
+    *("help", "start", "stop"),
+    *("yes", "yeah", "yep", "no", "nope", "ok", "okay", "sure", "maybe", "what", "why", "who"),
+    *("how", "fine", "good"),
+    *("hallo", "tschüss", "danke", "bitte", "ja", "nein", "doch", "hola", "adiós", "gracias"),
+    *("sí", "salut"),
+    *("bonjour", "merci", "oui", "non", "ciao", "grazie", "olá", "obrigado", "привет", "да"),
+    *("нет", "你好"),
 }
 
 TEXT: frozenset[Holds] = frozenset({"text"})
@@ -448,7 +361,8 @@ class Table:
     def described(self, choice: Choice, roles: Roles) -> str:
         """Which column is taken for what, in a line.
 
-        >>> table = Table(Path("a"), "csv", True, ("id", "a", "b"), ((), (), ()), ("id", "text", "text"))
+        >>> holds = ("id", "text", "text")
+        >>> table = Table(Path("a"), "csv", True, ("id", "a", "b"), ((), (), ()), holds)
         >>> table.described(Choice(1, 2), PAIRS)
         'columns: id, a, b; source = a, target = b'
         """
@@ -723,8 +637,10 @@ def _shape(values: Iterable[str]) -> str | None:
 def content_of(values: Iterable[str], name: str = "") -> Holds:
     """What a column holds.
 
-    >>> content_of("123"), content_of("51424"), content_of(["a5", "a7", "b1"]), content_of(["Who?", "Me."])
-    ('id', 'label', 'id', 'text')
+    >>> content_of("123"), content_of("51424")
+    ('id', 'label')
+    >>> content_of(["a5", "a7", "b1"]), content_of(["Who?", "Me."])
+    ('id', 'text')
     """
     values = list(values)
     if not values:
@@ -772,8 +688,10 @@ def are_labels(answers: Iterable[str], name: str = "") -> bool:
     """Few different ones, none of them long, each given again and again; below a name that says
     so, any that repeat.
 
-    >>> are_labels(["good", "bad"] * 5), are_labels(["Yes.", "No.", "Where have you been all the time?", "Yes."])
-    (True, False)
+    >>> are_labels(["good", "bad"] * 5)
+    True
+    >>> are_labels(["Yes.", "No.", "Where have you been all the time?", "Yes."])
+    False
     """
     answers = list(answers)
     different = set(answers)
@@ -834,7 +752,7 @@ def choose(table: Table, roles: Roles, source: Column = None, target: Column = N
 
 
 def _instruction(table: Table, roles: Roles) -> Choice | None:
-    """Alpaca's columns: the prompt is `instruction`, followed by `input` where that is not empty."""
+    """Alpaca's columns: the prompt is `instruction`, followed by a non-empty `input`."""
     if roles is not PAIRS or not table.has_names:
         return None
     folded = [name.lower() for name in table.names]

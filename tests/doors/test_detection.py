@@ -323,8 +323,8 @@ def test_a_recipe_that_does_not_fit_is_answered_with_those_that_do(
         code, out, err = typed(capsys, "train", reader, "--data", path, "--out", tmp_path / "run")
         assert code == 2 and out == "" and err.count("\n") == 1
         assert (
-            f"this is {detect.KINDS[kind].words}, which {reader} does not learn from; try: regard train "
-            in err
+            f"this is {detect.KINDS[kind].words}, which {reader} does not learn from; "
+            "try: regard train " in err
         )
         assert "data.kind" not in err or "add --set data.kind=pairs" in err
         command = shlex.split(err.partition("try: ")[2].partition(" (or ")[0].partition("; ")[0])
@@ -384,7 +384,8 @@ def test_train_says_which_column_is_what_and_asks(tmp_path: Path, capsys, monkey
     assert command[:5] == ["regard", "train", "chat-gru", "--data", str(path)]
     code, out, err = typed(capsys, *command[1:], *words)
     assert code == 0, err
-    assert "columns: kunde, von_uns, notiz; source = kunde, target = von_uns\n" in out
+    assert "columns: kunde, von_uns, notiz; source = kunde, target = von_uns; " in out
+    assert "; text not used: notiz\n" in out
     kept = json.loads((tmp_path / "run" / "recipe.json").read_text())["data"]
     assert (kept["source_column"], kept["target_column"]) == ("kunde", "von_uns")
     one = ["--set", "data.source_column=kunde"]
@@ -589,7 +590,7 @@ def test_evaluate_takes_a_folder_of_two_languages(tmp_path: Path, capsys, monkey
     assert json.loads(out)["examples"] == 3  # what validates, not what trained
 
 
-# -- folders of files and tables----------------------------------------------------------------------
+# -- folders of files and tables--------------------------------------------------------------------
 
 
 def wave(path: Path) -> None:

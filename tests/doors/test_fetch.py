@@ -145,7 +145,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # -- what it serves---------------------------------------------------------------------------------
 
 INSIDE = "cornell movie-dialogs corpus/"
-LINES = b"L2 +++$+++ u0 +++$+++ m0 +++$+++ A +++$+++ Hi there.\nL1 +++$+++ u1 +++$+++ m0 +++$+++ B +++$+++ Hello!\n"
+LINES = (
+    b"L2 +++$+++ u0 +++$+++ m0 +++$+++ A +++$+++ Hi there.\n"
+    b"L1 +++$+++ u1 +++$+++ m0 +++$+++ B +++$+++ Hello!\n"
+)
 TALKS = b"u0 +++$+++ u1 +++$+++ m0 +++$+++ ['L1', 'L2']\n"
 GOOD = {f"{INSIDE}movie_lines.txt": LINES, f"{INSIDE}movie_conversations.txt": TALKS}
 NOISE = random.Random(7).randbytes(300_000)  # that does not pack
@@ -659,8 +662,8 @@ def test_however_it_is_stopped_it_goes_on(site: Site, cache: Path, sent: signal.
     if sent == signal.SIGINT:
         assert running.returncode == 130
         assert (
-            error
-            == "regard: what has come is kept; the same command goes on from there\nregard: stopped\n"
+            error == "regard: what has come is kept; the same command goes on from there\n"
+            "regard: stopped\n"
         )
     kept = part.stat().st_size
     assert kept >= 100_000 and clean(cache)
@@ -693,8 +696,8 @@ def test_a_wrong_sum(site: Site, cache: Path, capsys):
     given[-1] = "0" * 64
     error = refused(capsys, *given)
     assert (
-        f"{site.at('it')}: not the right file; got sha256 {sha256(site.files['it'])}, not {'0' * 64}; "
-        in error
+        f"{site.at('it')}: not the right file; got sha256 {sha256(site.files['it'])}, "
+        f"not {'0' * 64}; " in error
     )
     assert "it was thrown away" in error and clean(cache)
     assert {file.name for file in (cache / "cornell" / ".regard-part").iterdir()} <= {".lock"} | {

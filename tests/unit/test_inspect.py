@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from regard import recipe
+from regard.data import detect
 from regard.data.inspect import inspect
 from regard.errors import DataError
 from tests.tiny import labelled_file, pictures_folder
@@ -124,15 +125,13 @@ def test_nothing_validates_on_what_it_trains_on(tmp_path: Path):
     for name in ("dev", "news", "test"):
         for language in ("de", "en"):
             (tmp_path / f"{name}.{language}").write_text("a line\n")
-    told = inspect(tmp_path)["train"]
-    assert (
-        f"data.path={tmp_path / 'news.en'}" in told
-        and f"data.valid_path={tmp_path / 'dev.en'}" in told
-    )
+    fields = detect.recognise(tmp_path).fields
+    assert fields["path"] == str(tmp_path / "news.en")
+    assert fields["valid_path"] == str(tmp_path / "dev.en")
     for file in tmp_path.glob("news.*"):
         file.unlink()
-    told = inspect(tmp_path)["train"]
-    assert f"data.path={tmp_path / 'dev.en'}" in told and "data.valid_path= " in told
+    fields = detect.recognise(tmp_path).fields
+    assert fields["path"] == str(tmp_path / "dev.en") and fields["valid_path"] is None
 
 
 def test_one_picture_is_no_corpus(tmp_path: Path):

@@ -550,7 +550,7 @@ def test_inspect_says_which_column_is_what(tmp_path: Path, capsys):
     assert "source = kunde, target = notiz" in capsys.readouterr().out
 
 
-# -- tables that were once paired into nonsense-------------------------------------------------------
+# -- tables that were once paired into nonsense-----------------------------------------------------
 
 
 def test_an_instruction_is_joined_with_its_input(tmp_path: Path):
