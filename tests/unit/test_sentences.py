@@ -27,8 +27,8 @@ had not.
 """
 SENTENCES = [
     (
-        "It is a truth universally acknowledged, that a single man in possession of a good fortune, "
-        "must want a wife."
+        "It is a truth universally acknowledged, that a single man in possession of a good "
+        "fortune, must want a wife."
     ),
     "Mr. Bennet was so odd a mixture of quick parts, that no one could know him.",
     (
