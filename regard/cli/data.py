@@ -27,7 +27,7 @@ data = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""What regard can read, what a file of yours holds, public data sets to fetch, and built-in data as files.
+    help="""Data that regard can read, public data sets to fetch, and built-in data as files.
 
 \b
 regard data list
@@ -68,7 +68,7 @@ def inspect(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """What a file or folder is, how many usable examples it has, what is wrong with the others, and three of them.
+    """Say what a file or folder is: its usable examples, what is wrong with the others, samples.
 
     \b
     regard data inspect pairs.tsv
@@ -103,11 +103,20 @@ def fetch(
         str | None,
         typer.Option(help="The sum the file should have, instead of the one regard knows."),
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Overwrite fetched files that are missing or were changed since."
+        ),
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="The result as JSON on stdout; the rest on stderr.")
     ] = False,
 ) -> None:
-    """Download a public data set, check and unpack it. Stopped by Ctrl-C or a broken line, it goes on when run again.
+    """Download a public data set, check and unpack it.
+
+    A download that was stopped, by Ctrl-C or a broken connection, is resumed when run again.
+    Files that you changed, or put beside it, are never overwritten unless you say --again.
 
     \b
     regard data fetch --list
@@ -139,7 +148,7 @@ def fetch(
     began = time.monotonic()
     try:
         with _progress(console) as progress:
-            found = bring(chosen, folder, progress)
+            found = bring(chosen, folder, progress, again=again)
     except KeyboardInterrupt:
         print("regard: what has come is kept; the same command goes on from there", file=sys.stderr)
         raise
@@ -179,11 +188,11 @@ def export_data(
     ] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """Write some of the built-in data as files to ask a model about, with a table of what is right.
+    """Write some of the built-in data as files, with a table of the right answers.
 
-    Digits are pictures in a folder for each label, some of those image-pool learns from. Drawings have a table of
-    sentences. Voices are laid out as LJ Speech is, speak as none does that speech-attention learns from, and need the
-    extra "speech".
+    Digits are pictures in a folder for each label, some of which image-pool learns from.
+    Drawings have a table of captions. Voices are laid out as LJ Speech is, are unseen by
+    speech-attention, and need the extra "speech".
 
     \b
     regard data export digits digits/
@@ -203,15 +212,12 @@ def export_data(
         }
         print(json.dumps(record, ensure_ascii=False, indent=1))
         return
-    some = "file" if count == 1 else "files"
-    print(f"wrote {count:,} {some} into {folder}; what is right stands in {table}")
-    example = str(folder / exported.files[0])
-    print(
-        f"ask about one with: {shlex.join(['regard', 'ask', f'runs/{exported.recipe}', example])}"
-    )
-    print(
-        f"train on them with: {shlex.join(['regard', 'train', exported.recipe, '--data', str(folder)])}"
-    )
+    files = "1 file" if count == 1 else f"{count:,} files"
+    ask = ["regard", "ask", f"runs/{exported.recipe}", str(folder / exported.files[0])]
+    train = ["regard", "train", exported.recipe, "--data", str(folder)]
+    print(printable(f"wrote {files} into {folder}; the right answers are in {table}"))
+    print(printable(f"ask about one with: {shlex.join(ask)}"))
+    print(printable(f"train on them with: {shlex.join(train)}"))
 
 
 def _facts(one: DataSet) -> dict[str, Any]:

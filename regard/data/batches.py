@@ -28,7 +28,8 @@ def batches(
     their source being the same.
 
     >>> lengths = np.array([3, 9, 3, 9])
-    >>> sorted(sorted(batch.tolist()) for batch in batches(lengths, lengths, tokens=36, seed=1, epoch=0))
+    >>> rows = batches(lengths, lengths, tokens=36, seed=1, epoch=0)
+    >>> sorted(sorted(batch.tolist()) for batch in rows)
     [[0, 2], [1, 3]]
     """
     if groups is not None:

@@ -6,13 +6,16 @@ larger than memory.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
 import logging
 import os
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -36,9 +39,9 @@ SPLITS = ("train", "valid", "test")
 CHUNK = 8192  # examples encoded at a time
 FEW = 64  # the same of pictures and sounds, which are larger
 MANIFEST, TOKENIZER, TALLY = "manifest.json", "tokenizer.json", "tally.json"
-HELD_OUT = (
-    "also held out"  # why a training example is left out whose prompt stands in a held-out file
-)
+HELD_OUT = "also held out"  # why a training example is skipped: its prompt is in a held-out file
+OLD_DRAFT = 24 * 60 * 60  # seconds after which a draft belongs to nobody any more
+_DRAFT = re.compile(r"\.[0-9a-f]{32}-[a-z0-9_]{8}")  # as `_publish` names it
 
 LOG = logging.getLogger("regard")
 
@@ -357,6 +360,7 @@ def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
     """Write a folder under a temporary name, then rename it: it is there as a whole or not at
     all."""
     final.parent.mkdir(parents=True, exist_ok=True)
+    _remove_old_drafts(final.parent)
     place = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     try:
         write(place)
@@ -374,6 +378,19 @@ def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
             raise _refused(final, problem, written) from None
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def _remove_old_drafts(folder: Path) -> None:
+    """Remove the drafts of processes that were killed: folders of exactly the names that `_publish`
+    gives, which nobody has written to for a day."""
+    for draft in folder.iterdir():
+        if not _DRAFT.fullmatch(draft.name) or draft.is_symlink() or not draft.is_dir():
+            continue
+        with contextlib.suppress(OSError):
+            entries = [draft, *draft.iterdir()]
+            latest = max(entry.lstat().st_mtime for entry in entries)
+            if time.time() - latest > OLD_DRAFT:
+                shutil.rmtree(draft, ignore_errors=True)
 
 
 def _refused(final: Path, problem: OSError, written: int = 0) -> Exception:

@@ -6,6 +6,7 @@ and fits.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import zipfile
@@ -17,6 +18,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from regard import disk
 from regard.data import captions, labelled, parallel, pictures, readers, sentences, sound, tables
 from regard.data.examples import Example
 from regard.data.lines import Tally, is_binary, read_lines
@@ -28,11 +30,14 @@ FORM: dict[str, Any] = {"size": (32, 32), "channels_in": 3}
 VALID = ("val", "valid", "dev")
 PARTS = frozenset({*VALID, "train", "training", "validation", "test", "testing", "eval"})
 LANGUAGE = re.compile(r"(?P<part>.+)\.(?P<language>[a-z]{2})")
+MULTI30K = "test_2016_flickr"  # a part that Multi30k has, and hardly anything else
+RUN = "recipe.json"  # in a folder with a manifest
 TURN = "__eou__"  # ends a turn of DailyDialog
 TABLES = tuple(f"{suffix}{packed}" for suffix in tables.SUFFIXES for packed in ("", ".gz"))
 MESSAGES = "keys: messages; source = user, target = the assistant message after it"
 MOST_ENTRIES = 500  # of a folder, that are looked at as data sets of their own
 MOST_SHOWN = 12  # data sets in a message
+MOST_NAMES = 50  # cells of a column, that are looked for as files
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Kind:
 
 
 _CHAT = ("chat-attention", "chat-transformer", "chat-lstm", "chat-gru")
-_TRANSLATE = ("translate-transformer", "translate-attention")
+_TRANSLATE = ("translate-attention", "translate-transformer")
 _SENTIMENT = ("sentiment-cnn", "sentiment-lstm", "sentiment-gru", "sentiment-transformer")
 _IMAGE = ("image-pool", "image-stride", "image-patches")
 _CAPTION = ("caption-flickr8k", "caption-attention")
@@ -58,7 +63,7 @@ KINDS = {
     "parallel": Kind(
         "a text in two languages",
         "text",
-        {"translate": ("multi30k-transformer", "multi30k-attention", *_TRANSLATE)},
+        {"translate": (*_TRANSLATE, "multi30k-transformer", "multi30k-attention")},
     ),
     "labelled": Kind("labelled text", "text", {"classify": _SENTIMENT}),
     "text": Kind("plain text", "text", {"blank": ("blank-rnn", "blank-transformer")}),
@@ -97,12 +102,11 @@ class DataSet:
     read: Callable[..., Iterator[Example]]
     note: str = ""  # which column or file is taken for what
     columns: dict[str, object] = field(default_factory=dict)  # those that the user named
+    recipe: str = ""  # that is recommended; empty: the first of its kind
 
     def command(self, recipe: str | None = None) -> str:
         """What trains on it."""
-        recipe = recipe or next(iter(KINDS[self.kind].recipes.values()))[0]
-        if self.kind == "parallel":
-            return shlex.join(["regard", "train", recipe, *_sets(self.fields)])
+        recipe = recipe or self.recipe or next(iter(KINDS[self.kind].recipes.values()))[0]
         return shlex.join(
             ["regard", "train", recipe, "--data", str(self.path), *_sets(self.columns)]
         )
@@ -181,8 +185,10 @@ def kind(path: Path | str, task: str) -> str:
 def fits(kind: str, task: str, source: str | None) -> bool:
     """Whether a task that reads a kind of source, as recipes name both, can learn from this kind.
 
-    >>> fits("labelled", "classify", "tokens"), fits("labelled", "classify", "patches"), fits("pairs", "speech", None)
-    (True, False, False)
+    >>> fits("labelled", "classify", "tokens"), fits("labelled", "classify", "patches")
+    (True, False)
+    >>> fits("pairs", "speech", None)
+    False
     """
     known = KINDS[kind]
     reads = {"tokens": "text", "sound": "sound", None: known.input}.get(source, "picture")
@@ -193,11 +199,20 @@ def _question(
     problem: UnclearColumns, path: Path, recipe: str | None, task: str | None
 ) -> DataError:
     """The question which columns are meant, with a command that can be typed."""
-    recipes = next(KINDS[kind].recipes for kind, roles in ROLES.items() if roles is problem.roles)
-    if recipe is None or task not in recipes:
-        recipe = next(iter(recipes.values()))[0]
-    command = shlex.join(["regard", "train", recipe, "--data", str(path), *_sets(problem.columns)])
-    return DataError(problem.what, where=problem.where, hint=f"say which, for example: {command}")
+    columns = {field: _column(value) for field, value in problem.columns.items()}
+    hint = "no two of them can be learned from"
+    with contextlib.suppress(DataError):
+        readings = _readings(path, columns, task, None)
+        fitting = [data_set for data_set in readings if task in KINDS[data_set.kind].recipes]
+        data_set = (fitting or readings)[0]
+        if next(data_set.read(tally=Tally()), None) is not None:
+            command = data_set.command(recipe if fitting else None)
+            hint = f"say which, for example: {command}"
+    return DataError(problem.what, where=problem.where, hint=hint)
+
+
+def _column(value: object) -> Column:
+    return value if isinstance(value, int) else str(value)
 
 
 def _sets(fields: Mapping[str, object]) -> list[str]:
@@ -215,9 +230,26 @@ def _readings(
     """What it can be taken for, the likeliest first."""
     if not path.exists():
         raise DataError("no such file or folder", where=path)
-    if path.is_dir():
-        return _folder(path)
-    return _file(path, columns, task, kind)
+    if not path.is_dir():
+        return _file(path, columns, task, kind)
+    try:
+        data_sets = _folder(path)
+        file = data_sets[0].path
+    except UnclearColumns as problem:
+        if not columns:
+            raise
+        data_sets = []
+        file = Path(str(problem.where))
+    if not columns:
+        return data_sets
+    if not file.is_file():
+        raise DataError(
+            f"{KINDS[data_sets[0].kind].words} has no columns to choose",
+            where=path,
+            got=", ".join(str(column) for column in columns.values()),
+            hint="name columns of a table only",
+        )
+    return _file(file, columns, task, kind)
 
 
 # -- files------------------------------------------------------------------------------------------
@@ -236,7 +268,7 @@ def _file(
             return [_medmnist(path)]
         if name.endswith("token.txt"):
             return [_flickr8k(path)]
-        if name.endswith(".json"):
+        if name.endswith(".json") and not _is_json_lines(path):
             return [_coco(path)]
         if name.endswith(tuple(tables.SOUNDS)):
             raise DataError(
@@ -248,13 +280,31 @@ def _file(
             raise DataError(
                 "neither text nor a table",
                 where=path,
-                hint="one picture or sound is no corpus: give a folder, or a table of files and texts",
+                hint="one picture or sound is no corpus: "
+                "give a folder, or a table of files and texts",
             )
         if sentences.is_text(path):
             return [_text(path)]
     if readers.detect(path) == "cornell":
         return [_cornell(path)]
     return _table(path, columns, task, kind)
+
+
+def _is_json_lines(path: Path) -> bool:
+    """Whether a .json file has an object a line, and is not COCO's; an array is refused."""
+    lines = (line for line in read_lines(path, Tally()) if line.strip())
+    first = next(lines, "").strip()
+    if first.startswith("["):
+        rows = path.name.removesuffix(".gz").removesuffix(".json") + ".jsonl"
+        unpack = ["gzip", "-dc", str(path)] if path.name.endswith(".gz") else ["cat", str(path)]
+        convert = f"{shlex.join(unpack)} | jq -c '.[]' > {shlex.quote(rows)}"
+        raise DataError(
+            "a JSON array, of which regard reads the form with one object a line (.jsonl)",
+            where=path,
+            hint=f"convert it, for example: {convert}",
+        )
+    row = tables.json_object(first, Tally())
+    return row is not None and not {"images", "annotations"} & row.keys()
 
 
 def _medmnist(path: Path) -> DataSet:
@@ -289,7 +339,8 @@ def _text(path: Path) -> DataSet:
         raise DataError(
             f"dialogues whose turns end in {TURN} (DailyDialog), which cannot be read yet",
             where=path,
-            hint="a prompt, a tab and its reply in a line can: regard train chat-attention --data pairs.tsv",
+            hint="a prompt, a tab and its reply in a line can: "
+            "regard train chat-attention --data pairs.tsv",
         )
     return _set("text", path, partial(sentences.read_text, path))
 
@@ -298,6 +349,8 @@ def _table(
     path: Path, columns: Mapping[str, Column], task: str | None, kind: str | None
 ) -> list[DataSet]:
     table = tables.look(path, asked=columns.values())
+    if table.format == "jsonl" and not columns:
+        _refuse_conversations(table)
     if table.has_messages and not columns:
         return [_set("pairs", path, partial(readers.read_pairs, path, limit=1.0), note=MESSAGES)]
     if table.is_empty:
@@ -311,6 +364,9 @@ def _table(
                 ),
             )
         list(readers.read_pairs(path, tally=Tally(), limit=1.0))  # says what is wrong with it
+    naming = _naming_sounds(table, columns)
+    if naming is not columns:
+        return [_of_columns(table, "sounds", naming)]
     if of_files := _kind_of_files(table, columns, task):
         return [_of_columns(table, of_files, columns)]
     if kind in ("pairs", "labelled"):
@@ -336,6 +392,18 @@ def _table(
     return [labels, pairs] if is_named_reply else [labels]
 
 
+def _refuse_conversations(table: Table) -> None:
+    """ShareGPT's form is told apart, because it is close to one that can be read."""
+    for name, holds in zip(table.names, table.holds, strict=True):
+        if name.lower() == "conversations" and holds == "nested":
+            raise DataError(
+                'conversations as ShareGPT has them (keys "conversations", "from", "value")',
+                where=table.path,
+                hint='regard reads "messages" with "role" (user, assistant) and "content", '
+                "one conversation a line: rename the keys",
+            )
+
+
 def columns_taken(path: Path, kind: str, columns: Mapping[str, Column]) -> str:
     """Which column of a table of this kind is taken for what, in a line."""
     columns = {field: column for field, column in columns.items() if column is not None}
@@ -351,11 +419,29 @@ def _kind_of_files(table: Table, columns: Mapping[str, Column], task: str | None
         return "sounds"
     if "picture" in table.holds:
         return "captioned"
-    return (
-        {"speech": "sounds", "caption": "captioned"}.get(task or "")
-        if "path_column" in columns
-        else None
-    )
+    if "path_column" in columns:
+        return {"speech": "sounds", "caption": "captioned"}.get(task or "")
+    return None
+
+
+def _naming_sounds(table: Table, columns: Mapping[str, Column]) -> Mapping[str, Column]:
+    """The columns, with the one that names sounds beside the table, if there is one: files may be
+    named without their suffix."""
+    if columns or "sound" in table.holds or "picture" in table.holds:
+        return columns
+    places = sound.Places(table.path.parent)
+    if not places.names:
+        return columns
+    for number, cells in enumerate(table.cells):
+        sample = cells[:MOST_NAMES]
+        count = sum(places.file(cell) is not None for cell in sample)
+        if (
+            sample
+            and table.holds[number] in ("id", "text", "number")
+            and 5 * count >= 4 * len(sample)
+        ):
+            return {"path_column": table.name(number)}
+    return columns
 
 
 def _for_labels(
@@ -407,16 +493,26 @@ def _of_columns(table: Table, kind: str, columns: Mapping[str, Column]) -> DataS
             of = {"source_column": source, "target_column": target}
             read = partial(readers.read_pairs, path, **of, limit=1.0, roles=roles)
     note = table.described(choice, roles)
-    return DataSet(kind, path, {"path": str(path), **own}, read, note, own)
+    is_translation = kind == "pairs" and tables.are_languages(table, choice)
+    recipe = _TRANSLATE[0] if is_translation else ""
+    return DataSet(kind, path, {"path": str(path), **own}, read, note, own, recipe)
 
 
 # -- folders----------------------------------------------------------------------------------------
 
 
 def _folder(path: Path) -> list[DataSet]:
+    if (path / RUN).is_file() and (path / disk.MANIFEST).is_file():
+        run = shlex.quote(str(path))
+        raise DataError(
+            "a run, not data", where=path, hint=f"regard ask {run} or regard evaluate {run}"
+        )
     if own := _lies_in(path):
         return [own]
-    members = _members(path, depth=2)
+    questions: list[UnclearColumns] = []
+    members = _members(path, depth=2, questions=questions)
+    if len(members) == len(questions) == 1:
+        raise questions[0]
     labels = _label_folders(path)
     are_parts = bool(labels) and {folder.name.lower() for folder in labels} <= PARTS
     if len(labels) >= 2 and not are_parts and not any(_has_files(one) for one in members):
@@ -429,7 +525,30 @@ def _folder(path: Path) -> list[DataSet]:
         raise SeveralDataSets(path, members)
     if labels:
         return [_pictures(path)]
+    _refuse_sounds(path)
     return _texts(path)
+
+
+def _refuse_sounds(path: Path) -> None:
+    """A folder of sounds without a table is neither texts nor labels."""
+    sounds = [file for file in _files_in(path) if file.suffix.lower() in tables.SOUNDS]
+    if not sounds:
+        return
+    texts = sum(file.with_suffix(".txt").is_file() for file in sounds)
+    beside = f", {texts:,} of them with a .txt file of their name" if texts else ""
+    raise DataError(
+        "a folder of sounds without a table of what is said in them",
+        where=path,
+        got=f"{len(sounds):,} sounds{beside}",
+        hint="put a table beside them, for example texts.csv with the columns path,text",
+    )
+
+
+def _files_in(path: Path) -> list[Path]:
+    """The files of a folder and of the folders in it."""
+    entries = sorted(path.iterdir())
+    inner = [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    return [file for place in (path, *inner) for file in sorted(place.iterdir()) if file.is_file()]
 
 
 def _lies_in(path: Path) -> DataSet | None:
@@ -454,18 +573,22 @@ def _lies_in(path: Path) -> DataSet | None:
     return None
 
 
-def _members(folder: Path, depth: int) -> list[DataSet]:
+def _members(folder: Path, depth: int, questions: list[UnclearColumns]) -> list[DataSet]:
     """The data sets in a folder and in its folders: files, or folders of files that belong
-    together."""
+    together. Questions about the columns of a table are added to `questions`."""
     members: list[DataSet] = []
     for entry in _entries(folder):
         if entry.is_dir():
             own = _lies_in(entry)
-            members += [own] if own else _members(entry, depth - 1) if depth > 1 else []
+            if own:
+                members.append(own)
+            elif depth > 1:
+                members += _members(entry, depth - 1, questions)
         elif _is_data_file(entry):
             try:
                 members.append(_file(entry, {}, None, None)[0])
-            except UnclearColumns:  # a table all the same: who gives it is asked
+            except UnclearColumns as problem:  # a table all the same
+                questions.append(problem)
                 members.append(_set("pairs", entry, partial(readers.read_pairs, entry, limit=1.0)))
             except DataError:
                 continue
@@ -538,7 +661,9 @@ def _texts(path: Path) -> list[DataSet]:
     if files:
         labels = labelled.labels_of(files, path)
         is_by_folder = any(file.parent != path for file in files)
-        if not any(_is_part(label) for label in labels):
+        if _occur_once(files, labels, is_by_folder=is_by_folder):
+            files = []
+        elif not any(_is_part(label) for label in labels):
             readings.append(
                 _set("labelled", path, partial(labelled.read_labelled, path, limit=1.0))
             )
@@ -560,6 +685,19 @@ def _texts(path: Path) -> list[DataSet]:
     if len(readings) == 2 and files[0].parent == path and all(wrapped):
         readings.reverse()  # books, not a text a line
     return readings
+
+
+def _occur_once(files: list[Path], labels: list[str], *, is_by_folder: bool) -> bool:
+    """Whether every label has one text: then they are names, and no labels."""
+    if is_by_folder:
+        return len(set(labels)) == len(labels)
+    if len({file.stem for file in files}) == 1:  # rt-polarity.neg and rt-polarity.pos
+        return False
+    texts = (
+        sum(1 for line in islice(read_lines(file, Tally(), declared="cp1252"), 2) if line.strip())
+        for file in files
+    )
+    return all(count < 2 for count in texts)
 
 
 def _is_part(label: str) -> bool:
@@ -593,7 +731,8 @@ def _parallel(path: Path) -> DataSet | None:
     if others:
         note += f"; not used: {', '.join(files[language].name for language in others)}"
     read = partial(parallel.read_parallel, files[one], files[other], limit=1.0)
-    return DataSet("parallel", path, fields, read, note)
+    recipe = "multi30k-transformer" if MULTI30K in parts else ""
+    return DataSet("parallel", path, fields, read, note, recipe=recipe)
 
 
 def undivided(data_set: DataSet) -> DataSet:

@@ -6,8 +6,9 @@ of one size and one colour. The sentence is a function of the picture, so that a
 wrong:
 
     one group     where it lies: "three small red crosses on the left"
-    two groups    how the one lies to the other: "a large blue square below two small red circles"; the larger things
-                  are named first, and of equal ones those that lie higher or further to the left
+    two groups    how the one lies to the other: "a large blue square below two small red circles";
+                  the larger things are named first, and of equal ones those that lie higher or
+                  further to the left
 
 Groups never differ along both axes at once: nothing that is "above" could as well be "to the left
 of".

@@ -1,9 +1,9 @@
-"""Public data sets from where they live into the cache: shown, downloaded, verified, unpacked, and
-only then there.
+"""Download public data sets, verify them and unpack them.
 
-A download goes to a part file and is resumed where it stopped, by Ctrl-C, by a broken line or by
-`kill -9`. Its size and sum are checked before anything opens it. A data set's folder gets its name
-when everything in it is on the disk, so whoever finds the folder finds all of it.
+A download goes to a part file and is resumed where it stopped, by Ctrl-C, by a broken connection or
+by `kill -9`. Its size and checksum are verified before anything opens it. Everything is prepared in
+a hidden folder inside the data set's own folder (so both are on one disk) and then moved to its
+place, the record `fetched.json` last: a folder with a record is complete.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ from regard.data.unpack import unpack
 from regard.errors import DataError, InputError, NoRoomError, did_you_mean
 
 RECORD = "fetched.json"
+PARTS = ".regard-part"  # the folder, in that of the data set, for what is not complete yet
+DRAFT = "unpacked"
+LOCK = ".lock"
 CHUNK = 1 << 18
 TIMEOUT = 30  # seconds without a byte
 TRIES = 4  # in a row that brought nothing
 PAUSE = 1.0  # seconds before the second try; doubled for each further one
 
-Progress = Callable[
-    [str, int, int | None], None
-]  # name of the file, bytes so far, bytes in all where known
+# Name of the file, bytes so far, bytes in all where known.
+Progress = Callable[[str, int, int | None], None]
 
 
 # -- what there is----------------------------------------------------------------------------------
@@ -70,9 +72,7 @@ class DataSet:
     licence: str
     downloads: tuple[Download, ...]
     needs: tuple[str, ...]  # files without which it is not this data set
-    keep: tuple[
-        str, ...
-    ] = ()  # patterns of what is taken out of the archive; none: it is no archive
+    keep: tuple[str, ...] = ()  # patterns of the archive's files to keep; none: it is no archive
     inside: str = ""  # the folder in the archive
     size: int = 0  # unpacked, in bytes
     members: int = 0  # of the archive
@@ -173,7 +173,8 @@ _ALL = (
     ),
     DataSet(
         name="flickr8k-captions",
-        what="Flickr8k: five English captions for each of 8,092 pictures, and the usual parts; not the pictures",
+        what="Flickr8k: five English captions for each of 8,092 pictures, and the usual parts; "
+        "not the pictures",
         licence="for research, not for trade; cite Hodosh, Young and Hockenmaier 2013",
         downloads=(
             Download(
@@ -192,7 +193,8 @@ _ALL = (
     ),
     DataSet(
         name="multi30k",
-        what="Multi30k: 29,000 captions in Czech, German, English and French, with val and test 2016",
+        what="Multi30k: 29,000 captions in Czech, German, English and French, "
+        "with val and test 2016",
         licence="for research and teaching, not for trade; cite Elliott et al. 2016",
         downloads=tuple(
             Download(name, f"{_MULTI30K}/{name}", size=size, sum=f"sha256:{sha256}")
@@ -201,11 +203,25 @@ _ALL = (
         needs=tuple(_MULTI30K_FILES),
     ),
 )
-SETS = {one.name: one for one in _ALL}
+SETS = {data_set.name: data_set for data_set in _ALL}
+
+
+# Known data sets that are not for fetching, and where they are.
+ELSEWHERE = {
+    "fsdd": "https://github.com/Jakobovski/free-spoken-digit-dataset (its folder recordings)",
+    "coco": "https://cocodataset.org",
+    "flickr8k": 'where its pictures are (its captions: "regard data fetch flickr8k-captions")',
+}
 
 
 def choose(name: str, *, url: str | None = None, sha256: str | None = None) -> DataSet:
     """A data set by name, with another address or another sum if they are given."""
+    if name in ELSEWHERE:
+        raise InputError(
+            "cannot be fetched by regard",
+            where=name,
+            hint=f"get it from {ELSEWHERE[name]} and give its folder with --data",
+        )
     if name not in SETS:
         raise InputError("no such data set", got=f'"{name}"', hint=did_you_mean(name, SETS))
     found = SETS[name]
@@ -252,116 +268,285 @@ def folder_of(chosen: DataSet, out: Path | None = None) -> Path:
     return Path(os.path.abspath(out or cache_folder() / chosen.name))
 
 
-def fetch(chosen: DataSet, folder: Path, progress: Progress = lambda *_: None) -> dict[str, Any]:
-    """Bring a data set into `folder`, unless it is there; what was fetched, as its record says."""
+def fetch(
+    chosen: DataSet,
+    folder: Path,
+    progress: Progress = lambda *_: None,
+    *,
+    again: bool = False,
+) -> dict[str, Any]:
+    """Download a data set into `folder`, unless it is there, and return its record.
+
+    Files that the record lists and that are missing or changed are replaced only with `again`.
+    Nothing else in the folder is ever replaced or removed.
+    """
     if not folder.name:
         raise InputError("not a folder to fetch into", where="--out", got=folder)
-    there = _there(chosen.name, folder)
-    if there is not None:
-        return there
-    parts = folder.with_name(f".{folder.name}.regard-part")
+    record = _there(chosen, folder, again=again)
+    if record is not None:
+        return _summary(record, folder, already=True)
+
+    is_new = not folder.exists()
+    parts = folder / PARTS
     parts.mkdir(parents=True, exist_ok=True)
-    with _alone(parts), _room(chosen, parts):
-        there = _there(chosen.name, folder)
-        if there is not None:  # somebody was faster
-            return there
-        _check_room(chosen, parts)
-        got = [_obtain(download, parts, progress) for download in chosen.downloads]
-        record = _publish(folder, parts, chosen, got)
-        shutil.rmtree(parts, ignore_errors=True)
-    return _told(record, folder, already=False)
-
-
-def _there(name: str, folder: Path) -> dict[str, Any] | None:
-    """The record of a data set that is there and whole; None if nothing is there, or not all
-    that once was."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return None
     try:
-        record = json.loads((folder / RECORD).read_bytes())
-        known, listed = record["name"], dict(record["listed"])
-    except (OSError, ValueError, LookupError, TypeError):
-        known = None
-    if known != name:  # somebody's own, which we do not touch
+        with _alone(parts), _room(chosen, parts):
+            record = _there(chosen, folder, again=again)
+            if record is not None:  # another process was faster
+                return _summary(record, folder, already=True)
+            if not _is_planned(chosen, folder):
+                shutil.rmtree(parts / DRAFT, ignore_errors=True)  # of a fetch that was killed
+                _check_room(chosen, parts)
+                downloads = [_obtain(download, parts, progress) for download in chosen.downloads]
+                _prepare(folder, chosen, downloads)
+            record = _publish(chosen, folder, again=again)
+            _remove_parts(chosen, parts)
+        return _summary(record, folder, already=False)
+    finally:
+        _remove_empty(parts)
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # succeeds only if it is empty
+
+
+def _there(chosen: DataSet, folder: Path, *, again: bool) -> dict[str, Any] | None:
+    """The record of a data set that is there and whole; None if it is to be fetched."""
+    if folder.is_symlink() and not folder.exists():
+        raise InputError("a link to nothing", where=folder, hint="choose another --out")
+    if not folder.exists():
+        return None
+    if folder.is_dir() and (folder / PARTS / LOCK).is_file() and not (folder / RECORD).exists():
+        return None  # ours since an earlier fetch that was stopped
+    if folder.is_dir() and all(entry.name == PARTS for entry in folder.iterdir()):
+        return None
+    record = _read_record(folder / RECORD)
+    if record is None or record["name"] != chosen.name:
         raise InputError(
             "something else is there already", where=folder, hint="choose another --out"
         )
-    found = _listed(folder)
-    if listed.items() <= found.items():
-        return _told(record, folder, already=True)
-    if own := sorted(found.keys() - listed.keys()):
-        hint = "move them away and fetch again, or choose another --out"
-        raise DataError(
-            "files of it are missing or damaged, and others are beside them",
-            where=folder,
-            got=own[0],
-            hint=hint,
-        )
-    return None
-
-
-def _told(record: dict[str, Any], folder: Path, *, already: bool) -> dict[str, Any]:
-    """The record without its thousands of names."""
-    kept = {key: value for key, value in record.items() if key != "listed"}
-    return kept | {"folder": str(folder), "already": already}
-
-
-def _listed(folder: Path) -> dict[str, int]:
-    """The files of a data set, with their sizes."""
-    files = (file for file in folder.rglob("*") if file.is_file() and file != folder / RECORD)
-    return {file.relative_to(folder).as_posix(): file.stat().st_size for file in files}
-
-
-def _publish(
-    folder: Path, parts: Path, chosen: DataSet, got: list[dict[str, Any]]
-) -> dict[str, Any]:
-    """The folder under a draft name, then under its own; the one it replaces is known to be
-    ours, and damaged."""
-    draft = folder.with_name(f".{folder.name}.regard-new")
-    old = folder.with_name(f".{folder.name}.regard-old")
-    for left in (draft, old):  # of a fetch that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    try:
-        draft.mkdir()
-        for download in chosen.downloads:
-            file = parts / download.name
-            if not chosen.keep:
-                os.replace(file, draft / download.name)
-                continue
-            limits = {"size": chosen.size * 2, "members": chosen.members * 2}
-            unpack(file, draft, keep=chosen.keep, inside=chosen.inside, **limits)
-        for needed in chosen.needs:
-            if not (draft / needed).is_file():
-                raise DataError(f"not this data set: no {needed} in it", where=chosen.address)
-        listed = _listed(draft)
-        record = {
-            "name": chosen.name,
-            "what": chosen.what,
-            "licence": chosen.licence,
-            "downloads": got,
-            "files": len(listed),
-            "bytes": sum(listed.values()),
-            "listed": listed,
-            "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
-        disk.write_json(draft / RECORD, record)
-        for place in draft.rglob("*"):
-            if place.is_dir():
-                _sync(place)
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(draft, folder)
-        _sync(folder.parent)
+    damage = _damage(folder, record["listed"])
+    if not damage:
         return record
-    finally:
+    if again:
+        return None
+    names = [f"{name} ({fault})" for name, fault in sorted(damage.items())]
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    raise DataError(
+        "files of it are not as they were fetched",
+        where=folder,
+        got=", ".join(names[:3]) + more,
+        hint="--again fetches them once more and overwrites these files only",
+    )
+
+
+def _read_record(file: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads(file.read_bytes())
+        listed = record["listed"].items()
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    is_sound = isinstance(record.get("name"), str) and all(_is_inside(name) for name, _ in listed)
+    return record if is_sound else None
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name of a record stays below its folder."""
+    return not name.startswith("/") and ".." not in name.split("/")
+
+
+def _damage(folder: Path, listed: dict[str, Any]) -> dict[str, str]:
+    """The listed files that are not what was fetched, each with what is wrong with it."""
+    damage: dict[str, str] = {}
+    for name, expected in listed.items():
+        file = folder / name
+        if not os.path.lexists(file):
+            damage[name] = "missing"
+        elif not _is_own(folder, name):
+            damage[name] = "a link or a folder, which regard did not make"
+        elif not _is_same(file, expected):
+            damage[name] = "changed"
+    return damage
+
+
+def _is_own(folder: Path, name: str) -> bool:
+    """Whether a regular file is there, in folders that are no links: we make none."""
+    file = folder / name
+    above = [folder.joinpath(*file.relative_to(folder).parts[:depth]) for depth in _depths(name)]
+    return file.is_file() and not any(place.is_symlink() for place in above)
+
+
+def _depths(name: str) -> range:
+    return range(1, len(name.split("/")) + 1)
+
+
+def _is_same(file: Path, expected: Any) -> bool:
+    if isinstance(expected, int):  # as records were until they held sums
+        return file.stat().st_size == expected
+    return file.stat().st_size == expected["bytes"] and disk.digest(file) == expected["sha256"]
+
+
+def _summary(record: dict[str, Any], folder: Path, *, already: bool) -> dict[str, Any]:
+    """The record without its thousands of names."""
+    facts = {key: value for key, value in record.items() if key != "listed"}
+    return facts | {"folder": str(folder), "already": already}
+
+
+def _listed(folder: Path) -> dict[str, dict[str, Any]]:
+    """The files of a data set, each with its size and sum."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {
+        file.relative_to(folder).as_posix(): {
+            "bytes": file.stat().st_size,
+            "sha256": disk.digest(file),
+        }
+        for file in files
+    }
+
+
+def _prepare(folder: Path, chosen: DataSet, downloads: list[dict[str, Any]]) -> None:
+    """Unpack everything into a draft and write the record of it, both in the folder of parts."""
+    parts = folder / PARTS
+    draft = parts / DRAFT
+    (parts / RECORD).unlink(missing_ok=True)
+    draft.mkdir()
+    try:
+        for download in chosen.downloads:
+            if chosen.keep:
+                limits = {"size": chosen.size * 2, "members": chosen.members * 2}
+                archive = parts / download.name
+                unpack(archive, draft, keep=chosen.keep, inside=chosen.inside, **limits)
+
+        for needed in chosen.needs:
+            if not (draft if chosen.keep else parts).joinpath(needed).is_file():
+                raise DataError(f"not this data set: no {needed} in it", where=chosen.address)
+        if not chosen.keep:
+            for download in chosen.downloads:
+                os.replace(parts / download.name, draft / download.name)
+    except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        raise
+
+    listed = _listed(draft)
+    record = {
+        "name": chosen.name,
+        "what": chosen.what,
+        "licence": chosen.licence,
+        "downloads": downloads,
+        "files": len(listed),
+        "bytes": sum(file["bytes"] for file in listed.values()),
+        "listed": listed,
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    disk.write_json(parts / RECORD, record)
+
+
+def _is_planned(chosen: DataSet, folder: Path) -> bool:
+    """Whether everything is unpacked already, by a fetch that was stopped while it moved files."""
+    plan = _read_record(folder / PARTS / RECORD)
+    if plan is None or plan["name"] != chosen.name:
+        return False
+    for download, came in zip(chosen.downloads, plan["downloads"], strict=True):
+        kind, _, expected = (download.sum or "").partition(":")
+        if kind == "sha256" and came["sha256"] != expected:
+            return False
+    draft = folder / PARTS / DRAFT
+    return all(
+        (draft / name).is_file() or (_is_own(folder, name) and _is_same(folder / name, expected))
+        for name, expected in plan["listed"].items()
+    )
+
+
+def _publish(chosen: DataSet, folder: Path, *, again: bool) -> dict[str, Any]:
+    """Move the files of the draft into the folder, the record last. An entry that is there and that
+    no record of ours lists is never replaced: everything is checked before anything is moved."""
+    draft = folder / PARTS / DRAFT
+    plan = _read_record(folder / PARTS / RECORD)
+    before = _read_record(folder / RECORD)
+    assert plan is not None
+    ours = before["listed"].keys() if again and before and before["name"] == chosen.name else ()
+
+    to_move: list[str] = []
+    for name, expected in plan["listed"].items():
+        _check_folders(folder, name)
+        target = folder / name
+        if not os.path.lexists(target):
+            to_move.append(name)
+        elif _is_own(folder, name) and _is_same(target, expected):
+            continue
+        elif name in ours and _is_own(folder, name):
+            to_move.append(name)
+        else:
+            _in_the_way(target)
+    if os.path.lexists(folder / RECORD) and before is None:
+        _in_the_way(folder / RECORD)
+
+    changed = {folder}
+    for name in to_move:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _move(draft / name, target, replace=name in ours)
+        changed |= {target.parent, target.parent.parent}
+    for place in changed:
+        _sync(place)
+    disk.write_json(folder / RECORD, plan)
+    return plan
+
+
+def _check_folders(folder: Path, name: str) -> None:
+    """Refuse to write through a link, or below a file."""
+    for depth in _depths(name)[:-1]:
+        place = folder.joinpath(*name.split("/")[:depth])
+        if os.path.lexists(place) and (place.is_symlink() or not place.is_dir()):
+            _in_the_way(place)
+
+
+def _move(source: Path, target: Path, *, replace: bool) -> None:
+    """A rename that replaces nothing, unless it is to."""
+    if replace:
+        os.replace(source, target)
+        return
+    try:
+        os.link(source, target)  # unlike a rename, fails if something is there
+    except FileExistsError:
+        _in_the_way(target)
+    except OSError:  # a file system without hard links
+        if os.path.lexists(target):
+            _in_the_way(target)
+        os.replace(source, target)
+    else:
+        source.unlink()
+
+
+def _in_the_way(place: Path) -> NoReturn:
+    raise DataError(
+        "something that regard did not fetch has the name of a file of this data set",
+        where=place,
+        hint="move it away and run it again (what has come is kept), or choose another --out",
+    ) from None
+
+
+def _remove_parts(chosen: DataSet, parts: Path) -> None:
+    """Remove what a fetch wrote into its folder of parts, and nothing else."""
+    shutil.rmtree(parts / DRAFT, ignore_errors=True)
+    for download in chosen.downloads:
+        part = parts / f"{download.name}.part"
+        for file in (parts / download.name, part, _note(part)):
+            file.unlink(missing_ok=True)
+    (parts / RECORD).unlink(missing_ok=True)
+
+
+def _remove_empty(parts: Path) -> None:
+    """Remove the folder of parts if nothing but its lock is in it."""
+    with contextlib.suppress(OSError):
+        if [entry.name for entry in parts.iterdir()] == [LOCK]:
+            (parts / LOCK).unlink()
+        parts.rmdir()
 
 
 @contextlib.contextmanager
 def _alone(parts: Path) -> Iterator[None]:
     """One process a data set; the lock goes with its process, however that ends."""
-    with (parts / ".lock").open("a") as file:
+    with (parts / LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

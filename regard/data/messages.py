@@ -15,9 +15,9 @@ def exchanges(row: Mapping[str, Any], tally: Tally) -> Iterator[tuple[str, str]]
     """Each message of the assistant, with the last message of the user before it. Those marked with
     weight 0 are for reading only. What cannot be used is counted.
 
-    >>> row = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
-    >>> list(exchanges(row, Tally()))
-    [('Hi', 'Hello!')]
+    >>> user, assistant = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo!"}
+    >>> list(exchanges({"messages": [user, assistant]}, Tally()))
+    [('Hi', 'Yo!')]
     """
     messages = row.get("messages")
     if not isinstance(messages, list):

@@ -209,8 +209,10 @@ def english_date(day: int, month: int, year: int) -> str:
     century, rest = divmod(year, 100)
     if year >= 2000 and year < 2010:
         told = english(year)
+    elif rest >= 10:
+        told = f"{english(century)} {english(rest)}"
     else:
-        told = f"{english(century)} {english(rest) if rest >= 10 else f'oh {ONES[rest]}' if rest else 'hundred'}"
+        told = f"{english(century)} {f'oh {ONES[rest]}' if rest else 'hundred'}"
     return f"the {said} of {MONTHS[month - 1]} {told}"
 
 

@@ -184,7 +184,8 @@ def from_image(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return _fitted(ImageOps.exif_transpose(image), size, channels_in, crop)
-    except Exception as problem:  # it may not have been decoded before, and each of pillow's formats has its own errors
+    # It may not have been decoded before, and each of pillow's formats has its own errors.
+    except Exception as problem:
         raise InputError("not a picture that can be read", got=str(problem)[:120] or None) from None
 
 
@@ -343,7 +344,8 @@ def medmnist_arrays(path: Path | str, part: Part) -> tuple[np.ndarray, list[int]
         raise DataError("no such file", where=path) from None
     except DataError:
         raise
-    except Exception as problem:  # zip, deflate and numpy's headers have errors of their own, MemoryError among them
+    # zip, deflate and numpy's headers have errors of their own, MemoryError among them.
+    except Exception as problem:
         raise DataError(
             "not a whole npz file", where=path, got=str(problem)[:120] or None
         ) from None

@@ -160,14 +160,26 @@ def _pairs(
             tally.skip("wrong field count" if kind != "jsonl" else "missing field")
         return
     choice = choose(table, roles, source, target)
+    extra = None if choice.extra is None else table.names[choice.extra]
     if kind == "jsonl":
-        yield from _values(rows, table.names[choice.source], table.names[choice.target], tally)
+        names = table.names[choice.source], table.names[choice.target]
+        yield from _values(rows, *names, tally, extra)
         return
     for row in islice(rows, table.header, None):
-        if len(row) == len(table.names):
+        if len(row) != len(table.names):
+            tally.skip("wrong field count")
+        elif choice.extra is None:
             yield row[choice.source], row[choice.target]
         else:
-            tally.skip("wrong field count")
+            yield _joined(row[choice.source], row[choice.extra]), row[choice.target]
+
+
+def _joined(first: str, second: str) -> str:
+    """
+    >>> _joined("Translate.", "Good morning"), _joined("Hello!", " ")
+    ('Translate.\\nGood morning', 'Hello!')
+    """
+    return f"{first}\n{second}" if second.strip() else first
 
 
 def _messages(rows: Iterator[dict[str, Any]], tally: Tally) -> Iterator[tuple[str, str]]:
@@ -177,9 +189,14 @@ def _messages(rows: Iterator[dict[str, Any]], tally: Tally) -> Iterator[tuple[st
 
 
 def _values(
-    rows: Iterator[dict[str, Any]], source: str, target: str, tally: Tally
+    rows: Iterator[dict[str, Any]],
+    source: str,
+    target: str,
+    tally: Tally,
+    extra: str | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """The two values of every object; capitals of their keys make no difference."""
+    """The two values of every object; capitals of their keys make no difference. A value of `extra`
+    follows the source's."""
     for row in rows:
         keys = {key.lower(): key for key in reversed(row)}
         sides = [keys.get(name.lower()) if name not in row else name for name in (source, target)]
@@ -188,7 +205,14 @@ def _values(
             continue
         values = [row[side] for side in sides if side is not None]
         if all(value is None or isinstance(value, str | int | float) for value in values):
-            yield _said(values[0], tally), _said(values[1], tally)
+            prompt = _said(values[0], tally)
+            if extra is not None:
+                follows = row.get(keys.get(extra.lower(), extra))
+                if not isinstance(follows, str | int | float | None):
+                    tally.skip("field is not text")
+                    continue
+                prompt = _joined(prompt, _said(follows, tally))
+            yield prompt, _said(values[1], tally)
         else:
             tally.skip("field is not text")
 

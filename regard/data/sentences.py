@@ -121,7 +121,8 @@ def is_wrapped(lines: list[str]) -> bool:
     """Lines broken at a margin: there are empty ones between paragraphs, none is very long, and
     those that another line follows are nearly full.
 
-    >>> is_wrapped(["It was the best of times, it was the", "worst of times, it was the age of", "wisdom.", "", "No."])
+    >>> lines = ["It was the best of times, it was the", "worst of times, it was the age of"]
+    >>> is_wrapped([*lines, "wisdom.", "", "No."])
     True
     >>> is_wrapped(["A man sleeps.", "Two women talk in front of a large red house.", "", "A dog."])
     False

@@ -6,6 +6,7 @@ be used is counted and skipped, and no more than `max_seconds` of a file are unp
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import os
@@ -426,6 +427,8 @@ def is_fsdd(path: Path) -> bool:
     )
 
 
+MOST_PLACES = 4  # folders in a message
+
 # -- tables-----------------------------------------------------------------------------------------
 
 
@@ -454,11 +457,63 @@ def sounds_files(
 def _table(
     path: Path | str, path_column: Column, text_column: Column, tally: Tally
 ) -> Iterator[Row]:
-    path, rows = Path(path), Tally()
+    path = Path(path)
+    rows = Tally()
     if not path.is_file():
         raise DataError("no such file", where=path)
+    places = Places(path.parent)
+    missing: list[str] = []
+    is_any_there = False
     columns = {"source_column": path_column, "target_column": text_column}
     for name, text in read_pairs(path, **columns, tally=rows, limit=1.0, roles=SPOKEN):
-        yield Row(path.parent / str(name), str(name), text)
+        file = places.file(str(name))
+        is_any_there = is_any_there or file is not None
+        if file is None:
+            missing.append(str(name))
+        yield Row(file or path.parent / str(name), str(name), text)
+    if missing and not is_any_there:
+        folders = ", ".join(str(folder) for folder in places.folders[:MOST_PLACES])
+        raise DataError(
+            "none of its sounds is there",
+            where=path,
+            got=missing[0],
+            hint=f"looked for in {folders}",
+        )
     tally.skipped += rows.skipped
     tally.replaced += rows.replaced
+
+
+class Places:
+    """Where sounds that a table names may be: beside it, or in folders there, two levels deep. A
+    name may lack its suffix."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.folders = [folder]
+        for _ in range(2):
+            self.folders += [
+                inner
+                for place in tuple(self.folders)
+                for inner in sorted(place.iterdir())
+                if inner.is_dir() and not inner.name.startswith(".") and inner not in self.folders
+            ]
+
+    @functools.cached_property
+    def names(self) -> dict[str, Path]:
+        """The sounds by name and by name without suffix; one that several have is none of them."""
+        by_name: dict[str, set[Path]] = {}
+        for folder in self.folders:
+            for file in sorted(folder.iterdir()):
+                if file.suffix.lower() in SUFFIXES:
+                    by_name.setdefault(file.name, set()).add(file)
+                    by_name.setdefault(file.stem, set()).add(file)
+        return {name: files.pop() for name, files in by_name.items() if len(files) == 1}
+
+    def file(self, name: str) -> Path | None:
+        """The file of this name, if there is one."""
+        try:
+            if name and (self.folder / name).is_file():
+                return self.folder / name
+        except (OSError, ValueError):  # a name that no file can have
+            return None
+        return self.names.get(re.split(r"[/\\]", name)[-1])

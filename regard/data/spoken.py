@@ -35,9 +35,9 @@ from regard.errors import DataError
 Part = Literal["train", "valid", "test"]
 ACCENTS = ("en-us", "en", "en-gb-scotland", "en-gb-x-rp", "en-029", "en-us-nyc")
 TRAINING = """
-    m1 m2 m3 m4 m5 m6 f1 f2 f3 f4 Alex Alicia Andrea Andy Annie Gene Hugo Lee Marco Mike adam anika antonio belinda
-    benjamin boris caleb david ed edward ian iven john linda marcelo max michel miguel norbert pablo paul pedro quincy
-    rob robert sandro"""
+    m1 m2 m3 m4 m5 m6 f1 f2 f3 f4 Alex Alicia Andrea Andy Annie Gene Hugo Lee Marco Mike adam
+    anika antonio belinda benjamin boris caleb david ed edward ian iven john linda marcelo max
+    michel miguel norbert pablo paul pedro quincy rob robert sandro"""
 VOICES: dict[Part, tuple[str, ...]] = {
     "train": tuple(TRAINING.split()),
     "valid": ("f5", "m7", "Mario", "aunty", "zac", "steph"),
@@ -191,7 +191,8 @@ def library() -> Path:
     if importlib.util.find_spec("espeakng_loader") is None:
         raise DataError(
             "the package espeakng-loader is missing, which brings the voices",
-            hint="pip install 'regard[speech]', or give --data PATH with sounds and texts of your own",
+            hint="pip install 'regard[speech]', "
+            "or give --data PATH with sounds and texts of your own",
         )
     import espeakng_loader
 
@@ -229,9 +230,8 @@ def said(wanted: Sequence[Job]) -> Iterator[tuple[int, np.ndarray]]:
 def _say_apart(group: Sequence[Job]) -> tuple[int, list[np.ndarray]]:
     """The rate and the samples of each job, from a process of their own."""
     command = [sys.executable, "-m", "regard.data.espeak"]
-    done = subprocess.run(
-        command, input=json.dumps(group).encode(), capture_output=True, check=False
-    )  # noqa: S603
+    jobs = json.dumps(group).encode()
+    done = subprocess.run(command, input=jobs, capture_output=True, check=False)  # noqa: S603
     if done.returncode:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
         raise DataError("the voices cannot speak", where=group[0].voice, got=last[:200])

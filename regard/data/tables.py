@@ -38,6 +38,7 @@ SHOWN_COLUMNS = 12  # in a message
 LABELS = 30  # at most so many different short answers, each given often, are labels and not replies
 LABEL_WORDS = 3
 LONG_TEXT = 40  # words
+SENTENCE = 3  # words, at least
 
 PICTURES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 SOUNDS = frozenset({".wav", ".flac", ".ogg", ".oga", ".opus", ".aiff", ".aif", ".au"})
@@ -64,7 +65,10 @@ class Roles(NamedTuple):
 
 
 LABEL_NAMES = ("label", "class", "sentiment")
-SOURCE_NAMES = ("prompt", "source", "question", "input", "text", "src", "sentence", "review")
+SOURCE_NAMES = (
+    *("prompt", "source", "question", "input", "instruction"),
+    *("text", "src", "sentence", "review"),
+)
 REPLY_NAMES = ("reply", "target", "answer", "output", "response", "completion", "tgt")
 TARGET_NAMES = (*REPLY_NAMES, *LABEL_NAMES)
 PICTURE_NAMES = ("path", "file", "image", "picture", "filename", "file_name")
@@ -74,126 +78,59 @@ TRANSCRIPT_NAMES = ("text", "sentence", "transcript", "transcription", "label", 
 
 # One of each in the first row make it a header: no source here translates into a target there.
 FOREIGN_SOURCES = (
-    *(
-        "frage",
-        "eingabe",
-        "pregunta",
-        "entrada",
-        "pergunta",
-        "domanda",
-        "question",
-        "vraag",
-        "pytanie",
-    ),
+    *("frage", "eingabe", "pregunta", "entrada", "pergunta", "domanda", "question", "vraag"),
+    "pytanie",
     *("вопрос", "问题", "問題", "質問", "질문", "سؤال", "प्रश्न", "soru"),
 )
 FOREIGN_TARGETS = (
-    *(
-        "antwort",
-        "ausgabe",
-        "respuesta",
-        "salida",
-        "resposta",
-        "risposta",
-        "réponse",
-        "antwoord",
-        "odpowiedź",
-    ),
+    *("antwort", "ausgabe", "respuesta", "salida", "resposta", "risposta", "réponse"),
+    *("antwoord", "odpowiedź"),
     *("ответ", "答案", "回答", "답변", "جواب", "उत्तर", "cevap"),
 )
+# Words that say too little to choose a column when they are only a part of its name.
+VAGUE = {
+    *("text", "sentence", "input", "source", "output", "target", "review"),
+    *(*PICTURE_NAMES, *SOUND_NAMES),
+}
+INSTRUCTION = "instruction"  # with INPUT, a prompt in two columns, as Alpaca has it
+INPUT = "input"
+LANGUAGES = {
+    *("english", "german", "french", "spanish", "italian", "portuguese", "dutch", "polish"),
+    *("czech", "russian", "chinese", "japanese", "korean", "arabic", "turkish", "swedish"),
+    *("englisch", "deutsch", "französisch", "francais", "français", "anglais", "español"),
+    *("en", "de", "fr", "es", "it", "pt", "nl", "pl", "cs", "ru", "zh", "ja", "ko", "ar", "sv"),
+}
+# What other columns are called: two of them in the first row make it a header.
+OTHER_NAMES = {
+    *("name", "first_name", "last_name", "firstname", "lastname", "surname", "author", "speaker"),
+    *("city", "country", "state", "street", "address", "email", "phone", "company", "user"),
+    *("title", "quote", "date", "time", "year", "url", "link", "comment", "notes", "tags"),
+    *("gender", "age", "price", "duration", "recorded", "split", "type", "status", "id"),
+}
 # What columns of labels are called. A table may have several, so such a name alone chooses none.
 LABEL_LIKE = {
     *LABEL_NAMES,
-    *(
-        "category",
-        "intent",
-        "emotion",
-        "topic",
-        "stars",
-        "rating",
-        "score",
-        "grade",
-        "polarity",
-        "language",
-    ),
+    *("category", "intent", "emotion", "topic", "stars", "rating", "score", "grade"),
+    *("polarity", "language"),
     *("kategorie", "klasse", "stimmung", "bewertung", "sterne", "note", "thema"),
-    *(
-        "etiqueta",
-        "categoría",
-        "categoria",
-        "estrellas",
-        "catégorie",
-        "étoiles",
-        "étiquette",
-        "классификация",
-    ),
+    *("etiqueta", "categoría", "categoria", "estrellas", "catégorie", "étoiles", "étiquette"),
+    "классификация",
     *("оценка", "метка", "标签", "类别", "评分", "ラベル", "별점"),
 }
 ID_NAMES = re.compile(
-    r"(?i:(?:.*[_ .-])?(?:id|ids|uuid|guid|nr|no|num|number|index|idx|key|pk|#|row|zeile))|.*[a-z]Id|Unnamed.*"
+    r"(?i:(?:.*[_ .-])?(?:id|ids|uuid|guid|nr|no|num|number|index|idx|key|pk|#|row|zeile))"
+    r"|.*[a-z]Id|Unnamed.*"
 )
 
 TURNS = {  # what people say in a word, and name no column
-    *(
-        "hello",
-        "hi",
-        "hey",
-        "bye",
-        "goodbye",
-        "thanks",
-        "thx",
-        "please",
-        "welcome",
-        "sorry",
-        "help",
-        "start",
-        "stop",
-    ),
-    *(
-        "yes",
-        "yeah",
-        "yep",
-        "no",
-        "nope",
-        "ok",
-        "okay",
-        "sure",
-        "maybe",
-        "what",
-        "why",
-        "who",
-        "how",
-        "fine",
-        "good",
-    ),
-    *(
-        "hallo",
-        "tschüss",
-        "danke",
-        "bitte",
-        "ja",
-        "nein",
-        "doch",
-        "hola",
-        "adiós",
-        "gracias",
-        "sí",
-        "salut",
-    ),
-    *(
-        "bonjour",
-        "merci",
-        "oui",
-        "non",
-        "ciao",
-        "grazie",
-        "olá",
-        "obrigado",
-        "привет",
-        "да",
-        "нет",
-        "你好",
-    ),
+    *("hello", "hi", "hey", "bye", "goodbye", "thanks", "thx", "please", "welcome", "sorry"),
+    *("help", "start", "stop"),
+    *("yes", "yeah", "yep", "no", "nope", "ok", "okay", "sure", "maybe", "what", "why", "who"),
+    *("how", "fine", "good"),
+    *("hallo", "tschüss", "danke", "bitte", "ja", "nein", "doch", "hola", "adiós", "gracias"),
+    *("sí", "salut"),
+    *("bonjour", "merci", "oui", "non", "ciao", "grazie", "olá", "obrigado", "привет", "да"),
+    *("нет", "你好"),
 }
 
 TEXT: frozenset[Holds] = frozenset({"text"})
@@ -226,10 +163,12 @@ KNOWN = {
 
 
 class Choice(NamedTuple):
-    """The numbers, from 0, of the columns that are source and target."""
+    """The numbers, from 0, of the columns that are source and target; `extra` is a column whose
+    text, where there is some, follows the source's."""
 
     source: int
     target: int
+    extra: int | None = None
 
 
 class UnclearColumns(DataError):
@@ -422,7 +361,8 @@ class Table:
     def described(self, choice: Choice, roles: Roles) -> str:
         """Which column is taken for what, in a line.
 
-        >>> table = Table(Path("a"), "csv", True, ("id", "a", "b"), ((), (), ()), ("id", "text", "text"))
+        >>> holds = ("id", "text", "text")
+        >>> table = Table(Path("a"), "csv", True, ("id", "a", "b"), ((), (), ()), holds)
         >>> table.described(Choice(1, 2), PAIRS)
         'columns: id, a, b; source = a, target = b'
         """
@@ -432,10 +372,16 @@ class Table:
         columns = ", ".join(shown(name) for name in names)
         if not self.has_names:
             columns = f"{len(self.names)}, no header"
-        source = self.name(choice.source)
+        source = str(self.name(choice.source))
+        if choice.extra is not None:
+            source += f" and {self.name(choice.extra)}"
         target = self.name(choice.target)
         word = "keys" if self.format == "jsonl" else "columns"
-        return f"{word}: {columns}; {roles.source.word} = {source}, {roles.target.word} = {target}"
+        note = f"{word}: {columns}; {roles.source.word} = {source}, {roles.target.word} = {target}"
+        unused = [shown(self.names[i]) for i in _left_over(self, choice)]
+        if unused:
+            note += f"; text not used: {', '.join(unused[:3])}{', …' if len(unused) > 3 else ''}"
+        return note
 
     def contents(self) -> str:
         """Every column with what it holds."""
@@ -558,6 +504,8 @@ def _is_header(rows: list[list[str]], asked: set[str]) -> bool:
     if names & {*SOURCE_NAMES, *FOREIGN_SOURCES} and names & {*TARGET_NAMES, *FOREIGN_TARGETS}:
         return True
     below = [[cell.strip() for cell in row] for row in rows[1:] if len(row) == len(first)]
+    if below and _has_usual_names(first, below):
+        return True
     if not below or (len(first) > 1 and len(first) != _usual_width(rows[1:])):
         return False
     columns = [[row[i] for row in below if row[i]] for i in range(len(first))]
@@ -571,6 +519,17 @@ def _is_header(rows: list[list[str]], asked: set[str]) -> bool:
     if any(_differs(cell, column) for cell, column in zip(first, columns, strict=True)):
         return True
     return _stands_out(first, below)
+
+
+def _has_usual_names(first: list[str], below: list[list[str]]) -> bool:
+    """Whether the first row has two usual names of columns, and no such name is below it."""
+    names = {name.lower().replace(" ", "_") for name in first}
+    usual = sum(name in OTHER_NAMES or name in KNOWN for name in names)
+    languages = sum(name in LANGUAGES for name in names)
+    if max(usual, languages) < 2:
+        return False
+    cells = {cell.lower() for row in below for cell in row}
+    return not any(name.lower() in cells for name in first if name)
 
 
 def _repeats(name: str, values: list[str]) -> bool:
@@ -620,27 +579,57 @@ def _stands_out(first: list[str], below: list[list[str]]) -> bool:
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}")
 _NUMBER = re.compile(r"[+-]?[$€£]? ?\d{1,3}(?:[.,' ]?\d+)*(?:[.,]\d+)?(?:[eE][+-]?\d+)? ?[%€$£]?")
-_UUID = re.compile(r"\{?[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\}?|[0-9a-f]{24,64}")
-_CODE = re.compile(r"[A-Za-z]{1,12}[-_.:/#]?\d[\w.:/#-]*")
+_UUID = re.compile(
+    r"\{?[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\}?"
+    r"|(?=[a-fA-F]*\d)[0-9a-fA-F]{8,64}"
+)
+_CODE = re.compile(
+    r"[A-Za-z]{1,12}[-_.:/#]?\d[\w.:/#-]*|(?=[A-Za-z_-]*\d)(?=[\d_-]*[A-Za-z])[A-Za-z\d_-]{6,}"
+)
+_CLOCK = r"\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[ap]\.?m\.?)?"
+_MONTH = r"(?:jan|feb|mar|mär|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)[a-zä]{0,6}\.?"
 _DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}(?:[T ]\d{1,2}:\d{2}.{0,20})?"
     r"|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}(?: \d{1,2}:\d{2}.{0,9})?"
+    rf"|(?i:{_CLOCK})"
+    rf"|(?i:(?:[a-z]{{2,9}}\.?,? )?{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?(?:,? \d{{4}})?"
+    rf"(?:,? {_CLOCK}.{{0,12}})?)"
+    rf"|(?i:(?:[a-z]{{2,9}}\.?,? )?\d{{1,2}}(?:st|nd|rd|th|\.)?[ -]{_MONTH}(?:,?[ -]\d{{4}})?"
+    rf"(?:,? {_CLOCK}.{{0,12}})?)"
 )
-_ADDRESS = re.compile(r"(?:https?|ftp|s3)://\S+|[\w.+-]+@[\w-]+\.[\w.]+")
+_ADDRESS = re.compile(r"(?:https?|ftp|s3)://\S+|www\.\S+|[\w.+-]+@[\w-]+\.[\w.]+")
+_COORDINATES = re.compile(r"\(?[+-]?\d{1,3}\.\d+°?\s?[NS]?[,; ]\s?[+-]?\d{1,3}\.\d+°?\s?[EW]?\)?")
+_PHONE = re.compile(r"(?=\+|.*[()/-])\+?\(?\d[\d ()/.-]{5,18}\d")
+_OBJECT = re.compile(r"\{\s*(?:[\"'].*)?\}|\[\s*(?:[\[{\"'\d-].*)?\]", re.DOTALL)
+
+_SHAPES = {
+    "date": _DATE,
+    "whole": _WHOLE,
+    "uuid": _UUID,
+    "phone": _PHONE,
+    "number": _NUMBER,
+    "coordinates": _COORDINATES,
+    "address": _ADDRESS,
+    "object": _OBJECT,
+}
 
 
 def _shape(values: Iterable[str]) -> str | None:
-    """What all values are by their letters alone, nearly without exception; None: words."""
+    """What all values are by their letters alone, nearly without exception; None: words.
+
+    >>> _shape(["484e010b37732982"]), _shape(["05:30 pm"]), _shape(["Jan 6 2020"]), _shape(["Who?"])
+    ('uuid', 'date', 'date', None)
+    >>> _shape(["+49 30 1234567"]), _shape(["52.52, 13.40"]), _shape(['{"a": 1}'])
+    ('phone', 'coordinates', 'object')
+    """
     values = list(values)
     most = 0.95 * len(values)
-    shapes = {"uuid": _UUID, "date": _DATE, "whole": _WHOLE, "number": _NUMBER, "address": _ADDRESS}
-    for shape, pattern in shapes.items():
+    for shape, pattern in _SHAPES.items():
         if sum(pattern.fullmatch(value) is not None for value in values) >= most:
             return shape
     for shape, suffixes in (("picture", PICTURES), ("sound", SOUNDS)):
-        if sum(value[-8:].lower().endswith(tuple(suffixes)) for value in values) >= 0.8 * len(
-            values
-        ):
+        count = sum(value[-8:].lower().endswith(tuple(suffixes)) for value in values)
+        if count >= 0.8 * len(values):
             return shape
     return None
 
@@ -648,8 +637,10 @@ def _shape(values: Iterable[str]) -> str | None:
 def content_of(values: Iterable[str], name: str = "") -> Holds:
     """What a column holds.
 
-    >>> content_of("123"), content_of("51424"), content_of(["a5", "a7", "b1"]), content_of(["Who?", "Me."])
-    ('id', 'label', 'id', 'text')
+    >>> content_of("123"), content_of("51424")
+    ('id', 'label')
+    >>> content_of(["a5", "a7", "b1"]), content_of(["Who?", "Me."])
+    ('id', 'text')
     """
     values = list(values)
     if not values:
@@ -659,8 +650,12 @@ def content_of(values: Iterable[str], name: str = "") -> Holds:
     shape = _shape(values)
     if shape == "picture" or shape == "sound" or shape == "date":
         return shape
-    if shape in ("uuid", "address"):
+    if shape in ("uuid", "address", "phone"):
         return "id"
+    if shape == "object":
+        return "nested"
+    if shape == "coordinates":
+        return "number"
     different = len(set(values))
     if shape in ("whole", "number"):
         return _numbers(values, name, whole=shape == "whole")
@@ -693,8 +688,10 @@ def are_labels(answers: Iterable[str], name: str = "") -> bool:
     """Few different ones, none of them long, each given again and again; below a name that says
     so, any that repeat.
 
-    >>> are_labels(["good", "bad"] * 5), are_labels(["Yes.", "No.", "Where have you been all the time?", "Yes."])
-    (True, False)
+    >>> are_labels(["good", "bad"] * 5)
+    True
+    >>> are_labels(["Yes.", "No.", "Where have you been all the time?", "Yes."])
+    False
     """
     answers = list(answers)
     different = set(answers)
@@ -738,30 +735,100 @@ def choose(table: Table, roles: Roles, source: Column = None, target: Column = N
         name = ", ".join(map(shown, table.names)) or None
         raise DataError("only one column", where=table.path, got=name, hint="a pair needs two")
     is_given = left is not None or right is not None
+    if not is_given and (choice := _instruction(table, roles) or _languages(table, roles)):
+        return choice
     if left is None:
         left = _named(table, roles.source, {right})
     if right is None:
         right = _named(table, roles.target, {left})
     if left is not None and right is not None:
-        return Choice(left, right)
+        choice = Choice(left, right)
+        if not is_given and _is_doubtful(table, roles, choice):
+            raise _unclear(table, roles, None, None)
+        return choice
     if left is None and right is None:
         return _by_content(table, roles)
     return _other(table, roles, left, right, is_given=is_given)
 
 
-def _named(table: Table, role: Role, taken: set[int | None]) -> int | None:
-    """The column with the first known name of a role."""
-    if not table.header and table.format != "jsonl":
+def _instruction(table: Table, roles: Roles) -> Choice | None:
+    """Alpaca's columns: the prompt is `instruction`, followed by a non-empty `input`."""
+    if roles is not PAIRS or not table.has_names:
         return None
     folded = [name.lower() for name in table.names]
-    return next(
-        (
-            folded.index(name)
-            for name in role.names
-            if name in folded and folded.index(name) not in taken
-        ),
-        None,
-    )
+    if folded.count(INSTRUCTION) != 1 or folded.count(INPUT) != 1:
+        return None
+    source, extra = folded.index(INSTRUCTION), folded.index(INPUT)
+    target = _named(table, roles.target, {source, extra})
+    if target is None or table.holds[source] in ("id", "nested", "empty"):
+        return None
+    return Choice(source, target, extra)
+
+
+def _languages(table: Table, roles: Roles) -> Choice | None:
+    """Two columns called after languages, in their order, if no others hold text."""
+    if roles is not PAIRS or not table.has_names:
+        return None
+    columns = [i for i, name in enumerate(table.names) if name.lower() in LANGUAGES]
+    texts = [i for i, holds in enumerate(table.holds) if holds == "text"]
+    if len(columns) != 2 or not set(texts) <= set(columns):
+        return None
+    usable = {"text", "label", "constant"}
+    return Choice(*columns) if all(table.holds[i] in usable for i in columns) else None
+
+
+def are_languages(table: Table, choice: Choice) -> bool:
+    """Whether both columns are called after languages."""
+    names = [table.names[i].lower() for i in (choice.source, choice.target)]
+    return table.has_names and all(name in LANGUAGES for name in names)
+
+
+def _named(table: Table, role: Role, taken: set[int | None]) -> int | None:
+    """The column whose name is known for a role: the whole name, or else a word of it. Of several,
+    those that hold what the role needs."""
+    if not table.has_names:
+        return None
+    folded = [name.lower() for name in table.names]
+    free = [i for i in range(len(folded)) if i not in taken]
+    exact = [i for name in dict.fromkeys(role.names) for i in free if folded[i] == name]
+    if exact:
+        fitting = [i for i in exact if table.holds[i] in role.holds]
+        chosen = (fitting or exact)[0]
+        alike = [i for i in fitting if folded[i] == folded[chosen]]
+        return chosen if len(alike) < 2 else None
+
+    words = {name for name in role.names if name not in VAGUE}
+    partly = [i for i in free if words & _words_of(table.names[i]) and table.holds[i] in role.holds]
+    return partly[0] if len(partly) == 1 else None
+
+
+def _words_of(name: str) -> set[str]:
+    """
+    >>> sorted(_words_of("customerQuestion_text"))
+    ['customer', 'question', 'text']
+    """
+    spaced = re.sub(r"([a-z])([A-Z])", r"\1 \2", name)
+    return {word.lower() for word in re.split(r"[\W_]+", spaced) if word}
+
+
+def _is_doubtful(table: Table, roles: Roles, choice: Choice) -> bool:
+    """Whether a column of a known name holds something else than its role needs, while a column of
+    text is left over."""
+    left_over = _left_over(table, choice)
+    if not left_over:
+        return False
+    if table.holds[choice.source] not in roles.source.holds:
+        return True
+    target = table.holds[choice.target]
+    if target == "label":
+        name = table.names[choice.target].lower()
+        return name not in LABEL_LIKE and roles is PAIRS
+    return target not in roles.target.holds and target != "number"
+
+
+def _left_over(table: Table, choice: Choice) -> list[int]:
+    """The columns of text that are not used."""
+    return [i for i, holds in enumerate(table.holds) if holds == "text" and i not in choice]
 
 
 def _fitting(table: Table, role: Role, taken: int | None = None) -> list[int]:
@@ -775,6 +842,8 @@ def _other(
     role = roles.target if right is None else roles.source
     taken = left if right is None else right
     fitting = _fitting(table, role, taken)
+    if roles in (SPOKEN, CAPTIONED) and right is None:
+        fitting = _sentences(table, fitting)
     if is_given and not fitting:  # whoever names one column may mean another that is no text
         fitting = [
             i
@@ -788,22 +857,34 @@ def _other(
     return Choice(fitting[0] if left is None else left, fitting[0] if right is None else right)
 
 
+def _sentences(table: Table, columns: list[int]) -> list[int]:
+    """Of columns that could describe a file, those that do not repeat few values (as the names of
+    speakers do), if there are any."""
+    varied = [
+        i
+        for i in columns
+        if table.holds[i] == "text" and 2 * len(set(table.cells[i])) > len(table.cells[i])
+    ]
+    unnamed = [i for i in varied if not _words_of(table.names[i]) & OTHER_NAMES]
+    return unnamed or varied or columns
+
+
 def _by_content(table: Table, roles: Roles) -> Choice:
     sources = _fitting(table, roles.source)
     if roles.source.holds != TEXT:  # files and what is said of them
-        targets = _fitting(table, roles.target)
+        targets = _sentences(table, _fitting(table, roles.target))
         if len(sources) == len(targets) == 1:
             return Choice(sources[0], targets[0])
         raise _unclear(table, roles, sources[0] if len(sources) == 1 else None, None)
     labels = [i for i, holds in enumerate(table.holds) if holds == "label"]
     if table.format == "jsonl":  # the order of keys says nothing
         raise _unclear(table, roles, None, None)
+    texts = sources if sources else labels
+    if table.header and any(_are_names(table.cells[i]) for i in texts) and len(texts) < 3:
+        raise _unclear(table, roles, None, None)  # a name is no prompt
     if len(sources) == len(labels) == 1:
         return Choice(sources[0], labels[0])
     if len(sources) == 2 and not labels:
-        lengths = sorted(_median_words(table.cells[i]) for i in sources)
-        if table.header and lengths[0] <= 1 and lengths[1] >= 4:  # a name and a text are no pair
-            raise _unclear(table, roles, None, None)
         return Choice(sources[0], sources[1])
     if len(table.names) == 2 and set(table.holds) <= {"text", "label", "constant", "empty"}:
         return Choice(0, 1)
@@ -812,19 +893,69 @@ def _by_content(table: Table, roles: Roles) -> Choice:
     raise _unclear(table, roles, None, None)
 
 
+def _are_names(values: Iterable[str]) -> bool:
+    """Whether nearly all values are bare words, or names: few words, each with a capital.
+
+    >>> _are_names(["Albert Einstein", "Ludwig van Beethoven"]), _are_names(["How are you"])
+    (True, False)
+    """
+    values = list(values)
+    names = sum(_is_proper_name(value) for value in values)
+    return bool(values) and (names >= 0.8 * len(values) or _median_words(values) <= 1)
+
+
+def _is_proper_name(value: str) -> bool:
+    words = value.split()
+    if not 1 <= len(words) <= 4 or value[-1] in "?!,;:…":
+        return False
+    return words[0][0].isupper() and words[-1][0].isupper()
+
+
 def _unclear(table: Table, roles: Roles, left: int | None, right: int | None) -> UnclearColumns:
     """The question which columns are meant, with a guess."""
-    order = [*_fitting(table, roles.source), *_fitting(table, roles.target)]
-    order += [i for i, holds in enumerate(table.holds) if holds not in ("id", "empty", "nested")]
-    order += range(len(table.names))
-    source = left if left is not None else next(i for i in order if i != right)
-    if right is None:
-        labels = [i for i in _fitting(table, roles.target, source) if table.holds[i] == "label"]
-        first = labels if roles is LABELLED else []
-        order = [*first, *_fitting(table, roles.target, source), *order]
-        right = next(i for i in order if i != source)
-    columns = {roles.source.field: table.name(source), roles.target.field: table.name(right)}
+    source = left
+    target = right
+    if source is None:
+        source = _guess(table, roles.source, roles, {target})
+    if target is None:
+        target = _guess(table, roles.target, roles, {source})
+    is_given = left is not None or right is not None
+    if not is_given and roles is PAIRS and table.holds[source] == table.holds[target] == "text":
+        source, target = _ordered(table, source, target)
+    columns = {roles.source.field: table.name(source), roles.target.field: table.name(target)}
     return UnclearColumns(table, roles, columns)
+
+
+def _guess(table: Table, role: Role, roles: Roles, taken: set[int | None]) -> int:
+    """The likeliest column of a role: by what it holds, by its name, by whether it holds sentences;
+    of equals the first."""
+    other = roles.target if role is roles.source else roles.source
+
+    def rank(i: int) -> tuple[int, int, int, int]:
+        holds = table.holds[i]
+        is_label = role is LABELLED.target and holds == "label"
+        fits = 0 if is_label else 1 if holds == "text" and "text" in role.holds else 2
+        if holds in role.holds and "text" not in role.holds:
+            fits = 0
+        if holds not in role.holds:
+            fits = {"label": 3, "constant": 4, "number": 5}.get(holds, 6)
+        words = _words_of(table.names[i]) if table.has_names else set()
+        words -= VAGUE
+        is_named = -1 if words & set(role.names) else 1 if words & set(other.names) else 0
+        is_name = int(holds == "text" and _are_names(table.cells[i]))
+        is_short = int(_median_words(table.cells[i]) < SENTENCE)
+        return fits, is_name, is_named, is_short
+
+    return min((i for i in range(len(table.names)) if i not in taken), key=rank)
+
+
+def _ordered(table: Table, source: int, target: int) -> tuple[int, int]:
+    """Two columns of text, in their order, unless a name says which is which."""
+    words = [_words_of(table.names[i]) - VAGUE for i in (source, target)]
+    source_names, target_names = set(PAIRS.source.names), set(PAIRS.target.names)
+    if words[0] & source_names or words[1] & target_names:
+        return source, target
+    return min(source, target), max(source, target)
 
 
 def same_columns(

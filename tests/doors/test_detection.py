@@ -16,8 +16,10 @@ import soundfile
 from PIL import Image
 
 from regard import cli, recipe
-from regard.data import captions, detect
+from regard.data import captions, detect, sound
+from regard.data.detect import recognise
 from regard.data.inspect import inspect
+from regard.data.lines import Tally
 from regard.errors import DataError
 from tests.tiny import LABELS, PAIRS, WORDS, captions_table, pictures_folder, sounds_table
 
@@ -321,8 +323,8 @@ def test_a_recipe_that_does_not_fit_is_answered_with_those_that_do(
         code, out, err = typed(capsys, "train", reader, "--data", path, "--out", tmp_path / "run")
         assert code == 2 and out == "" and err.count("\n") == 1
         assert (
-            f"this is {detect.KINDS[kind].words}, which {reader} does not learn from; try: regard train "
-            in err
+            f"this is {detect.KINDS[kind].words}, which {reader} does not learn from; "
+            "try: regard train " in err
         )
         assert "data.kind" not in err or "add --set data.kind=pairs" in err
         command = shlex.split(err.partition("try: ")[2].partition(" (or ")[0].partition("; ")[0])
@@ -382,7 +384,8 @@ def test_train_says_which_column_is_what_and_asks(tmp_path: Path, capsys, monkey
     assert command[:5] == ["regard", "train", "chat-gru", "--data", str(path)]
     code, out, err = typed(capsys, *command[1:], *words)
     assert code == 0, err
-    assert "columns: kunde, von_uns, notiz; source = kunde, target = von_uns\n" in out
+    assert "columns: kunde, von_uns, notiz; source = kunde, target = von_uns; " in out
+    assert "; text not used: notiz\n" in out
     kept = json.loads((tmp_path / "run" / "recipe.json").read_text())["data"]
     assert (kept["source_column"], kept["target_column"]) == ("kunde", "von_uns")
     one = ["--set", "data.source_column=kunde"]
@@ -585,3 +588,99 @@ def test_evaluate_takes_a_folder_of_two_languages(tmp_path: Path, capsys, monkey
     code, out, err = typed(capsys, "evaluate", run, "--data", home, "--json")
     assert code == 0, err
     assert json.loads(out)["examples"] == 3  # what validates, not what trained
+
+
+# -- folders of files and tables--------------------------------------------------------------------
+
+
+def wave(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, np.sin(np.arange(4000) / 7) / 2, 8000)
+
+
+@pytest.mark.parametrize("suffix", ["", ".wav"])
+def test_a_table_of_sounds_in_a_folder_beside_it(tmp_path: Path, suffix: str):
+    home = tmp_path / "recordings of mine"
+    rows = []
+    for number in range(8):
+        wave(home / "clips" / f"take{number}.wav")
+        speaker = ("Anna Lee", "Bo Rand")[number % 2]
+        rows.append(
+            f"take{number}{suffix},2024-03-0{1 + number},{speaker},Sentence number {number}."
+        )
+    write(home / "list.csv", "file name,recorded,speaker,what was said", *rows)
+
+    for path in (home, home / "list.csv"):
+        found = inspect(path)
+        assert (found["kind"], found["usable"]) == ("sounds", 8), found
+        assert "path = file name, text = what was said" in found["note"]
+        assert found["train"].startswith("regard train speech-attention --data ")
+
+    for file in (home / "clips").iterdir():
+        file.unlink()
+    columns = {"path_column": "file name", "text_column": "what was said"}
+    how = sound.Hearing(8000, 60.0)
+    with pytest.raises(DataError) as caught:
+        list(sound.read_sounds(home / "list.csv", how=how, **columns, tally=Tally()))
+    assert "none of its sounds is there" in str(caught.value)
+    assert f"looked for in {home}, {home / 'clips'}" in str(caught.value)
+
+
+def test_sounds_with_a_text_file_each_are_refused(tmp_path: Path):
+    for number in range(3):
+        wave(tmp_path / f"{number}.wav")
+        (tmp_path / f"{number}.txt").write_text(f"Sentence {number}.\n")
+    with pytest.raises(DataError) as caught:
+        recognise(tmp_path)
+    assert "a folder of sounds without a table" in str(caught.value)
+    assert "got 3 sounds, 3 of them with a .txt file" in str(caught.value)
+
+
+def test_labels_that_occur_once_are_no_labels(tmp_path: Path):
+    for number in range(4):
+        (tmp_path / f"story{number}.txt").write_text("It was a dark night. The end came soon.\n")
+    assert recognise(tmp_path).kind == "text"
+
+
+def test_columns_of_a_folder_are_those_of_its_table(tmp_path: Path, capsys):
+    rows = [f"Why {n} of them?,Because {n} is enough.,A note on {n}." for n in range(12)]
+    write(tmp_path / "one" / "t.csv", "a,b,c", *rows)
+    code, _, err = typed(capsys, "data", "inspect", tmp_path / "one")
+    assert code == 2 and "--set data.source_column=a --set data.target_column=b" in err
+    columns = ["--source-column", "c", "--target-column", "a"]
+    code, out, err = typed(capsys, "data", "inspect", tmp_path / "one", *columns)
+    assert code == 0 and "source = c, target = a" in out, err
+    code, _, err = typed(capsys, "data", "inspect", fsdd(tmp_path / "other"), *columns)
+    assert code == 2 and "has no columns to choose" in err
+
+
+def test_a_json_array_is_not_coco(tmp_path: Path, capsys):
+    pairs_of = [{"prompt": f"Why {n}?", "reply": f"Because {n}."} for n in range(5)]
+    (tmp_path / "a.json").write_text(json.dumps(pairs_of, indent=1))
+    code, _, err = typed(capsys, "data", "inspect", tmp_path / "a.json")
+    assert code == 2 and "a JSON array" in err and ".jsonl" in err and "COCO" not in err
+    write(tmp_path / "b.json", *map(json.dumps, pairs_of))
+    assert inspect(tmp_path / "b.json")["usable"] == 5
+
+
+def test_sharegpt_is_sent_to_messages(tmp_path: Path, capsys):
+    row = {"conversations": [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]}
+    write(tmp_path / "a.jsonl", *[json.dumps(row)] * 3)
+    code, _, err = typed(capsys, "data", "inspect", tmp_path / "a.jsonl")
+    assert code == 2 and "ShareGPT" in err and '"messages"' in err
+
+
+def test_a_run_is_no_data(tmp_path: Path, capsys):
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("manifest.json", "recipe.json", "tokenizer.json"):
+        (run / name).write_text("{}")
+    code, _, err = typed(capsys, "data", "inspect", run)
+    assert code == 2 and f"a run, not data; regard ask {run} or regard evaluate {run}" in err
+
+
+def test_two_languages_are_given_as_their_folder(tmp_path: Path):
+    home = tmp_path / "mine"
+    write(home / "a.en", *[f"sentence {n}" for n in range(7)])
+    write(home / "a.de", *[f"Satz {n}" for n in range(7)])
+    assert inspect(home)["train"] == f"regard train translate-attention --data {home}"

@@ -91,7 +91,7 @@ def test_what_was_exported_can_be_trained_on_and_asked(
     folder = tmp_path / "new" / "folder"
     assert main(["data", "export", kind, str(folder), "--count", "40"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith(f"wrote 40 files into {folder}; what is right stands in {folder}/")
+    assert said[0].startswith(f"wrote 40 files into {folder}; the right answers are in {folder}/")
     ask, train = (line.partition(": ")[2].split()[1:] for line in said[1:])
     assert train == ["train", recipe, "--data", str(folder)]
     assert main([*train, "--steps", "1", "--out", str(tmp_path / "run")]) == 0
@@ -122,6 +122,57 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path, capsys, monkeypatch
     assert main(["data", "export", "drawings", str(tmp_path / "drawings")]) == 2
     assert capsys.readouterr().err == f"regard: {tmp_path}: No space left on device\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_names_file_and_bytes_and_leaves_nothing(tmp_path: Path, capsys, monkeypatch):
+    folder = tmp_path / "deep" / "drawings"
+    write = Path.write_bytes
+
+    def full(path: Path, content: bytes) -> int:
+        if "captions" in path.name:
+            raise OSError(28, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    assert main(["data", "export", "drawings", str(folder), "--count", "3"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"regard: {folder}/captions.csv: no space left on the disk")
+    assert "needed" in error and "free" in error and error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_go_into_the_folder_itself(tmp_path: Path, capsys):
+    """So a mount point, or a link to a folder on another disk, will do."""
+    disk, link = tmp_path / "disk", tmp_path / "link"
+    disk.mkdir()
+    link.symlink_to(disk)
+    inode = disk.stat().st_ino
+    assert main(["data", "export", "digits", str(link), "--count", "2"]) == 0
+    assert link.is_symlink() and disk.stat().st_ino == inode
+    assert (disk / "labels.csv").is_file()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["disk", "link"]
+
+
+def test_what_is_put_there_meanwhile_stays(tmp_path: Path, capsys, monkeypatch):
+    folder = tmp_path / "drawings"
+    drawing = drawn.drawing
+
+    def meanwhile(seed: int, number: int):
+        if number == 1:
+            (folder / "captions.csv").write_text("mine")
+        return drawing(seed, number)
+
+    monkeypatch.setattr(drawn, "drawing", meanwhile)
+    assert main(["data", "export", "drawings", str(folder), "--count", "2"]) == 2
+    assert "captions.csv: something of this name was put there" in capsys.readouterr().err
+    assert [file.name for file in folder.iterdir()] == ["captions.csv"]
+    assert (folder / "captions.csv").read_text() == "mine"
+
+
+def test_paths_cannot_colour_the_terminal(tmp_path: Path, capsys):
+    assert main(["data", "export", "digits", str(tmp_path / "a\x1b[31m"), "--count", "1"]) == 0
+    output = capsys.readouterr().out
+    assert "\x1b" not in output and output.count("\n") == 3
 
 
 def test_mistakes_are_one_line(tmp_path: Path, capsys):

@@ -145,7 +145,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # -- what it serves---------------------------------------------------------------------------------
 
 INSIDE = "cornell movie-dialogs corpus/"
-LINES = b"L2 +++$+++ u0 +++$+++ m0 +++$+++ A +++$+++ Hi there.\nL1 +++$+++ u1 +++$+++ m0 +++$+++ B +++$+++ Hello!\n"
+LINES = (
+    b"L2 +++$+++ u0 +++$+++ m0 +++$+++ A +++$+++ Hi there.\n"
+    b"L1 +++$+++ u1 +++$+++ m0 +++$+++ B +++$+++ Hello!\n"
+)
 TALKS = b"u0 +++$+++ u1 +++$+++ m0 +++$+++ ['L1', 'L2']\n"
 GOOD = {f"{INSIDE}movie_lines.txt": LINES, f"{INSIDE}movie_conversations.txt": TALKS}
 NOISE = random.Random(7).randbytes(300_000)  # that does not pack
@@ -208,12 +211,11 @@ def refused(capsys: pytest.CaptureFixture[str], *given: str) -> str:
 
 
 def clean(cache: Path) -> bool:
-    """No data set, no draft: at most downloads that may be gone on with."""
-    return (
-        all(place.name.endswith(".regard-part") for place in cache.iterdir())
-        if cache.exists()
-        else True
-    )
+    """No data set, no draft: at most downloads that can be resumed."""
+    folders = list(cache.iterdir()) if cache.exists() else []
+    parts = [folder / ".regard-part" for folder in folders]
+    is_alone = all(list(part.parent.iterdir()) == [part] for part in parts)
+    return is_alone and not any((part / "unpacked").exists() for part in parts)
 
 
 # -- the ordinary way-------------------------------------------------------------------------------
@@ -298,28 +300,139 @@ def test_out_is_the_folder(site: Site, tmp_path: Path, cache: Path, capsys):
     assert "something else is there already" in refused(capsys, *given)
 
 
-def test_a_folder_that_lost_a_file_is_fetched_again(site: Site, cache: Path, capsys):
-    given = words("cornell", site, zipped())
-    assert cli.main(given) == 0
-    (cache / "cornell" / "movie_lines.txt").unlink()
-    assert cli.main(given) == 0
-    assert (cache / "cornell" / "movie_lines.txt").read_bytes() == LINES
+def test_a_lost_or_edited_file_is_named_and_fetched_with_again(site: Site, cache: Path, capsys):
+    command, home = words("cornell", site, zipped()), cache / "cornell"
+    assert cli.main(command) == 0
+    edited = LINES.swapcase()
+    (home / "movie_lines.txt").write_bytes(edited)  # of the same size
+    (home / "movie_conversations.txt").unlink()
+    error = refused(capsys, *command)
+    assert f"{home}: files of it are not as they were fetched; " in error
+    assert "got movie_conversations.txt (missing), movie_lines.txt (changed); --again" in error
+    assert (home / "movie_lines.txt").read_bytes() == edited and len(site.asked) == 1
+    assert not (home / ".regard-part").exists()
+
+    (home / "mine.txt").write_text("mine")
+    (home / "movie_titles.txt").write_text("also mine")  # in the archive's folder, but not listed
+    assert cli.main([*command, "--again"]) == 0
+    assert (home / "movie_lines.txt").read_bytes() == LINES
+    assert (home / "movie_conversations.txt").read_bytes() == TALKS
+    assert (home / "mine.txt").read_text() == "mine"
+    assert (home / "movie_titles.txt").read_text() == "also mine"
     assert [place.name for place in cache.iterdir()] == ["cornell"] and len(site.asked) == 2
+    capsys.readouterr()
+    assert cli.main(command) == 0
+    assert "it is there already: 2 files" in capsys.readouterr().out
 
 
 def test_what_somebody_put_beside_it_is_never_lost(site: Site, cache: Path, capsys):
-    given, home = words("cornell", site, zipped()), cache / "cornell"
-    assert cli.main(given) == 0
+    command, home = words("cornell", site, zipped()), cache / "cornell"
+    assert cli.main(command) == 0
     (home / "Images").mkdir()
     (home / "Images" / "mine.jpg").write_bytes(NOISE)
-    assert cli.main(given) == 0
+    (home / "empty").mkdir()
+    assert cli.main(command) == 0
     assert "it is there already: 2 files" in capsys.readouterr().out and len(site.asked) == 1
     (home / "movie_lines.txt").unlink()
-    assert (
-        "missing or damaged, and others are beside them; got Images/mine.jpg; move them away"
-        in refused(capsys, *given)
-    )
-    assert (home / "Images" / "mine.jpg").read_bytes() == NOISE
+    assert cli.main([*command, "--again"]) == 0
+    assert (home / "Images" / "mine.jpg").read_bytes() == NOISE and (home / "empty").is_dir()
+
+
+def test_a_link_in_place_of_a_file_is_somebodys_own(
+    site: Site, cache: Path, tmp_path: Path, capsys
+):
+    command, home = words("cornell", site, zipped()), cache / "cornell"
+    assert cli.main(command) == 0
+    capsys.readouterr()
+    mine = tmp_path / "mine.txt"
+    mine.write_text("mine")
+    (home / "movie_lines.txt").unlink()
+    (home / "movie_lines.txt").symlink_to(mine)
+    assert "movie_lines.txt (a link or a folder" in refused(capsys, *command)
+    error = refused(capsys, *command, "--again")
+    assert "movie_lines.txt: something that regard did not fetch" in error
+    assert (home / "movie_lines.txt").is_symlink() and mine.read_text() == "mine"
+
+
+def test_files_put_there_during_the_download_stay(site: Site, tmp_path: Path, capsys, monkeypatch):
+    out = tmp_path / "d1"
+    command = words("cornell", site, zipped(), "--out", str(out))
+    obtain = fetch._obtain
+
+    def meanwhile(*arguments):
+        (out / "thesis.txt").write_text("mine")
+        (out / "movie_lines.txt").write_text("mine too")
+        return obtain(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fetch, "_obtain", meanwhile)
+        error = refused(capsys, *command)
+    assert f"{out}/movie_lines.txt: something that regard did not fetch" in error
+    assert (out / "thesis.txt").read_text() == "mine"
+    assert (out / "movie_lines.txt").read_text() == "mine too"
+    assert not (out / "movie_conversations.txt").exists()
+
+    (out / "movie_lines.txt").rename(tmp_path / "kept.txt")
+    assert cli.main(command) == 0 and len(site.asked) == 1
+    assert (out / "thesis.txt").read_text() == "mine"
+    assert (out / "movie_lines.txt").read_bytes() == LINES
+    assert not (out / ".regard-part").exists()
+
+
+def test_out_may_be_a_link_or_here_or_in_a_folder_that_cannot_be_written(
+    site: Site, tmp_path: Path, monkeypatch
+):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    command = words("cornell", site, zipped(), "--out")
+    assert cli.main([*command, str(tmp_path / "link")]) == 0
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "movie_lines.txt").read_bytes() == LINES
+
+    mount = tmp_path / "above" / "mount"
+    mount.mkdir(parents=True)
+    inode = mount.stat().st_ino
+    mount.parent.chmod(0o555)
+    try:
+        assert cli.main([*command, str(mount)]) == 0
+    finally:
+        mount.parent.chmod(0o755)
+    assert mount.stat().st_ino == inode and (mount / "movie_lines.txt").read_bytes() == LINES
+
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert cli.main([*command, "."]) == 0
+    assert (tmp_path / "here" / "movie_lines.txt").read_bytes() == LINES
+
+
+def test_a_fetch_killed_while_it_moves_files_goes_on(site: Site, cache: Path, monkeypatch):
+    for name, content in (("cornell", zipped()), ("octmnist", NOISE)):
+        command = words(name, site, content, file=name)
+        with monkeypatch.context() as patch:
+
+            def killed(*_):
+                raise SystemExit(137)
+
+            patch.setattr(fetch.disk, "write_json", _but_last(fetch.disk.write_json, killed))
+            with pytest.raises(SystemExit):
+                fetch.fetch(
+                    fetch.choose(name, url=site.at(name), sha256=sha256(content)), cache / name
+                )
+        assert not (cache / name / "fetched.json").exists()
+        asked = len(site.asked)
+        assert cli.main(command) == 0 and len(site.asked) == asked
+        assert not (cache / name / ".regard-part").exists()
+    assert (cache / "cornell" / "movie_lines.txt").read_bytes() == LINES
+
+
+def _but_last(write, killed):
+    """Write every file but the record in the folder of the data set itself."""
+
+    def chosen(path: Path, content):
+        is_record = path.name == fetch.RECORD and path.parent.name != fetch.PARTS
+        return killed() if is_record else write(path, content)
+
+    return chosen
 
 
 @pytest.fixture
@@ -452,7 +565,7 @@ def test_a_server_that_never_gets_further_is_given_up_and_resumed_another_day(
         in error
     )
     assert "run it again to go on from there" in error and len(site.asked) == 1 + fetch.TRIES
-    part = cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part"
+    part = cache / "cornell" / ".regard-part" / "cornell_movie_dialogs_corpus.zip.part"
     assert part.stat().st_size == 123_456 and clean(cache)
     site.wall, site.asked = None, []
     assert cli.main(given) == 0
@@ -515,15 +628,15 @@ def test_stopped_between_the_last_byte_and_the_check(site: Site, cache: Path, mo
     known = replace(fetch.SETS["cornell"].downloads[0], address=site.at("it"), size=len(content))
     known = replace(known, sum=f"sha256:{sha256(content)}")
     monkeypatch.setitem(fetch.SETS, "cornell", replace(fetch.SETS["cornell"], downloads=(known,)))
-    (cache / ".cornell.regard-part").mkdir(parents=True)
-    (cache / ".cornell.regard-part" / f"{known.name}.part").write_bytes(content)
+    (cache / "cornell" / ".regard-part").mkdir(parents=True)
+    (cache / "cornell" / ".regard-part" / f"{known.name}.part").write_bytes(content)
     assert cli.main(["data", "fetch", "cornell"]) == 0 and site.asked == []
 
 
 def test_a_part_that_is_longer_than_the_file_is_thrown_away(site: Site, cache: Path):
     given = words("cornell", site, zipped())
-    (cache / ".cornell.regard-part").mkdir(parents=True)
-    (cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part").write_bytes(
+    (cache / "cornell" / ".regard-part").mkdir(parents=True)
+    (cache / "cornell" / ".regard-part" / "cornell_movie_dialogs_corpus.zip.part").write_bytes(
         bytes(400_000)
     )
     assert cli.main(given) == 0
@@ -534,7 +647,7 @@ def test_a_part_that_is_longer_than_the_file_is_thrown_away(site: Site, cache: P
 def test_however_it_is_stopped_it_goes_on(site: Site, cache: Path, sent: signal.Signals):
     site.stall = 100_000
     given = [sys.executable, "-m", "regard", *words("cornell", site, zipped())]
-    part = cache / ".cornell.regard-part" / "cornell_movie_dialogs_corpus.zip.part"
+    part = cache / "cornell" / ".regard-part" / "cornell_movie_dialogs_corpus.zip.part"
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     heeds = partial(
         signal.signal, signal.SIGINT, signal.SIG_DFL
@@ -549,8 +662,8 @@ def test_however_it_is_stopped_it_goes_on(site: Site, cache: Path, sent: signal.
     if sent == signal.SIGINT:
         assert running.returncode == 130
         assert (
-            error
-            == "regard: what has come is kept; the same command goes on from there\nregard: stopped\n"
+            error == "regard: what has come is kept; the same command goes on from there\n"
+            "regard: stopped\n"
         )
     kept = part.stat().st_size
     assert kept >= 100_000 and clean(cache)
@@ -583,11 +696,11 @@ def test_a_wrong_sum(site: Site, cache: Path, capsys):
     given[-1] = "0" * 64
     error = refused(capsys, *given)
     assert (
-        f"{site.at('it')}: not the right file; got sha256 {sha256(site.files['it'])}, not {'0' * 64}; "
-        in error
+        f"{site.at('it')}: not the right file; got sha256 {sha256(site.files['it'])}, "
+        f"not {'0' * 64}; " in error
     )
     assert "it was thrown away" in error and clean(cache)
-    assert {file.name for file in (cache / ".cornell.regard-part").iterdir()} <= {".lock"} | {
+    assert {file.name for file in (cache / "cornell" / ".regard-part").iterdir()} <= {".lock"} | {
         "cornell_movie_dialogs_corpus.zip.part.json"
     }
 
@@ -598,7 +711,7 @@ def test_the_known_size_is_known_before_the_first_byte(site: Site, cache: Path, 
     assert re.search(
         r"not the right file; got [\d,]+ bytes, not 9,916,637; it may have been moved", error
     )
-    assert not list((cache / ".cornell.regard-part").glob("*.zip*"))
+    assert not list((cache / "cornell" / ".regard-part").glob("*.zip*"))
     site.files["big"] = bytes(5_000_000)
     error = refused(capsys, "data", "fetch", "flickr8k-captions", "--url", site.at("big"))
     assert "got 5,000,000 bytes, more than 4,600,000" in error
@@ -609,7 +722,9 @@ def test_a_file_without_end_is_not_followed(site: Site, cache: Path, capsys):
     error = refused(capsys, "data", "fetch", "flickr8k-captions", "--url", site.at("it"))
     assert "more bytes than the file has" in error
     assert (
-        sum(file.stat().st_size for file in (cache / ".flickr8k-captions.regard-part").iterdir())
+        sum(
+            file.stat().st_size for file in (cache / "flickr8k-captions" / ".regard-part").iterdir()
+        )
         < 1000
     )
 
@@ -916,7 +1031,10 @@ def test_a_disk_that_fills_up_keeps_what_has_come(site: Site, cache: Path, monke
     with monkeypatch.context() as patch:
         patch.setattr(fetch, "unpack", full)
         error = refused(capsys, *given)
-    assert f"{cache}: no space left on the disk; got " in error and "what has come is kept" in error
+    assert (
+        f"{cache / 'cornell'}: no space left on the disk; got " in error
+        and "what has come is kept" in error
+    )
     assert re.search(r"bytes free, [\d,]+ needed", error)
     assert clean(cache)
     assert cli.main(given) == 0 and len(site.asked) == 1
@@ -935,16 +1053,18 @@ def test_a_limit_on_the_size_of_files_is_named(site: Site, cache: Path, capsys):
 
 
 def test_a_second_process_is_told_to_wait(site: Site, cache: Path, capsys):
-    (cache / ".cornell.regard-part").mkdir(parents=True)
-    with (cache / ".cornell.regard-part" / ".lock").open("a") as file:
+    (cache / "cornell" / ".regard-part").mkdir(parents=True)
+    with (cache / "cornell" / ".regard-part" / ".lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         error = refused(capsys, *words("cornell", site, zipped()))
     assert "another process is fetching it; wait for it" in error
 
 
 def test_drafts_of_the_killed_are_swept(site: Site, cache: Path):
-    (cache / ".cornell.regard-new").mkdir(parents=True)
-    (cache / ".cornell.regard-new" / "movie_lines.txt").write_text("half")
+    parts = cache / "cornell" / ".regard-part"
+    (parts / "unpacked").mkdir(parents=True)
+    (parts / ".lock").touch()
+    (parts / "unpacked" / "movie_lines.txt").write_text("half")
     assert cli.main(words("cornell", site, zipped())) == 0
     assert [place.name for place in cache.iterdir()] == ["cornell"]
 
@@ -956,6 +1076,7 @@ def test_drafts_of_the_killed_are_swept(site: Site, cache: Path):
     ("given", "said"),
     [
         ([], "no data set named; regard data fetch NAME; known: cornell, ljspeech, octmnist"),
+        (["fsdd"], "fsdd: cannot be fetched by regard; get it from https://github.com/"),
         (["cornel"], 'no such data set; got "cornel"; did you mean "cornell"?'),
         (
             ["cornell", "--url", "/home/me/cornell.zip"],

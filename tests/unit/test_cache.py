@@ -2,7 +2,9 @@
 
 import errno
 import json
+import os
 import random
+import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -429,3 +431,19 @@ def test_the_usual_small_setting_on_real_pairs(tmp_path):
     assert not asked[1] & asked[2]
     example = corpus.valid.texts(0)
     assert corpus.tokenizer.decode(corpus.valid.target[0]).lower() == example.target.lower()
+
+
+def test_drafts_of_killed_processes_are_removed_after_a_day(tmp_path: Path):
+    names = [f".{'a' * 32}-abcd_123", f".{'b' * 32}-abcd_123", ".mine-abcd1234", f"{'a' * 32}"]
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tokens").write_bytes(b"half")
+    (tmp_path / f".{'c' * 32}-abcd_123").symlink_to(tmp_path / ".mine-abcd1234")
+    day_ago = time.time() - cache.OLD_DRAFT - 60
+    for name in (names[0], *names[2:]):
+        for place in (tmp_path / name / "tokens", tmp_path / name):
+            os.utime(place, (day_ago, day_ago))
+    cache._remove_old_drafts(tmp_path)
+    left = {place.name for place in tmp_path.iterdir()}
+    assert left == {*names[1:], f".{'c' * 32}-abcd_123"}
+    assert (tmp_path / ".mine-abcd1234" / "tokens").exists()

@@ -276,7 +276,8 @@ def test_groups_stay_together(corpus):
         for batch in made:
             for start, end in zip(part.groups, [*part.groups[1:], 10], strict=True):
                 assert len(set(range(start, end)) & set(batch.tolist())) in (0, end - start)
-    assert sorted(i for batch in ordered(source[:4], target[:4], tokens=60, groups=part.groups) for i in batch) == [
+    rows = ordered(source[:4], target[:4], tokens=60, groups=part.groups)
+    assert sorted(i for batch in rows for i in batch) == [
         0, 1, 2, 3,
     ]  # fmt: skip
 

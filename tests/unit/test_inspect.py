@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from regard import recipe
+from regard.data import detect
 from regard.data.inspect import inspect
 from regard.errors import DataError
 from tests.tiny import labelled_file, pictures_folder
@@ -51,7 +52,7 @@ def prose(folder: Path) -> Path:
     [
         (medmnist, "medmnist", 12, "image-pool"),
         (pictures_folder, "pictures", 10, "image-pool"),
-        (parallel, "parallel", 7, "multi30k-transformer"),
+        (parallel, "parallel", 7, "translate-attention"),
         (polarity, "labelled", 3, "sentiment-cnn"),
         (prose, "text", 2, "blank-rnn"),
     ],
@@ -83,16 +84,17 @@ def test_a_table_of_labels_is_not_one_of_replies(tmp_path: Path):
 
 def test_two_languages_are_named(tmp_path: Path):
     found = inspect(parallel(tmp_path))
-    assert f"data.path={tmp_path / 'train.en.gz'}" in found["train"]
-    assert f"data.target_path={tmp_path / 'train.de.gz'}" in found["train"]
-    assert (
-        f"data.valid_path={tmp_path / 'val.en'} --set data.valid_target_path={tmp_path / 'val.de'}"
-        in found["train"]
-    )
+    assert found["train"] == f"regard train translate-attention --data {tmp_path}"
+    fields = detect.recognise(tmp_path).fields
+    assert fields == {
+        "path": str(tmp_path / "train.en.gz"),
+        "target_path": str(tmp_path / "train.de.gz"),
+        "valid_path": str(tmp_path / "val.en"),
+        "valid_target_path": str(tmp_path / "val.de"),
+    }
     for file in tmp_path.glob("val.*"):
         file.unlink()
-    changes = [word for word in inspect(tmp_path)["train"].split() if word.startswith("data.")]
-    assert recipe.load("multi30k-transformer", changes).data.valid_path is None
+    assert detect.recognise(tmp_path).fields["valid_path"] is None
     assert found["samples"][0] == {"source": "A house.", "target": "Ein Haus."}
 
 
@@ -123,15 +125,13 @@ def test_nothing_validates_on_what_it_trains_on(tmp_path: Path):
     for name in ("dev", "news", "test"):
         for language in ("de", "en"):
             (tmp_path / f"{name}.{language}").write_text("a line\n")
-    told = inspect(tmp_path)["train"]
-    assert (
-        f"data.path={tmp_path / 'news.en'}" in told
-        and f"data.valid_path={tmp_path / 'dev.en'}" in told
-    )
+    fields = detect.recognise(tmp_path).fields
+    assert fields["path"] == str(tmp_path / "news.en")
+    assert fields["valid_path"] == str(tmp_path / "dev.en")
     for file in tmp_path.glob("news.*"):
         file.unlink()
-    told = inspect(tmp_path)["train"]
-    assert f"data.path={tmp_path / 'dev.en'}" in told and "data.valid_path= " in told
+    fields = detect.recognise(tmp_path).fields
+    assert fields["path"] == str(tmp_path / "dev.en") and fields["valid_path"] is None
 
 
 def test_one_picture_is_no_corpus(tmp_path: Path):

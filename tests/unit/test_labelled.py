@@ -32,7 +32,10 @@ def write(path: Path, content: str | bytes) -> Path:
         ("a.tsv", "great fun\tpos\na bore\tneg\n"),
         (
             "a.jsonl",
-            '{"review": "great fun", "sentiment": "pos"}\n{"review": "a bore", "sentiment": "neg"}\n',
+            (
+                '{"review": "great fun", "sentiment": "pos"}\n'
+                '{"review": "a bore", "sentiment": "neg"}\n'
+            ),
         ),
     ],
 )

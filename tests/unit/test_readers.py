@@ -179,7 +179,10 @@ def test_a_word_of_the_first_line_is_no_column(tmp_path, capsys):
         ("a.tsv", "Where is the file?\tOn the desk.\nAnd the text?\tHere.\n"),
         (
             "a.jsonl",
-            '{"prompt": "open the file", "reply": "it is open"}\n{"Prompt": "and now", "Reply": "now read it"}\n',
+            (
+                '{"prompt": "open the file", "reply": "it is open"}\n'
+                '{"Prompt": "and now", "Reply": "now read it"}\n'
+            ),
         ),
         ("b.tsv", "sentiment\tGefühl\nanswer\tAntwort\n"),
     ):

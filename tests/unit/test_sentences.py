@@ -26,9 +26,15 @@ that Netherfield Park is let at last?" Mr. Bennet replied that he
 had not.
 """
 SENTENCES = [
-    "It is a truth universally acknowledged, that a single man in possession of a good fortune, must want a wife.",
+    (
+        "It is a truth universally acknowledged, that a single man in possession of a good "
+        "fortune, must want a wife."
+    ),
     "Mr. Bennet was so odd a mixture of quick parts, that no one could know him.",
-    '"My dear Mr. Bennet," said his lady to him one day, "have you heard that Netherfield Park is let at last?"',
+    (
+        '"My dear Mr. Bennet," said his lady to him one day, '
+        '"have you heard that Netherfield Park is let at last?"'
+    ),
     "Mr. Bennet replied that he had not.",
 ]
 

@@ -141,7 +141,9 @@ def test_a_plain_choice_is_taken_and_said(tmp_path: Path, name: str, delimiter: 
     assert found.kind == ("labelled" if targets in (STARS, MOODS) else "pairs")
     assert found.note.startswith("columns: " + ", ".join(columns))
     of = {id(values): title for title, values in columns.items()}
-    assert f"= {of[id(sources)]}, " in found.note and found.note.endswith(f"= {of[id(targets)]}")
+    note, _, unused = found.note.partition("; text not used: ")
+    assert f"= {of[id(sources)]}, " in note and note.endswith(f"= {of[id(targets)]}")
+    assert unused == ("note, body" if name == "known among many" else "")
 
 
 @pytest.mark.parametrize(
@@ -370,7 +372,8 @@ def test_known_keys_of_json(tmp_path: Path):
     assert columns_of(path) == (QUESTIONS, ANSWERS)
     assert (
         detect.recognise(path).note
-        == "keys: meta, question, answer, notes; source = question, target = answer"
+        == "keys: meta, question, answer, notes; source = question, target = answer; "
+        "text not used: notes"
     )
     path = objects(tmp_path / "t.jsonl", text=QUESTIONS, stars=[int(stars) for stars in STARS])
     assert detect.recognise(path).kind == "labelled" and columns_of(path) == (QUESTIONS, STARS)
@@ -545,3 +548,144 @@ def test_inspect_says_which_column_is_what(tmp_path: Path, capsys):
     flags = ["--source-column", "kunde", "--target-column", "notiz"]
     assert cli.main(["data", "inspect", str(path), *flags]) == 0
     assert "source = kunde, target = notiz" in capsys.readouterr().out
+
+
+# -- tables that were once paired into nonsense-----------------------------------------------------
+
+
+def test_an_instruction_is_joined_with_its_input(tmp_path: Path):
+    inputs = ["" if n % 2 else f"A remark of case {n}." for n in range(COUNT)]
+    expected = [
+        f"{question} {text}".strip() for question, text in zip(QUESTIONS, inputs, strict=True)
+    ]
+    columns = {"instruction": QUESTIONS, "input": inputs, "output": ANSWERS}
+    path = objects(tmp_path / "t.jsonl", **columns)
+    assert columns_of(path) == (expected, ANSWERS)
+    assert "source = instruction and input, target = output" in detect.recognise(path).note
+    assert columns_of(write(tmp_path / "t.csv", columns)) == (expected, ANSWERS)
+
+
+SITES = [f"https://example.org/{n}" for n in range(COUNT)]
+REDDIT = [("reddit", "wiki")[n % 2] for n in range(COUNT)]
+
+
+@pytest.mark.parametrize("source", [REDDIT, SITES, ["faq"] * COUNT, UUIDS])
+def test_a_source_that_holds_where_it_is_from_is_no_prompt(tmp_path: Path, source: list[str]):
+    columns = {"source": source, "question": QUESTIONS, "answer": ANSWERS}
+    assert columns_of(write(tmp_path / "t.csv", columns)) == (QUESTIONS, ANSWERS)
+    assert columns_of(objects(tmp_path / "t.jsonl", **columns)) == (QUESTIONS, ANSWERS)
+    columns = {"source": source, "anfrage": QUESTIONS, "answer": ANSWERS}
+    with pytest.raises(DataError, match="it is not plain which column is source"):
+        detect.recognise(write(tmp_path / "t.csv", columns))
+
+
+def test_of_two_columns_of_one_name_the_text_is_taken(tmp_path: Path):
+    path = tmp_path / "t.csv"
+    columns = {"question": UUIDS, "question ": QUESTIONS, "answer": ANSWERS}
+    assert columns_of(write(path, columns)) == (QUESTIONS, ANSWERS)
+    columns = {"question": NOTES, "question ": QUESTIONS, "answer": ANSWERS}
+    with pytest.raises(DataError, match="it is not plain"):
+        detect.recognise(write(path, columns))
+
+
+def test_words_of_names_say_which_is_which(tmp_path: Path):
+    path = tmp_path / "t.csv"
+    for answer, question in [("Answer Text", "Question Text"), ("agentReply", "customer_prompt")]:
+        write(path, {answer: ANSWERS, question: QUESTIONS})
+        assert columns_of(path) == (QUESTIONS, ANSWERS)
+
+
+PEOPLE = [f"{'ABCDE'[n % 5]}nna {'LMNOPQRS'[n // 5]}ee" for n in range(COUNT)]
+FIRST = [f"{'ABCDE'[n % 5]}nna" for n in range(COUNT)]
+LAST = [f"{'LMNOPQRS'[n // 5]}ee" for n in range(COUNT)]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"author": PEOPLE, "quote": ANSWERS},
+        {"first_name": FIRST, "last_name": LAST},
+        {"City": LAST, "Country": FIRST},
+    ],
+)
+def test_names_are_no_prompts(tmp_path: Path, columns: dict[str, list[str]]):
+    path = write(tmp_path / "t.csv", columns)
+    assert look(path).header
+    with pytest.raises(DataError, match="it is not plain"):
+        detect.recognise(path)
+
+
+@pytest.mark.parametrize(
+    ("cell", "holds"),
+    [
+        ("{n:016x}", "id"),
+        ("+49 30 55{n:05d}", "id"),
+        ("(030) 55{n:05d}", "id"),
+        ("05:{m:02d} pm", "date"),
+        ("Jan {d} 2020", "date"),
+        ("{d}. Januar 2020", "date"),
+        ("Mon Jan {d:02d} 12:00:00 +0000 2020", "date"),
+        ("52.{n}, 13.{m:02d}", "number"),
+        ('{{"a": {n}}}', "nested"),
+        ("[{n}, 2]", "nested"),
+    ],
+)
+def test_what_is_not_text(cell: str, holds: str):
+    values = [
+        cell.format(n=48_400_010 + 7919 * n if ":016x" in cell else n, m=n, d=1 + n % 28)
+        for n in range(COUNT)
+    ]
+    assert content_of(values) == holds
+
+
+ASKED = {
+    "a category beside two texts": {"art": MOODS, "kunde": QUESTIONS, "von_uns": ANSWERS},
+    "ids and objects": {"a": UUIDS, "b": ['{"n": 1}'] * COUNT, "c": NOTES, "d": ANSWERS, "e": LONG},
+    "three texts": {"x": NOTES, "the answer": ANSWERS, "y": QUESTIONS, "z": LONG},
+    "a name and a text": {"author": PEOPLE, "quote": ANSWERS},
+    "two labels": {"urteil": MOODS, "ort": REDDIT, "kommentar": QUESTIONS},
+    "an odd name": {"1st": NOTES, "true": QUESTIONS, "what = it": ANSWERS},
+}
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("task", [None, "chat"])
+def test_the_command_of_a_question_works(tmp_path: Path, name: str, form: str, task: str | None):
+    path = tmp_path / f"t.{form}"
+    if form == "csv":
+        write(path, ASKED[name])
+    else:
+        objects(path, **ASKED[name])
+    chosen = {"recipe": "chat-gru", "task": task, "source": "tokens"} if task else {}
+    with pytest.raises(DataError) as caught:
+        detect.recognise(path, **chosen)
+
+    command = shlex.split(str(caught.value).partition("for example: ")[2])
+    assert command[:2] == ["regard", "train"], caught.value
+    assert command[3:5] == ["--data", str(path)]
+    loaded = recipe.load(command[2])
+    changes = dict(change.removeprefix("data.").split("=", 1) for change in command[6::2])
+    columns = {field: int(word) if word.isdecimal() else word for field, word in changes.items()}
+    data_set = detect.recognise(path, columns=columns, task=loaded.task, source=loaded.source.kind)
+    assert len(list(data_set.read(tally=Tally()))) == COUNT
+
+
+def test_a_guess_is_of_texts_and_by_names(tmp_path: Path):
+    for name, source, target in [
+        ("ids and objects", "c", "d"),
+        ("three texts", "x", "'data.target_column=the answer'"),
+    ]:
+        with pytest.raises(DataError) as caught:
+            detect.recognise(write(tmp_path / "t.csv", ASKED[name]))
+        message = str(caught.value)
+        assert f"data.source_column={source}" in message and message.endswith(target)
+
+
+def test_columns_called_after_languages_are_translated(tmp_path: Path):
+    path = write(tmp_path / "t.csv", {"English": QUESTIONS, "German": ANSWERS})
+    data_set = detect.recognise(path)
+    assert data_set.kind == "pairs" and data_set.command().startswith(
+        "regard train translate-attention --data "
+    )
+    assert columns_of(path) == (QUESTIONS, ANSWERS)
