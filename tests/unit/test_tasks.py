@@ -41,9 +41,9 @@ def test_labels_are_one_json_file_and_keep_the_codec_of_their_text(tmp_path):
     tokenizers.write(tokenizer, tmp_path / "tokenizer.json")
     again = tokenizers.read(tmp_path / "tokenizer.json")
     assert isinstance(again, Labels) and again.to_json() == tokenizer.to_json()
-    assert again.labels == ("a", "b") and again.reads.encode("text some") == tokenizer.reads.encode(
+    assert again.labels == ("a", "b") and again.source_tokenizer.encode(
         "text some"
-    )
+    ) == tokenizer.source_tokenizer.encode("text some")
     assert (again.size, again.source_size) == (6, 6)
 
 
@@ -53,7 +53,7 @@ def test_numbers_are_in_order():
 
 def test_labels_refuse_nonsense():
     with pytest.raises(InputError, match="not given to text"):
-        Labels(["a"]).reads  # noqa: B018
+        Labels(["a"]).source_tokenizer  # noqa: B018
     with pytest.raises(DataError, match="too many labels"):
         Labels.fit(map(str, range(20)), most=10)
     with pytest.raises(DataError, match='one label leaves nothing to tell apart; got only "a"'):
