@@ -814,7 +814,7 @@ def _check(
     if options.mmi_weight and (prior is None or prior.mask.shape[0] != 1):
         got = "none" if prior is None else f"{prior.mask.shape[0]} rows"
         raise InputError(
-            "anti_prior needs as prior the memory of one empty prompt", where="search", got=got
+            "mmi_weight needs as prior the memory of one empty prompt", where="search", got=got
         )
     if options.idf_weight and idf is None:
         raise InputError("idf_weight needs the idf of each token", where="search", got="none")
