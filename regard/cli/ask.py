@@ -64,8 +64,8 @@ def ask(
     """Ask a trained model. Its task decides what an input is: a sentence, a sentence with ___ for
     a word, or the file of a picture or sound.
 
-    Answers are found as the section [search] of the model's recipe says (beam search, sampling, or
-    greedy if it says nothing), unless --set, --best or --greedy change it.
+    Answers are found as the section "search" of the model's recipe says (beam search or sampling;
+    greedy, if it says nothing), unless --set, --best or --greedy change it.
 
     \b
     regard ask runs/demo "What are you?" "Tell me a joke"
@@ -124,7 +124,7 @@ def _check_has_maps(bundle: Bundle) -> None:
     if bundle.model.frontend.grid is None:
         raise InputError("maps are of pictures, and this model reads none", where="--maps")
     if not bundle.attends():
-        raise InputError("this model has no attention to draw maps of", where="--maps")
+        raise InputError("no maps: this model does not attend", where="--maps")
 
 
 def _note_file_names(bundle: Bundle, inputs: list[str]) -> None:
@@ -248,7 +248,7 @@ def _ranking(how: Options) -> str:
 
     >>> from regard.search import Options
     >>> _ranking(Options()), _ranking(Options(length_penalty=0.6, mmi_weight=0.5, idf_weight=0.1))
-    ('log p / length', '(log p - 0.5 log p without the prompt) / length^0.6 + 0.1 idf')
+    ('log p / length', '(log p - 0.5 log p without the prompt) / length^0.6 + 0.1 mean idf')
     """
     formula = "log p"
     if how.mmi_weight:
@@ -257,7 +257,7 @@ def _ranking(how: Options) -> str:
         power = "" if how.length_penalty == 1 else f"^{how.length_penalty:g}"
         formula += f" / length{power}"
     if how.idf_weight:
-        formula += f" + {how.idf_weight:g} idf"
+        formula += f" + {how.idf_weight:g} mean idf"
     return formula
 
 

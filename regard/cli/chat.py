@@ -36,8 +36,8 @@ def chat(
 ) -> None:
     """Talk to a trained model. Arrow keys bring back what you typed; /help lists the commands.
 
-    Answers are found as the section [search] of the model's recipe says (beam search, sampling, or
-    greedy if it says nothing), unless --set or --greedy change it.
+    Answers are found as the section "search" of the model's recipe says (beam search or sampling;
+    greedy, if it says nothing), unless --set or --greedy change it.
 
     \b
     regard chat runs/demo
