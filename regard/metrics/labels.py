@@ -2,8 +2,8 @@
 
 Precision, recall and F1 are macro averages: the mean over classes, so that a rare class counts as
 much as a common one. A class that is never answered has precision 0, one without a right answer
-has recall 0. The classes are those that occur in answers or references, unless `classes` names them; give it
-where the data may miss one of them.
+has recall 0. The classes are those that occur in answers or references, unless `classes` names
+them; give it if the data may miss one of them.
 """
 
 from __future__ import annotations

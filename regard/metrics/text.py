@@ -110,7 +110,8 @@ _BLAND = rf"""(?:
     not[ ]{_HEDGE}(?:so[ ]|too[ ]|quite[ ])?sure
 )"""
 _FILLER = r"""(?:no(?![ ](?:idea|clue)[ ])|nope|yes|yeah|well|oh|ah|uh|um|er|hm+|so|but|and|look
-  |really|honestly|actually|either|yet|maybe|sorry|i[ ]?m[ ]sorry|i[ ]am[ ]sorry|i[ ]mean|i[ ]guess|sir|ma[ ]?am|man)"""
+  |really|honestly|actually|either|yet|maybe|sorry|i[ ]?m[ ]sorry|i[ ]am[ ]sorry|i[ ]mean|i[ ]guess
+  |sir|ma[ ]?am|man)"""
 _FILLERS = rf"(?:{_FILLER}[ ])*+"
 _ONLY_BLAND = re.compile(rf"{_FILLERS}(?:{_BLAND}[ ]{_FILLERS})++", re.VERBOSE)
 
