@@ -71,7 +71,8 @@ def test_verbs_that_read_say_that_there_is_nothing_to_read(run: Path):
 def test_files_do_not_get_the_number_of_a_closed_stream(run: Path, tmp_path: Path):
     """Else a line that is printed would be written into the first file that is opened."""
     done = shell(
-        f"train chat-gru --data {pairs_file(tmp_path)} --steps 1 --out {tmp_path / 'run'} --json <&- 2>&-"
+        f"train chat-gru --data {pairs_file(tmp_path)} --steps 1 --out {tmp_path / 'run'} "
+        "--json <&- 2>&-"
     )
     assert done.returncode == 0 and done.stdout.startswith("{")
     assert shell(f"ask {tmp_path / 'run'} 'Hello!'").returncode == 0

@@ -693,7 +693,10 @@ def test_idf_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
             "search: min_new_tokens must be at most max_new_tokens, 64; got 65",
         ),
         ({"mmi_weight": -1.0}, "search: mmi_weight must be at least 0 and at most 1000; got -1.0"),
-        ({"idf_weight": math.inf}, "search: idf_weight must be at least 0 and at most 1000; got inf"),
+        (
+            {"idf_weight": math.inf},
+            "search: idf_weight must be at least 0 and at most 1000; got inf",
+        ),
         ({"do_sample": True, "num_beams": 3}, "search: num_beams must be 1 with do_sample; got 3"),
         (
             {"candidates": 4, "num_beams": 3},
