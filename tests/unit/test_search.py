@@ -38,7 +38,7 @@ def one_thread() -> Iterator[None]:
 
 class Table:
     """A decoder of random tables. The next token depends on the last one, on those before (a
-    decaying sum in `recurrent`, the first token in `kv_cache`) and on the memory it looks at, so that
+    decaying sum in `recurrent`, the first token in `kv_cache`) and on the memory it reads, so that
     any misplaced row shows."""
 
     def __init__(self, seed: int = 0, scale: float = 2.0, end: float = 0.0, vocabulary: int = V):
@@ -678,7 +678,10 @@ def test_idf_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
         ),
         (
             {"temperature": 0.0},
-            "search: temperature must be from 1e-06 to 1e+06 (do_sample = false takes the likeliest token); got 0.0",
+            (
+                "search: temperature must be from 1e-06 to 1e+06 "
+                "(do_sample = false takes the likeliest token); got 0.0"
+            ),
         ),
         ({"top_k": -1}, "search: top_k must be at least 0; got -1"),
         ({"top_p": 1.5}, "search: top_p must be above 0 and at most 1; got 1.5"),

@@ -376,7 +376,10 @@ def test_kinds_that_do_not_go_together_are_named():
         (
             "caption-attention",
             "decoder.kind=classifier",
-            'decoder.kind: task "caption" needs "recurrent", "recurrent-cross-attention" or "transformer"',
+            (
+                'decoder.kind: task "caption" needs "recurrent", "recurrent-cross-attention" or '
+                '"transformer"'
+            ),
         ),
         (
             "caption-attention",
@@ -427,8 +430,10 @@ def test_what_the_program_brings_is_fitted_too(name: str, fit: str, tmp_path, mo
     """A wide picture of what is square: stretched, or cut off above and below."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     few = ["data.count=100"] if name.startswith("caption") else []
-    sides = [build.corpus(recipe.load(name, [f"source.fit={fit}", f"source.size={size}", *few])).train.source[0]
-             for size in ("[24, 24]", "[24, 48]")]  # fmt: skip
+    sides = []
+    for size in ("[24, 24]", "[24, 48]"):
+        chosen = recipe.load(name, [f"source.fit={fit}", f"source.size={size}", *few])
+        sides.append(build.corpus(chosen).train.source[0])
     assert sides[1].shape[:2] == (24, 48)
     narrow = sides[1].reshape(24, 24, 2, -1).mean(2)
     assert (abs(narrow - sides[0]).mean() < 6) == (fit == "stretch")
