@@ -1,12 +1,12 @@
-"""regard: a workbench for attention. raw -> Frontend -> Source -> Encoder -> Memory -> Decoder ->
-Answer.
+"""regard: a workbench for attention models.
 
-    bot = regard.load("runs/demo")              a trained model: Bundle
-    bot.ask("Are you a robot?").text            one input, one Answer; a list of inputs, a list of Answers
-    regard.attend(q, k, v, causal=True)         the attention core
-    regard.budget("chat-attention")             what a model costs
+    bot = regard.load("runs/demo")         a trained model: Bundle
+    bot.ask("Are you a robot?").text       one Answer; a list of them for a list of inputs
+    regard.attend(q, k, v, causal=True)    the attention core
+    regard.budget("chat-attention")        what a model costs
 
-torch is imported when the first of them needs it, so `import regard` is instant.
+A model is Frontend -> Encoder -> Memory -> Decoder. torch is imported when the first of these names
+is used, so `import regard` is fast.
 """
 
 from __future__ import annotations
@@ -71,6 +71,6 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """The public names, and what else every module has (submodules that were imported among it)."""
+    """The public names and the attributes of the module."""
     hidden = {"annotations"}
     return sorted({*globals(), *__all__} - hidden)

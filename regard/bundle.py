@@ -1,10 +1,10 @@
-"""A model on disk: raw input in, answer out, nothing else needed. No pickle on any path."""
+"""A trained model with its recipe and tokenizer, saved and loaded without pickle."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -20,8 +20,8 @@ from regard.errors import BundleError, InputError, RecipeError, did_you_mean
 from regard.model import Model
 from regard.recipe import Recipe, Search, SourceSound
 from regard.resources import check_memory
-from regard.search import Options, search, seeds_of, stream
-from regard.tasks.speech import needs_rate
+from regard.search import Hypothesis, Options, search, seeds_of, stream
+from regard.tasks.speech import needs_array, needs_rate
 from regard.tasks.task import Task, is_sound
 from regard.tokenizers import Tokenizer
 from regard.values import Answer, Memory
@@ -37,20 +37,21 @@ Input: TypeAlias = (
 )
 
 
-def _is_one(inputs: Any) -> bool:
-    """Whether this is one input, not several: a string is one although it has letters, an array
-    although it has rows.
+def _is_single(inputs: Any) -> bool:
+    """Whether this is one input rather than several. A string is one input although it can be
+    iterated over, and so is an array.
 
-    >>> _is_one("Hello"), _is_one(["Hello"]), _is_one(np.zeros((8, 8))), _is_one((np.zeros(8000), 8000))
-    (True, False, True, True)
+    >>> _is_single("Hello"), _is_single(["Hello"])
+    (True, False)
+    >>> _is_single(np.zeros((8, 8))), _is_single((np.zeros(8000), 8000))
+    (True, True)
     """
-    one = isinstance(inputs, str | bytes | os.PathLike | np.ndarray | Tensor | Mapping) or is_sound(
-        inputs
-    )
-    return one or not isinstance(inputs, Iterable)
+    if isinstance(inputs, str | bytes | os.PathLike | np.ndarray | Tensor | Mapping):
+        return True
+    return is_sound(inputs) or not isinstance(inputs, Iterable)
 
 
-def _first(weights: Tensor | None, places: int) -> Tensor | None:
+def _unpadded(weights: Tensor | None, places: int) -> Tensor | None:
     return None if weights is None else weights[..., :places]
 
 
@@ -69,7 +70,7 @@ class Bundle:
 
     @property
     def options(self) -> Options:
-        """How answers are found unless a call says otherwise: the recipe's section [search]."""
+        """The default search options: the recipe's section [search]."""
         return build.options(self.recipe.search)
 
     @overload
@@ -104,12 +105,15 @@ class Bundle:
 
         inputs   one input, or a list of them. What an input is depends on the task:
                  text      a str (for the task `blank`, with ___ in the place of a word)
-                 picture   the path of a file, a PIL image, or an array (h, w), (h, w, 1), (h, w, 3) or (h, w, 4) of
-                           bytes or of floats from 0 to 1; each is resized as the file of that picture would be
-                 sound     the path of a file, or samples (n,) or (n, channels) with `rate=`, or (samples, rate)
-        options  how to search, whole; by default the recipe's
+                 picture   the path of a file, a PIL image, or an array (h, w), (h, w, 1),
+                           (h, w, 3) or (h, w, 4) of bytes or of floats from 0 to 1; each is
+                           resized as the file of that picture would be
+                 sound     the path of a file, or samples (n,) or (n, channels) with `rate=`,
+                           or (samples, rate)
+        options  all search options; by default the recipe's
         rate     samples a second, for arrays of samples
-        changes  single search options, as in `num_beams=4`, on top of the recipe's
+        changes  single search options, as in `num_beams=4`, on top of the recipe's;
+                 `greedy=True` takes the likeliest token at each step
 
         An `Answer` has tokens, text, score and weights (T, H, S): token of the answer, head, place
         of the source. Where answers are drawn, each depends on its own input and on the option
@@ -122,26 +126,35 @@ class Bundle:
         >>> bot.ask("Are you a robot?").weights.shape  # doctest: +SKIP
         torch.Size([4, 1, 5])
         """
-        alone = _is_one(inputs)
-        best = [
-            found[0] for found in self.candidates(self._asked(inputs, rate), options, **changes)
-        ]
-        return best[0] if alone else best
+        single = _is_single(inputs)
+        several: Any = [inputs] if single else inputs
+        batch = self._input_list(several, rate)
+        answers = [ranked[0] for ranked in self.candidates(batch, options, **changes)]
+        return answers[0] if single else answers
 
     @torch.inference_mode()
     def candidates(
-        self, inputs: Sequence[Input], options: Options | None = None, **changes: Any
+        self, inputs: Iterable[Input], options: Options | None = None, **changes: Any
     ) -> list[list[Answer]]:
-        """For each of a list of inputs, every answer that the search finds, best first.
+        """For each of several inputs, every answer that the search finds, best first.
         >>> len(bot.candidates(["Hello!"], num_beams=5, candidates=5)[0])  # doctest: +SKIP
         5
         """
         options = self.search_options(options, **changes)
-        if not len(inputs):
+        if _is_single(inputs):
+            raise InputError(
+                "needs a list of inputs",
+                where="candidates",
+                got=f"one {type(inputs).__name__}",
+                hint="put it in a list: candidates([input])",
+            )
+        batch = list(inputs)
+        if not batch:
             return []
-        raw, mask = self.task.read(inputs)
+
+        raw, mask = self.task.read(batch)
         memory = self.model.read(raw, mask)
-        found = search(
+        hypotheses = search(
             self.model.decoder,
             memory,
             self.task.special_tokens,
@@ -150,20 +163,21 @@ class Bundle:
             idf=self.model.idf,
             seeds=seeds_of(options, _contents(raw, mask)),
         )
+
         numbers = torch.arange(1, memory.mask.shape[1] + 1, device=memory.mask.device)
         places = (memory.mask * numbers).amax(1).tolist()  # of each source, without padding
         return [
-            [
-                Answer(
-                    one.tokens,
-                    self.task.tokenizer.decode(one.tokens),
-                    one.score,
-                    _first(one.weights, own),
-                )
-                for one in row
-            ]
-            for row, own in zip(found, places, strict=True)
+            [self._answer(hypothesis, own_places) for hypothesis in ranked]
+            for ranked, own_places in zip(hypotheses, places, strict=True)
         ]
+
+    def _answer(self, hypothesis: Hypothesis, places: int) -> Answer:
+        return Answer(
+            hypothesis.tokens,
+            self.task.tokenizer.decode(hypothesis.tokens),
+            hypothesis.score,
+            _unpadded(hypothesis.weights, places),
+        )
 
     @torch.inference_mode()
     def stream(
@@ -179,7 +193,7 @@ class Bundle:
         ...     print(piece, end="", flush=True)
         """
         options = self.search_options(options, **changes)
-        raw, mask = self.task.read(self._asked([given], rate))
+        raw, mask = self.task.read(self._input_list([given], rate))
         steps = stream(
             self.model.decoder,
             self.model.read(raw, mask),
@@ -190,66 +204,94 @@ class Bundle:
             seeds=seeds_of(options, _contents(raw, mask)),
         )
         tokens: list[int] = []
-        shown = ""
+        length = 0  # of the text that was already yielded
         for token, _ in steps:
             tokens.append(token)
             text = self.task.tokenizer.decode(tokens)
-            yield text[len(shown) :]
-            shown = text
+            yield text[length:]
+            length = len(text)
 
-    def search_options(self, options: Options | None = None, **changes: Any) -> Options:
-        """The recipe's search with some options changed. As on the command line, `num_beams` turns
-        sampling off; other draws at every call come with `seed=None`.
+    def search_options(
+        self, options: Options | None = None, *, greedy: bool = False, **changes: Any
+    ) -> Options:
+        """The recipe's search options with some of them changed.
+
+        As on the command line, `num_beams` turns sampling off, and `greedy=True` drops what the
+        recipe says about the search except `max_new_tokens`. `seed=None` draws anew at every call.
+
         >>> bot.search_options(num_beams=4).do_sample  # doctest: +SKIP
         False
         """
-        if not changes:
+        if options is not None and not isinstance(options, Options):
+            raise InputError(
+                "options must be regard.Options",
+                where="ask",
+                got=type(options).__name__,
+                hint="give single search options by name: ask(input, num_beams=2)",
+            )
+        if not changes and not greedy:
             return options or self.options
         if options is not None:
+            names = [*(["greedy"] if greedy else []), *changes]
             raise InputError(
                 "give options or single search options, not both",
                 where="ask",
-                got=", ".join(changes),
+                got=", ".join(names),
             )
-        for name in changes:
+
+        section = {}
+        for name, value in changes.items():
             if name not in Search.model_fields:
                 raise InputError(
                     "no such search option",
                     where="ask",
                     got=name,
-                    hint=did_you_mean(name, Search.model_fields),
+                    hint=did_you_mean(name, [*Search.model_fields, "greedy"]),
                 )
-        section = {}
-        for name, value in changes.items():
             if value is not None:
                 section[name] = value.item() if isinstance(value, np.generic) else value
-        if (
-            "num_beams" in section
-        ):  # a beam search draws nothing, so what the recipe says about draws is dropped
+        if "num_beams" in section:  # a beam search draws nothing
             section = {"do_sample": False, "candidates": 1} | section
+
+        recipe = greedy_recipe(self.recipe) if greedy else self.recipe
         try:
-            chosen = build.options(self.recipe.replaced({"search": section}, "ask").search)
+            chosen = build.options(recipe.replaced({"search": section}, "ask").search)
         except RecipeError as problem:
             raise InputError(str(problem)) from None
-        new_draws = "seed" in changes and changes["seed"] is None
-        return replace(chosen, seed=None) if new_draws else chosen
+        if greedy:
+            check_greedy(chosen, "greedy=True")
+        draws_anew = "seed" in changes and changes["seed"] is None
+        return replace(chosen, seed=None) if draws_anew else chosen
 
-    def _asked(self, inputs: Any, rate: float | None) -> list[Input]:
-        """A list of inputs, arrays of samples with their rate."""
-        several = [inputs] if _is_one(inputs) else list(inputs)
+    def _input_list(self, inputs: Iterable[Any], rate: float | None) -> list[Input]:
+        """Inputs as a list, in which arrays of samples have their rate."""
+        batch = list(inputs)
         source = self.recipe.source
         if not isinstance(source, SourceSound):
             if rate is not None:
                 raise InputError(
                     "rate is for sounds, and this model reads none", where="ask", got=f"rate={rate}"
                 )
-            return several
+            return batch
+
+        if rate is not None and (
+            isinstance(rate, bool) or not isinstance(rate, int | float | np.integer | np.floating)
+        ):
+            raise InputError(
+                "rate must be a number, the samples a second",
+                where="ask",
+                got=f"rate={rate!r}",
+                hint=f"as in rate={source.rate}",
+            )
         sounds = []
-        for sound in several:
+        for sound in batch:
             if isinstance(sound, np.ndarray | Tensor):
                 if rate is None:
                     raise needs_rate(sound, source.rate)
                 sound = (sound, rate)
+            elif isinstance(sound, int | float | np.number | list):
+                if len(batch) > 1 or rate is not None or isinstance(sound, list):
+                    raise needs_array(sound, source.rate)
             elif rate is not None:
                 raise InputError(
                     "rate is for arrays of samples: a file says its own",
@@ -259,26 +301,56 @@ class Bundle:
             sounds.append(sound)
         return sounds
 
+    @torch.inference_mode()
+    def attends(self) -> bool:
+        """Whether answers come with attention weights, as one step of the decoder shows."""
+        memory = self.model.read(*self.task.sources([self.task.source.example()]))
+        state = self.model.decoder.start(memory)
+        step = self.model.decoder.step(torch.tensor([self.task.special_tokens.start]), state)
+        return step.weights is not None
+
     def _prior(self, options: Options) -> Memory | None:
-        """The memory of an input that says nothing, on which the decoder is a language model of
-        answers."""
+        """The memory of an empty input, given which the decoder is a language model of answers."""
         return self.model.read(*self.task.nothing()) if options.mmi_weight else None
 
 
+def greedy_recipe(recipe: Recipe) -> Recipe:
+    """The recipe with a greedy search, of which only `max_new_tokens` is the recipe's own."""
+    search = Search(max_new_tokens=recipe.search.max_new_tokens)
+    return recipe.model_copy(update={"search": search})
+
+
+def check_greedy(options: Options, where: str) -> None:
+    """Refuse options that contradict a greedy search."""
+    contradictions = []
+    if options.num_beams > 1:
+        contradictions.append(f"num_beams={options.num_beams}")
+    if options.do_sample:
+        contradictions.append("do_sample=true")
+    if options.candidates > 1:
+        contradictions.append(f"candidates={options.candidates}")
+    if contradictions:
+        raise InputError(
+            "a greedy search has one beam and draws nothing",
+            where=where,
+            got=" and ".join(contradictions),
+            hint="leave one of them out",
+        )
+
+
 def _contents(raw: Tensor, mask: Tensor) -> list[bytes]:
-    """What the model reads of each input, without the padding that its neighbours brought."""
+    """The bytes of each input as the model reads it, without padding."""
     padded = raw.shape[:2] == mask.shape  # tokens and samples; pictures have one size
     rows = [row[real] if padded else row for row, real in zip(raw, mask, strict=True)]
     return [row.cpu().numpy().tobytes() for row in rows]
 
 
 def tensors(model: Model) -> dict[str, Tensor]:
-    """Every weight once, though it may have two names (tied embeddings), and the buffers that
-    are saved."""
-    kept = model.state_dict()
-    named = dict(model.named_parameters()) | {
-        name: b for name, b in model.named_buffers() if name in kept
-    }
+    """The parameters and the persistent buffers. A weight with two names (tied embeddings) comes
+    once."""
+    persistent = model.state_dict()
+    buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
+    named = dict(model.named_parameters()) | buffers
     return {name: tensor.detach().contiguous() for name, tensor in named.items()}
 
 
@@ -365,10 +437,20 @@ def load(folder: Path | str) -> Bundle:
     >>> bot.ask("Are you a robot?").text  # doctest: +SKIP
     'Yes I am.'
     """
+    if not isinstance(folder, str | os.PathLike) or not isinstance(os.fspath(folder), str):
+        raise InputError(
+            "needs the path of a run's folder",
+            where="load",
+            got=type(folder).__name__,
+            hint='as in regard.load("runs/demo")',
+        )
     folder = Path(folder)
-    if not folder.is_dir():
+    if not os.path.isdir(folder):  # Path.is_dir raises for a name that is too long
+        name = str(folder)
         raise BundleError(
-            "no such run", where=folder, hint="train one with: regard train chat-attention"
+            "no such run",
+            where=name if len(name) <= 200 else f"{name[:200]}…",
+            hint="train one with: regard train chat-attention",
         )
     if not (folder / disk.MANIFEST).exists():
         raise BundleError("not a run folder: it has no manifest.json", where=folder)

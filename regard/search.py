@@ -1,21 +1,22 @@
-"""Search: from a memory to answers, over nothing but a decoder's `start` and `step`.
+"""Search: answers from a memory, by a decoder's `start` and `step` alone.
 
-Greedy and sampling walk one row an answer; beam search walks `num_beams` rows a source. Each step
-goes
+Greedy search and sampling run one row per answer; beam search runs `num_beams` rows per source.
+Each step computes
 
-    logits ─ never, min_new_tokens ─ repetition_penalty ─ no_repeat_ngram ─ mmi ─► scores ─ choose ─► token
+    logits -> banned tokens, min_new_tokens -> repetition_penalty -> no_repeat_ngram -> mmi -> token
 
-and when several answers to a source are left, they are ranked by
+and the answers to a source are ranked by
 
-    rank = (log p(T|S) - mmi_weight · log p(T|nothing)) / length^length_penalty + idf_weight · mean idf of distinct tokens
+    rank =   (log p(T|S) - mmi_weight * log p(T|nothing)) / length ** length_penalty
+           + idf_weight * mean idf of distinct tokens
 
-The anti-prior is the cure for bland replies: what is likely whatever was asked says little (Li et
-al. 2016, "A Diversity-Promoting Objective Function for Neural Conversation Models": MMI-antiLM,
-over the first tokens). So that it cannot turn into nonsense it chooses among plausible tokens only
-(Li et al. 2023, "Contrastive Decoding").
+MMI makes replies less bland: an answer that is likely whatever was asked is penalised (Li et al.
+2016, "A Diversity-Promoting Objective Function for Neural Conversation Models": MMI-antiLM, over
+the first tokens). To exclude nonsense, it chooses among plausible tokens only (Li et al. 2023,
+"Contrastive Decoding").
 
-Lengths count the end mark, so an empty answer has length 1. Scores are the model's own
-log-probabilities, end mark included, whatever the options did to the choice.
+Lengths count the end token, so an empty answer has length 1. Scores are the model's own
+log-probabilities, end token included, whatever the options did to the choice.
 """
 
 from __future__ import annotations
@@ -36,18 +37,17 @@ from regard.errors import InputError
 from regard.values import Memory, State, Step
 
 NEVER = -math.inf
-LAGGING = (
-    1.0  # nats a token an answer may be less likely than the likeliest and still win by re-ranking
-)
+# Nats per token by which an answer may be less likely than the likeliest and still win re-ranking.
+LAGGING = 1.0
 FEW = 8  # rows whose step is faster on one thread
-MOST_DRAWS = 1 << 20  # of one prompt; they are drawn before the first token
-# the anti-prior chooses among tokens with at least this share of the best one's probability
+MOST_DRAWS = 1 << 20  # random numbers for one prompt; all are drawn before the first token
+# MMI chooses among tokens with at least this share of the best one's probability.
 PLAUSIBLE = 0.1
 
 
 @runtime_checkable
 class Decoder(Protocol):
-    """All that search knows of a decoder."""
+    """The part of a decoder that search uses."""
 
     def start(self, memory: Memory) -> State: ...
 
@@ -56,7 +56,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """How to search. Off by default: a plain `Options()` is greedy.
+    """Search options. The default `Options()` is greedy search.
 
     >>> Options(num_beams=4, candidates=2).do_sample
     False
@@ -64,24 +64,21 @@ class Options:
 
     num_beams: int = 1  # hypotheses kept for each source; 1 is greedy
     length_penalty: float = 1.0  # answers are ranked by score / length ** length_penalty
-    early_stopping: bool = (
-        False  # True: stop at num_beams ended hypotheses, even if one under way might beat them
-    )
+    # stop at num_beams finished hypotheses, even if an unfinished one might still beat them
+    early_stopping: bool = False
     do_sample: bool = False  # draw tokens instead of taking the likeliest
     temperature: float = 1.0  # logits are divided by it before a draw
     top_k: int = 0  # draw from the k likeliest tokens only; 0 is off
-    top_p: float = (
-        1.0  # draw from the likeliest tokens that together have this probability; 1 is off
-    )
+    top_p: float = 1.0  # draw from the likeliest tokens with this total probability; 1 is off
     no_repeat_ngram_size: int = 0  # no n tokens in a row may come twice in an answer; 0 is off
     repetition_penalty: float = 1.0  # above 1, tokens already in the answer become less likely
-    max_new_tokens: int = 64  # the end mark counts
-    min_new_tokens: int = 0  # no end mark before this many
+    max_new_tokens: int = 64  # the end token counts
+    min_new_tokens: int = 0  # no end token before this many
     candidates: int = 1  # answers to look for: draws when sampling, n-best of a beam
-    mmi_weight: float = 0.0  # how much of log p(answer | nothing asked) to subtract
-    mmi_steps: int = 5  # the tokens during which the search itself subtracts it
-    idf_weight: float = 0.0  # weight of rare words in the ranking
-    seed: int | None = None  # of the draws, together with the input; None is new every time
+    mmi_weight: float = 0.0  # weight of log p(answer | empty prompt), which is subtracted
+    mmi_steps: int = 5  # first tokens for which the search itself subtracts it
+    idf_weight: float = 0.0  # weight of rare tokens in the ranking
+    seed: int | None = None  # of the draws, together with the input; None: a new one each time
 
     def __post_init__(self) -> None:
         for name, (allowed, words) in _ALLOWED.items():
@@ -114,16 +111,17 @@ class Options:
 
     @property
     def looks_back(self) -> bool:
-        """Whether the next token depends on those already chosen in ways the decoder does not
-        know of."""
+        """Whether the choice of a token depends on the previous ones beyond the decoder's state."""
         return self.repetition_penalty != 1 or self.no_repeat_ngram_size > 0
 
     @property
     def re_ranks(self) -> bool:
+        """Whether answers are ranked by more than their likelihood and length."""
         return self.mmi_weight > 0 or self.idf_weight > 0
 
 
-_AT_LEAST_0, _AT_LEAST_1 = (lambda v: v >= 0, "at least 0"), (lambda v: v >= 1, "at least 1")
+_AT_LEAST_0 = (lambda v: v >= 0, "at least 0")
+_AT_LEAST_1 = (lambda v: v >= 1, "at least 1")
 _WEIGHT = (lambda v: 0 <= v <= 1000, "at least 0 and at most 1000")
 _ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
     "num_beams": _AT_LEAST_1,
@@ -147,8 +145,7 @@ _ALLOWED: dict[str, tuple[Callable[[float], bool], str]] = {
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The tokens that are not words: what opens and closes an answer, and what may never be in
-    one (pad, unknown)."""
+    """The tokens that start and end an answer, and those that may never be in one."""
 
     start: int
     end: int
@@ -157,23 +154,19 @@ class SpecialTokens:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """An answer, without its special_tokens."""
+    """An answer, without its special tokens."""
 
     tokens: tuple[int, ...]
-    score: float  # log-probability by the model, end mark included
-    weights: Float[Tensor, "T H S"] | None = field(
-        compare=False
-    )  # where the decoder looked for each token
-    # what it was ranked by; that of a sole answer, which has no rivals, leaves out anti-prior and
-    # rarity
-    rank: float
+    score: float  # log-probability by the model, end token included
+    weights: Float[Tensor, "T H S"] | None = field(compare=False)  # attention of each token
+    rank: float  # what it was ranked by; without MMI and idf if it is the only candidate
 
 
-# --- processors: logits in, logits out-------------------------------------------------------------
+# --- processors: logits in, logits out ---
 
 
 def banned(tokens: Sequence[int], like: Float[Tensor, "*B V"]) -> Float[Tensor, " V"] | None:
-    """What to add to logits so that `tokens` never come; None if there are none."""
+    """A bias for the logits that excludes `tokens`; None if there are none."""
     if not tokens:
         return None
     bias = like.new_zeros(like.shape[-1])
@@ -184,26 +177,26 @@ def banned(tokens: Sequence[int], like: Float[Tensor, "*B V"]) -> Float[Tensor, 
 def repetition_penalty(
     logits: Float[Tensor, "B V"], tokens: Int[Tensor, "B T"], penalty: float
 ) -> Float[Tensor, "B V"]:
-    """Logits of tokens already there are divided by the penalty, or multiplied where negative
-    (Keskar et al. 2019, "CTRL")."""
-    seen = logits.gather(1, tokens)
-    return logits.scatter(1, tokens, torch.where(seen < 0, seen * penalty, seen / penalty))
+    """Divide the logits of previous tokens by the penalty, or multiply them if negative (Keskar
+    et al. 2019, "CTRL")."""
+    previous = logits.gather(1, tokens)
+    penalised = torch.where(previous < 0, previous * penalty, previous / penalty)
+    return logits.scatter(1, tokens, penalised)
 
 
 def no_repeat_ngram(
     logits: Float[Tensor, "B V"], tokens: Int[Tensor, "B T"], size: int
 ) -> Float[Tensor, "B V"]:
-    """No token that would complete `size` tokens in a row already there. A row that would be
-    left with nothing to say keeps its choices: repeating is better than whatever a row of -inf
-    makes of an argmax."""
+    """Exclude tokens that would complete an n-gram of `size` tokens that is there already. A row
+    in which this excludes every token keeps all of them."""
     if tokens.shape[1] < size:
         return logits
     grams = tokens.unfold(1, size, 1)  # (B, T-size+1, size)
-    begun = tokens[:, None, tokens.shape[1] - size + 1 :]
-    row, place = (grams[..., :-1] == begun).all(-1).nonzero(as_tuple=True)
-    free = logits.clone()
-    free[row, grams[row, place, -1]] = NEVER
-    return torch.where((free == NEVER).all(-1, keepdim=True), logits, free)
+    suffix = tokens[:, None, tokens.shape[1] - size + 1 :]
+    row, place = (grams[..., :-1] == suffix).all(-1).nonzero(as_tuple=True)
+    allowed = logits.clone()
+    allowed[row, grams[row, place, -1]] = NEVER
+    return torch.where((allowed == NEVER).all(-1, keepdim=True), logits, allowed)
 
 
 def mmi(
@@ -212,39 +205,40 @@ def mmi(
     strength: float,
     plausible: float = PLAUSIBLE,
 ) -> Float[Tensor, "B V"]:
-    """logits - strength · log p(t|nothing), among tokens with p(t|S) >= plausible · max p.
-    Without that bound the winner is whatever the language model finds most absurd."""
+    """logits - strength * log p(t|nothing), among tokens with p(t|S) >= plausible * max p.
+    Without that bound the token that the language model finds least likely would win."""
     enough = logits >= logits.amax(-1, keepdim=True) + math.log(plausible)
     return (logits - strength * prior.log_softmax(-1)).masked_fill(~enough, NEVER)
 
 
 def top_k(logits: Float[Tensor, "B V"], k: int) -> Float[Tensor, "B V"]:
-    """The k largest, and their equals."""
+    """Exclude all but the k largest logits and those equal to them."""
     least = logits.topk(min(k, logits.shape[-1])).values[:, -1:]
     return logits.masked_fill(logits < least, NEVER)
 
 
 def top_p(logits: Float[Tensor, "B V"], p: float) -> Float[Tensor, "B V"]:
-    """The nucleus: the fewest of the likeliest tokens that reach probability p, at least one
-    (Holtzman et al. 2020)."""
-    probability, count = logits.softmax(-1), 64
-    # sorting a whole vocabulary costs more than the step that made it, and its head nearly always
-    # suffices
+    """Exclude all but the nucleus: the fewest of the likeliest tokens that reach probability p, at
+    least one (Holtzman et al. 2020)."""
+    probability = logits.softmax(-1)
+    # Sorting the whole vocabulary costs more than a decoder step, and the likeliest 64 tokens
+    # nearly always suffice.
+    count = 64
     while True:
         mass, token = probability.topk(min(count, logits.shape[1]))
         reached = mass.cumsum(-1)
         if count >= logits.shape[1] or bool((reached[:, -1] >= p).all()):
             break
         count *= 8
-    needless = reached - mass >= p  # the likelier ones reach p without it
-    needless[:, 0] = False  # nothing is likelier, yet a p near 0 is 0 in single precision
-    likely = logits.gather(1, token).masked_fill(needless, NEVER)
+    outside = reached - mass >= p  # the likelier ones reach p already
+    outside[:, 0] = False  # a p near 0 may be 0 in single precision
+    likely = logits.gather(1, token).masked_fill(outside, NEVER)
     return torch.full_like(logits, NEVER).scatter(1, token, likely)
 
 
 def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B"]:
-    """argmax over the vocabulary. With many rows it goes by the largest of each block first,
-    since torch finds a maximum without its place five times as fast."""
+    """argmax over the vocabulary. With many rows the maximum of each block is found first: torch's
+    amax is five times as fast as its argmax."""
     rows, size = scores.shape
     blocks = size // block
     if rows < 8 or blocks < 2:
@@ -262,24 +256,22 @@ def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B
 def draw(
     scores: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], options: Options
 ) -> Int[Tensor, " B"]:
-    """One token a row, by inverting the cumulative distribution at the row's own uniform number
-    in [0, 1)."""
+    """Sample a token for each row, by inverting the cumulative distribution at the row's uniform
+    number in [0, 1)."""
     if options.temperature != 1:
         scores = scores / options.temperature
     if options.top_k:
         scores = top_k(scores, options.top_k)
     if options.top_p < 1:
         scores = top_p(scores, options.top_p)
-    mass = scores.softmax(-1).cumsum(
-        -1, dtype=torch.float64
-    )  # rounding must not let a banned token through at the end
+    # In double precision, so that rounding cannot select a banned token at the end.
+    mass = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
     return torch.searchsorted(mass, uniform[:, None].double() * mass[:, -1:], right=True)[:, 0]
 
 
 def uniforms(seeds: Sequence[int], candidates: int, steps: int) -> Float[Tensor, "R T"]:
-    """All random numbers of a search, drawn at once. A row's numbers are a function of its own
-    seed, so they do not depend on the rest of the batch; the first candidate's do not depend on
-    how many more are asked for."""
+    """All random numbers of a search. Those of a row depend on its own seed alone, not on the rest
+    of the batch, and those of the first candidate do not depend on the number of candidates."""
     generator = torch.Generator()
     return torch.cat(
         [torch.rand(candidates, steps, generator=generator.manual_seed(seed)) for seed in seeds]
@@ -287,8 +279,8 @@ def uniforms(seeds: Sequence[int], candidates: int, steps: int) -> Float[Tensor,
 
 
 def seeds_of(options: Options, inputs: Sequence[bytes]) -> list[int] | None:
-    """A seed for each input, made of `options.seed` and the input itself: the same input has the
-    same draws in any row of any batch, and another input others. None where nothing is drawn.
+    """A seed for each input, from `options.seed` and the input itself: the same input has the same
+    draws in any row of any batch. None if nothing is drawn.
 
     >>> first, second, again = seeds_of(Options(do_sample=True, seed=7), [b"hi", b"hello", b"hi"])
     >>> first == again, first == second
@@ -298,21 +290,20 @@ def seeds_of(options: Options, inputs: Sequence[bytes]) -> list[int] | None:
         return None
     start = f"{_root(options)}:".encode()
     digests = [hashlib.blake2b(start + content, digest_size=8).digest() for content in inputs]
-    return [
-        int.from_bytes(digest, "little") >> 1 for digest in digests
-    ]  # a generator's seed has 63 bits
+    # the seed of a generator has 63 bits
+    return [int.from_bytes(digest, "little") >> 1 for digest in digests]
 
 
 def _root(options: Options) -> int:
-    """The seed of a whole search. A fresh one comes from the system, never from the global
-    generator: a search must not disturb a training."""
+    """The seed of a whole search. A new one comes from the system, not from torch's global
+    generator, so that a search does not change a training."""
     return torch.Generator().seed() if options.seed is None else options.seed
 
 
 @contextmanager
 def _threads_for(rows: int) -> Iterator[None]:
-    """One thread for a few rows: their sums are too small to share, so waking and awaiting a
-    second thread a hundred times a step only costs time, the more the busier the machine is."""
+    """Use one thread for a few rows: their sums are too small to share, and waiting for a second
+    thread a hundred times a step costs time, especially on a busy machine."""
     usual = torch.get_num_threads()
     torch.set_num_threads(1 if rows <= FEW else usual)
     try:
@@ -321,14 +312,14 @@ def _threads_for(rows: int) -> Iterator[None]:
         torch.set_num_threads(usual)
 
 
-# --- the rows under way----------------------------------------------------------------------------
+# --- the decoder's batch ---
 
 
 class _Run:
-    """The rows a search has under way, `copies` for each row of the memory.
+    """The batch of a search: `copies` rows for each row of the memory.
 
-    For the first `mmi_steps` every row has a twin that gives the same answer to an empty prompt;
-    the prior_rows are the second half of one batch, so they cost wider steps but not more of them.
+    For the first `mmi_steps`, every row has a second one that gives the same answer to an empty
+    prompt. These prior rows are the second half of the batch: steps are wider, but not more.
     """
 
     def __init__(
@@ -343,33 +334,31 @@ class _Run:
         record: bool = True,
         scored: bool = True,
     ):
-        self.decoder, self.special_tokens, self.options, self.prior = (
-            decoder,
-            special_tokens,
-            options,
-            prior,
-        )
+        self.decoder = decoder
+        self.special_tokens = special_tokens
+        self.options = options
+        self.prior = prior
+        self.record = record
+        self.scored = scored
         self.places = memory.mask.shape[1]
         self.state = decoder.start(memory)
         if copies > 1:
             every = torch.arange(self.state.size, device=memory.mask.device)
             self.state = self.state.rows(every.repeat_interleave(copies))
-        self.size, self.steps = self.state.size, 0
+        self.size = self.state.size
+        self.steps = 0
         self.prior_rows = False
         if prior is not None and options.mmi_weight > 0 and options.mmi_steps > 0:
             self.prior_rows = True
             self.state = self.state.join(
                 decoder.start(prior).rows(self.state.position.new_zeros(self.size))
             )
-        self.bias: tuple[Tensor | None, Tensor | None] | None = (
-            None  # made when the size of the vocabulary is known
-        )
+        # Without and with the end token; set when the size of the vocabulary is known.
+        self.bias: tuple[Tensor | None, Tensor | None] | None = None
         self.weights: Tensor | None = None  # of the last step
-        self.weight_history: list[
-            Tensor
-        ] = []  # of every step, if recorded: row r of step t is one place in cat(weight_history)
+        # Of every step, if recorded: row r of step t is one place in cat(weight_history).
+        self.weight_history: list[Tensor] = []
         self.recorded_rows = 0  # places of the weight_history before the last step
-        self.record, self.scored = record, scored
 
     def opening(self) -> Int[Tensor, " R"]:
         return self.state.position.new_full((self.size,), self.special_tokens.start)
@@ -379,22 +368,22 @@ class _Run:
     ) -> tuple[Tensor, Tensor]:
         """The model's logits (R, V) for the token after this one, and the scores (R, V) to
         choose it by."""
+        if self.prior_rows:
+            token = torch.cat([token, token])
         with _threads_for(self.state.size):
-            step = self.decoder.step(
-                torch.cat([token, token]) if self.prior_rows else token, self.state
-            )
-        self.state, logits, prior = (
-            step.state,
-            step.logits.float(),
-            None,
-        )  # half precision is not for totals
+            step = self.decoder.step(token, self.state)
+        self.state = step.state
+        logits = step.logits.float()  # totals need more than half precision
+        prior = None
         if self.prior_rows:
             logits, prior = logits[: self.size], logits[self.size :]
+
         if step.weights is not None:
             self.weights = step.weights[: self.size, :, : self.places]
             if self.record:
                 self.recorded_rows += self.weight_history[-1].shape[0] if self.weight_history else 0
                 self.weight_history.append(self.weights)
+
         scores = self._processed(logits, so_far, prior)
         self.steps += 1
         if self.prior_rows and self.steps == self.options.mmi_steps:
@@ -413,25 +402,26 @@ class _Run:
             scores = repetition_penalty(scores, so_far, options.repetition_penalty)
         if so_far is not None and options.no_repeat_ngram_size:
             scores = no_repeat_ngram(scores, so_far, options.no_repeat_ngram_size)
-        if prior is not None:  # last, so that what is plausible is judged among what is allowed
+        if prior is not None:  # last: plausible tokens are chosen among the allowed ones
             scores = mmi(scores, prior, options.mmi_weight)
         return scores
 
     def keep(self, index: Int[Tensor, " R"], *, memory_unchanged: bool = False) -> None:
-        both = torch.cat([index, index + self.size]) if self.prior_rows else index
-        self.state = self.state.rows(both, memory_unchanged=memory_unchanged)
+        """Pick, repeat or re-order the rows."""
+        rows = torch.cat([index, index + self.size]) if self.prior_rows else index
+        self.state = self.state.rows(rows, memory_unchanged=memory_unchanged)
         self.size = index.shape[0]
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """An answer before it is ranked."""
+    """An answer that is not ranked yet."""
 
     tokens: tuple[int, ...]
-    ended: bool  # by its end mark, not by max_new_tokens
+    ended: bool  # by its end token, not by max_new_tokens
     score: float  # by the model
     value: float  # by the search: the score after the processors
-    path: Sequence[int]  # for each token, its place in the weight_history of weights
+    path: Sequence[int]  # for each token, its place in the weight_history
 
     @property
     def length(self) -> int:
@@ -441,9 +431,9 @@ class _Candidate:
 def _walk(
     run: _Run, random: Float[Tensor, "R T"] | None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Greedy or sampled, step by step: which rows are still in the batch, their next tokens,
-    their logits (R, V). A row that has ended may stay in the batch for a while; what comes after
-    its end mark means nothing."""
+    """Greedy search or sampling: at each step the rows still in the batch, their next tokens and
+    their logits (R, V). A row may stay in the batch after its end token; its later tokens are to be
+    ignored."""
     options, end = run.options, run.special_tokens.end
     token = run.opening()
     row = torch.arange(run.size, device=token.device)
@@ -459,11 +449,12 @@ def _walk(
             return
         if so_far is not None:
             so_far = torch.cat([so_far, token[:, None]], dim=1)
-        if (
-            running < run.size and 8 * (run.size - running) >= run.size
-        ):  # an eighth, so that copying stays amortised
+        # Finished rows are removed when they are an eighth, so that copying stays amortised.
+        if running < run.size and 8 * (run.size - running) >= run.size:
             index = alive.nonzero()[:, 0]
-            row, token, alive = row[index], token[index], alive[index]
+            row = row[index]
+            token = token[index]
+            alive = alive[index]
             so_far = None if so_far is None else so_far[index]
             run.keep(index)
 
@@ -471,26 +462,26 @@ def _walk(
 def _walked(run: _Run, random: Float[Tensor, "R T"] | None) -> list[_Candidate]:
     """The answer of each row, greedy or sampled."""
     size, end = run.size, run.special_tokens.end
-    rows, tokens, gains = [], [], []
+    rows = []
+    tokens = []
+    gains = []  # log-probabilities
     for row, token, logits in _walk(run, random):
         rows.append(row)
         tokens.append(token)
-        # Cheaper than gather and logsumexp; at many rows still a tenth of the time, for who does
-        # not want it.
-        gains.append(
-            -cross_entropy(logits, token, reduction="none")
-            if run.scored
-            else logits.new_full(token.shape, 0)
-        )
+        # Cheaper than gather and logsumexp, but with many rows still a tenth of the time: skipped
+        # unless `scores=True`.
+        if run.scored:
+            gains.append(-cross_entropy(logits, token, reduction="none"))
+        else:
+            gains.append(logits.new_full(token.shape, 0))
     row = torch.cat(rows)
     time = torch.cat([torch.full_like(r, t) for t, r in enumerate(rows)])
-    place = torch.arange(
-        row.shape[0], device=row.device
-    )  # this is also the order of the weight_history
-    where = place.new_zeros(size, len(rows)).index_put(
-        (row, time), place
-    )  # rows leave after their end: 0 is not read
-    token, gain = torch.cat(tokens)[where].tolist(), torch.cat(gains)[where].tolist()
+    place = torch.arange(row.shape[0], device=row.device)  # also the order of the weight_history
+    # Rows are removed only after their end, so the zeros after it are never read.
+    where = place.new_zeros(size, len(rows)).index_put((row, time), place)
+    token = torch.cat(tokens)[where].tolist()
+    gain = torch.cat(gains)[where].tolist()
+
     candidates = []
     for words, gained, path in zip(token, gain, where.tolist(), strict=True):
         ended = end in words
@@ -502,22 +493,22 @@ def _walked(run: _Run, random: Float[Tensor, "R T"] | None) -> list[_Candidate]:
 
 @dataclass
 class _Pool:
-    """The best answers to one source that a beam has met."""
+    """The best finished answers to one source in a beam search."""
 
     size: int
     options: Options
     candidates: list[_Candidate] = field(default_factory=list)  # best first
-    met: int = 0
+    finished: int = 0
 
     def add(self, draft: _Candidate) -> None:
-        self.met += 1
+        self.finished += 1
         self.candidates.append(draft)
         self.candidates.sort(key=self._rank, reverse=True)
         del self.candidates[self.size :]
 
     def settled(self, reach: float) -> bool:
-        """Whether nothing of rank `reach` or below is worth waiting for."""
-        if self.options.early_stopping and self.met >= self.options.num_beams:
+        """Whether no answer of rank `reach` or below can change the pool."""
+        if self.options.early_stopping and self.finished >= self.options.num_beams:
             return True
         return reach == NEVER or (
             len(self.candidates) == self.size and self._rank(self.candidates[-1]) >= reach
@@ -528,13 +519,15 @@ class _Pool:
 
 
 def _beams(run: _Run, width: int, size: int) -> list[list[_Candidate]]:
-    """The `size` best answers a beam meets for each source.
+    """Beam search: the `size` best answers for each source.
 
-    At each step the `width` best extensions are kept; those that end are put aside, and the next
-    step fills their place. A source leaves as soon as nothing under way can displace an answer of
-    its pool.
+    Each step keeps the `width` best extensions. Finished ones go to the pool of their source, and
+    the next step fills their place. A source leaves the batch as soon as no unfinished hypothesis
+    can displace an answer of its pool.
     """
-    options, end, limit = run.options, run.special_tokens.end, run.options.max_new_tokens
+    options = run.options
+    end = run.special_tokens.end
+    limit = options.max_new_tokens
     token = run.opening()
     pools = [_Pool(size, options) for _ in range(run.size // width)]
     open_pools = pools  # (N)
@@ -547,14 +540,12 @@ def _beams(run: _Run, width: int, size: int) -> list[list[_Candidate]]:
     for t in range(1, limit + 1):
         logits, scores = run.advance(token, so_far)
         total = logits.logsumexp(-1)
-        best, tokens = scores.topk(
-            min(width, scores.shape[1])
-        )  # (N·W, ≤W): no row can send on more than the width
+        # (N·W, ≤W): no more than `width` extensions of a row can be kept
+        best, tokens = scores.topk(min(width, scores.shape[1]))
         extended = (value.flatten() - total)[:, None] + best
         value, place = extended.view(len(open_pools), -1).topk(width)  # (N, W)
-        row = (
-            torch.arange(0, run.size, width, device=token.device)[:, None] + place // best.shape[1]
-        )
+        first_row = torch.arange(0, run.size, width, device=token.device)
+        row = first_row[:, None] + place // best.shape[1]
         token = tokens[row, place % best.shape[1]]
         score = score.flatten()[row] + logits[row, token] - total[row]
         so_far = torch.cat([so_far[row.flatten()], token.view(-1, 1)], dim=1)
@@ -565,16 +556,15 @@ def _beams(run: _Run, width: int, size: int) -> list[list[_Candidate]]:
         for n, draft in _closed(closing, so_far, path, score, value, end):
             open_pools[n].add(draft)
         value = value.masked_fill(ended, NEVER)
-        stay = [
-            n for n, reach in enumerate(_reach(run, value, t)) if not open_pools[n].settled(reach)
-        ]
+
+        reaches = _reach(run, value, t)
+        stay = [n for n, reach in enumerate(reaches) if not open_pools[n].settled(reach)]
         if t == limit or not stay:
             break
-        if dropped := len(stay) < len(open_pools):
-            open_pools, index = (
-                [open_pools[n] for n in stay],
-                torch.tensor(stay, device=token.device),
-            )
+        dropped = len(stay) < len(open_pools)
+        if dropped:
+            open_pools = [open_pools[n] for n in stay]
+            index = torch.tensor(stay, device=token.device)
             row, token, value, score = (x[index] for x in (row, token, value, score))
             so_far, path = (x.view(-1, width, t)[index].flatten(0, 1) for x in (so_far, path))
         token = token.flatten()
@@ -583,25 +573,26 @@ def _beams(run: _Run, width: int, size: int) -> list[list[_Candidate]]:
 
 
 def _reach(run: _Run, value: Float[Tensor, "N W"], length: int) -> list[float]:
-    """The best rank that what is under way, `length` tokens long, may still come to, for each
-    source.
+    """For each source, an upper bound of the rank of its unfinished hypotheses, which are `length`
+    tokens long.
 
-    Values only fall, and dividing by a power of the length is monotone in the length, so it lies at
-    one end of the lengths to come. Only an anti-prior can lift a value; while it lasts, anything is
-    in reach.
+    Values only fall, and dividing by a power of the length is monotone in the length, so the bound
+    is at the shortest or the longest length to come. Only MMI can raise a value; while it is
+    subtracted, the bound is infinite.
     """
-    best, penalty = value.amax(1), run.options.length_penalty
+    best = value.amax(1)
+    penalty = run.options.length_penalty
     if run.prior_rows:
         best = best.masked_fill(best > NEVER, math.inf)
-    return torch.maximum(
-        best / (length + 1) ** penalty, best / run.options.max_new_tokens**penalty
-    ).tolist()
+    shortest = best / (length + 1) ** penalty
+    longest = best / run.options.max_new_tokens**penalty
+    return torch.maximum(shortest, longest).tolist()
 
 
 def _closed(
     closing: Tensor, so_far: Tensor, path: Tensor, score: Tensor, value: Tensor, end: int
 ) -> Iterator[tuple[int, _Candidate]]:
-    """Source and draft of each hypothesis (N, W) that is closing."""
+    """The source and the candidate of each hypothesis (N, W) that is closing."""
     place = closing.flatten().nonzero()[:, 0]
     columns = (
         place // closing.shape[1],
@@ -616,12 +607,11 @@ def _closed(
         yield n, _Candidate(tuple(tokens[:count]), ended, s, v, steps[:count])
 
 
-# --- ranking---------------------------------------------------------------------------------------
+# --- ranking ---
 
 
 def _prior_scores(run: _Run, candidates: Sequence[_Candidate]) -> list[float]:
-    """log p(T|nothing) of each draft, longest first: the decoder reads them, in one batch, as
-    answers to nothing."""
+    """log p(T|nothing) of each candidate, computed in one batch. The longest must come first."""
     assert run.prior is not None
     lengths = [draft.length for draft in candidates]
     start, end, longest = run.special_tokens.start, run.special_tokens.end, lengths[0]
@@ -647,42 +637,33 @@ def _prior_scores(run: _Run, candidates: Sequence[_Candidate]) -> list[float]:
 def _ranked(
     run: _Run, candidates: list[list[_Candidate]], idf: Float[Tensor, " V"] | None
 ) -> list[list[tuple[float, _Candidate]]]:
-    """Equal answers merged, the rest ranked, best first."""
+    """Candidates without duplicates, with their ranks, best first."""
     options = run.options
     distinct = [list({draft.tokens: draft for draft in rivals}.values()) for rivals in candidates]
     contested = {draft.tokens: draft for rivals in distinct if len(rivals) > 1 for draft in rivals}
-    bland: dict[tuple[int, ...], float] = {}
-    if (
-        options.mmi_weight and contested
-    ):  # many sources share their bland answers: each is read once
+    prior_score: dict[tuple[int, ...], float] = {}
+    if options.mmi_weight and contested:  # sources may share answers: each is scored once
         ordered = sorted(contested.values(), key=lambda draft: -draft.length)
-        bland = dict(
-            zip((draft.tokens for draft in ordered), _prior_scores(run, ordered), strict=True)
-        )
+        for draft, score in zip(ordered, _prior_scores(run, ordered), strict=True):
+            prior_score[draft.tokens] = score
     token_idf = [] if idf is None or not options.idf_weight else idf.tolist()
 
     def rank(draft: _Candidate, alone: bool) -> float:
-        # A beam's value has the anti-prior of the first tokens in it; here that of the whole answer
-        # counts instead.
-        value, words, rare = (
-            draft.score if options.mmi_weight else draft.value,
-            set(draft.tokens),
-            0.0,
-        )
-        if bland and not alone:
-            value -= options.mmi_weight * bland[draft.tokens]
+        # The value of a beam includes MMI for its first tokens; here the whole answer counts.
+        value = draft.score if options.mmi_weight else draft.value
+        if prior_score and not alone:
+            value -= options.mmi_weight * prior_score[draft.tokens]
+        rarity = 0.0
+        words = set(draft.tokens)
         if token_idf and words and not alone:
-            rare = options.idf_weight * math.fsum(token_idf[word] for word in words) / len(words)
-        return value / draft.length**options.length_penalty + rare
+            rarity = options.idf_weight * math.fsum(token_idf[word] for word in words) / len(words)
+        return value / draft.length**options.length_penalty + rarity
 
     def order(rivals: list[_Candidate]) -> list[tuple[float, _Candidate]]:
-        """Best first. Re-ranking chooses among answers that are likely enough: far behind the
-        likeliest is nonsense."""
-        least = (
-            max(d.score / d.length for d in rivals) - LAGGING
-            if options.re_ranks and rivals
-            else NEVER
-        )
+        """Best first. Answers that are much less likely than the likeliest come last."""
+        least = NEVER
+        if options.re_ranks and rivals:
+            least = max(draft.score / draft.length for draft in rivals) - LAGGING
         pairs = [(rank(draft, len(rivals) == 1), draft) for draft in rivals]
         pairs.sort(
             key=lambda pair: (pair[1].score / pair[1].length >= least, pair[0]), reverse=True
@@ -692,7 +673,7 @@ def _ranked(
     return [order(rivals) for rivals in distinct]
 
 
-# --- the doors-------------------------------------------------------------------------------------
+# --- search and stream ---
 
 
 @torch.inference_mode()
@@ -710,12 +691,13 @@ def search(
 ) -> list[list[Hypothesis]]:
     """For each row of the memory its answers, best first: one, or up to `options.candidates`.
 
-    prior    the memory of an empty prompt, one row; the anti-prior needs it
-    idf      the inverse document frequency of each token; idf_weight needs it
-    seeds    one a row, for sampling: `seeds_of` gives an input the same draws in any batch. Without them row r of a
-             batch draws from (options.seed, r), since a memory does not say what was read
-    weights  False saves the memory of (T, H, S) an answer
-    scores   False leaves the score of a sole greedy or sampled answer 0, which saves a look at the whole vocabulary
+    prior    the memory of an empty prompt, one row; needed for mmi_weight
+    idf      the inverse document frequency of each token; needed for idf_weight
+    seeds    one per row, for sampling: `seeds_of` gives an input the same draws in any batch.
+             By default row r of a batch draws from (options.seed, r)
+    weights  False: attention weights are not recorded, which saves (T, H, S) an answer
+    scores   False: the score of a single greedy or sampled answer is 0, which saves a pass over
+             the vocabulary at each step
     """
     _check(memory, options, prior, idf, seeds)
     size = memory.mask.shape[0]
@@ -737,13 +719,15 @@ def search(
     else:
         walked = _walked(run, _random(options, seeds, memory))
         candidates = [walked[first : first + copies] for first in range(0, len(walked), copies)]
-    looked = torch.cat(run.weight_history) if run.weight_history else None
+    history = torch.cat(run.weight_history) if run.weight_history else None
 
-    def found(rank: float, draft: _Candidate) -> Hypothesis:
-        path = torch.tensor(draft.path, dtype=torch.long, device=memory.mask.device)
-        return Hypothesis(draft.tokens, draft.score, None if looked is None else looked[path], rank)
+    def hypothesis(rank: float, draft: _Candidate) -> Hypothesis:
+        own_weights = None
+        if history is not None:
+            own_weights = history[torch.tensor(draft.path, dtype=torch.long, device=history.device)]
+        return Hypothesis(draft.tokens, draft.score, own_weights, rank)
 
-    return [[found(*pair) for pair in pairs] for pairs in _ranked(run, candidates, idf)]
+    return [[hypothesis(*pair) for pair in pairs] for pairs in _ranked(run, candidates, idf)]
 
 
 def stream(
@@ -756,9 +740,9 @@ def stream(
     idf: Float[Tensor, " V"] | None = None,
     seeds: Sequence[int] | None = None,
 ) -> Iterator[tuple[int, Float[Tensor, "H S"] | None]]:
-    """The answer to a memory of one row, token by token with its weights, the same that `search`
-    finds first. Beams and several candidates must see the whole answer before they know its
-    first token; these come all at once."""
+    """The best answer to a memory of one row, token by token with its attention weights. It is the
+    first that `search` returns. With beams or several candidates the tokens come all at once, when
+    the search has ended."""
     if memory.mask.shape[0] != 1:
         raise InputError(
             "a stream reads one source at a time",
@@ -780,9 +764,10 @@ def _stream(
     seeds: Sequence[int] | None,
 ) -> Iterator[tuple[int, Tensor | None]]:
     if options.num_beams > 1 or options.candidates > 1:
-        best = search(decoder, memory, special_tokens, options, prior=prior, idf=idf, seeds=seeds)[
-            0
-        ][0]
+        answers = search(
+            decoder, memory, special_tokens, options, prior=prior, idf=idf, seeds=seeds
+        )
+        best = answers[0][0]
         for t, token in enumerate(best.tokens):
             yield token, None if best.weights is None else best.weights[t]
         return
@@ -795,7 +780,7 @@ def _stream(
 
 
 def _random(options: Options, seeds: Sequence[int] | None, memory: Memory) -> Tensor | None:
-    """The uniform numbers (R, T) of a sampled search; None where nothing is drawn."""
+    """The uniform numbers (R, T) for sampling; None if nothing is drawn."""
     if not options.do_sample:
         return None
     if seeds is None:
@@ -814,7 +799,7 @@ def _check(
     if options.mmi_weight and (prior is None or prior.mask.shape[0] != 1):
         got = "none" if prior is None else f"{prior.mask.shape[0]} rows"
         raise InputError(
-            "anti_prior needs as prior the memory of one empty prompt", where="search", got=got
+            "mmi_weight needs as prior the memory of one empty prompt", where="search", got=got
         )
     if options.idf_weight and idf is None:
         raise InputError("idf_weight needs the idf of each token", where="search", got="none")

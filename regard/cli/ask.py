@@ -1,9 +1,10 @@
-"""regard ask: one answer for each input."""
+"""regard ask: answer each input."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice, pairwise
@@ -46,21 +47,25 @@ def ask(
     ] = False,
     best: Annotated[
         int | None,
-        typer.Option(min=1, max=100, help="So many answers, the best first, by beam search."),
+        typer.Option(min=1, max=100, help="The N best answers, by beam search.", metavar="N"),
     ] = None,
     maps: Annotated[
         Path | None,
         typer.Option(
             parser=filled_path,
-            help="A PNG of the picture and, for each word, of where it was read from.",
+            metavar="FILE.png",
+            help="Draw the picture and, for each word, what it attended to.",
         ),
     ] = None,
     changes: Changes = None,
     greedy: Greedy = False,
     seed: Seed = None,
 ) -> None:
-    """Ask a trained model. What it was trained on says what it takes: a sentence, one with ___ for a word, or the file
-    of a picture or sound.
+    """Ask a trained model. Its task decides what an input is: a sentence, a sentence with ___ for
+    a word, or the file of a picture or sound.
+
+    Answers are found as the section "search" of the model's recipe says (beam search or sampling;
+    greedy, if it says nothing), unless --set, --best or --greedy change it.
 
     \b
     regard ask runs/demo "What are you?" "Tell me a joke"
@@ -77,24 +82,60 @@ def ask(
         raise InputError("nothing to ask", hint='type a sentence: regard ask RUN "Hello"')
     if file is not None and not file.is_file():
         raise InputError("no such file", where=file)
-    if maps is not None and len(inputs or ()) != 1:
+    if greedy and best is not None and best > 1:
         raise InputError(
-            "maps are drawn of one picture", where="--maps", got=f"{len(inputs or ())} inputs"
+            "a greedy search has one answer",
+            where="--greedy",
+            got=f"--best {best}",
+            hint="leave one of them out",
         )
 
     from regard.disk import claim_output
 
     if maps is not None:
+        _check_maps(maps, inputs)
         claim_output(maps)
     with Waiting(f"loading {run}") as loading, inference_threads(len(inputs) if inputs else None):
         from regard.bundle import load
 
         bundle = load(run)
         loading.end()
+        if maps is not None:
+            _check_has_maps(bundle)
         if best is not None and best > 1:
             changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
         how = options(bundle, changes, greedy, seed)
+        _note_file_names(bundle, inputs or [])
         _ask(bundle, how, inputs, file, as_json=as_json, best=best, maps=maps)
+
+
+def _check_maps(maps: Path, inputs: list[str] | None) -> None:
+    if maps.suffix.lower() != ".png":
+        raise InputError(
+            "the file of the maps must end in .png", where="--maps", got=printable(maps)
+        )
+    if len(inputs or ()) != 1:
+        raise InputError(
+            "maps are drawn of one picture", where="--maps", got=f"{len(inputs or ())} inputs"
+        )
+
+
+def _check_has_maps(bundle: Bundle) -> None:
+    if bundle.model.frontend.grid is None:
+        raise InputError("maps are of pictures, and this model reads none", where="--maps")
+    if not bundle.attends():
+        raise InputError("no maps: this model does not attend", where="--maps")
+
+
+def _note_file_names(bundle: Bundle, inputs: list[str]) -> None:
+    """Note on stderr which inputs are files, if the model reads text."""
+    if bundle.recipe.source.kind != "tokens":
+        return
+    for prompt in inputs:
+        if os.path.isfile(prompt):
+            streams.tell(
+                f"{printable(prompt)}: this model reads text; it was given the name of a file"
+            )
 
 
 def _ask(
@@ -107,55 +148,53 @@ def _ask(
     best: int | None,
     maps: Path | None,
 ) -> None:
-    as_json, labels = as_json or file is not None, not bundle.task.answers_are_text
-    asked = refused = 0
+    as_json = as_json or file is not None
+    are_labels = not bundle.task.answers_are_text
+    count = 0
+    refused = 0
     for prompts in _chunks(inputs or _lines(file)):
         with Waiting(f"answering {len(prompts)}" if len(prompts) > 1 else "answering"):
-            answers = _answered(bundle, prompts, how)
-        for prompt, found in zip(prompts, answers, strict=True):
-            asked += 1
-            if isinstance(found, InputError):
+            results = _answers(bundle, prompts, how)
+
+        for prompt, result in zip(prompts, results, strict=True):
+            count += 1
+            if isinstance(result, InputError):
                 refused += 1
                 if len(inputs or ()) == 1:
-                    raise found
-                if as_json:
-                    print(json.dumps({"input": prompt, "error": str(found)}, ensure_ascii=False))
-                else:
-                    named = f'"{printable(prompt[:40])}": ' if found.where is None else ""
-                    streams.tell(f"{named}{found}")
+                    raise result
+                _print_refusal(prompt, result, as_json)
                 continue
-            answer, some = found[0], found[: best or (len(found) if labels else 1)]
-            record: dict[str, Any] = (
-                {"input": prompt} | _told(answer, labels) | {"tokens": answer.tokens}
-            )
-            if len(some) > 1:
-                record["best"] = [_told(one, labels) for one in some]
-            print(
-                json.dumps(record, ensure_ascii=False) if as_json else _shown(prompt, some, labels)
-            )
+            answers = result[: best or (len(result) if are_labels else 1)]
+            if as_json:
+                print(json.dumps(_record(prompt, answers, are_labels), ensure_ascii=False))
+            elif are_labels:
+                print(_label_line(prompt, answers))
+            else:
+                print(_text_lines(prompt, answers, how))
             if maps is not None:
-                _draw(bundle, prompt, answer, maps)
+                _draw(bundle, prompt, answers[0], maps)
         sys.stdout.flush()
     if refused:
         raise InputError(
-            "not all inputs have an answer", got=f"{refused:,} of {asked:,} that cannot be read"
+            "not all inputs have an answer", got=f"{refused:,} of {count:,} that cannot be read"
         )
 
 
-def _answered(bundle: Bundle, prompts: list[str], how: Options) -> list[list[Answer] | InputError]:
-    """The candidates for each, as if those that cannot be read were not there; of those, what is
-    wrong."""
+def _answers(bundle: Bundle, prompts: list[str], how: Options) -> list[list[Answer] | InputError]:
+    """For each prompt its answers, best first, or the error if it cannot be read."""
     try:
         return [*bundle.candidates(prompts, how)]
     except InputError:
-        wrong = {
-            i: problem for i, prompt in enumerate(prompts) if (problem := _refusal(bundle, prompt))
-        }
-        if not wrong:
+        problems = {}
+        for i, prompt in enumerate(prompts):
+            problem = _refusal(bundle, prompt)
+            if problem is not None:
+                problems[i] = problem
+        if not problems:
             raise
-    good = [prompt for i, prompt in enumerate(prompts) if i not in wrong]
-    found = iter(bundle.candidates(good, how) if good else [])
-    return [wrong[i] if i in wrong else next(found) for i in range(len(prompts))]
+    readable = [prompt for i, prompt in enumerate(prompts) if i not in problems]
+    answers = iter(bundle.candidates(readable, how))
+    return [problems[i] if i in problems else next(answers) for i in range(len(prompts))]
 
 
 def _refusal(bundle: Bundle, prompt: str) -> InputError | None:
@@ -166,50 +205,83 @@ def _refusal(bundle: Bundle, prompt: str) -> InputError | None:
     return None
 
 
-def _told(answer: Answer, label: bool) -> dict[str, Any]:
-    told = {"answer": answer.text, "score": answer.score}
-    return told | {"probability": math.exp(answer.score)} if label else told
+def _print_refusal(prompt: str, problem: InputError, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"input": prompt, "error": str(problem)}, ensure_ascii=False))
+        return
+    name = f'"{printable(prompt[:40])}": ' if problem.where is None else ""
+    streams.tell(f"{name}{problem}")
 
 
-def _shown(prompt: str, answers: list[Answer], labels: bool) -> str:
-    texts = [printable(answer.text) for answer in answers]
-    scores = [answer.score for answer in answers]
-    asked = printable(prompt)
-    if labels and len(answers) > 1:
-        shares = [
-            f"{text} {math.exp(score):.1%}" for text, score in zip(texts, scores, strict=True)
-        ]
-        return f"{asked}  ->  {', '.join(shares)}"
-    lines = [f"{asked}  ->  {texts[0]}"]
+def _record(prompt: str, answers: list[Answer], are_labels: bool) -> dict[str, Any]:
+    """The answers to a prompt as JSON."""
+    record = {"input": prompt, **_scored(answers[0], are_labels), "tokens": answers[0].tokens}
     if len(answers) > 1:
-        lines += [f"    {score:8.3f}  {text}" for text, score in zip(texts, scores, strict=True)]
+        record["best"] = [_scored(answer, are_labels) for answer in answers]
+    return record
+
+
+def _scored(answer: Answer, is_label: bool) -> dict[str, Any]:
+    record: dict[str, Any] = {"answer": answer.text, "score": answer.score}
+    if is_label:
+        record["probability"] = math.exp(answer.score)
+    return record
+
+
+def _label_line(prompt: str, answers: list[Answer]) -> str:
+    if len(answers) == 1:
+        return f"{printable(prompt)}  ->  {printable(answers[0].text)}"
+    labels = [f"{printable(answer.text)} {math.exp(answer.score):.1%}" for answer in answers]
+    return f"{printable(prompt)}  ->  {', '.join(labels)}"
+
+
+def _text_lines(prompt: str, answers: list[Answer], how: Options) -> str:
+    lines = [f"{printable(prompt)}  ->  {printable(answers[0].text)}"]
+    if len(answers) > 1:
+        lines.append(f"       log p  answer (ranked by {_ranking(how)})")
+        lines += [f"    {answer.score:8.3f}  {printable(answer.text)}" for answer in answers]
     return "\n".join(lines)
+
+
+def _ranking(how: Options) -> str:
+    """What answers are ranked by, as a formula.
+
+    >>> from regard.search import Options
+    >>> _ranking(Options()), _ranking(Options(length_penalty=0.6, mmi_weight=0.5, idf_weight=0.1))
+    ('log p / length', '(log p - 0.5 log p without the prompt) / length^0.6 + 0.1 mean idf')
+    """
+    formula = "log p"
+    if how.mmi_weight:
+        formula = f"(log p - {how.mmi_weight:g} log p without the prompt)"
+    if how.length_penalty:
+        power = "" if how.length_penalty == 1 else f"^{how.length_penalty:g}"
+        formula += f" / length{power}"
+    if how.idf_weight:
+        formula += f" + {how.idf_weight:g} mean idf"
+    return formula
 
 
 def _draw(bundle: Bundle, prompt: str, answer: Answer, path: Path) -> None:
     grid = bundle.model.frontend.grid
-    if grid is None:
-        raise InputError("maps are of pictures, and this model reads none", where="--maps")
-    if answer.weights is None or not len(answer.tokens):
-        raise InputError("no map: this model does not attend, or said nothing", where="--maps")
+    if grid is None or answer.weights is None or not answer.tokens:
+        raise InputError("no maps: the answer is empty", where="--maps")
     from regard.maps import draw
 
     raw, _ = bundle.task.read([prompt])
     texts = [bundle.tokenizer.decode(answer.tokens[:end]) for end in range(len(answer.tokens) + 1)]
-    words = [
-        after[len(before) :].strip() for before, after in pairwise(texts)
-    ]  # as they stand in the sentence
+    # the words as they are written in the sentence
+    words = [after[len(before) :].strip() for before, after in pairwise(texts)]
     draw(path, raw[0].numpy(), words, answer.weights.mean(1).numpy(), grid, title=answer.text)
     print(f"maps in {printable(path)}", file=sys.stderr)
 
 
 def _lines(file: Path | None) -> Iterator[str]:
-    """Lines that say something, from the file or from stdin."""
+    """The lines of the file or of stdin that are not blank."""
     if file is None:
         yield from (line.strip() for line in streams.typed() if line.strip())
         return
-    with file.open(encoding="utf-8-sig", errors="replace") as opened:
-        yield from (line.strip() for line in opened if line.strip())
+    with file.open(encoding="utf-8-sig", errors="replace") as lines:
+        yield from (line.strip() for line in lines if line.strip())
 
 
 def _chunks(prompts: Iterable[str]) -> Iterator[list[str]]:

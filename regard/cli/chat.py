@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from regard.bundle import Bundle
     from regard.search import Options
 
-COMMANDS = {"/quit": "leave", "/attend": "what the last answer looked at", "/help": "this list"}
+ATTEND = "/attend"
+COMMANDS = {
+    "/quit": "leave; so do /exit, Ctrl-D, and Ctrl-C on an empty line",
+    ATTEND: "what each word of the last answer attended to",
+    "/help": "this list",
+}
 
 
 def chat(
@@ -30,6 +35,9 @@ def chat(
     seed: Seed = None,
 ) -> None:
     """Talk to a trained model. Arrow keys bring back what you typed; /help lists the commands.
+
+    Answers are found as the section "search" of the model's recipe says (beam search or sampling;
+    greedy, if it says nothing), unless --set or --greedy change it.
 
     \b
     regard chat runs/demo
@@ -46,27 +54,30 @@ def chat(
 
 def _chat(bundle: Bundle, run: Path, how: Options) -> None:
     if sys.stdin.isatty():
-        print(
-            f"{printable(run)}: {printable(bundle.recipe.summary)}\n/quit leaves, /help lists the commands"
-        )
-    last = None
-    for text in _typed(run):
-        match text:
-            case "/quit":
-                return
-            case "/help":
-                print("\n".join(f"{name:<10}{what}" for name, what in COMMANDS.items()))
-            case "/attend":
-                print(_looked(bundle, last, how) if last else "nothing was asked yet")
-            case _ if text.startswith("/"):
-                print(f"no such command; known: {', '.join(COMMANDS)}")
-            case _:
-                last = _answer(bundle, text, how)
+        print(f"{printable(run)}: {printable(bundle.recipe.summary)}")
+        print("/quit leaves, /help lists the commands")
+    commands = dict(COMMANDS)
+    if not (bundle.task.source.has_place_names and bundle.attends()):
+        del commands[ATTEND]
+
+    last = None  # the last prompt that was answered
+    for text in _typed():
+        command = text.lower() if text.startswith("/") else None
+        if command is None:
+            last = _answer(bundle, text, how)
+        elif command in ("/quit", "/exit"):
+            return
+        elif command == "/help":
+            print("\n".join(f"{name:<10}{what}" for name, what in commands.items()))
+        elif command == ATTEND:
+            print(_attended(bundle, last, how) if ATTEND in commands else _no_places(bundle))
+        else:
+            print(f"no such command; known: {', '.join(commands)}")
 
 
 def _answer(bundle: Bundle, text: str, how: Options) -> str | None:
-    """Print the answer as it comes; the prompt, if it could be answered. Ctrl-C ends the answer,
-    not the chat."""
+    """Print the answer as it is generated, and return the prompt if it could be answered. Ctrl-C
+    ends the answer, not the chat."""
     try:
         for piece in bundle.stream(text, how):
             print(printable(piece), end="", flush=True)
@@ -79,12 +90,20 @@ def _answer(bundle: Bundle, text: str, how: Options) -> str | None:
     return None
 
 
-def _looked(bundle: Bundle, prompt: str, how: Options) -> str:
-    """For each token of the answer, the place of the prompt that weighed most (mean over the
-    heads)."""
+def _no_places(bundle: Bundle) -> str:
+    if not bundle.task.source.has_place_names:
+        return "the places of a picture have no names; draw them with: regard ask --maps FILE.png"
+    return "this model has no attention: it reads the prompt once and remembers"
+
+
+def _attended(bundle: Bundle, prompt: str | None, how: Options) -> str:
+    """For each token of the answer, the place of the prompt with the largest weight (mean over
+    the heads)."""
+    if prompt is None:
+        return "nothing was asked yet"
     answer = bundle.ask([prompt], how)[0]
     if answer.weights is None:
-        return "this model has no attention: it reads the prompt once and remembers"
+        return _no_places(bundle)
     places = _gathered(bundle.task.place_names(prompt), answer.weights.shape[-1])
     lines = []
     for token, weights in zip(answer.tokens, answer.weights.mean(1).tolist(), strict=False):
@@ -96,8 +115,8 @@ def _looked(bundle: Bundle, prompt: str, how: Options) -> str:
 
 
 def _gathered(places: list[str], size: int) -> list[str]:
-    """A name for each of the `size` places of a memory: an encoder that halves the length leaves
-    one for 2, 4, 8, …
+    """A name for each of the `size` places of a memory. An encoder that halves the length has one
+    place for every 2, 4, 8, … of the source.
 
     >>> _gathered(["how", "are", "you", "?", "(end)"], 3)
     ['how are', 'you ?', '(end)']
@@ -108,12 +127,12 @@ def _gathered(places: list[str], size: int) -> list[str]:
     return [" ".join(places[first : first + span]) for first in range(0, len(places), span)]
 
 
-def _typed(run: Path) -> Iterator[str]:
-    """What is typed, line by line, until the end of input or Ctrl-C at an empty prompt."""
-    line = _editor() if sys.stdin.isatty() else sys.stdin.readline
+def _typed() -> Iterator[str]:
+    """The lines that are typed, until the end of input or Ctrl-C on an empty line."""
+    read_line = _editor() if sys.stdin.isatty() else sys.stdin.readline
     while True:
         try:
-            text = line()
+            text = read_line()
         except (EOFError, KeyboardInterrupt):
             return
         if not text and not sys.stdin.isatty():
@@ -123,7 +142,18 @@ def _typed(run: Path) -> Iterator[str]:
 
 
 def _editor() -> Callable[[], str]:
+    """A prompt with history, in which Ctrl-C clears a line that is not empty."""
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-    session: PromptSession[str] = PromptSession()
+    keys = KeyBindings()
+
+    @keys.add("c-c")
+    def clear_or_leave(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
+
+    session: PromptSession[str] = PromptSession(key_bindings=keys)
     return lambda: session.prompt("> ")

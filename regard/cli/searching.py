@@ -27,27 +27,31 @@ Seed = Annotated[
 ]
 
 
-def options(bundle: Bundle, changes: list[str] | None, greedy: bool, seed: int | None) -> Options:
-    """The recipe's search with changes; `greedy` begins from a plain one."""
-    from regard.build import options as built
-    from regard.recipe import Search
+def names_of(changes: list[str] | None) -> set[str]:
+    """The options that are changed.
 
-    recipe = bundle.recipe
-    if greedy:
-        recipe = recipe.model_copy(
-            update={"search": Search(max_new_tokens=recipe.search.max_new_tokens)}
-        )
-    changes = [
-        change if change.startswith("search.") else f"search.{change}" for change in changes or []
-    ]
-    if any("num_beams=" in change for change in changes) and not any(
-        "do_sample=" in change for change in changes
-    ):
-        changes = [
-            "search.do_sample=false",
-            "search.candidates=1",
-            *changes,
-        ]  # who asks for beams does not want draws
+    >>> sorted(names_of(["num_beams=4", "search.top_p=0.9"]))
+    ['num_beams', 'top_p']
+    """
+    return {change.partition("=")[0].removeprefix("search.").strip() for change in changes or []}
+
+
+def options(bundle: Bundle, changes: list[str] | None, greedy: bool, seed: int | None) -> Options:
+    """The recipe's search options with changes; with `greedy`, only its `max_new_tokens`."""
+    from regard.build import options as options_of
+    from regard.bundle import check_greedy, greedy_recipe
+
+    recipe = greedy_recipe(bundle.recipe) if greedy else bundle.recipe
+    names = names_of(changes)
+    overrides = []
+    if "num_beams" in names and "do_sample" not in names:  # a beam search draws nothing
+        overrides += ["search.do_sample=false", "search.candidates=1"]
+    for change in changes or []:
+        overrides.append(change if change.startswith("search.") else f"search.{change}")
     if seed is not None:
-        changes.append(f"search.seed={seed}")
-    return built(recipe.override(changes).search)
+        overrides.append(f"search.seed={seed}")
+
+    chosen = options_of(recipe.override(overrides).search)
+    if greedy:
+        check_greedy(chosen, "--greedy")
+    return chosen

@@ -14,11 +14,11 @@ STANDARD_OUTPUT = "standard output"
 
 
 def fill_gaps() -> None:
-    """Give descriptors that were closed before the start to /dev/null.
+    """Open /dev/null for the standard descriptors that were closed before the start.
 
-    The next file to be opened would get the number otherwise, and whatever is printed would be
-    written into it. Python has None for such a stream; output that nobody reads gets a real one,
-    input stays None: `typed` says what is wrong.
+    Otherwise the next file to be opened would get the number of one of them, and whatever is
+    printed would be written into it. Python has None for a closed stream: stderr gets a real one,
+    stdin stays None, for which `typed` raises.
     """
     for number in range(3):
         try:
@@ -30,7 +30,7 @@ def fill_gaps() -> None:
 
 
 class _Output(io.FileIO):
-    """Standard output, whose errors say that they are its own: those of Python name no file."""
+    """Standard output whose errors name it, since those of Python name no file."""
 
     def write(self, data: Any) -> int | None:
         try:
@@ -41,14 +41,12 @@ class _Output(io.FileIO):
 
 
 def name_output() -> None:
-    """Put an `_Output` under sys.stdout, unless a test or a notebook has put something else
-    there."""
+    """Let sys.stdout write to an `_Output`, unless a test or a notebook has replaced it."""
     stream = sys.stdout
     if not isinstance(stream, io.TextIOWrapper):
         return
-    stream.reconfigure(
-        errors="backslashreplace"
-    )  # an answer may hold what the terminal cannot show
+    # an answer may have characters that the terminal cannot show
+    stream.reconfigure(errors="backslashreplace")
     if type(stream) is not io.TextIOWrapper or stream.fileno() != 1:
         return
     stream.flush()
@@ -62,7 +60,7 @@ def name_output() -> None:
 
 
 def check_output() -> None:
-    """Nothing is begun whose result could not be seen."""
+    """Raise InputError if standard output is closed, before any work is done."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         raise InputError("standard output is closed", hint="send it to a file, or to /dev/null")
@@ -70,7 +68,7 @@ def check_output() -> None:
 
 
 def typed() -> TextIO:
-    """Standard input, for a verb that reads it."""
+    """Standard input; raises InputError if it is closed."""
     if sys.stdin is None:
         raise InputError(
             "nothing to read: standard input is closed",
@@ -80,7 +78,7 @@ def typed() -> TextIO:
 
 
 def tell(message: str) -> None:
-    """A message on stderr; if that is full or gone too, the exit code has to say it."""
+    """Print a message on stderr. If that fails too, the exit code has to suffice."""
     try:
         print(f"regard: {message}", file=sys.stderr, flush=True)
     except OSError:
@@ -88,8 +86,8 @@ def tell(message: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Let what a stream still holds, and all that comes, go nowhere."""
-    with contextlib.suppress(OSError, ValueError):  # a stream of a test has no number
+    """Send what a stream still buffers, and all that is written later, to /dev/null."""
+    with contextlib.suppress(OSError, ValueError):  # a test's stream has no descriptor
         _to_null(stream.fileno())
 
 

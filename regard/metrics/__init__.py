@@ -1,8 +1,8 @@
-"""Scores of answers, as pure functions; no torch here, and nothing heavy before it is called.
+"""Scores of answers, as pure functions. Heavy libraries are imported when a score is computed.
 
 A score that compares takes (answers, references), in the same order:
 
-    text        references[i] are the right texts for answer i, one or several; the best of them counts
+    text        references[i] are one or several right texts for answer i; the best one counts
     similarity  the same, for sequences of any tokens; `similarities(a, b)` compares just two
     labels      references[i] is the right class
 

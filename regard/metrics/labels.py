@@ -1,10 +1,9 @@
-"""Scores of answers that are classes: what share is right, and which classes are taken for which
-(scikit-learn).
+"""Scores of classification (scikit-learn): accuracy, precision, recall, F1, confusion matrix.
 
 Precision, recall and F1 are macro averages: the mean over classes, so that a rare class counts as
-much as a common one. A class nobody answered has precision 0, one that never was right has recall
-0. The classes are those that occur in answers or references, unless `classes` names them; give it
-where the data may miss one of them.
+much as a common one. A class that is never answered has precision 0, one without a right answer
+has recall 0. The classes are those that occur in answers or references, unless `classes` names
+them; give it if the data may miss one of them.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ def accuracy(answers: Labels, references: Labels) -> float:
     """
     from sklearn.metrics import accuracy_score
 
-    _, given, right = _numbered(answers, references, None, "accuracy")
-    return float(accuracy_score(right, given))
+    _, predicted, right = _numbered(answers, references, None, "accuracy")
+    return float(accuracy_score(right, predicted))
 
 
 def precision(answers: Labels, references: Labels, *, classes: Labels | None = None) -> float:
@@ -78,16 +77,16 @@ def confusion(
     """
     from sklearn.metrics import confusion_matrix
 
-    known, given, right = _numbered(answers, references, classes, "confusion")
+    known, predicted, right = _numbered(answers, references, classes, "confusion")
     return {
         "classes": known,
-        "counts": confusion_matrix(right, given, labels=range(len(known))).tolist(),
+        "counts": confusion_matrix(right, predicted, labels=range(len(known))).tolist(),
     }
 
 
 def _macro(answers: Labels, references: Labels, classes: Labels | None, name: str) -> float:
-    found = [scores[name] for scores in _scores(answers, references, classes, name).values()]
-    return sum(found) / len(found)
+    values = [scores[name] for scores in _scores(answers, references, classes, name).values()]
+    return sum(values) / len(values)
 
 
 def _scores(
@@ -95,10 +94,10 @@ def _scores(
 ) -> dict[Hashable, dict[str, float | int]]:
     from sklearn.metrics import precision_recall_fscore_support
 
-    known, given, right = _numbered(answers, references, classes, where)
-    nothing: Any = 0  # what an empty ratio is; the types of scikit-learn know only its words for it
+    known, predicted, right = _numbered(answers, references, classes, where)
+    nothing: Any = 0  # the value of an empty ratio, which scikit-learn's types do not allow
     columns: Any = precision_recall_fscore_support(
-        right, given, labels=range(len(known)), zero_division=nothing
+        right, predicted, labels=range(len(known)), zero_division=nothing
     )
     return {
         label: {"precision": float(p), "recall": float(r), "f1": float(f), "examples": int(count)}

@@ -6,12 +6,12 @@ have it):
 
     jaccard              I / (a + b - I)                 over multisets
     cosine               I / sqrt(a b)                   Ochiai's coefficient over multisets
-    damerau_levenshtein  1 - OSA / max(a, b)             OSA: optimal string alignment, the restricted variant
+    damerau_levenshtein  1 - OSA / max(a, b)             OSA: optimal string alignment distance
 
 The first two ignore order: a shuffled answer scores 1, and a fixed string with the right histogram
 scores high. So damerau_levenshtein <= cosine and jaccard <= cosine always, and neither says much
-without an error rate beside it. The coursework counted the start and the stop mark as tokens;
-whoever compares with it puts them in.
+without an error rate beside it. The coursework counted the start and the stop mark as tokens: add
+them to compare with it.
 
 Sequences are strings (of characters), lists or tuples of anything hashable; tokens are the same
 when they are equal. Two empty sequences are alike (1), an empty one and another are not (0).
@@ -62,9 +62,11 @@ def mean_similarities(
         [similarities(answer, reference) for reference in group]
         for answer, group in paired(answers, references, "mean_similarities")
     ]
-    return {
-        name: sum(max(one[name] for one in row) for row in rows) / len(rows) for name in rows[0][0]
-    }
+    means = {}
+    for name in rows[0][0]:
+        best = [max(scores[name] for scores in row) for row in rows]
+        means[name] = sum(best) / len(rows)
+    return means
 
 
 def set_jaccard(a: Tokens, b: Tokens) -> float:
@@ -97,7 +99,8 @@ def unrestricted_damerau_levenshtein(a: Tokens, b: Tokens) -> float:
     """1 - distance / max(a, b) with the true Damerau-Levenshtein distance, which may edit between
     two swapped tokens.
 
-    >>> unrestricted_damerau_levenshtein("ca", "abc") > similarities("ca", "abc")["damerau_levenshtein"]
+    >>> restricted = similarities("ca", "abc")["damerau_levenshtein"]
+    >>> unrestricted_damerau_levenshtein("ca", "abc") > restricted
     True
     """
     from rapidfuzz.distance import DamerauLevenshtein
@@ -110,12 +113,10 @@ def unrestricted_damerau_levenshtein(a: Tokens, b: Tokens) -> float:
 def _comparable(a: Tokens, b: Tokens, where: str) -> tuple[Tokens, Tokens]:
     """Both as strings, or with their tokens numbered: rapidfuzz takes 97 for "a", and -1.0 for
     -2.0 (equal hashes)."""
-    for one in (a, b):
-        if not isinstance(
-            one, Sequence
-        ):  # a tensor's tokens are never equal, and nothing would say so
+    for side in (a, b):
+        if not isinstance(side, Sequence):  # the elements of a tensor are never equal as keys
             hint = "give strings, lists or tuples; .tolist() makes a list of an array"
-            raise InputError("needs two sequences", where=where, got=type(one).__name__, hint=hint)
+            raise InputError("needs two sequences", where=where, got=type(side).__name__, hint=hint)
     if isinstance(a, str) and isinstance(b, str):
         return a, b
     numbers: dict[Hashable, int] = {}

@@ -30,12 +30,11 @@ def words(text: str) -> list[str]:
     ['i', "don't", 'know', '...', 'ok', '...', '?', '!']
     """
     plain = unicodedata.normalize("NFC", text).replace("’", "'").lower()
-    return ["".join(found.group().split()) for found in _WORD.finditer(plain)]
+    return ["".join(match.group().split()) for match in _WORD.finditer(plain)]
 
 
 def perplexity(nats: float, count: float) -> float:
-    """exp(nats / count): between how many equally likely choices the model wavers at each of
-    `count` words.
+    """exp(nats / count): the number of equally likely choices at each of `count` words.
 
     `nats` is the total of -ln P. Divide by words that do not depend on the model and models may be
     compared.
@@ -105,11 +104,14 @@ _BLAND = rf"""(?:
     (?:i[ ]{_HEDGE})? (?:don[ ]?t|do[ ]not)[ ]{_HEDGE}know
   | (?:i[ ])? dunno
   | (?:i[ ]{_HEDGE} (?:have|ve[ ]got|ve)[ ]{_HEDGE})? no[ ](?:idea|clue)
-  | i[ ](?:haven[ ]?t|have[ ]not|don[ ]?t[ ]have)[ ](?:a|any|the[ ](?:slightest|faintest))[ ](?:idea|clue)
-  | (?:(?:i[ ]?m|i[ ]am)[ ]{_HEDGE} | {_OPENING_HEDGE})? not[ ]{_HEDGE}(?:so[ ]|too[ ]|quite[ ])?sure
+  | i[ ](?:haven[ ]?t|have[ ]not|don[ ]?t[ ]have)[ ]
+    (?:a|any|the[ ](?:slightest|faintest))[ ](?:idea|clue)
+  | (?:(?:i[ ]?m|i[ ]am)[ ]{_HEDGE} | {_OPENING_HEDGE})?
+    not[ ]{_HEDGE}(?:so[ ]|too[ ]|quite[ ])?sure
 )"""
-_FILLER = r"""(?:no(?![ ](?:idea|clue)[ ])|nope|yes|yeah|well|oh|ah|uh|um|er|hm+|so|but|and|look|really|honestly
-  |actually|either|yet|maybe|sorry|i[ ]?m[ ]sorry|i[ ]am[ ]sorry|i[ ]mean|i[ ]guess|sir|ma[ ]?am|man)"""
+_FILLER = r"""(?:no(?![ ](?:idea|clue)[ ])|nope|yes|yeah|well|oh|ah|uh|um|er|hm+|so|but|and|look
+  |really|honestly|actually|either|yet|maybe|sorry|i[ ]?m[ ]sorry|i[ ]am[ ]sorry|i[ ]mean|i[ ]guess
+  |sir|ma[ ]?am|man)"""
 _FILLERS = rf"(?:{_FILLER}[ ])*+"
 _ONLY_BLAND = re.compile(rf"{_FILLERS}(?:{_BLAND}[ ]{_FILLERS})++", re.VERBOSE)
 
@@ -134,7 +136,7 @@ def repetition(texts: Sequence[str]) -> float:
     """Share of answers that repeat themselves: an n-gram directly followed by itself, or any
     trigram seen twice.
 
-    SpecialTokens are words, so a single emphatic "No, no." passes and the loop "no, no, no, no"
+    Punctuation marks are words, so a single emphatic "No, no." passes and the loop "no, no, no, no"
     does not.
 
     >>> repetition(["I am am here.", "No, no.", "no, no, no, no", "Yes."])
@@ -154,9 +156,7 @@ def chrf(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     >>> chrf(["a dog runs"], [["a dog runs", "the dog is running"]])
     100.0
     """
-    from sacrebleu.metrics import (
-        CHRF,
-    )  # here and below: a quarter of a second that most commands never need
+    from sacrebleu.metrics import CHRF  # slow to import, and most commands do not need it
 
     return CHRF().corpus_score(list(answers), _streams(answers, references, "chrf")).score
 
@@ -175,17 +175,15 @@ def bleu(answers: Sequence[str], references: Sequence[Sequence[str]], order: int
 
     if order < 1:
         raise InputError("order must be 1 or more", where="bleu", got=order)
-    return (
-        BLEU(max_ngram_order=order)
-        .corpus_score(list(answers), _streams(answers, references, "bleu"))
-        .score
-    )
+    metric = BLEU(max_ngram_order=order)
+    return metric.corpus_score(list(answers), _streams(answers, references, "bleu")).score
 
 
 def bleus(answers: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """BLEU-1 to BLEU-4, as captions are judged by.
 
-    >>> {name: round(score, 6) for name, score in bleus(["a dog runs far"], [["a dog runs home", "dogs"]]).items()}
+    >>> scores = bleus(["a dog runs far"], [["a dog runs home", "dogs"]])
+    >>> {name: round(score, 6) for name, score in scores.items()}
     {'bleu_1': 75.0, 'bleu_2': 70.710678, 'bleu_3': 62.996052, 'bleu_4': 59.460356}
     """
     return {f"bleu_{order}": bleu(answers, references, order=order) for order in range(1, 5)}
@@ -245,16 +243,18 @@ def _nearest(
     """Every answer, and the one of its references that it has the fewest errors against."""
     from rapidfuzz.distance import Levenshtein
 
-    said, nearest = [], []
+    spaced: list[str] = []
+    nearest: list[str] = []
     for answer, group in paired(answers, references, where):
-        said.append(_spaced(answer))
+        spaced.append(_spaced(answer))
         right = [_spaced(reference) for reference in group]
-        nearest.append(min(right, key=lambda text: Levenshtein.distance(cut(text), cut(said[-1]))))
+        own = cut(spaced[-1])
+        nearest.append(min(right, key=lambda text: Levenshtein.distance(cut(text), own)))
     if not any(nearest):
         raise InputError(
             "every reference is empty", where=where, hint="an error rate needs something to miss"
         )
-    return said, nearest
+    return spaced, nearest
 
 
 def _ngrams(sequence: list[str], n: int) -> list[tuple[str, ...]]:
@@ -262,9 +262,7 @@ def _ngrams(sequence: list[str], n: int) -> list[tuple[str, ...]]:
 
 
 def _is_bland(text: str) -> bool:
-    bare = re.findall(
-        r"\w+", text.lower()
-    )  # every word that is not a mark must be explained by the pattern
+    bare = re.findall(r"\w+", text.lower())  # the pattern must match all words; marks are ignored
     return _ONLY_BLAND.fullmatch(" ".join(bare) + " ") is not None
 
 

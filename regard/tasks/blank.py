@@ -1,5 +1,6 @@
-"""Blank: a sentence with a mark for one word in, that word out. It is a label over the
-vocabulary, read at the mark."""
+"""Blank: a sentence with a blank for one word in, that word out.
+
+The answer is a label over the vocabulary, predicted at the place of the blank."""
 
 from __future__ import annotations
 
@@ -19,40 +20,42 @@ from regard.tasks.task import Batch, Input, Scores, Task, padded
 from regard.tokenizers import MARKS, START, Labels, Words
 
 BLANK = "___"
-MARK = START  # no source has it otherwise: here the answer begins
+MARK = START  # stands for the blank; no source has it otherwise
 _WRITTEN = re.compile(r"_{2,}")
-_STAND_IN = "\ue000"  # a letter that no text has, while words are told apart
-NEAR = 5  # answers among which a near miss may be
+_STAND_IN = "\ue000"  # a private-use letter that replaces the blank while a text is split
+NEAR = 5  # `accuracy_at_5` counts a word among this many answers
 
 
 class Blank(Task):
-    """A row of the corpus is a whole sentence on both sides. Training hides another word of it
-    each time, and where nothing is hidden yet a word is chosen by the sentence itself, so that
-    held-out blanks are always the same."""
+    """Prediction of one hidden word, judged by accuracy.
+
+    Source and target of an example are the same whole sentence. Training hides a random word of
+    it each time. In held-out sentences a hash of the sentence chooses the word, so that it is
+    always the same.
+    """
 
     best = "perplexity"
     judged = 2000
     answers_are_text = False
 
     def __init__(self, *, tokenizer: Words, source: TextSource):
-        self.words, self.source = tokenizer, source
-        self.tokenizer = Labels(
-            [tokenizer.surface.get(word, word) for word in tokenizer.words], text=tokenizer
-        )
+        self.words = tokenizer
+        self.source = source
+        spellings = [tokenizer.surface.get(word, word) for word in tokenizer.words]
+        self.tokenizer = Labels(spellings, text=tokenizer)
+        # (V,): True for words, False for punctuation and special tokens
         spoken = [any(character.isalnum() for character in word) for word in tokenizer.words]
-        self.spoken = np.array(
-            [False] * MARKS + spoken
-        )  # (V,): a word rather than a comma or a mark
+        self.spoken = np.array([False] * MARKS + spoken)
 
-    # -- which word is hidden ------------------------------------------------------------------------------------------
+    # -- which word is hidden --
 
     def blanks(self, row: np.ndarray) -> np.ndarray:
-        """The places that may be hidden: known words, or if there is none, what else is known."""
-        found = np.flatnonzero(self.spoken[row])
-        return found if len(found) else np.flatnonzero(row >= MARKS)
+        """The places that may be hidden: known words, or if there are none, known punctuation."""
+        places = np.flatnonzero(self.spoken[row])
+        return places if len(places) else np.flatnonzero(row >= MARKS)
 
     def fixed(self, row: np.ndarray) -> int:
-        """The place that is hidden when nothing is drawn."""
+        """The place that is hidden in a held-out sentence."""
         places = self.blanks(row)
         return int(places[zlib.crc32(row.astype("<i4").tobytes()) % len(places)])
 
@@ -68,13 +71,13 @@ class Blank(Task):
     def _with_blank(self, row: np.ndarray) -> np.ndarray:
         return row if (row == MARK).any() else _hidden(row, self.fixed(row))
 
-    # -- the model's side ----------------------------------------------------------------------------------------------
+    # -- rows of a corpus --
 
     def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         return self.source.rows([self._with_blank(row) for row in rows])
 
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
-        """The target of a row is what its sentence has where the source has the mark."""
+        """The target of a row is the token of its sentence at the place of the blank."""
         raw, mask = self.sources(sources)
         whole, _ = padded(targets)
         words = whole.gather(1, (raw == MARK).int().argmax(1)[:, None])
@@ -94,13 +97,13 @@ class Blank(Task):
     def lengths(self, part: Split) -> tuple[np.ndarray, np.ndarray]:
         return self.source.lengths(part), np.ones(len(part), np.int64)
 
-    # -- people's side -------------------------------------------------------------------------------------------------
+    # -- inputs and answers --
 
     def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
         return self.source.rows([self.tokens(given) for given in inputs])
 
     def tokens(self, given: Input) -> np.ndarray:
-        """A sentence with one blank as tokens, the mark among them."""
+        """The tokens of a sentence with one blank, for which MARK stands."""
         marks = len(_WRITTEN.findall(given)) if isinstance(given, str) else 1
         if marks != 1:
             raise InputError(
@@ -111,7 +114,7 @@ class Blank(Task):
         given = _WRITTEN.sub(_STAND_IN, given) if isinstance(given, str) else given
         tokens = self.source.tokens(given)  # refuses what is too long, or no text
         words = self.words.split(given)
-        if _STAND_IN not in words:  # it hangs on a word: "___-year-old"
+        if _STAND_IN not in words:  # the blank is a part of a word: "___-year-old"
             given = given.replace(_STAND_IN, f" {_STAND_IN} ")
             tokens, words = self.source.tokens(given), self.words.split(given)
         tokens[words.index(_STAND_IN)] = MARK
@@ -122,9 +125,8 @@ class Blank(Task):
         at = self.fixed(row)
         start, end = self.words.spans(target)[at]
         before, after = target[:start], target[end:]
-        before = (
-            f"{before} " if before.endswith("_") else before
-        )  # which would be taken for a part of the blank
+        # An underscore beside the blank would be taken for a part of it.
+        before = f"{before} " if before.endswith("_") else before
         after = f" {after}" if after.startswith("_") else after
         return before + BLANK + after, self.tokenizer.decode([row[at]])
 
@@ -141,19 +143,18 @@ class Blank(Task):
     def judge(
         self, answers: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
     ) -> Scores:
-        """The share of blanks whose word is the first answer; and whose word is among the first
-        few, if all have so many (`search.candidates`)."""
+        """The share of blanks whose word is the first answer, and of those whose word is among the
+        first five, if every blank has so many answers (`search.candidates`)."""
         pairs = list(zip(answers, references, strict=True))
-        names = {1: "accuracy"} | (
-            {NEAR: f"accuracy_at_{NEAR}"} if all(len(best) >= NEAR for best, _ in pairs) else {}
-        )
-        near = {
-            name: [any(one in right for one in best[:n]) for best, right in pairs]
-            for n, name in names.items()
-        }
-        return Scores(
-            {name: metrics.accuracy(found, [True] * len(pairs)) for name, found in near.items()}
-        )
+        names = {1: "accuracy"}
+        if all(len(ranked) >= NEAR for ranked, _ in pairs):
+            names[NEAR] = f"accuracy_at_{NEAR}"
+
+        scores = {}
+        for count, name in names.items():
+            hits = [any(answer in right for answer in ranked[:count]) for ranked, right in pairs]
+            scores[name] = metrics.accuracy(hits, [True] * len(pairs))
+        return Scores(scores)
 
 
 def _hidden(row: np.ndarray, at: int | np.integer) -> np.ndarray:

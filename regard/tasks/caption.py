@@ -16,18 +16,22 @@ from regard.tasks.sources import PictureSource
 from regard.tasks.task import Batch, Input, Scores, Task, text_batch
 from regard.tokenizers import Tokenizer
 
-SIDES = re.compile(r"\b(left|right)", re.IGNORECASE)  # what a mirror would make wrong
+SIDES = re.compile(r"\b(left|right)", re.IGNORECASE)  # wrong for a mirrored picture
 
 
 class Caption(Task):
-    """A picture may have several sentences: it is read once for all that stand together in a
-    batch, and an answer is compared with each of them."""
+    """Picture captioning, judged by BLEU and chrF.
+
+    A picture may have several captions: it is encoded once for all of them in a batch, and an
+    answer is compared with each.
+    """
 
     best = "bleu_4"
     judged = 400
 
     def __init__(self, *, tokenizer: Tokenizer, source: PictureSource):
-        self.tokenizer, self.source = tokenizer, source
+        self.tokenizer = tokenizer
+        self.source = source
 
     def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
         return self.source.read(inputs)
@@ -36,15 +40,14 @@ class Caption(Task):
         return self.source.rows(rows)
 
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
-        which = _which(sources)
-        if which[-1] == len(which) - 1:  # each has its own
-            return text_batch(*self.source.rows(sources), targets)
-        distinct = [
-            source for source, n in zip(sources, np.diff(which, prepend=-1), strict=True) if n
-        ]
-        return text_batch(*self.source.rows(distinct), targets)._replace(
-            rows=torch.from_numpy(which)
-        )
+        numbers = _picture_numbers(sources)
+        if numbers[-1] == len(numbers) - 1:  # each has its own
+            raw, mask = self.source.rows(sources)
+            return text_batch(raw, mask, targets)
+        first = np.flatnonzero(np.diff(numbers, prepend=-1))
+        distinct = [sources[i] for i in first.tolist()]
+        raw, mask = self.source.rows(distinct)
+        return text_batch(raw, mask, targets)._replace(rows=torch.from_numpy(numbers))
 
     def nothing(self) -> tuple[Tensor, Tensor]:
         raise InputError(
@@ -57,18 +60,17 @@ class Caption(Task):
         targets: Sequence[np.ndarray],
         draw: np.random.Generator,
     ) -> Sequence[np.ndarray]:
-        """A picture is shown in the same way to all its sentences, and never as in a mirror if
-        one of them tells left from right."""
-        which = _which(sources)
-        first = np.flatnonzero(np.diff(which, prepend=-1))
+        """Augmented pictures: the same for all captions of a picture, and not mirrored if one of
+        them says left or right."""
+        numbers = _picture_numbers(sources)
+        first = np.flatnonzero(np.diff(numbers, prepend=-1))
         sided = [False] * len(first)
         if self.source.horizontal_flip:
-            for n, target in zip(which.tolist(), targets, strict=True):
-                sided[n] = (
-                    sided[n] or SIDES.search(self.tokenizer.decode(target.tolist())) is not None
-                )
-        varied = self.source.augment([sources[i] for i in first.tolist()], draw, sided=sided)
-        return [varied[n] for n in which.tolist()]
+            for number, target in zip(numbers.tolist(), targets, strict=True):
+                if SIDES.search(self.tokenizer.decode(target.tolist())):
+                    sided[number] = True
+        augmented = self.source.augment([sources[i] for i in first.tolist()], draw, sided=sided)
+        return [augmented[number] for number in numbers.tolist()]
 
     def lengths(self, part: Split) -> tuple[np.ndarray, np.ndarray]:
         return self.source.lengths(part), part.target.lengths + 1
@@ -77,39 +79,37 @@ class Caption(Task):
         return self.source.place_names(given)
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
-        """BLEU and chrF of words alone, lower-cased and without marks, as captions are usually
-        judged; `exact` is of the sentence as it is written."""
-        said, right = (
-            [_words(text) for text in answers],
-            [[_words(text) for text in group] for group in references],
-        )
+        """BLEU and chrF of lower-case words without punctuation, as is usual for captions; `exact`
+        compares the sentences as they are."""
+        words = [_words(text) for text in answers]
+        right = [[_words(text) for text in group] for group in references]
         return Scores(
             {
-                **metrics.bleus(said, right),
-                "chrf": metrics.chrf(said, right),
+                **metrics.bleus(words, right),
+                "chrf": metrics.chrf(words, right),
                 "exact": metrics.exact_share(answers, references),
                 "unique_share": metrics.unique_share(answers),
-                "mean_length": metrics.mean_length(said),
+                "mean_length": metrics.mean_length(words),
             }
         )
 
     def of_references(self, references: Sequence[str]) -> dict[str, float]:
-        said = [_words(text) for text in references]
+        words = [_words(text) for text in references]
         return {
             "unique_share": metrics.unique_share(references),
-            "mean_length": metrics.mean_length(said),
+            "mean_length": metrics.mean_length(words),
         }
 
 
-def _which(sources: Sequence[np.ndarray]) -> np.ndarray:
-    """(B,): the number of its picture for each example; neighbours with the same array have the
-    same picture."""
+def _picture_numbers(sources: Sequence[np.ndarray]) -> np.ndarray:
+    """(B,): the number of each example's picture. Neighbours with the same array share one."""
     new = [n > 0 and source is not sources[n - 1] for n, source in enumerate(sources)]
     return np.cumsum(new)
 
 
 def _words(text: str) -> str:
-    """
+    """The words of a text, in lower case and without punctuation.
+
     >>> _words("A dog's ball, on the grass .")
     "a dog's ball on the grass"
     """

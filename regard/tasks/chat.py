@@ -15,12 +15,13 @@ from regard.tokenizers import Tokenizer
 
 
 class Writing(Task):
-    """Text in, text out, whatever it is for."""
+    """A task whose answers are text, without scores."""
 
     best = "perplexity"
 
     def __init__(self, *, tokenizer: Tokenizer, source: TextSource):
-        self.tokenizer, self.source = tokenizer, source
+        self.tokenizer = tokenizer
+        self.source = source
 
     def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
         return self.source.read(inputs)
@@ -29,7 +30,8 @@ class Writing(Task):
         return self.source.rows(rows)
 
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
-        return text_batch(*self.source.rows(sources), targets)
+        raw, mask = self.source.rows(sources)
+        return text_batch(raw, mask, targets)
 
     def nothing(self) -> tuple[Tensor, Tensor]:
         return self.source.rows([np.empty(0, np.int64)])
@@ -47,9 +49,9 @@ class Writing(Task):
 
 
 class Chat(Writing):
-    """How a conversation is judged: by what is said, and by how often the same is said."""
+    """Conversation, judged by the diversity, blandness and length of the answers, and by chrF."""
 
-    # one reply is chosen from many that are drawn, so that hundreds take longer than their training
+    # Each reply is chosen from many draws: hundreds of them would take longer than the training.
     watched = False
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:

@@ -1,4 +1,4 @@
-"""Classify: text or a picture in, a label out, which is an answer of length one."""
+"""Classify: a text or a picture in, a label out, which is an answer of one token."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from regard.tokenizers import START, Labels
 
 
 class Classify(Task):
+    """Classification of texts or pictures, judged by accuracy, precision, recall and F1."""
+
     best = "accuracy"
     judged = 2000
     answers_are_text = False
 
     def __init__(self, *, tokenizer: Labels, source: Source):
-        self.tokenizer, self.labels, self.source = tokenizer, tokenizer.labels, source
+        self.tokenizer = tokenizer
+        self.labels = tokenizer.labels
+        self.source = source
 
     def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
         return self.source.read(inputs)
@@ -31,7 +35,7 @@ class Classify(Task):
         return self.source.rows(rows)
 
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
-        """The label alone is learned: that the end comes after it is no news."""
+        """The target is the label alone, without the end token."""
         raw, mask = self.source.rows(sources)
         labels = torch.from_numpy(np.stack(targets).astype(np.int64))
         return Batch(
@@ -59,8 +63,7 @@ class Classify(Task):
         return self.source.place_names(given)
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
-        """Of the labels that were given; an example with several may be answered with any of
-        them."""
+        """Scores of labels. An example with several right labels may be answered with any."""
         wanted = [
             answer if answer in right else right[0]
             for answer, right in zip(answers, references, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,19 +14,21 @@ from torch import Tensor
 from regard.data.cache import Split
 from regard.data.pictures import from_array, from_image, is_image, read_picture
 from regard.errors import InputError
-from regard.tasks.task import Input, padded
-from regard.tokenizers import END, UNKNOWN, Tokenizer, plain
+from regard.tasks.task import Input, padded, to_array
+from regard.tokenizers import END, START, UNKNOWN, Tokenizer, plain
 
 LONGEST = 50_000  # characters of an input
 PIXELS = 16  # of a picture that cost what a token does
 
 
 class TextSource:
-    """Text as the model reads it: its tokens and the end mark; nothing said is the end mark alone.
+    """Text as the model reads it: its tokens and the end token. An empty text is the end token.
 
-    `plain_source` drops what does not matter for a question; `hide` and `empty` are the shares of
-    tokens and of whole texts that training hides.
+    With `plain_source`, texts are normalised (`regard.tokenizers.plain`). Training makes the share
+    `hide` of the tokens unknown and the share `empty` of the texts empty.
     """
+
+    has_place_names = True
 
     def __init__(
         self,
@@ -36,8 +39,15 @@ class TextSource:
         hide: float = 0.0,
         empty: float = 0.0,
     ):
-        self.tokenizer, self.plain_source, self.max_source = tokenizer, plain_source, max_source
-        self.hide, self.empty = hide, empty
+        self.tokenizer = tokenizer
+        self.plain_source = plain_source
+        self.max_source = max_source
+        self.hide = hide
+        self.empty = empty
+
+    def example(self) -> np.ndarray:
+        """A row as a corpus might have it. Its one token is the blank of the task `blank`."""
+        return np.array([START])
 
     def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
         return self.rows([self.tokens(text) for text in inputs])
@@ -77,21 +87,20 @@ class TextSource:
         return part.source.lengths + 1
 
     def place_names(self, text: Input) -> list[str]:
-        """The token at each place, the end mark last."""
-        return [
-            *(self.tokenizer.decode([token]).strip() for token in self.tokens(text).tolist()),
-            "(end)",
-        ]
+        """The token at each place, the end token last."""
+        tokens = self.tokens(text).tolist()
+        return [*(self.tokenizer.decode([token]).strip() for token in tokens), "(end)"]
 
 
 class PictureSource:
-    """Pictures (h, w, channels) of bytes, all of one size, to which a file, a PIL image or an array
-    is fitted.
+    """Pictures (h, w, channels) of bytes, all of one size. A file, a PIL image or an array is
+    resized to it.
 
-    Training sees a part of each, cut out at random and stretched to the size of the whole, no side
-    of which is shorter by more than the share `random_crop`; and half of them as in a mirror, if
-    `horizontal_flip`.
+    Training augments pictures: `random_crop` takes a random part, no side of which is shorter by
+    more than that share, and resizes it to the whole; `horizontal_flip` mirrors half of them.
     """
+
+    has_place_names = False
 
     def __init__(
         self,
@@ -102,34 +111,36 @@ class PictureSource:
         random_crop: float = 0.0,
         horizontal_flip: bool = False,
     ):
-        self.size, self.channels_in, self.crop, self.random_crop, self.horizontal_flip = (
-            size,
-            channels_in,
-            crop,
-            random_crop,
-            horizontal_flip,
-        )
+        self.size = size
+        self.channels_in = channels_in
+        self.crop = crop
+        self.random_crop = random_crop
+        self.horizontal_flip = horizontal_flip
 
     def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
-        return self.rows([self._one(given) for given in inputs])
+        return self.rows([self._pixels(picture) for picture in inputs])
 
-    def _one(self, given: Input) -> np.ndarray:
+    def example(self) -> np.ndarray:
+        """A row as a corpus might have it: a black picture."""
+        return np.zeros((*self.size, self.channels_in), np.uint8)
+
+    def _pixels(self, picture: Input) -> np.ndarray:
         form = {"size": self.size, "channels_in": self.channels_in, "crop": self.crop}
-        if isinstance(given, Tensor):
-            given = given.detach().cpu().numpy()
-        if isinstance(given, np.ndarray):
-            if (
-                given.shape == (*self.size, self.channels_in) and given.dtype == np.uint8
-            ):  # a row of a corpus
-                return given
-            return from_array(given, **form)
-        if isinstance(given, str | os.PathLike):
-            return read_picture(Path(given), **form).values
-        if is_image(given):
-            return from_image(given, **form)
+        if isinstance(picture, Tensor):
+            picture = to_array(picture)
+        if isinstance(picture, np.ndarray):
+            corpus_shape = (*self.size, self.channels_in)
+            if picture.shape == corpus_shape and picture.dtype == np.uint8:
+                return picture
+            _check_range(picture)
+            return from_array(picture, **form)
+        if isinstance(picture, str | os.PathLike):
+            return _read_file(picture, form)
+        if is_image(picture):
+            return from_image(picture, **form)
         raise InputError(
             "this model reads pictures",
-            got=type(given).__name__,
+            got=type(picture).__name__,
             hint="a file, a PIL image or an array",
         )
 
@@ -140,34 +151,31 @@ class PictureSource:
     def augment(
         self, rows: Sequence[np.ndarray], draw: np.random.Generator, *, sided: Sequence[bool] = ()
     ) -> Sequence[np.ndarray]:
-        """`sided` says which of them tell left from right, and are not mirrored."""
+        """Cropped and mirrored pictures. Those for which `sided` is True are not mirrored."""
         if not self.random_crop and not self.horizontal_flip:
             return rows
-        draws = draw.random((len(rows), 5))  # the same number for each, whatever is done to it
-        return [
-            self._seen(
-                row,
-                *chances[:4],
-                mirrored=self.horizontal_flip and chances[4] < 0.5 and not (sided and sided[i]),
-            )
-            for i, (row, chances) in enumerate(zip(rows, draws.tolist(), strict=True))
-        ]
 
-    def _seen(self, row: np.ndarray, *chances: float, mirrored: bool) -> np.ndarray:
-        if self.random_crop:
-            from PIL import Image
+        draws = draw.random((len(rows), 5))  # as many for each, whatever is done to it
+        augmented = []
+        for i, (row, chances) in enumerate(zip(rows, draws.tolist(), strict=True)):
+            mirrored = self.horizontal_flip and chances[4] < 0.5 and not (sided and sided[i])
+            if self.random_crop:
+                row = self._cropped(row, *chances[:4])
+            augmented.append(row[:, ::-1] if mirrored else row)
+        return augmented
 
-            height, width = (
-                side * (1 - self.random_crop * chance)
-                for side, chance in zip(self.size, chances, strict=False)
-            )
-            top, left = (self.size[0] - height) * chances[2], (self.size[1] - width) * chances[3]
-            box, whole = (left, top, left + width, top + height), (self.size[1], self.size[0])
-            image = Image.fromarray(row if self.channels_in == 3 else row[..., 0])
-            row = np.asarray(image.resize(whole, Image.Resampling.BILINEAR, box=box)).reshape(
-                row.shape
-            )
-        return row[:, ::-1] if mirrored else row
+    def _cropped(self, row: np.ndarray, *chances: float) -> np.ndarray:
+        from PIL import Image
+
+        height = self.size[0] * (1 - self.random_crop * chances[0])
+        width = self.size[1] * (1 - self.random_crop * chances[1])
+        top = (self.size[0] - height) * chances[2]
+        left = (self.size[1] - width) * chances[3]
+        box = (left, top, left + width, top + height)
+
+        image = Image.fromarray(row if self.channels_in == 3 else row[..., 0])
+        resized = image.resize((self.size[1], self.size[0]), Image.Resampling.BILINEAR, box=box)
+        return np.asarray(resized).reshape(row.shape)
 
     def lengths(self, part: Split) -> np.ndarray:
         places = -(-self.size[0] * self.size[1] // PIXELS)
@@ -180,11 +188,48 @@ class PictureSource:
 Source = TextSource | PictureSource
 
 
+def _read_file(path: str | os.PathLike[str], form: dict[str, Any]) -> np.ndarray:
+    if os.path.isdir(path):
+        raise InputError("a folder, not a picture", where=path)
+    try:
+        return read_picture(Path(path), **form).values
+    except InputError as problem:
+        if "BytesIO" not in str(problem.got):
+            raise
+        raise InputError(
+            problem.what, where=problem.where, hint="png, jpg, bmp, gif, webp and tif can be"
+        ) from None
+
+
+def _check_range(values: np.ndarray) -> None:
+    """Refuse numbers that are neither bytes nor floats from 0 to 1, and say how to scale them.
+
+    Converting them to bytes as they are is right only for 0 to 255: of the 0 to 16 of
+    scikit-learn's digits it makes a nearly black picture.
+    """
+    is_float = np.issubdtype(values.dtype, np.floating)
+    is_integer = np.issubdtype(values.dtype, np.integer) and values.dtype != np.uint8
+    if not values.size or not (is_float or (is_integer and values.dtype != np.uint16)):
+        return
+    lowest = float(values.min())
+    highest = float(values.max())
+    if not lowest >= 0 or not 1 < highest < np.inf:
+        return
+    if is_float:
+        what = "a picture of floats has them from 0 to 1"
+        got = f"{lowest:g} to {highest:g}"
+    else:
+        what = "a picture is of bytes (uint8), or of floats from 0 to 1"
+        got = f"{values.dtype} {values.shape} from {lowest:g} to {highest:g}"
+    hint = "divide all pictures by their maximum: images / images.max()"
+    raise InputError(what, got=got, hint=hint)
+
+
 def hide(
     sources: Sequence[np.ndarray], draw: np.random.Generator, *, words: float, prompts: float
 ) -> list[np.ndarray]:
-    """Training sources with a share of their tokens made unknown, and a share of them made
-    empty."""
+    """Sources for training: a share `words` of the tokens is made unknown, and a share `prompts`
+    of the sources empty."""
     hidden = []
     for row in sources:
         if prompts and draw.random() < prompts:

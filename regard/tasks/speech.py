@@ -1,4 +1,4 @@
-"""Speech: sound in, what is said in it out."""
+"""Speech: a recording in, its transcript out."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ from regard.data.sound import LOUDEST, from_samples, loud, read_sound, too_long
 from regard.errors import InputError
 from regard.masks import from_lengths
 from regard.tasks.chat import Writing
-from regard.tasks.task import Batch, Input, Scores, is_sound
+from regard.tasks.task import Batch, Input, Scores, is_sound, to_array
 from regard.tokenizers import END, PAD, START, Tokenizer
 
 
 def needs_rate(samples: np.ndarray | Tensor, rate: int) -> InputError:
-    """What an array of samples is refused with that comes without its rate, which nobody can
-    guess."""
+    """The error for an array of samples that comes without its rate."""
     return InputError(
         "an array of samples needs its rate",
         got=f"{samples.dtype} {tuple(samples.shape)}",
@@ -32,14 +31,28 @@ def needs_rate(samples: np.ndarray | Tensor, rate: int) -> InputError:
     )
 
 
-class SoundSource:
-    """Sounds of 16-bit samples, of any length up to `max_seconds`: a file, or (samples, rate), is
-    brought to `rate`; an array without a rate is a row of a corpus, which has it already.
+def needs_array(samples: object, rate: int) -> InputError:
+    """The error for samples in a list rather than in an array."""
+    return InputError(
+        "the samples of a sound must be an array, not a list",
+        where="ask",
+        got=f"{type(samples).__name__} in a list of inputs",
+        hint=f"ask(numpy.asarray(samples), rate={rate})",
+    )
 
-    What is softer than the share `trim` of the peak is left away at both ends.
-    `speed_perturbation`, `spectral_tilt` and `noise` are how far training bends them: shares of
-    their length, of each sample that goes into the next one, and of their peak.
+
+class SoundSource:
+    """Sounds of 16-bit samples, of any length up to `max_seconds`.
+
+    A file, or (samples, rate), is resampled to `rate`; an array without a rate is a row of a
+    corpus and has that rate already. Both ends are trimmed where they are softer than the share
+    `trim` of the peak.
+
+    Training augments sounds: `speed_perturbation` is a share of their length, `spectral_tilt` the
+    share of each sample that is added to the next one, `noise` a share of their peak.
     """
+
+    has_place_names = True
 
     def __init__(
         self,
@@ -52,43 +65,49 @@ class SoundSource:
         spectral_tilt: float = 0.0,
         noise: float = 0.0,
     ):
-        self.rate, self.max_seconds, self.seconds_a_place = rate, max_seconds, seconds_a_place
-        self.trim, self.speed_perturbation, self.spectral_tilt, self.noise = (
-            trim,
-            speed_perturbation,
-            spectral_tilt,
-            noise,
-        )
+        self.rate = rate
+        self.max_seconds = max_seconds
+        self.seconds_a_place = seconds_a_place
+        self.trim = trim
+        self.speed_perturbation = speed_perturbation
+        self.spectral_tilt = spectral_tilt
+        self.noise = noise
 
     def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
-        return self.rows([self._one(given) for given in inputs])
+        return self.rows([self._samples(sound) for sound in inputs])
 
-    def _one(self, given: Input) -> np.ndarray:
-        match given:
-            case (samples, rate) if is_sound(given):
-                values = samples.detach().cpu().numpy() if isinstance(samples, Tensor) else samples
+    def example(self) -> np.ndarray:
+        """A row as a corpus might have it: a second of a square wave."""
+        return np.tile(np.array([LOUDEST, -LOUDEST], np.int16), self.rate // 2)
+
+    def _samples(self, sound: Input) -> np.ndarray:
+        match sound:
+            case (samples, rate) if is_sound(sound):
+                values = to_array(samples) if isinstance(samples, Tensor) else samples
                 return from_samples(values, rate, rate=self.rate, max_seconds=self.max_seconds)
-            case np.ndarray(ndim=1, dtype=np.int16) if len(given):  # a row of a corpus
-                if len(given) > self.max_seconds * self.rate:
+            case np.ndarray(ndim=1, dtype=np.int16) if len(sound):  # a row of a corpus
+                if len(sound) > self.max_seconds * self.rate:
                     raise InputError(
-                        too_long(self.max_seconds), got=f"{len(given) / self.rate:,.1f} seconds"
+                        too_long(self.max_seconds), got=f"{len(sound) / self.rate:,.1f} seconds"
                     )
-                return given
+                return sound
             case str() | os.PathLike():
-                return read_sound(Path(given), rate=self.rate, max_seconds=self.max_seconds).values
+                if os.path.isdir(sound):
+                    raise InputError("a folder, not a sound", where=sound)
+                return read_sound(Path(sound), rate=self.rate, max_seconds=self.max_seconds).values
             case np.ndarray() | Tensor():
-                raise needs_rate(given, self.rate)
+                raise needs_rate(sound, self.rate)
         raise InputError(
             "this model reads sounds",
-            got=type(given).__name__,
+            got=type(sound).__name__,
             hint="a file, or an array of samples and its rate",
         )
 
-    def _cut(self, row: np.ndarray) -> np.ndarray:
+    def _trimmed(self, row: np.ndarray) -> np.ndarray:
         return row[loud(row, self.trim)]
 
     def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-        rows = [self._cut(row) for row in rows]
+        rows = [self._trimmed(row) for row in rows]
         lengths = torch.tensor([len(row) for row in rows])
         samples = np.zeros((len(rows), int(lengths.max())), np.int16)
         for line, row in zip(samples, rows, strict=True):
@@ -98,16 +117,13 @@ class SoundSource:
     def augment(
         self, rows: Sequence[np.ndarray], draw: np.random.Generator
     ) -> Sequence[np.ndarray]:
-        return (
-            [self._bent(self._cut(row), draw) for row in rows]
-            if self.speed_perturbation or self.spectral_tilt or self.noise
-            else rows
-        )
+        if not (self.speed_perturbation or self.spectral_tilt or self.noise):
+            return rows
+        return [self._perturbed(self._trimmed(row), draw) for row in rows]
 
-    def _bent(self, row: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-        """Read at other places, in straight lines between the samples (a better filter costs
-        more than it brings), duller or sharper by the filter x_n + a x_(n-1), and with noise
-        whose decibels are drawn evenly."""
+    def _perturbed(self, row: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+        """A sound at another speed (linear interpolation; a better filter costs more than it
+        brings), filtered by x_n + a x_(n-1), and with noise whose decibels are uniform."""
         faster, softer = draw.uniform(-1, 1), draw.uniform(0, 1)
         places = np.arange(0, len(row) - 1e-9, 1 + self.speed_perturbation * faster)
         samples = np.interp(places, np.arange(len(row)), row).astype(np.float32)
@@ -124,30 +140,27 @@ class SoundSource:
         return np.ceil(part.source.lengths / (self.rate * self.seconds_a_place)).astype(np.int64)
 
     def place_names(self, given: Input) -> list[str]:
-        """When each place begins."""
-        samples = self._one(given)
-        part = loud(samples, self.trim)
-        first, count = (
-            part.start / self.rate,
-            np.ceil((part.stop - part.start) / (self.rate * self.seconds_a_place)),
-        )
+        """The time at which each place begins."""
+        part = loud(self._samples(given), self.trim)
+        first = part.start / self.rate
+        count = np.ceil((part.stop - part.start) / (self.rate * self.seconds_a_place))
         return [f"{first + i * self.seconds_a_place:.2f} s" for i in range(int(count))]
 
 
 class Speech(Writing):
-    """Judged by what is wrong (CER, WER), by the three similarities of the coursework, which count
-    the start and the end mark as tokens, and by how much of that an answer reaches that has not
-    heard the sound.
+    """Speech recognition, judged by CER, WER and the three similarities of the coursework, which
+    count the start and end tokens too. The baselines are answers that do not depend on the sound.
 
-    With `filled`, every text is filled up to as many tokens, and what it is filled with is learned
-    too.
+    With `filled`, every text is padded to that many tokens, and the padding is learned too.
     """
 
     best = "cer"
     source: SoundSource
 
     def __init__(self, *, tokenizer: Tokenizer, source: SoundSource, filled: int | None = None):
-        self.tokenizer, self.source, self.filled = tokenizer, source, filled
+        self.tokenizer = tokenizer
+        self.source = source
+        self.filled = filled
 
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
         if self.filled is None:
@@ -171,14 +184,14 @@ class Speech(Writing):
         )
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
-        right = [[self._cased(one) for one in group] for group in references]
+        right = [[self._cased(text) for text in group] for group in references]
         numbers = {
             "cer": metrics.cer(answers, right),
             "wer": metrics.wer(answers, right),
             "exact": metrics.exact_share(answers, right),
             **metrics.mean_similarities(
                 [self._marked(answer) for answer in answers],
-                [[self._marked(one) for one in group] for group in right],
+                [[self._marked(text) for text in group] for group in right],
             ),
         }
         return Scores(numbers)
@@ -190,18 +203,18 @@ class Speech(Writing):
         return [START, *self.tokenizer.encode(text), END]
 
     def baselines(self, references: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
-        """What is reached without a sound: by the text of another one, and by one string for all
-        that has each character as often as the texts have it in the mean. Both are told the
-        texts they are judged by."""
+        """Scores reached without hearing the sound: by the text of another example, and by one
+        string for all that has each character as often as the texts have it on average. Both know
+        the texts they are judged by."""
         first = [self._cased(group[0]) for group in references]
         order = random.Random(1).sample(range(len(first)), len(first))
         after = dict(zip(order, [*order[1:], *order[:1]], strict=True))
         others = [first[after[i]] for i in range(len(first))]
         counts = sum((Counter(text) for text in first), Counter())
         histogram = "".join(
-            one * round(count / len(first)) for one, count in sorted(counts.items())
+            character * round(count / len(first)) for character, count in sorted(counts.items())
         )
-        guesses = {"one string": [histogram] * len(first)} | (
-            {"another's text": others} if len(first) > 1 else {}
-        )
+        guesses = {"one string": [histogram] * len(first)}
+        if len(first) > 1:
+            guesses["another's text"] = others
         return {name: self.scores(guess, references).numbers for name, guess in guesses.items()}

@@ -1,4 +1,4 @@
-"""Translate: text in, the same in another language or notation out."""
+"""Translate: a text in, its translation to another language or notation out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regard.tasks.task import Scores
 
 
 class Translate(Writing):
-    """Judged by how much of a reference an answer has, and by how many are exactly one."""
+    """Translation, judged by BLEU, chrF and the share of exact answers."""
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         return Scores(

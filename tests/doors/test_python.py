@@ -17,7 +17,7 @@ import regard
 from regard import build, recipe
 from regard.bundle import Bundle
 from regard.cli.searching import options as typed
-from regard.errors import InputError
+from regard.errors import InputError, RegardError
 from regard.recipe import Search
 from regard.search import Options
 from regard.tokenizers import Characters, Labels
@@ -57,7 +57,10 @@ def untrained(name: str, tokenizer, *changes: str) -> Bundle:
 
 
 def test_dir_shows_the_public_names_and_importing_stays_instant():
-    code = "import sys, regard; sys.exit(str((set(regard.__all__) - set(dir(regard)), 'torch' in sys.modules)))"
+    code = (
+        "import sys, regard\n"
+        "sys.exit(str((set(regard.__all__) - set(dir(regard)), 'torch' in sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "(set(), False)"
     assert {"load", "Answer", "Bundle", "Options", "attend", "budget"} <= set(regard.__all__)
@@ -98,7 +101,7 @@ def test_weights_have_the_places_of_their_own_source_whatever_else_is_asked(bot:
     assert alone.weights is not None and beside.weights is not None
     assert (
         alone.weights.shape
-        == (len(alone.tokens), 1, len(bot.task.places(short)))
+        == (len(alone.tokens), 1, len(bot.task.place_names(short)))
         == beside.weights.shape
     )
     assert torch.allclose(alone.weights, beside.weights, atol=1e-6)
@@ -111,7 +114,44 @@ def test_what_is_no_text_is_refused(bot: Bundle, wrong):
         bot.ask(wrong)
 
 
+@pytest.mark.parametrize("single", ["hi", None, 5, Path("x")])
+def test_candidates_need_a_list(bot: Bundle, single):
+    with pytest.raises(InputError) as refused:
+        bot.candidates(single)
+    assert str(refused.value) == (
+        f"candidates: needs a list of inputs; got one {type(single).__name__}; "
+        "put it in a list: candidates([input])"
+    )
+
+
+def test_candidates_read_a_generator(bot: Bundle):
+    prompts = [prompt for prompt, _ in PAIRS[:2]]
+    assert bot.candidates((prompt for prompt in prompts), GREEDY) == bot.candidates(prompts, GREEDY)
+
+
+@pytest.mark.parametrize("wrong", [None, 5, b"x", []])
+def test_load_needs_a_path(wrong):
+    with pytest.raises(InputError, match="load: needs the path of a run's folder; got "):
+        regard.load(wrong)
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "nothing here", "a\0b"])
+def test_load_of_a_folder_that_is_not_there(name: str):
+    with pytest.raises(RegardError, match="no such run; train one with") as refused:
+        regard.load(name)
+    assert len(str(refused.value)) < 300
+
+
 # ------------------------------------------------------------------------------------------ options
+
+
+def test_greedy_is_what_it_is_on_the_command_line(bot: Bundle):
+    assert bot.search_options(greedy=True) == typed(bot, [], True, None)
+    assert bot.search_options(greedy=True, max_new_tokens=3) == typed(
+        bot, ["max_new_tokens=3"], True, None
+    )
+    assert bot.search_options(greedy=False) == bot.options
+    assert bot.ask("Hello!", greedy=True) == bot.ask("Hello!", bot.search_options(greedy=True))
 
 
 def test_every_search_option_is_a_keyword(bot: Bundle):
@@ -141,6 +181,20 @@ def test_every_search_option_is_a_keyword(bot: Bundle):
             "ask: search.num_beams: must be a whole number >= 1 and <= 1,024; got 2.5",
         ),
         ({"top_p": float("nan")}, "ask: search.top_p: must be a number > 0 and <= 1; got NaN"),
+        (
+            {"options": {"num_beams": 2}},
+            (
+                "ask: options must be regard.Options; got dict; "
+                "give single search options by name: ask(input, num_beams=2)"
+            ),
+        ),
+        (
+            {"greedy": True, "num_beams": 3},
+            (
+                "greedy=True: a greedy search has one beam and draws nothing; got num_beams=3; "
+                "leave one of them out"
+            ),
+        ),
         ({"rate": 8000}, "ask: rate is for sounds, and this model reads none; got rate=8000"),
         (
             {"options": GREEDY, "top_k": 1},
@@ -229,7 +283,22 @@ def test_a_picture_that_lies_on_its_side_is_turned_as_its_file_is(sighted: Bundl
         ),
         (
             np.full((8, 8), 255.0),
-            "a picture of floats has them from 0 to 1; got 255 to 255; if they are 0 to 255: ",
+            (
+                "a picture of floats has them from 0 to 1; got 255 to 255; "
+                "divide all pictures by their maximum: images / images.max()"
+            ),
+        ),
+        (
+            np.linspace(0, 16, 64).reshape(8, 8),
+            "got 0 to 16; divide all pictures by their maximum: images / images.max()",
+        ),
+        (
+            np.arange(16).reshape(4, 4),
+            "got int64 (4, 4) from 0 to 15; divide all pictures by their maximum: images / ",
+        ),
+        (
+            torch.zeros(8, 8, device="meta"),
+            "a tensor on the device meta has no values; got torch.float32 (8, 8)",
         ),
         (np.full((8, 8), -0.5), "a picture of floats has them from 0 to 1; got -0.5 to -0.5"),
         (np.full((8, 8), np.nan), "pixels that are not numbers"),
@@ -245,6 +314,36 @@ def test_an_array_that_is_no_picture_is_one_line(wrong, said: str):
     with pytest.raises(InputError) as refused:
         untrained("image-pool", Labels(list("ab"))).ask(wrong)
     assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_a_tensor_of_any_type_or_layout_is_a_picture():
+    bundle = untrained("image-pool", Labels(list("ab")))
+    grey = torch.arange(64).reshape(8, 8).remainder(2).float()
+    right = bundle.ask(grey.numpy())
+    quantized = torch.quantize_per_tensor(grey, 1.0, 0, torch.quint8)
+    for tensor in (
+        grey.bfloat16(),
+        grey.half(),
+        grey.to_sparse(),
+        quantized,
+        grey.requires_grad_(),
+    ):
+        assert bundle.ask(tensor) == right
+
+
+def test_a_folder_or_a_sound_is_no_picture(tmp_path: Path):
+    bundle = untrained("image-pool", Labels(list("ab")))
+    with pytest.raises(InputError) as refused:
+        bundle.ask(tmp_path)
+    assert str(refused.value) == f"{tmp_path}: a folder, not a picture"
+    sound = tmp_path / "it.wav"
+    soundfile.write(sound, np.zeros(800), 8000)
+    with pytest.raises(InputError) as refused:
+        bundle.ask(sound)
+    assert str(refused.value) == (
+        f"{sound}: not a picture that can be read; png, jpg, bmp, gif, webp and tif can be"
+    )
 
 
 # ------------------------------------------------------------------------------------------- sounds
@@ -310,6 +409,21 @@ def test_file_and_samples_of_a_sound_are_answered_alike(
             "floats from -1 to 1, or integers of type uint8, int16 or int32; got int64",
         ),
         (np.zeros(8000 * 61), 8000, "longer than 60 seconds; got 61.0 seconds"),
+        (
+            [0.0, 0.5],
+            8000,
+            (
+                "must be an array, not a list; got float in a list of inputs; "
+                "ask(numpy.asarray(samples), rate="
+            ),
+        ),
+        ([0.0, 0.5], None, "the samples of a sound must be an array, not a list"),
+        (
+            np.zeros(800),
+            "16k",
+            "rate must be a number, the samples a second; got rate='16k'; as in",
+        ),
+        (Path(), None, ".: a folder, not a sound"),
         ("it.wav", 8000, "rate is for arrays of samples: a file says its own; got rate=8000"),
         (5, None, "this model reads sounds; got int; a file, or an array of samples and its rate"),
     ],

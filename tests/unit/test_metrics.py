@@ -26,7 +26,11 @@ patient = settings(deadline=None)  # a machine may be busy with something else
 
 
 def test_importing_is_light():
-    code = "import sys, regard.metrics; print(*{'torch', 'sklearn', 'sacrebleu', 'jiwer', 'rapidfuzz'} & {*sys.modules})"
+    code = (
+        "import sys, regard.metrics\n"
+        "heavy = {'torch', 'sklearn', 'sacrebleu', 'jiwer', 'rapidfuzz'}\n"
+        "print(*heavy & {*sys.modules})"
+    )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == ""
 
@@ -192,8 +196,10 @@ def test_not_bland(text):
 
 
 HEDGES = ["really", "just", "honestly", "still", "actually", "even"]
-FILLERS = """no|nope|yes|yeah|well|oh|ah|uh|um|er|so|but|and|look|really|honestly|actually|either|yet|maybe|sorry
-im sorry|i m sorry|i am sorry|i mean|i guess|sir|ma am|maam|man""".replace("\n", "|").split("|")
+FILLERS = """no|nope|yes|yeah|well|oh|ah|uh|um|er|so|but|and|look|really|honestly|actually
+either|yet|maybe|sorry|im sorry|i m sorry|i am sorry|i mean|i guess|sir|ma am|maam|man""".replace(
+    "\n", "|"
+).split("|")
 # A bland phrase is a row of choices; "*" stands for any number of hedges, and "" for nothing.
 PHRASES = [
     [["dont", "don t", "do not"], "*", ["know"]],

@@ -38,7 +38,7 @@ def one_thread() -> Iterator[None]:
 
 class Table:
     """A decoder of random tables. The next token depends on the last one, on those before (a
-    decaying sum in `recurrent`, the first token in `kv_cache`) and on the memory it looks at, so that
+    decaying sum in `recurrent`, the first token in `kv_cache`) and on the memory it reads, so that
     any misplaced row shows."""
 
     def __init__(self, seed: int = 0, scale: float = 2.0, end: float = 0.0, vocabulary: int = V):
@@ -569,7 +569,7 @@ def test_a_wider_choice_contains_the_narrower() -> None:
 
 def test_the_anti_prior_lowers_what_the_prior_likes() -> None:
     logits, prior = torch.tensor([[2.0, 1.9, 1.8, -5.0]]), torch.tensor([[9.0, 0.0, 0.0, -99.0]])
-    got = ours.anti_prior(logits, prior, 0.5)[0]
+    got = ours.mmi(logits, prior, 0.5)[0]
     assert got.argmax() == 1  # 0 is what one says anyway; 3 would be news, but is not plausible
     assert got[3] == -math.inf
     torch.testing.assert_close(got[:3], logits[0, :3] - 0.5 * prior.log_softmax(-1)[0, :3])
@@ -678,7 +678,10 @@ def test_idf_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
         ),
         (
             {"temperature": 0.0},
-            "search: temperature must be from 1e-06 to 1e+06 (do_sample = false takes the likeliest token); got 0.0",
+            (
+                "search: temperature must be from 1e-06 to 1e+06 "
+                "(do_sample = false takes the likeliest token); got 0.0"
+            ),
         ),
         ({"top_k": -1}, "search: top_k must be at least 0; got -1"),
         ({"top_p": 1.5}, "search: top_p must be above 0 and at most 1; got 1.5"),
@@ -692,8 +695,11 @@ def test_idf_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
             {"min_new_tokens": 65},
             "search: min_new_tokens must be at most max_new_tokens, 64; got 65",
         ),
-        ({"mmi_weight": -1.0}, "search: anti_prior must be at least 0 and at most 1000; got -1.0"),
-        ({"idf_weight": math.inf}, "search: rarity must be at least 0 and at most 1000; got inf"),
+        ({"mmi_weight": -1.0}, "search: mmi_weight must be at least 0 and at most 1000; got -1.0"),
+        (
+            {"idf_weight": math.inf},
+            "search: idf_weight must be at least 0 and at most 1000; got inf",
+        ),
         ({"do_sample": True, "num_beams": 3}, "search: num_beams must be 1 with do_sample; got 3"),
         (
             {"candidates": 4, "num_beams": 3},
@@ -710,7 +716,7 @@ def test_wrong_options_are_named(wrong: dict, message: str) -> None:
 def test_what_the_options_need_must_be_there() -> None:
     decoder, memory = Table(), memories(2)
     with pytest.raises(
-        InputError, match="anti_prior needs as prior the memory of one empty prompt; got none"
+        InputError, match="mmi_weight needs as prior the memory of one empty prompt; got none"
     ):
         search(decoder, memory, MARKS, Options(mmi_weight=0.5))
     with pytest.raises(InputError, match="the memory of one empty prompt; got 2 rows"):

@@ -257,9 +257,9 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(
     draws = (
         "time_masks=2",
         "mel_masks=2",
-        "speed=0.2",
-        "tempo=0.3",
-        "tilt=0.5",
+        "speed_perturbation=0.2",
+        "tempo_perturbation=0.3",
+        "spectral_tilt=0.5",
         "noise=0.05",
         "dropout=0.2",
     )

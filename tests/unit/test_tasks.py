@@ -41,9 +41,9 @@ def test_labels_are_one_json_file_and_keep_the_codec_of_their_text(tmp_path):
     tokenizers.write(tokenizer, tmp_path / "tokenizer.json")
     again = tokenizers.read(tmp_path / "tokenizer.json")
     assert isinstance(again, Labels) and again.to_json() == tokenizer.to_json()
-    assert again.labels == ("a", "b") and again.reads.encode("text some") == tokenizer.reads.encode(
+    assert again.labels == ("a", "b") and again.source_tokenizer.encode(
         "text some"
-    )
+    ) == tokenizer.source_tokenizer.encode("text some")
     assert (again.size, again.source_size) == (6, 6)
 
 
@@ -53,7 +53,7 @@ def test_numbers_are_in_order():
 
 def test_labels_refuse_nonsense():
     with pytest.raises(InputError, match="not given to text"):
-        Labels(["a"]).reads  # noqa: B018
+        Labels(["a"]).source_tokenizer  # noqa: B018
     with pytest.raises(DataError, match="too many labels"):
         Labels.fit(map(str, range(20)), most=10)
     with pytest.raises(DataError, match='one label leaves nothing to tell apart; got only "a"'):
@@ -376,7 +376,10 @@ def test_kinds_that_do_not_go_together_are_named():
         (
             "caption-attention",
             "decoder.kind=classifier",
-            'decoder.kind: task "caption" needs "recurrent", "recurrent-cross-attention" or "transformer"',
+            (
+                'decoder.kind: task "caption" needs "recurrent", "recurrent-cross-attention" or '
+                '"transformer"'
+            ),
         ),
         (
             "caption-attention",
@@ -427,8 +430,10 @@ def test_what_the_program_brings_is_fitted_too(name: str, fit: str, tmp_path, mo
     """A wide picture of what is square: stretched, or cut off above and below."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     few = ["data.count=100"] if name.startswith("caption") else []
-    sides = [build.corpus(recipe.load(name, [f"source.fit={fit}", f"source.size={size}", *few])).train.source[0]
-             for size in ("[24, 24]", "[24, 48]")]  # fmt: skip
+    sides = []
+    for size in ("[24, 24]", "[24, 48]"):
+        chosen = recipe.load(name, [f"source.fit={fit}", f"source.size={size}", *few])
+        sides.append(build.corpus(chosen).train.source[0])
     assert sides[1].shape[:2] == (24, 48)
     narrow = sides[1].reshape(24, 24, 2, -1).mean(2)
     assert (abs(narrow - sides[0]).mean() < 6) == (fit == "stretch")

@@ -139,7 +139,7 @@ def test_words_size_counts_and_ties():
 
 
 def test_words_fit_forgets_rare_words_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(tokenizers, "_COUNTED", 50)
+    monkeypatch.setattr(tokenizers.base, "MAX_COUNTED", 50)
     tokenizer = Words.fit(f"often word{i} often" for i in range(1000))
     assert tokenizer.words[0] == "often"
     assert tokenizer.size < 100
@@ -244,10 +244,10 @@ def test_pieces_need_room_for_every_byte():
             '{"kind": "characters", "lower": false, "characters": "abc"}',
             "malformed characters tokenizer",
         ),
-        ('{"kind": "bpe", "tokenizer": {}}', "malformed pieces tokenizer"),
+        ('{"kind": "bpe", "tokenizer": {}}', "malformed bpe tokenizer"),
         (
             '{"kind": "bpe", "tokenizer": {"added_tokens": [], "model": {"type": "BPE"}}}',
-            "malformed pieces tokenizer",
+            "malformed bpe tokenizer",
         ),
     ],
 )
@@ -298,3 +298,22 @@ def test_plain_is_never_empty_and_plain_already(text):
     once = plain(text)
     assert bool(once) == bool(text)
     assert plain(once) == once
+
+
+def test_the_file_of_a_bpe_tokenizer_is_one_of_the_library(tmp_path):
+    from tokenizers import Tokenizer as HubTokenizer
+
+    tokenizer = BPE.fit(["Hello there, how are you?", "Grüße aus Köln", "hello you"], size=300)
+    path = tmp_path / "tokenizer.json"
+    tokenizers.write(tokenizer, path)
+    other = HubTokenizer.from_file(str(path))
+    for text in (
+        "Hello, wörld!",
+        "how are you",
+        "  two  spaces ",
+        "日本語 🎉",
+        "<pad> mark end",
+        "",
+    ):
+        assert other.encode(text).ids == tokenizer.encode(text)
+        assert other.decode(tokenizer.encode(text)) == text

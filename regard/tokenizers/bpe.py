@@ -1,0 +1,111 @@
+"""BPE: byte-level byte-pair encoding, learned and applied by the library `tokenizers`."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+from tokenizers import Tokenizer as HubTokenizer
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from regard.errors import InputError
+from regard.tokenizers.base import MARKS, Tokenizer
+from regard.tokenizers.text import replace_surrogates
+
+
+class BPE(Tokenizer):
+    """Byte-level byte-pair encoding: a frequent word is one token, a rare one several, and no
+    text is unknown.
+
+    >>> tokenizer = BPE.fit(["hello hello hello"], size=270)
+    >>> tokenizer.decode(tokenizer.encode("Hello, wörld <pad>"))
+    'Hello, wörld <pad>'
+    """
+
+    kind = "bpe"
+
+    # Byte-level BPE writes every byte as one of 256 characters, none of which is a space, so no
+    # text can be encoded as one of these.
+    _special_tokens: ClassVar = ["mark pad", "mark start", "mark end", "mark unknown"]
+
+    def __init__(self, tokenizer: HubTokenizer):
+        self.size = tokenizer.get_vocab_size(with_added_tokens=False)
+        self._tokenizer = tokenizer
+
+        vocabulary = tokenizer.get_vocab(with_added_tokens=False)
+        entries = sorted((token, entry) for entry, token in vocabulary.items())
+        numbers = [token for token, _ in entries]
+        first_entries = [entry for _, entry in entries[:MARKS]]
+        if numbers != list(range(self.size)) or first_entries != self._special_tokens:
+            raise ValueError("tokens must be numbered from 0, the four special tokens first")
+
+        byte = _byte_of_character()
+        self._bytes = [b""] * MARKS
+        for _, entry in entries[MARKS:]:
+            self._bytes.append(bytes(byte[character] for character in entry))
+
+    @classmethod
+    def fit(cls, texts: Iterable[str], *, size: int = 4000, min_count: int = 2) -> BPE:
+        """A tokenizer of at most `size` tokens, learned from `texts`."""
+        if size < MARKS + 256:
+            raise InputError(
+                "too few pieces", where="size", got=size, hint=f"use {MARKS + 256} or more"
+            )
+        learner = HubTokenizer(models.BPE())
+        learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        # `decode` does not use this decoder, but other programs that load the JSON do.
+        learner.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size,
+            min_frequency=min_count,
+            show_progress=False,
+            special_tokens=cls._special_tokens,
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        )
+        learner.train_from_iterator((replace_surrogates(text) for text in texts), trainer)
+
+        # The library looks for added tokens in the text; special tokens must not be found there.
+        learned = json.loads(learner.to_str())
+        learned["added_tokens"] = []
+        return cls(HubTokenizer.from_str(json.dumps(learned)))
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False).ids
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        encodings = self._tokenizer.encode_batch_fast(
+            [replace_surrogates(text) for text in texts], add_special_tokens=False
+        )
+        return [encoding.ids for encoding in encodings]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        # A character may be spread over several tokens. The incremental decoder holds its first
+        # bytes back until the rest has come.
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        return decoder.decode(b"".join(self._bytes[token] for token in tokens))
+
+    def to_json(self) -> dict[str, Any]:
+        """The format of the library `tokenizers`: `tokenizers.Tokenizer.from_file` loads it."""
+        return json.loads(self._tokenizer.to_str())
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> BPE:
+        if data["added_tokens"] or data["model"]["type"] != "BPE":
+            raise ValueError("not a tokenizer written by this program")
+        return cls(HubTokenizer.from_str(json.dumps(data)))
+
+
+def _byte_of_character() -> dict[str, int]:
+    """The byte behind each character of byte-level BPE: printable bytes are their own character,
+    the others have the characters from 256 on."""
+    printable = [
+        *range(ord("!"), ord("~") + 1),
+        *range(ord("¡"), ord("¬") + 1),
+        *range(ord("®"), ord("ÿ") + 1),
+    ]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {
+        chr(256 + i): byte for i, byte in enumerate(others)
+    }

@@ -1,0 +1,62 @@
+"""Characters: one token a character."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from regard.tokenizers.base import MARKS, UNKNOWN, Tokenizer, checked_entries, most_frequent
+from regard.tokenizers.text import replace_surrogates
+
+
+class Characters(Tokenizer):
+    """One token a character.
+
+    >>> tokenizer = Characters.fit(["abba", "cab"])
+    >>> tokenizer.encode("bad")
+    [5, 4, 3]
+    >>> tokenizer.decode([5, 4, 6])
+    'bac'
+    """
+
+    kind = "characters"
+
+    def __init__(self, characters: Sequence[str], *, lower: bool = False):
+        self.characters = tuple(characters)
+        self.lower = lower
+        self.size = MARKS + len(self.characters)
+        self._token = {character: MARKS + i for i, character in enumerate(self.characters)}
+
+    @classmethod
+    def fit(
+        cls,
+        texts: Iterable[str],
+        *,
+        lower: bool = False,
+        min_count: int = 1,
+        alphabet: str | None = None,
+    ) -> Characters:
+        """A tokenizer of the characters in `texts`, or of those in `alphabet`, if given."""
+        if alphabet is not None:
+            return cls(list(dict.fromkeys(alphabet)), lower=lower)
+
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(replace_surrogates(text.lower() if lower else text))
+        return cls(most_frequent(counts, min_count), lower=lower)
+
+    def encode(self, text: str) -> list[int]:
+        if self.lower:
+            text = text.lower()
+        return [self._token.get(character, UNKNOWN) for character in text]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return "".join(self.characters[token - MARKS] for token in tokens if token >= MARKS)
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "lower": self.lower, "characters": list(self.characters)}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Characters:
+        return cls(checked_entries(data["characters"]), lower=bool(data["lower"]))

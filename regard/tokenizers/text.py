@@ -1,0 +1,30 @@
+"""Normalisation of text before it is tokenised."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_CURLY = str.maketrans("‘’‛`´“”„‟", "'''''\"\"\"\"")
+_COMMAS = re.compile(r",(?!\d)|(?<!\d),")
+
+
+def replace_surrogates(text: str) -> str:
+    """The text with U+FFFD for every lone surrogate, which cannot be encoded as UTF-8."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+def plain(text: str) -> str:
+    """A prompt in lower case, without commas, final marks and curly quotes.
+
+    The result is empty only if the text is.
+
+    >>> plain("Hi,  How’s it going?!")
+    "hi how's it going"
+    >>> plain("?!")
+    '?!'
+    """
+    unified = " ".join(unicodedata.normalize("NFC", text.lower()).translate(_CURLY).split())
+    without_commas = " ".join(_COMMAS.sub(" ", unified).split())
+    return without_commas.rstrip("?!.… ") or unified or text
