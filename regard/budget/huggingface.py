@@ -190,10 +190,10 @@ def _attention(
 ) -> Part:
     """Queries and contexts are A = heads x head wide, keys and values G; `bias` names which of
     q, k, v have one."""
-    N, A = several(layers), Size("A", heads * head, "width of all heads together")
+    N, A = several(layers), Size("A", heads * head, "width of all heads")
     A = D if A.value == D.value else A
     groups = shared or heads
-    G = A if groups == heads else Size("G", groups * head, "width of the keys, and of the values")
+    G = A if groups == heads else Size("G", groups * head, "width of all keys")
     biases = total(*({"q": A, "k": G, "v": G}[letter] for letter in bias), D if out_bias else 0)
     writes = 2 * D * A
     if t is None:
@@ -227,7 +227,7 @@ def _feed_forward(
     gated: bool = False,
     token: bool = False,
 ) -> Part:
-    N, F = several(layers), Size("F", inner, "width inside the feed-forward part")
+    N, F = several(layers), Size("F", inner, "feed-forward width")
     once = (3 if gated else 2) * D * F
     return Part(
         name,
@@ -243,7 +243,7 @@ def _norms(name: str, count: int, D: Formula, *, bias: bool = True) -> Part:
 
 
 def _table(name: str, rows: int, D: Formula, letter: str = "L") -> Part:
-    return Part(name, parameters=Size(letter, rows, "rows of a table") * D)
+    return Part(name, parameters=Size(letter, rows, "rows of the table") * D)
 
 
 def _read_once(parts: tuple[Part, ...], B: Size) -> tuple[Part, ...]:
@@ -320,11 +320,11 @@ def _gpt2(c: Config, at: Lengths) -> Made:
     if attends:  # to a memory as wide as itself
         parts.append(
             _attention(
-                "attention to the memory", N, B, T, at.S, D, D, heads=H, head=c.head("n_embd", "n_head"), bias="qkv",
+                "cross-attention", N, B, T, at.S, D, D, heads=H, head=c.head("n_embd", "n_head"), bias="qkv",
                 out_bias=True, t=at.t, cross=True,
             )
         )  # fmt: skip
-        parts.append(_norms("norms before the memory", N, D))
+        parts.append(_norms("cross-attention norms", N, D))
     if name == "GPT2LMHeadModel":
         parts.append(_output(V, D, B * T, tied=c.flag("tie_word_embeddings", True)))
     return name, (B, at.S, T, V) if attends else (B, T, V), tuple(parts)
@@ -343,7 +343,7 @@ def _t5(c: Config, at: Lengths) -> Made:
     gated = c.flag(
         "is_gated_act", str(c.values.get("feed_forward_proj", "relu")).split("-")[0] == "gated"
     )
-    buckets = Size("R", c.size("relative_attention_num_buckets", 32), "kinds of distance")
+    buckets = Size("R", c.size("relative_attention_num_buckets", 32), "distance buckets")
     heads = Size("H", H, "heads")
     reading = (
         Part("encoder positions", (buckets, heads), parameters=buckets * heads),
@@ -357,7 +357,7 @@ def _t5(c: Config, at: Lengths) -> Made:
             Part("decoder positions", (buckets, heads), parameters=buckets * heads),
             _attention("decoder self-attention", M, B, T, T, D, D, heads=H, head=K, t=at.t),
             _attention(
-                "attention to the memory", M, B, T, S, D, D, heads=H, head=K, t=at.t, cross=True
+                "decoder cross-attention", M, B, T, S, D, D, heads=H, head=K, t=at.t, cross=True
             ),
             _feed_forward(
                 "decoder feed-forward", M, B * T, D, F, bias=False, gated=gated, token=True
@@ -392,7 +392,7 @@ def _seq2seq(
         _feed_forward("encoder feed-forward", N, B * S, D, c.size("encoder_ffn_dim"), bias=True),
     ), (
         _attention("decoder self-attention", M, B, T, T, D, D, **writes, t=at.t),
-        _attention("attention to the memory", M, B, T, S, D, D, **writes, t=at.t, cross=True),
+        _attention("decoder cross-attention", M, B, T, S, D, D, **writes, t=at.t, cross=True),
         _feed_forward(
             "decoder feed-forward", M, B * T, D, c.size("decoder_ffn_dim"), bias=True, token=True
         ),
@@ -416,7 +416,7 @@ def _bart(c: Config, at: Lengths) -> Made:
         *(
             ()
             if tied
-            else (Part("own embeddings of encoder and decoder", (V, D), parameters=2 * V * D),)
+            else (Part("embeddings of encoder and decoder", (V, D), parameters=2 * V * D),)
         ),
         _table("encoder positions", places, D),
         *_read_once(reading, at.B),
@@ -448,11 +448,7 @@ def _marian(c: Config, at: Lengths) -> Made:
     )
     parts = [
         Part("embedding", (V, D), parameters=V * D),
-        *(
-            (Part("own embedding of the encoder", (V, D), parameters=V * D),)
-            if one and not tied
-            else ()
-        ),
+        *((Part("encoder embedding", (V, D), parameters=V * D),) if one and not tied else ()),
         _table("encoder positions", places, D),
         *_read_once(reading, at.B),
         _norms("encoder norms", 2 * N, D),
@@ -519,7 +515,7 @@ def _llama(
 def _gated_parameters(c: Config, layers: int, D: Size, *, bias: bool) -> Formula:
     N, F = (
         several(layers),
-        Size("F", c.size("intermediate_size"), "width inside the feed-forward part"),
+        Size("F", c.size("intermediate_size"), "feed-forward width"),
     )
     return N * (3 * D * F + (2 * F + D if bias else 0))
 
@@ -546,19 +542,17 @@ def _whisper(c: Config, at: Lengths) -> Made:
     D, V = Size("D", c.size("d_model"), "width"), Size("V", c.size("vocab_size"), "vocabulary")
     bins, R = Size("I", c.size("num_mel_bins"), "mel bins"), 3
     _longest(c, at.T, "max_target_positions")
-    at = replace(
-        at, S=Size("S", c.size("max_source_positions"), "places of the source, two frames each")
-    )
+    at = replace(at, S=Size("S", c.size("max_source_positions"), "source length, two frames each"))
     reading, writing = _seq2seq(c, at, k_bias=False)
     B, S, N, M = at.B, at.S, c.size("encoder_layers"), c.size("decoder_layers")
     sound = (
         Part(
-            "first convolution",
+            "convolution 1",
             (bins, D),
             parameters=R * bins * D + D,
             forward=2 * B * S * R * bins * D,
         ),
-        Part("second convolution", (D,), parameters=R * D**2 + D, forward=B * S * R * D**2),
+        Part("convolution 2", (D,), parameters=R * D**2 + D, forward=B * S * R * D**2),
     )
     parts = [
         *_read_once(sound, B),
@@ -585,12 +579,12 @@ def _vit(c: Config, at: Lengths) -> Made:
         raise InputError(
             "patch_size must divide image_size", where=c.where, got=f"{patch} and {across}"
         )
-    pieces, inputs = (across // patch) ** 2, Size("I", channels * patch**2, "numbers of a patch")
-    S = Size("S", pieces + 1, "patches and the class")
+    pieces, inputs = (across // patch) ** 2, Size("I", channels * patch**2, "values per patch")
+    S = Size("S", pieces + 1, "patches and class token")
     biased = c.flag("qkv_bias", True)
     parts = [
         Part("patches", (inputs, D), parameters=inputs * D + D, forward=B * (S - 1) * inputs * D),
-        Part("class and positions", (D,), parameters=(S + 1) * D),
+        Part("class token and positions", (D,), parameters=(S + 1) * D),
         _attention(
             "self-attention", N, B, S, S, D, D, heads=H, head=c.head("hidden_size", "num_attention_heads"),
             bias="qkv" if biased else "", out_bias=True,

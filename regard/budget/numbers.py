@@ -131,7 +131,10 @@ def read(model: type[N], written: str, option: str) -> N:
     problems = [problem for problem in problems if problem]
     if len(problems) == 1:
         raise InputError(problems[0])
-    raise InputError("\n  ".join([f"{option}: {len(problems)} things to mend", *problems]))
+    raise InputError(
+        f"{option}: {len(problems)} things to fix",
+        details=[problem.removeprefix(f"{option}: ") for problem in problems],
+    )
 
 
 def _problem(model: type[Numbers], item: Any, given: dict[str, Any], option: str) -> str:
@@ -247,7 +250,7 @@ def _shapes(
 
 def attention(n: Attention, at: Lengths, *, form: str = "auto") -> Budget:
     """One layer alone: no norm and no residual around it."""
-    L = Size("L", at.S.value, "places")
+    L = Size("L", at.S.value, "length")
     s = Stack(1, n.width, n.heads, n.head_width, 1, kernel=n.kernel, terms=n.terms, form=form)
     t = Size("t", at.S.value, "position of the token")
     part = self_attention("self-attention", s, at.B, L, t if n.causal else None, causal=n.causal)
@@ -267,7 +270,7 @@ def attention(n: Attention, at: Lengths, *, form: str = "auto") -> Budget:
 
 
 def recurrent(n: Recurrent, cell: str, at: Lengths) -> Budget:
-    T = Size("T", at.S.value, "places")
+    T = Size("T", at.S.value, "length")
     c = Cells(cell, n.inputs, n.width, n.layers, n.directions)
     part = cells("cells", c, at.B, T, from_zeros=True, decoding=n.directions == 1)
     return Budget(

@@ -134,7 +134,7 @@ def of_run(folder: Path, at: Lengths) -> Budget:
     budget = of_recipe(
         recipe, at, title=str(folder), vocabulary=next(iter(tables), None), labels=labels
     )
-    there = sum(_numbers(shape) for name, shape in shapes.items() if name != "rarity")
+    there = sum(_numbers(shape) for name, shape in shapes.items() if name != "idf")
     same = there == budget.parameters
     note = f"{weights.name} has {there:,} parameters, " + (
         "as the formulas say" if same else "the formulas differ"

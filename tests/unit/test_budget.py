@@ -173,7 +173,7 @@ def random_recipes(draw: Any) -> recipe.Recipe:
         sets += [f"encoder.positions={draw(st.sampled_from(['none', 'sinusoidal']))}"]
     if kinds["decoder"] == "recurrent":
         before = draw(st.booleans())
-        sets.append(f"decoder.attention_order={'before' if before else 'after'}")
+        sets.append(f"decoder.attention_order={'before_cell' if before else 'after_cell'}")
         scores = [] if before else ["none"]
         scores += ["general", "additive"] + (["dot"] if wide == narrow else [])
         sets.append(f"decoder.attention={draw(st.sampled_from(scores))}")
@@ -514,7 +514,7 @@ def test_the_transformer_of_the_specification():
     assert parts["source embedding"] == 30_720_000
     assert (
         parts["encoder self-attention"] == 12 * 3_149_056
-        and parts["attention to the memory"] == 8 * 3_149_056
+        and parts["decoder cross-attention"] == 8 * 3_149_056
     )
     assert (
         parts["encoder feed-forward"] == 12 * 1_050_112 and parts["decoder norms"] == 8 * 3 * 2048
@@ -808,7 +808,7 @@ def test_functions_refuse_what_they_cannot_count():
     assert said("chat-lstm", vocabulary=0) == f"vocabulary: {limit}; got 0"
     learned = recipe.load("chat-transformer", ["decoder.positions=learned"])
     assert said(learned, target_length=66) == (
-        "target length: longer than the learned positions of the recipe kernel_size: at most 49; got 66; "
+        "target length: longer than the learned positions of the recipe reach: at most 49; got 66; "
         "raise data.max_target, or use other positions"
     )
 
@@ -832,7 +832,7 @@ class Sound(recipe.Section):
     ("update", "part"),
     [
         ({"source": Sound()}, 'source.kind = "log-mel"'),
-        ({"decoder": recipe.load("image-pool").decoder.model_copy(update={"reads": "mark"})}, 'decoder.pooling = "mark"'),
+        ({"decoder": recipe.load("image-pool").decoder.model_copy(update={"pooling": "mark"})}, 'decoder.pooling = "mark"'),
         ({"encoder": type("Gated", (recipe.EncoderRecurrent,), {"__annotations__": {"gate": bool}, "gate": False})(
             kind="recurrent", gate=True)}, "encoder.gate = true"),
     ],

@@ -61,11 +61,11 @@ class Stack:
 
     @property
     def K(self) -> Size:
-        return Size("K", self.head_width, "width of a head")
+        return Size("K", self.head_width, "head width")
 
     @property
     def F(self) -> Size:
-        return Size("F", self.ffn_width, "width inside the feed-forward part")
+        return Size("F", self.ffn_width, "feed-forward width")
 
     @property
     def A(self) -> Formula:
@@ -100,7 +100,7 @@ class Stack:
             ]
             begins, length = [sum(blocks[:n]) for n in range(len(blocks))], sum(blocks)
             count += length
-        return Size("M'", 1 + count, "features that a pass makes, some of them twice")
+        return Size("M'", 1 + count, "features computed, some of them twice")
 
     @property
     def sizes(self) -> tuple[Size, ...]:
@@ -338,10 +338,10 @@ def positions(name: str, s: Stack, T: Size, *, decoding: bool) -> Part:
     ones a number for each pair of distances."""
     parameters, shown, added = ZERO, (), 0
     if s.positions == "learned":
-        L = Size("L", s.longest if s.grid is None else sum(s.grid), "places that have a vector")
+        L = Size("L", s.longest if s.grid is None else sum(s.grid), "learned positions")
         parameters, shown, added = L * s.D, (L, s.D), 1 if s.grid is None else 2
     elif s.positions == "relative":
-        R = Size("R", _distances(s.grid), "distances that have a number")
+        R = Size("R", _distances(s.grid), "learned distances")
         parameters, shown = s.H * R, (s.H, R)
     elif s.positions == "sinusoidal":
         added = 1
@@ -367,7 +367,7 @@ def enter(s: Stack, inputs: int, at: Lengths) -> tuple[Part, ...]:
     once = at.S * inner * s.D
     return (
         Part(
-            "encoder entrance",
+            "encoder input projection",
             (inner, s.D),
             parameters=inner * s.D + s.D,
             forward=at.B * once,

@@ -62,15 +62,15 @@ def picture_convolutions(
         made = (inner[0] + 1, inner[1] + 1) if pool else (inner[0] // 2 + 1, inner[1] // 2 + 1)
         left = (made[0] // 2, made[1] // 2) if pool else made
         X, Y = (
-            Size("X", made[0] * made[1], "places made"),
-            Size("Y", left[0] * left[1], "places left"),
+            Size("X", made[0] * made[1], "output positions"),
+            Size("Y", left[0] * left[1], "positions after pooling"),
         )
         I, O, R = (
-            Size("I", inputs, "channels of the picture"),
-            Size("O", outputs, "channels"),
-            Size("R", kernel_size, "kernel_size"),
+            Size("I", inputs, "input channels"),
+            Size("O", outputs, "output channels"),
+            Size("R", kernel_size, "kernel size"),
         )  # noqa: E741
-        P = Size("P", sides[0] * sides[1], "places given")
+        P = Size("P", sides[0] * sides[1], "input positions")
         once, last = (
             X * R**2 * I * O,
             n == len(channels) - 1,

@@ -44,7 +44,7 @@ def layer(name: str, inner: Formula, wide: Size, B: Size, *, kept: int) -> Part:
 def turn(inner: Formula, E: Size, B: Size, *, kept: int) -> Part:
     """W h, as wide as the vectors of the words that are scored."""
     return Part(
-        "label turn",
+        "label projection",
         named(inner, E),
         parameters=inner * E,
         forward=B * inner * E,

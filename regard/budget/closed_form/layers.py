@@ -32,9 +32,9 @@ class Lengths:
     @classmethod
     def of(cls, batch: int, source: int, target: int) -> Lengths:
         return cls(
-            Size("B", batch, "rows of a batch"),
-            Size("S", source, "places of the source"),
-            Size("T", target, "places of the target"),
+            Size("B", batch, "batch size"),
+            Size("S", source, "source length"),
+            Size("T", target, "target length"),
         )
 
     @property
@@ -94,7 +94,7 @@ def alignment(V: Size, E: Size, at: Lengths, S: Formula) -> Part:
     probabilities, and the chances of all ways to say the answer so far."""
     B, T = at.B, at.T
     return Part(
-        "spelling of the memory",
+        "CTC output",
         (V, E),
         training=3 * B * S * V * E,
         saved=FLOAT * B * S * (2 * V + 2 * T + 1) + 8 * B * S,

@@ -79,7 +79,7 @@ def whole(
             s = kernel(stack(d, longest=longest_target(recipe)))
             parts = transformer_decoder(s, V, at, read, shared=shared, tied=d.tied)
         case r.DecoderClassifier() as d:
-            at = replace(at, T=Size("T", 1, "place of the label"))
+            at = replace(at, T=Size("T", 1, "target length"))
             if recipe.task == "blank":
                 vectors = Size("W", seen.width, "width of a word's vector")
                 scored = one_shot(d, V - MARKS, at, read, vectors=vectors, vocabulary=V)
@@ -138,7 +138,7 @@ def source(recipe: r.Recipe, V: Size, at: Lengths) -> Seen:
             return Seen(parts, S, D.value)
         case r.SourcePatches() as s:
             grid = (s.size[0] // s.patch, s.size[1] // s.patch)
-            S, I = _places(grid), Size("I", s.channels_in * s.patch**2, "numbers of a patch")  # noqa: E741
+            S, I = _places(grid), Size("I", s.channels_in * s.patch**2, "values per patch")  # noqa: E741
             return Seen((convolution.patches(I, D, at.B, S, dropout=s.dropout),), S, D.value, grid)
         case _:
             raise unknown(recipe.source)
@@ -154,12 +154,12 @@ def _heard(s: r.SourceSound, asked: Size) -> Size:
             places = -(-places // stride)
     frames = "a frame" if each == 1 else f"{each} frames"
     return Size(
-        "S", places, f"places of the sound, {frames} of {1000 * s.hop / s.rate:.3g} ms each"
+        "S", places, f"positions of the sound, {frames} of {1000 * s.hop / s.rate:.3g} ms each"
     )
 
 
 def _places(grid: tuple[int, int]) -> Size:
-    return Size("S", grid[0] * grid[1], "places of the grid")
+    return Size("S", grid[0] * grid[1], "positions of the grid")
 
 
 def encoder(recipe: r.Recipe, seen: Seen, at: Lengths, kernel: Kernel) -> Read:
@@ -183,7 +183,7 @@ def encoder(recipe: r.Recipe, seen: Seen, at: Lengths, kernel: Kernel) -> Read:
             )  # there the asked place is the summary
             return Read((*seen.parts, *own), at.S, E, mean)
         case r.EncoderConvolution() as e:
-            D, R = Size("D", e.width, "width"), Size("R", e.kernel_size, "kernel_size")
+            D, R = Size("D", e.width, "width"), Size("R", e.kernel_size, "kernel size")
             reads = D if seen.width == e.width else Size("I", seen.width, "width of the input")
             own = convolution.convolutions(
                 reads, D, e.layers, R, at.B, at.S, positions=e.positions, dropout=e.dropout
@@ -320,7 +320,7 @@ def recurrent_block_decoder(
     )
     steps = layers.norm_steps(s.D)
     entrance = Part(
-        "decoder entrance norm",
+        "decoder input norm",
         (s.D,),
         parameters=2 * s.D,
         depth=steps,
@@ -330,7 +330,7 @@ def recurrent_block_decoder(
     cells = replace(
         recurrent.cells("decoder cells", c, at.B, at.T, from_zeros=True, decoding=True), start=ZERO
     )
-    reading = attention.cross_attention("attention to the memory", s, at, read.places, read.width)
+    reading = attention.cross_attention("decoder cross-attention", s, at, read.places, read.width)
     reading = replace(
         reading, token_depth=reading.token_depth + 1
     )  # a step hides places whether there are any or not
@@ -414,7 +414,7 @@ def transformer_decoder(
     )
     places = attention.positions("decoder positions", s, at.T, decoding=True)
     looking = attention.self_attention("decoder self-attention", s, at.B, at.T, at.t, causal=True)
-    reading = attention.cross_attention("attention to the memory", s, at, read.places, read.width)
+    reading = attention.cross_attention("decoder cross-attention", s, at, read.places, read.width)
     one_look = (
         attention.attention_steps(s)
         + attention.mixing(s, at.B, at.T, at.T, causal=True, hidden=True).depth

@@ -186,7 +186,7 @@ def recurrent_attention(
     kept = _saved_look(c, S, E, score=score, stepwise=stepwise, before=before)
     mixed = D**2 if score == "none" or before else (D + E) * D
     return Part(
-        "decoder mix" if score == "none" else f"decoder attention, {score}",
+        "decoder attention output" if score == "none" else f"decoder attention, {score}",
         (D,) if score == "none" else (D, E),
         parameters=key_parameters + mixed + (0 if before else D),
         forward=(ZERO if score == "none" else B * S * keys) + B * T * look,

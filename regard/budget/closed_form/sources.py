@@ -34,15 +34,15 @@ def residual(s: r.SourceResidual, B: Size) -> tuple[tuple[Part, ...], tuple[int,
         step, kernel_size = (2, 3) if n else (s.stem, 2 * s.stem - 1)
         left = (-(-sides[0] // step), -(-sides[1] // step))
         P, X = (
-            Size("P", sides[0] * sides[1], "places given"),
-            Size("X", left[0] * left[1], "places made"),
+            Size("P", sides[0] * sides[1], "input positions"),
+            Size("X", left[0] * left[1], "output positions"),
         )
         I, O = (
-            Size("I", inputs, "channels read" if n else "channels of the picture"),
-            Size("O", outputs, "channels"),
+            Size("I", inputs, "input channels" if n else "input channels"),
+            Size("O", outputs, "output channels"),
         )  # noqa: E741
-        R, N = Size("R", kernel_size, "kernel_size"), several(s.blocks)
-        G = Size("G", GROUP if outputs % GROUP == 0 else outputs, "channels of a group")
+        R, N = Size("R", kernel_size, "kernel size"), several(s.blocks)
+        G = Size("G", GROUP if outputs % GROUP == 0 else outputs, "channels per group")
         enters, each = X * R**2 * I * O, 18 * X * O**2
         norm, last = norm_steps(X * G) + 1, n == len(s.channels) - 1  # with ReLU
         kept, work, room = (
@@ -85,9 +85,7 @@ def residual(s: r.SourceResidual, B: Size) -> tuple[tuple[Part, ...], tuple[int,
 
 
 def _edged(letter: str, sides: tuple[int, int], wide: int) -> Size:
-    return Size(
-        letter, (sides[0] + 2 * wide) * (sides[1] + 2 * wide), "the same with the edge around"
-    )
+    return Size(letter, (sides[0] + 2 * wide) * (sides[1] + 2 * wide), "the same, padded")
 
 
 def sound(s: r.SourceSound, S: Size, D: Size, B: Size) -> tuple[Part, ...]:
@@ -151,7 +149,10 @@ def _over_mels(
     place of those left."""
     bands, inputs, samples = M, formula(1), s.hop * lengths[0]
     for n, ((given, made), channels) in enumerate(zip(pairwise(lengths), s.channels, strict=True)):
-        left, O = Size("F", -(-bands.value // 2), "bands made"), Size("O", channels, "channels")  # noqa: E741
+        left, O = (
+            Size("F", -(-bands.value // 2), "output bands"),
+            Size("O", channels, "output channels"),
+        )  # noqa: E741
         once, read, written = 9 * made * left * inputs * O, given * bands * inputs, made * left * O
         yield Part(
             f"sound convolution {n + 1}",
@@ -165,10 +166,10 @@ def _over_mels(
             work=FLOAT * B * (read + written),
             room=FLOAT * B * (samples + (3 if n else 2) * read + (1 if n else 2) * written),
         )
-        bands, inputs = Size("M", left.value, "bands"), Size("I", channels, "channels read")
+        bands, inputs = Size("M", left.value, "bands"), Size("I", channels, "input channels")
     S, inner = lengths[-1], inputs * bands
     yield Part(
-        "sound places",
+        "sound projection",
         named(S, bands, inputs, D),
         parameters=inner * D + D,
         forward=B * S * inner * D,
@@ -182,4 +183,6 @@ def _over_mels(
 
 
 def _made(given: Formula, stride: int, S: Size, later: tuple[int, ...], *, free: bool) -> Formula:
-    return math.prod(later) * S if free else Size("X", -(-given.value // stride), "places made")
+    return (
+        math.prod(later) * S if free else Size("X", -(-given.value // stride), "output positions")
+    )
