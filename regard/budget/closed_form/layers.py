@@ -91,7 +91,7 @@ def output(V: Size, D: Size, at: Lengths, *, tied: bool, bias: bool = True) -> P
     )
 
 
-def alignment(V: Size, E: Size, at: Lengths, S: Formula) -> Part:
+def ctc_output(V: Size, E: Size, at: Lengths, S: Formula) -> Part:
     """The CTC loss on the memory: logits of its positions, two copies of their log-probabilities,
     and the forward variables of all alignments."""
     B, T = at.B, at.T

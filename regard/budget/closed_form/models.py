@@ -68,7 +68,7 @@ def whole(
     at = replace(at, S=seen.places)
     read = encoder(recipe, seen, at, kernel)
     if recipe.train.ctc_weight:
-        read = replace(read, parts=(*read.parts, layers.alignment(V, read.width, at, read.places)))
+        read = replace(read, parts=(*read.parts, layers.ctc_output(V, read.width, at, read.places)))
     shared = isinstance(recipe.source, r.SourceTokens) and getattr(recipe.decoder, "shared", False)
     match recipe.decoder:
         case r.DecoderRecurrent() as d:
@@ -177,7 +177,7 @@ def encoder(recipe: r.Recipe, seen: Seen, at: Lengths, kernel: Kernel) -> Read:
             return Read((*seen.parts, two_way_encoder(e, at, seen)), at.S, E)
         case r.EncoderTransformer() as e:
             s = replace(kernel(stack(e, longest=longest_source(recipe))), grid=seen.grid)
-            own = (*attention.enter(s, seen.width, at), *transformer_encoder(s, at))
+            own = (*attention.input_projection(s, seen.width, at), *transformer_encoder(s, at))
             mean = (
                 ZERO if recipe.task == "blank" else 2 + log(at.S)
             )  # there the asked place is the summary
