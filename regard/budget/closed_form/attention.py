@@ -345,8 +345,8 @@ def feed_forward(name: str, s: Stack, B: Size, T: Size, *, decoding: bool) -> Pa
 
 
 def norms(name: str, s: Stack, each: int, B: Size, T: Size, *, decoding: bool) -> Part:
-    """`each` norms per layer, and with norm = "pre" a final one. The steps of the former are counted
-    with the sublayers that they normalise."""
+    """`each` norms per layer, and with norm = "pre" a final one. The steps of the former are
+    counted with the sublayers that they normalise."""
     last = 1 if s.norm == "pre" else 0
     return Part(
         name,

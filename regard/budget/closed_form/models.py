@@ -379,14 +379,14 @@ def one_shot(
         [Size(f"W{n}", width, "width of a layer") for n, width in enumerate(d.hidden, 1)],
     )
     for n, wide in enumerate(widths, 1):
-        parts.append(label.layer(f"label layer {n}", inner, wide, at.B, kept=FLOAT + kept))
+        parts.append(label.layer(f"label layer {n}", inner, wide, at.B, saved_bytes=FLOAT + kept))
         inner, kept = wide, (FLOAT + 1 if d.hidden_dropout else 0)
     kept = 0 if widths else kept
     if vectors is not None:
-        parts.append(label.turn(inner, vectors, at.B, kept=FLOAT + kept))
+        parts.append(label.projection(inner, vectors, at.B, saved_bytes=FLOAT + kept))
         inner, kept = vectors, 0
     tied = vocabulary if d.tied else None
-    return (*parts, label.scores(inner, C, at, kept=FLOAT + kept, tied=tied))
+    return (*parts, label.scores(inner, C, at, saved_bytes=FLOAT + kept, tied=tied))
 
 
 def language_model(s: Stack, V: Size, at: Lengths, *, tied: bool, bias: bool) -> tuple[Part, ...]:
