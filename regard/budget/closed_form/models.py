@@ -276,7 +276,7 @@ def recurrent_decoder(
         "decoder cells", c, at.B, at.T, from_zeros=False, stepwise=stepwise, decoding=True
     )
     if stepwise:  # a place waits for where the one before it has looked
-        place = recurrent.PLACE[d.cell]
+        place = recurrent.CELL_STEPS[d.cell]
         once, wider = c.N * (place + log(c.D)), log(c.first) - log(c.D)
         cells = replace(cells, depth=at.T * once + (at.T if before else at.T - 1) * wider)
         look = replace(look, depth=at.T * look.depth + (1 + log(c.D) if before else 0))
