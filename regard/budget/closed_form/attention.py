@@ -33,6 +33,9 @@ STEP = 8  # axes in a block of features, as in layers/monomials.py
 REACH = 32  # largest relative distance, as in layers/positions.py
 
 
+Form = Literal["auto", "scores", "features"]
+
+
 @dataclass(frozen=True)
 class Stack:
     """The sizes of a stack of Transformer blocks."""
@@ -52,7 +55,7 @@ class Stack:
     grid: tuple[int, int] | None = None  # of an image, whose positions have two axes
     key_bias: bool = True
     # how the Maclaurin kernel computes a whole sequence: by scores, features, or the cheaper one
-    form: Literal["auto", "scores", "features"] = "auto"
+    form: Form = "auto"
 
     @property
     def N(self) -> Formula:
