@@ -524,9 +524,9 @@ def test_the_transformer_of_the_specification():
     }
     assert shapes["source ids"] == (32, 2048)
     assert shapes["source input and output of a layer"] == (32, 2048, 1024)
-    assert shapes["target queries, keys, values of the heads, each"] == (32, 4, 2048, 192)
+    assert shapes["target queries, keys and values, each"] == (32, 4, 2048, 192)
     assert shapes["cross-attention scores"] == (32, 4, 2048, 2048)
-    assert shapes["target inside the feed-forward part"] == (32, 2048, 512)
+    assert shapes["target feed-forward hidden layer"] == (32, 2048, 512)
     assert shapes["logits"] == (32, 2048, 30_000)
 
 
