@@ -808,7 +808,7 @@ def test_functions_refuse_what_they_cannot_count():
     assert said("chat-lstm", vocabulary=0) == f"vocabulary: {limit}; got 0"
     learned = recipe.load("chat-transformer", ["decoder.positions=learned"])
     assert said(learned, target_length=66) == (
-        "target length: longer than the learned positions of the recipe reach: at most 49; got 66; "
+        "target length: longer than the learned positions of the recipe: at most 49; got 66; "
         "raise data.max_target, or use other positions"
     )
 
