@@ -244,7 +244,7 @@ def pictures(draw: Any) -> recipe.SourceConvolutions | recipe.SourceResidual | r
 def one_shots(draw: Any) -> recipe.DecoderClassifier:
     return recipe.DecoderClassifier(
         kind="classifier",
-        reads=draw(st.sampled_from(["summary", "attention"])),
+        pooling=draw(st.sampled_from(["summary", "attention"])),
         hidden=tuple(draw(st.lists(st.integers(1, 20), max_size=2))),
         dropout=draw(st.sampled_from([0.0, 0.2])),
         hidden_dropout=draw(st.sampled_from([0.0, 0.2])),
@@ -669,7 +669,7 @@ def test_amounts(written: str, units: dict[str, int], value: int):
 @pytest.mark.parametrize("written", ["", "lots", "-3GB", "0", "3XB", "1e9", "3 GB GB"])
 def test_amounts_that_are_none(written: str):
     with pytest.raises(
-        InputError, match="--memory: must be a number above 0, with a unit or none; got "
+        InputError, match="--memory: must be an amount above 0, as in 8GB; got "
     ):
         fits.amount(written, fits.BYTES, "--memory")
 
