@@ -144,7 +144,7 @@ def random_recipes(draw: Any) -> recipe.Recipe:
             series = positions not in ("alibi", "relative") and draw(st.booleans())
             sets += [
                 f"{side}.heads={draw(st.integers(1, 3))}",
-                f"{side}.head_width={(4 if positions == 'rotary' else 2) * draw(st.integers(1, 3))}",
+                f"{side}.head_width={(2 + 2 * (positions == 'rotary')) * draw(st.integers(1, 3))}",
                 f"{side}.ffn_width={draw(st.integers(1, 40))}",
                 f"{side}.norm={draw(st.sampled_from(['pre', 'post']))}",
                 f"{side}.positions={positions}",
@@ -346,7 +346,9 @@ def test_shipped_recipes(name: str):
 def test_what_is_kept_for_gradients(name: str):
     """Within 3 %: pages of a kernel's workspace and masks of a few bytes are not in the
     formulas."""
-    of = small(name, *([] if recipe.load(name).encoder.kind == "identity" else ["encoder.width=96"]))
+    of = small(
+        name, *([] if recipe.load(name).encoder.kind == "identity" else ["encoder.width=96"])
+    )
     model, (rows, source, target) = make(of, 97).train(), (8, 23, 1 if shoots(of) else 19)
     (raw, mask), tokens = (
         model.frontend.example(rows, source),
@@ -659,8 +661,10 @@ def test_heads_that_are_given_limit_the_widths():
 
 @pytest.mark.parametrize(
     ("written", "units", "value"),
-    [("5M", fits.UNITS, 5_000_000), ("1,000", fits.UNITS, 1000), ("2.5k", fits.UNITS, 2500), ("7B", fits.UNITS, 7e9),
-     ("8GB", fits.BYTES, 8 * 10**9), ("8 GiB", fits.BYTES, 8 << 30), ("512mb", fits.BYTES, 512 * 10**6)],
+    [("5M", fits.UNITS, 5_000_000), ("1,000", fits.UNITS, 1000), ("2.5k", fits.UNITS, 2500),
+     ("7B", fits.UNITS, 7e9),
+     ("8GB", fits.BYTES, 8 * 10**9), ("8 GiB", fits.BYTES, 8 << 30),
+     ("512mb", fits.BYTES, 512 * 10**6)],
 )  # fmt: skip
 def test_amounts(written: str, units: dict[str, int], value: int):
     assert fits.amount(written, units, "") == value
@@ -668,9 +672,7 @@ def test_amounts(written: str, units: dict[str, int], value: int):
 
 @pytest.mark.parametrize("written", ["", "lots", "-3GB", "0", "3XB", "1e9", "3 GB GB"])
 def test_amounts_that_are_none(written: str):
-    with pytest.raises(
-        InputError, match="--memory: must be an amount above 0, as in 8GB; got "
-    ):
+    with pytest.raises(InputError, match="--memory: must be an amount above 0, as in 8GB; got "):
         fits.amount(written, fits.BYTES, "--memory")
 
 
@@ -832,8 +834,10 @@ class Sound(recipe.Section):
     ("update", "part"),
     [
         ({"source": Sound()}, 'source.kind = "log-mel"'),
-        ({"decoder": recipe.load("image-pool").decoder.model_copy(update={"pooling": "mark"})}, 'decoder.pooling = "mark"'),
-        ({"encoder": type("Gated", (recipe.EncoderRecurrent,), {"__annotations__": {"gate": bool}, "gate": False})(
+        ({"decoder": recipe.load("image-pool").decoder.model_copy(update={"pooling": "mark"})},
+         'decoder.pooling = "mark"'),
+        ({"encoder": type("Gated", (recipe.EncoderRecurrent,),
+                          {"__annotations__": {"gate": bool}, "gate": False})(
             kind="recurrent", gate=True)}, "encoder.gate = true"),
     ],
 )  # fmt: skip
