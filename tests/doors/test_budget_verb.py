@@ -74,8 +74,10 @@ def test_a_recipe_as_a_table_with_what_the_words_mean(capsys):
     assert ["FLOPs", "11,418,992,640", "34,559,754,240", "3,412,992"] in cells
     for line in (
         "prefill         69,206,016 multiplications per row",
-        "decode step     1,706,496 multiplications at this position, "
-        "768 more for each earlier token",
+        (
+            "decode step     1,706,496 multiplications at this position, "
+            "768 more for each earlier token"
+        ),
         "State           393.2 kB per row at this position, 3.1 kB more per token",
         "FLOPs            2 x multiplications: one multiplication and one addition each",
         "prefill          all work for one row before its first token: encoder, keys and values",
