@@ -28,7 +28,8 @@ from typing import Any
 
 from bench import measure
 
-MAIN = [  # recipe, vocabulary its own data makes (None: it has none), rows, places of source and target, changes
+# recipe, vocabulary of its data (None: it has none), batch size, length, changes
+MAIN = [
     ("chat-attention", 3000, 32, 64),
     ("chat-lstm", 3000, 32, 64),
     ("chat-gru", 3000, 32, 64),
@@ -58,24 +59,65 @@ MAIN = [  # recipe, vocabulary its own data makes (None: it has none), rows, pla
     ("chat-transformer", 20_000, 8, 200),
 ]
 OTHERS = [
-    ("sentiment-transformer", 500, 24, 48, "encoder.width=96", "encoder.layers=3", "encoder.dropout=0.0"),
+    (
+        "sentiment-transformer",
+        500,
+        24,
+        48,
+        "encoder.width=96",
+        "encoder.layers=3",
+        "encoder.dropout=0.0",
+    ),
     ("sentiment-transformer", 500, 40, 60, "encoder.ffn_width=64", "encoder.positions=rotary"),
     ("sentiment-lstm", 500, 40, 25, "encoder.layers=3", "encoder.width=96"),
     ("sentiment-gru", 500, 40, 50, "encoder.directions=1", "encoder.layers=2"),
     ("sentiment-cnn", 500, 40, 50, "encoder.layers=4", "encoder.width=64"),
-    ("image-pool", None, 20, 1, "source.size=[40,24]", "source.channels_in=3", "source.channels=[12,20,28]",
-     "source.padding=[1,1,1]", "decoder.dropout=0.0"),
-    ("image-stride", None, 30, 1, "source.channels_in=3", "source.channels=[24,8]", "source.padding=[1,1]"),
+    (
+        "image-pool",
+        None,
+        20,
+        1,
+        "source.size=[40,24]",
+        "source.channels_in=3",
+        "source.channels=[12,20,28]",
+        "source.padding=[1,1,1]",
+        "decoder.dropout=0.0",
+    ),
+    (
+        "image-stride",
+        None,
+        30,
+        1,
+        "source.channels_in=3",
+        "source.channels=[24,8]",
+        "source.padding=[1,1]",
+    ),
     ("image-patches", None, 50, 1, "encoder.positions=relative", "source.patch=7"),
-    ("translate-attention", 60, 24, 40, "encoder.cell=gru", "decoder.cell=gru", "decoder.attention_order=before_cell"),
+    (
+        "translate-attention",
+        60,
+        24,
+        40,
+        "encoder.cell=gru",
+        "decoder.cell=gru",
+        "decoder.attention_order=before_cell",
+    ),
     ("translate-attention", 60, 24, 40, "encoder.layers=2", "decoder.layers=3"),
-    ("translate-transformer", 60, 24, 90, "encoder.dropout=0.0", "decoder.dropout=0.0", "encoder.positions=alibi",
-     "decoder.positions=alibi"),
+    (
+        "translate-transformer",
+        60,
+        24,
+        90,
+        "encoder.dropout=0.0",
+        "decoder.dropout=0.0",
+        "encoder.positions=alibi",
+        "decoder.positions=alibi",
+    ),
     ("chat-maclaurin", 300, 12, 300),
     ("translate-gru", 60, 32, 64),
     ("translate-convolution", 60, 32, 64),
     ("translate-maclaurin", 60, 32, 64),
-]  # fmt: skip
+]
 WITHIN = 0.05
 
 

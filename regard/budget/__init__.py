@@ -1,19 +1,20 @@
-"""What a model costs, before it is trained: `budget` is the function, `regard budget` the verb.
+"""What a model costs, before it is trained: the function `budget`, the command `regard budget`.
 
-    budget("chat-transformer", batch=32, source_length=64, target_length=64)      a recipe, by closed forms
-    budget("runs/demo"), budget("config.json")                                    a run; a HuggingFace config
-    budget(module, example_inputs)                                                any module, counted by running
+    budget("chat-transformer", batch=32, source_length=64)    a recipe, by closed forms
+    budget("runs/demo"), budget("config.json")                a run; a HuggingFace config
+    budget(module, example_inputs)                            any module, counted by running it
 
-Closed forms need neither torch nor weights. See docs/budget.md for what is counted and how it is
-proved.
+Closed forms need neither torch nor weights. docs/budget.md says what is counted and how the closed
+forms are tested.
 """
 
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from regard.budget.closed_form.layers import Lengths
 from regard.budget.closed_form.parts import Budget
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from regard.budget.modules import Counted
     from regard.recipe import Recipe
 
-BATCH, LENGTH = 32, 64
-LARGEST = 1 << 30  # of lengths and batches
+BATCH = 32
+LENGTH = 64
+LARGEST = 1 << 30  # of lengths, batch size, vocabulary and labels
 
 
 @overload
@@ -56,8 +58,8 @@ def budget(
     vocabulary: int | None = None,
     labels: int | None = None,
 ) -> Budget | Counted:
-    """The cost of a recipe, a run's folder or a config.json by closed forms; of a torch.nn.Module
-    by one call of it.
+    """The cost of a model: of a recipe, a run's folder or a config.json by closed forms, of a
+    torch.nn.Module by calling it once.
 
     >>> budget("chat-transformer", vocabulary=3000).parameters
     2656440
@@ -67,6 +69,7 @@ def budget(
     if isinstance(what, str | Path | Recipe):
         at = lengths(batch, source_length, target_length)
         return of(what, at, vocabulary=vocabulary, labels=labels)
+
     import torch
 
     if not isinstance(what, torch.nn.Module):
@@ -79,22 +82,61 @@ def budget(
             where="example_inputs",
             hint="budget(module, example_inputs)",
         )
+
     from regard.budget.modules import of_module
 
     return of_module(what, example_inputs, training=training)
 
 
 def lengths(batch: int, source_length: int, target_length: int) -> Lengths:
-    for name, value in (
-        ("batch", batch),
-        ("source length", source_length),
-        ("target length", target_length),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-            raise InputError(
-                f"must be a whole number >= 1 and <= {LARGEST:,}", where=name, got=value
-            )
+    """The batch size and lengths as symbols, checked."""
+    _check_size("batch", batch)
+    _check_size("source length", source_length)
+    _check_size("target length", target_length)
     return Lengths.of(batch, source_length, target_length)
+
+
+def _check_size(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
+        raise InputError(f"must be a whole number >= 1 and <= {LARGEST:,}", where=name, got=value)
+
+
+def kind_of(name: str | Path) -> Literal["recipe", "run", "config"]:
+    """Whether a name or path is a recipe, the folder of a run, or a HuggingFace config.json (the
+    file, or the folder that holds it)."""
+    from regard.recipe import names
+
+    path = Path(name)
+    if path.suffix != ".toml" and str(name) in names():
+        return "recipe"
+    if not path.exists():
+        raise InputError("no such recipe, run or config", got=name, hint=_nearest(path, names()))
+    if path.suffix == ".json" or (path / "config.json").is_file():
+        return "config"
+    if (path / "recipe.json").is_file():
+        return "run"
+    if path.is_dir():
+        raise InputError(
+            "neither a run nor a HuggingFace model",
+            where=name,
+            hint="the folder holds no recipe.json and no config.json",
+        )
+    return "recipe"
+
+
+def _nearest(path: Path, recipes: list[str]) -> str:
+    """The shipped recipe, or the model beside a missing path, whose name is nearest."""
+    candidates = {name: name for name in recipes}
+    if path.parent.is_dir():
+        for neighbour in path.parent.iterdir():
+            if neighbour.suffix in (".json", ".toml") or (neighbour / "recipe.json").is_file():
+                candidates[neighbour.name] = str(neighbour)
+    near = get_close_matches(path.name, candidates, n=1) or get_close_matches(
+        path.stem, candidates, n=1
+    )
+    if near:
+        return f'did you mean "{candidates[near[0]]}"?'
+    return "regard recipes list names the recipes"
 
 
 def of(
@@ -106,55 +148,54 @@ def of(
     labels: int | None = None,
     title: str | None = None,
 ) -> Budget:
-    """By what it is: a recipe, the folder of a run, or a HuggingFace config.json; `changes`
-    override a recipe."""
+    """The budget of a recipe, a run's folder or a HuggingFace config.json, by closed forms.
+    `changes` override fields of a recipe."""
     from regard.budget import huggingface, recipes
     from regard.recipe import Recipe, load
 
     sizes = {"vocabulary": vocabulary, "labels": labels}
     for name, value in sizes.items():
-        if value is not None and not 1 <= value <= LARGEST:
-            raise InputError(
-                f"must be a whole number >= 1 and <= {LARGEST:,}", where=name, got=value
-            )
+        if value is not None:
+            _check_size(name, value)
+
     if isinstance(what, Recipe):
         title = title or f"a recipe of task {what.task}"
-        return recipes.of_recipe(what, at, title=title, vocabulary=vocabulary, labels=labels)
+        return recipes.of_recipe(what, at, title=title, **sizes)
+
     path = Path(what)
-    if path.suffix == ".json" or (path / "config.json").is_file():
-        _no_more("a config.json", changes, sizes)
-        return huggingface.of_config(
-            huggingface.read(
-                path if path.is_file() or path.suffix == ".json" else path / "config.json"
-            ),
-            at,
-        )
-    if (path / "recipe.json").is_file():
-        _no_more("a run", changes, sizes)
-        return recipes.of_run(path, at)
-    return recipes.of_recipe(
-        load(what, changes), at, title=str(what), vocabulary=vocabulary, labels=labels
-    )
+    match kind_of(what):
+        case "config":
+            _refuse_sizes("a config.json", changes, sizes)
+            file = path / "config.json" if path.is_dir() else path
+            return huggingface.of_config(huggingface.read(file), at)
+        case "run":
+            _refuse_sizes("a run", changes, sizes)
+            return recipes.of_run(path, at)
+        case "recipe":
+            return recipes.of_recipe(load(what, changes), at, title=str(what), **sizes)
 
 
-def _no_more(what: str, changes: tuple[str, ...], sizes: dict[str, int | None]) -> None:
-    given = [f"--set {change}" for change in changes]
-    given += [f"--{name} {value}" for name, value in sizes.items() if value is not None]
-    if given:
+def _refuse_sizes(what: str, changes: tuple[str, ...], sizes: dict[str, int | None]) -> None:
+    """Raise if options change sizes that a file already fixes."""
+    options = [f"--set {change}" for change in changes]
+    options += [f"--{name} {value}" for name, value in sizes.items() if value is not None]
+    if options:
         raise InputError(
-            f"{what} says all its sizes itself",
-            got=given[0],
+            f"{what} fixes its own sizes",
+            got=options[0],
             hint="only lengths and batch may be given",
         )
 
 
 class _CallablePackage(ModuleType):
-    """`regard.budget("chat-attention")` is this package called: once a part of it has been
-    imported, Python gives its name to the package, and the function of the same name would be
-    hidden."""
+    """This package, callable as `regard.budget("chat-attention")`.
 
-    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        return budget(*arguments, **keywords)
+    Importing a submodule binds the package to the name `regard.budget`, which hides the function
+    of the same name; so the package calls that function.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return budget(*args, **kwargs)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

@@ -23,147 +23,176 @@ BYTES = {
     "gib": 1 << 30,
 }
 LARGEST_AMOUNT = 1e18  # more than any machine has
-LARGEST, WIDEST, STEP = 1 << 24, 1 << 16, 8
+LARGEST = 1 << 24  # batch or length that is searched for
+WIDEST = 1 << 16
+STEP = 8  # between the widths that are tried
 
 
-def amount(written: str, units: dict[str, int], where: str) -> int:
-    """
+def amount(text: str, units: dict[str, int], where: str) -> int:
+    """A number with an optional unit, as a whole number.
+
     >>> amount("1.5M", UNITS, "--fit"), amount("8 GB", BYTES, "--memory")
     (1500000, 8000000000)
     """
-    found = re.fullmatch(r"([0-9][0-9,_]*(?:\.[0-9]+)?)\s*([a-z]*)", written.strip().lower())
-    number = float(found[1].replace(",", "").replace("_", "")) if found else 0.0
-    if found is None or found[2] not in units or number <= 0:
-        shown = ", ".join(
-            unit.upper().replace("IB", "iB") if units is BYTES else unit for unit in units if unit
-        )
+    match = re.fullmatch(r"([0-9][0-9,_]*(?:\.[0-9]+)?)\s*([a-z]*)", text.strip().lower())
+    number = float(match[1].replace(",", "").replace("_", "")) if match else 0.0
+    if match is None or match[2] not in units or number <= 0:
+        names = [unit for unit in units if unit]
+        if units is BYTES:
+            names = [name.upper().replace("IB", "iB") for name in names]
+        example = "8GB" if units is BYTES else "5M"
         raise InputError(
-            "must be a number above 0, with a unit or none",
+            f"must be an amount above 0, as in {example}",
             where=where,
-            got=f'"{written}"',
-            hint=shown,
+            got=f'"{text[:40]}"',
+            hint="units: " + ", ".join(names),
         )
     if number > LARGEST_AMOUNT:
         raise InputError(
             f"must be a number of at most {LARGEST_AMOUNT:,.0f}",
             where=where,
-            got=f'"{written[:40]}"',
+            got=f'"{text[:40]}"',
         )
-    return int(number * units[found[2]])
+    return int(number * units[match[2]])
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The largest that fits, None if not even 1 does; `limit` says that something else ended it."""
+    """The largest batch or length that fits; None if not even 1 does. `limit` is set if the
+    model allows no more, whatever the memory."""
 
     what: str
     largest: int | None
     limit: bool = False
 
 
-def in_memory(make: Callable[[Lengths], Budget], at: Lengths, room: int) -> dict[str, list[Fit]]:
-    """For training, a forward pass and decoding: the largest batch at these lengths, and length
-    (if that is free) at this batch."""
+def in_memory(make: Callable[[Lengths], Budget], at: Lengths, memory: int) -> dict[str, list[Fit]]:
+    """For training, a forward pass and decoding: the largest batch at these lengths, and the
+    largest length (unless the model fixes it) at this batch.
 
-    def batch(n: int) -> Lengths:
+    Training and forward passes are left out where activations are not known (a config.json), and
+    decoding is left out of those that keep no State.
+    """
+
+    def with_batch(n: int) -> Lengths:
         return Lengths.of(n, at.S.value, at.T.value)
 
-    def length(n: int) -> Lengths:
+    def with_length(n: int) -> Lengths:
         return Lengths.of(at.B.value, n, n)
 
-    def held(budget: Budget, use: str, rows: int) -> int:
+    budgets: dict[Lengths, Budget] = {}
+
+    def bytes_needed(to: Lengths, use: str) -> int:
+        if to not in budgets:
+            budgets[to] = make(to)
+        held = budgets[to].memory
         if use == "decoding":
-            return budget.memory["weights"] + rows * budget.memory["state"]
-        return budget.memory[use]
+            return held["weights"] + to.B.value * held["state"]
+        return held[use]
 
-    known: dict[Lengths, Budget] = {}
+    def search(what: str, lengths: Callable[[int], Lengths], use: str) -> Fit:
+        return _search(what, lambda n: bytes_needed(lengths(n), use) <= memory)
 
-    def cost(to: Lengths, use: str) -> int:
-        if to not in known:
-            known[to] = make(to)
-        return held(known[to], use, to.B.value)
+    held = make(at).memory
+    uses = ["training", "inference", "decoding"]
+    if "training" not in held:
+        uses = ["decoding"] if held["state"] else []
+    length_is_free = not fixed(make)
 
-    searched = [("batch", batch)] + ([] if fixed(make) else [("length", length)])
-    return {
-        use: [
-            _search(what, lambda n, to=to, use=use: cost(to(n), use) <= room)
-            for what, to in searched
-        ]
-        for use in ("training", "inference", "decoding")
-    }
+    fits: dict[str, list[Fit]] = {}
+    for use in uses:
+        fits[use] = [search("batch", with_batch, use)]
+        if length_is_free:
+            fits[use].append(search("length", with_length, use))
+    return fits
 
 
 def fixed(make: Callable[[Lengths], Budget]) -> bool:
-    """Whether the model has lengths of its own: a picture's places, a label."""
-    short, long = (make(Lengths.of(1, n, n)).sizes for n in (1, 2))
-    return short == long
+    """Whether the model fixes its lengths, as one of images with one label does."""
+    short = make(Lengths.of(1, 1, 1))
+    long = make(Lengths.of(1, 2, 2))
+    return short.sizes == long.sizes
 
 
 def _search(what: str, fits: Callable[[int], bool]) -> Fit:
-    """By doubling, then halving: what it grows with only grows."""
-    low, high, ended = 0, 1, False
-    while high <= LARGEST:
+    """The largest n that fits, by doubling and then bisection: the cost never falls with n."""
+    limited = False
+
+    def allowed(n: int) -> bool:
+        nonlocal limited
         try:
-            if not fits(high):
-                break
-        except InputError:  # learned positions end somewhere
-            ended = True
-            break
+            return fits(n)
+        except InputError:  # beyond the learned positions
+            limited = True
+            return False
+
+    low, high = 0, 1
+    while high <= LARGEST and allowed(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        try:
-            ok = fits(middle)
-        except InputError:
-            ok, ended = False, True
-        low, high = (middle, high) if ok else (low, middle)
-    return Fit(what, low or None, limit=ended)
+        if allowed(middle):
+            low = middle
+        else:
+            high = middle
+    return Fit(what, low or None, limit=limited)
 
 
 def width(
-    name: str, changes: tuple[str, ...], make: Callable[[Recipe], Budget], aim: str
+    name: str, changes: tuple[str, ...], make: Callable[[Recipe], Budget], target: str
 ) -> tuple[int, tuple[str, ...]]:
-    """The largest width, in steps of 8, with which a recipe has at most so many parameters
+    """The largest width, in steps of 8, with which a recipe has at most the parameters of `target`
     (`parameters=5M`), and the overrides that set it."""
-    key, equals, written = (part.strip() for part in aim.partition("="))
+    key, equals, text = (part.strip() for part in target.partition("="))
     if key != "parameters" or not equals:
-        raise InputError("has the form parameters=5M", where="--fit", got=f'"{aim}"')
-    most, given = amount(written, UNITS, "--fit"), load(name, changes)
+        raise InputError("has the form parameters=5M", where="--fit", got=f'"{target}"')
+    most = amount(text, UNITS, "--fit")
+
+    recipe = load(name, changes)
     sides = [
         side
         for side in ("encoder", "decoder")
-        if "width" in type(getattr(given, side)).model_fields
+        if "width" in type(getattr(recipe, side)).model_fields
     ]
     if not sides:
         raise InputError("no part of it has a width that could be fitted", where=name)
 
-    def sets(steps: int) -> tuple[str, ...]:
+    def overrides(steps: int) -> tuple[str, ...]:
         return tuple(f"{side}.width={steps * STEP}" for side in sides)
 
     def parameters(steps: int) -> int | None:
+        """None if the recipe does not allow this width: its heads may not divide it."""
         try:
-            recipe = load(name, [*changes, *sets(steps)])
-        except RecipeError:  # heads that are given need not divide every width
+            recipe = load(name, [*changes, *overrides(steps)])
+        except RecipeError:
             return None
         return make(recipe).parameters
+
+    def nearest_below(steps: int, bound: int) -> tuple[int, int] | None:
+        """The largest allowed width of at most `steps` and above `bound`, and its parameters."""
+        for n in range(steps, bound, -1):
+            count = parameters(n)
+            if count is not None:
+                return n, count
+        return None
 
     best, low, high = 0, 0, WIDEST // STEP
     while high - low > 1:
         middle = (low + high) // 2
-        found = next(
-            ((n, made) for n in range(middle, low, -1) if (made := parameters(n)) is not None), None
-        )
-        if found is None:
+        nearest = nearest_below(middle, low)
+        if nearest is None:
             low = middle
-        elif found[1] <= most:
-            best, low = found[0], middle
+            continue
+        steps, count = nearest
+        if count <= most:
+            best, low = steps, middle
         else:
-            high = found[0]
+            high = steps
     if not best:
         raise InputError(
-            f"not even a width of {STEP} has so few parameters",
+            f"a width of {STEP} already has more parameters",
             where="--fit",
             got=f"{most:,}",
-            hint="a smaller vocabulary",
+            hint="use a smaller vocabulary",
         )
-    return best * STEP, sets(best)
+    return best * STEP, overrides(best)

@@ -1,7 +1,6 @@
-"""The budget of a HuggingFace config.json: parameters, multiplications and key/value cache from the
-file alone.
+"""The budget of a HuggingFace config.json: parameters, multiplications and key/value cache.
 
-The class counted is the one named in `architectures`, or the bare model of the family where none is
+The class counted is the one named in `architectures`, or the bare model of the family if none is
 named. Parameters equal those of the class in `transformers`; multiplications are those of its
 matrix products.
 """
@@ -14,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.budget.closed_form.layers import Lengths, several
+from regard.budget.closed_form.layers import Lengths, named, several
 from regard.budget.closed_form.parts import FLOAT, Budget, Part
 from regard.budget.closed_form.symbols import ZERO, Amount, Formula, Size, formula, total
 from regard.errors import InputError, did_you_mean
@@ -24,37 +23,40 @@ LARGEST = 1 << 40
 
 
 class Config:
-    """A config.json whose values are asked for by name, and checked as they are."""
+    """A config.json, whose values are checked when they are read."""
 
     def __init__(self, values: Mapping[str, Any], where: object):
-        self.values, self.where = values, where
+        self.values = values
+        self.where = where
 
     def size(self, name: str, default: int | None = None) -> int:
         """A whole number of at least 1."""
-        found = self.values.get(name)
-        found = default if found is None else found
-        if found is None:
+        value = self.values.get(name)
+        if value is None:
+            value = default
+        if value is None:
             raise InputError(
                 "missing", where=f"{self.where}: {name}", hint="must be a whole number >= 1"
             )
-        if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= LARGEST:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
             raise InputError(
                 f"must be a whole number >= 1 and <= {LARGEST:,}",
                 where=f"{self.where}: {name}",
-                got=json.dumps(found),
+                got=json.dumps(value),
             )
-        return found
+        return value
 
     def flag(self, name: str, default: bool) -> bool:
-        found = self.values.get(name, default)
-        if not isinstance(found, bool):
+        """True or false."""
+        value = self.values.get(name, default)
+        if not isinstance(value, bool):
             raise InputError(
-                "must be true or false", where=f"{self.where}: {name}", got=json.dumps(found)
+                "must be true or false", where=f"{self.where}: {name}", got=json.dumps(value)
             )
-        return found
+        return value
 
     def head(self, width: str, heads: str) -> int:
-        """The width of a head, where heads must divide the width."""
+        """The head width, width / heads, which must be a whole number."""
         if self.size(width) % self.size(heads):
             raise InputError(
                 f"{heads} must divide {width}",
@@ -65,6 +67,7 @@ class Config:
 
     @property
     def labels(self) -> int:
+        """The number of labels."""
         named = self.values.get("id2label")
         if named is None:
             return self.size("num_labels", 2)
@@ -77,15 +80,14 @@ class Config:
         return len(named)
 
     def refuse(self, name: str, why: str) -> None:
-        """An InputError if this flag is set, or this list not empty."""
+        """Raise if this flag is set, or this list is not empty."""
         if self.values.get(name):
             raise InputError(
                 why, where=f"{self.where}: {name}", got=json.dumps(self.values[name])[:80]
             )
 
     def under_one_name(self, aliases: Mapping[str, str]) -> Config:
-        """The same with the names that a family has of its own, where the file has those of
-        other families."""
+        """The config with the names of its own family instead of their aliases."""
         values = dict(self.values)
         for alias, name in aliases.items():
             value = values.pop(alias, None)
@@ -100,19 +102,22 @@ class Config:
             values[name] = value
         return Config(values, self.where)
 
-    def end(self, *known: str) -> str:
-        """The class, which must be one of `known`; the first if none is named."""
+    def architecture(self, *known: str) -> str:
+        """The class, which must be one of `known`; the first of them if none is named."""
         named = self.values.get("architectures") or [known[0]]
         name = named[0] if isinstance(named, list) and named else str(named)
         if name not in known:
             raise InputError(
-                "no closed form for this class", where=f"{self.where}: architectures", got=f'"{name}"',
+                "no closed form for this class",
+                where=f"{self.where}: architectures",
+                got=f'"{name}"',
                 hint=did_you_mean(str(name), known),
-            )  # fmt: skip
+            )
         return name
 
 
 def read(path: Path) -> Config:
+    """The config in a file."""
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise InputError(
@@ -127,6 +132,7 @@ def read(path: Path) -> Config:
 
 
 def of_config(config: Config, at: Lengths) -> Budget:
+    """The budget of the model that a config describes."""
     family = config.values.get("model_type")
     if family not in FAMILIES:
         raise InputError(
@@ -136,7 +142,7 @@ def of_config(config: Config, at: Lengths) -> Budget:
             hint=did_you_mean(str(family or ""), FAMILIES),
         )
     config = config.under_one_name(ALIASES.get(family, {}))
-    config.refuse("pruned_heads", "heads that were pruned are not counted")
+    config.refuse("pruned_heads", "pruned heads are not supported")
     title, sizes, parts = FAMILIES[family](config, at)
     parts = tuple(
         replace(part, training=3 * part.forward)
@@ -151,10 +157,10 @@ def of_config(config: Config, at: Lengths) -> Budget:
         "state": total(*(part.state + at.T * part.state_growth for part in parts)),
         "state_token": total(*(part.state_growth for part in parts)),
     }
-    notes = (
-        "training is counted as 3 x forward; activations and depth are not known for code that is not ours",
+    note = (
+        "training is counted as 3 x forward; activations and depth are not known for a config.json"
     )
-    return Budget(f"{config.where}: {title}", sizes, parts, bytes_of, notes, deep=False)
+    return Budget(f"{config.where}: {title}", sizes, parts, bytes_of, (note,), deep=False)
 
 
 # -------------------------------------------------------------------------------------------- parts
@@ -188,31 +194,33 @@ def _attention(
     t: Size | None = None,
     cross: bool = False,
 ) -> Part:
-    """Queries and contexts are A = heads x head wide, keys and values G; `bias` names which of
-    q, k, v have one."""
-    N, A = several(layers), Size("A", heads * head, "width of all heads together")
-    A = D if A.value == D.value else A
+    """N layers of attention. Queries have width A = heads x head, keys and values width G; `shared`
+    is the number of key/value heads; `bias` names which of q, k, v have one."""
+    N = several(layers)
+    A = D if heads * head == D.value else Size("A", heads * head, "width of all heads")
     groups = shared or heads
-    G = A if groups == heads else Size("G", groups * head, "width of the keys, and of the values")
+    G = A if groups == heads else Size("G", groups * head, "width of all keys")
     biases = total(*({"q": A, "k": G, "v": G}[letter] for letter in bias), D if out_bias else 0)
-    writes = 2 * D * A
-    if t is None:
-        token, growth, state, more = ZERO, ZERO, ZERO, ZERO
-    elif cross:  # the memory's keys and values are there
-        token, growth, state, more = N * (writes + 2 * S * A), ZERO, 2 * FLOAT * N * S * G, ZERO
-    else:
-        token, growth = N * (writes + 2 * D * G + 2 * t * A), 2 * N * A
-        state, more = ZERO, 2 * FLOAT * N * G
+    query_and_output = 2 * D * A
+
+    token = growth = state = state_growth = ZERO
+    if t is not None and cross:  # keys and values of the memory are in the State
+        token = N * (query_and_output + 2 * S * A)
+        state = 2 * FLOAT * N * S * G
+    elif t is not None:
+        token = N * (query_and_output + 2 * D * G + 2 * t * A)
+        growth = 2 * N * A
+        state_growth = 2 * FLOAT * N * G
     return Part(
         name,
-        tuple(dict.fromkeys(size for size in (N, D, A, G) if isinstance(size, Size))),
-        parameters=N * (writes + 2 * E * G + biases),
-        forward=N * (B * T * writes + 2 * B * S * E * G + 2 * B * T * S * A),
+        named(N, D, A, G),
+        parameters=N * (query_and_output + 2 * E * G + biases),
+        forward=N * (B * T * query_and_output + 2 * B * S * E * G + 2 * B * T * S * A),
         token=token,
         growth=growth,
         start=N * 2 * S * E * G if cross else ZERO,
         state=state,
-        state_growth=more,
+        state_growth=state_growth,
     )
 
 
@@ -227,14 +235,15 @@ def _feed_forward(
     gated: bool = False,
     token: bool = False,
 ) -> Part:
-    N, F = several(layers), Size("F", inner, "width inside the feed-forward part")
-    once = (3 if gated else 2) * D * F
+    N = several(layers)
+    F = Size("F", inner, "feed-forward width")
+    products = (3 if gated else 2) * D * F  # per position
     return Part(
         name,
-        tuple(size for size in (N, D, F) if isinstance(size, Size)),
-        parameters=N * (once + (F + D if bias else 0)),
-        forward=N * rows * once,
-        token=N * once if token else ZERO,
+        named(N, D, F),
+        parameters=N * (products + (F + D if bias else 0)),
+        forward=N * rows * products,
+        token=N * products if token else ZERO,
     )
 
 
@@ -243,43 +252,41 @@ def _norms(name: str, count: int, D: Formula, *, bias: bool = True) -> Part:
 
 
 def _table(name: str, rows: int, D: Formula, letter: str = "L") -> Part:
-    return Part(name, parameters=Size(letter, rows, "rows of a table") * D)
+    return Part(name, parameters=Size(letter, rows, "rows of the table") * D)
 
 
-def _read_once(parts: tuple[Part, ...], B: Size) -> tuple[Part, ...]:
-    """What an encoder does for one row is what it does before the first token."""
+def _with_prefill(parts: tuple[Part, ...], B: Size) -> tuple[Part, ...]:
+    """The parts of an encoder, whose work for one row belongs to the prefill."""
     return tuple(replace(part, start=formula(part.forward.value // B.value)) for part in parts)
 
 
 # ----------------------------------------------------------------------------------------- families
 
-ONE_STACK = "an encoder and a decoder that share their layers are not counted"
-Made = tuple[str, tuple[Size, ...], tuple[Part, ...]]
+ONE_STACK = "an encoder and a decoder with shared layers are not supported"
+Model = tuple[str, tuple[Size, ...], tuple[Part, ...]]  # class, sizes, parts
 
 
-def _bert(c: Config, at: Lengths) -> Made:
-    name = c.end(
+def _bert(c: Config, at: Lengths) -> Model:
+    name = c.architecture(
         "BertModel",
         "BertForMaskedLM",
         "BertForPreTraining",
         "BertForSequenceClassification",
         "BertForTokenClassification",
     )
-    c.refuse("add_cross_attention", "a BERT that attends to a memory is not counted")
+    c.refuse("add_cross_attention", "a BERT with cross-attention is not supported")
     D, B, S = Size("D", c.size("hidden_size"), "width"), at.B, at.S
-    V, N, H = (
-        Size("V", c.size("vocab_size"), "vocabulary"),
-        c.size("num_hidden_layers"),
-        c.size("num_attention_heads"),
-    )
-    _longest(c, at.S, "max_position_embeddings")
+    V = Size("V", c.size("vocab_size"), "vocabulary")
+    N = c.size("num_hidden_layers")
+    H = c.size("num_attention_heads")
+    _check_length(c, at.S, "max_position_embeddings")
     parts = [
         Part("embedding", (V, D), parameters=V * D),
         _table("positions", c.size("max_position_embeddings"), D),
         _table("token types", c.size("type_vocab_size", 2), D, "Y"),
         _attention(
-            "self-attention", N, B, S, S, D, D, heads=H, head=c.head("hidden_size", "num_attention_heads"),
-            bias="qkv", out_bias=True,
+            "self-attention", N, B, S, S, D, D,
+            heads=H, head=c.head("hidden_size", "num_attention_heads"), bias="qkv", out_bias=True,
         ),
         _feed_forward("feed-forward", N, B * S, D, c.size("intermediate_size"), bias=True),
         _norms("norms", 2 * N + 1, D),
@@ -299,65 +306,70 @@ def _bert(c: Config, at: Lengths) -> Made:
     return name, (B, S, V), tuple(parts)
 
 
-def _gpt2(c: Config, at: Lengths) -> Made:
-    name = c.end("GPT2Model", "GPT2LMHeadModel")
+def _gpt2(c: Config, at: Lengths) -> Model:
+    name = c.architecture("GPT2Model", "GPT2LMHeadModel")
     D, B, T = Size("D", c.size("n_embd"), "width"), at.B, at.T
-    V, N, H = Size("V", c.size("vocab_size"), "vocabulary"), c.size("n_layer"), c.size("n_head")
-    _longest(c, at.T, "n_positions")
+    V = Size("V", c.size("vocab_size"), "vocabulary")
+    N = c.size("n_layer")
+    H = c.size("n_head")
+    _check_length(c, at.T, "n_positions")
     parts = [
         Part("embedding", (V, D), parameters=V * D),
         _table("positions", c.size("n_positions"), D),
         _attention(
-            "self-attention", N, B, T, T, D, D, heads=H, head=c.head("n_embd", "n_head"), bias="qkv", out_bias=True,
-            t=at.t,
+            "self-attention", N, B, T, T, D, D,
+            heads=H, head=c.head("n_embd", "n_head"), bias="qkv", out_bias=True, t=at.t,
         ),
         _feed_forward(
             "feed-forward", N, B * T, D, c.size("n_inner", 4 * D.value), bias=True, token=True
         ),
         _norms("norms", 2 * N + 1, D),
     ]  # fmt: skip
-    attends = c.flag("add_cross_attention", False)
-    if attends:  # to a memory as wide as itself
+    has_memory = c.flag("add_cross_attention", False)
+    if has_memory:  # as wide as the model
         parts.append(
             _attention(
-                "attention to the memory", N, B, T, at.S, D, D, heads=H, head=c.head("n_embd", "n_head"), bias="qkv",
-                out_bias=True, t=at.t, cross=True,
+                "cross-attention", N, B, T, at.S, D, D,
+                heads=H, head=c.head("n_embd", "n_head"), bias="qkv", out_bias=True,
+                t=at.t, cross=True,
             )
         )  # fmt: skip
-        parts.append(_norms("norms before the memory", N, D))
+        parts.append(_norms("cross-attention norms", N, D))
     if name == "GPT2LMHeadModel":
         parts.append(_output(V, D, B * T, tied=c.flag("tie_word_embeddings", True)))
-    return name, (B, at.S, T, V) if attends else (B, T, V), tuple(parts)
+    return name, (B, at.S, T, V) if has_memory else (B, T, V), tuple(parts)
 
 
-def _t5(c: Config, at: Lengths) -> Made:
-    name = c.end("T5Model", "T5ForConditionalGeneration", "T5EncoderModel")
+def _t5(c: Config, at: Lengths) -> Model:
+    name = c.architecture("T5Model", "T5ForConditionalGeneration", "T5EncoderModel")
     c.refuse("tie_encoder_decoder", ONE_STACK)
     if name == "T5EncoderModel":
-        c.refuse("is_decoder", "an encoder with the layers of a decoder is not counted")
+        c.refuse("is_decoder", "an encoder with the layers of a decoder is not supported")
     D, B, S, T = Size("D", c.size("d_model"), "width"), at.B, at.S, at.T
-    V, H, K = Size("V", c.size("vocab_size"), "vocabulary"), c.size("num_heads"), c.size("d_kv")
+    V = Size("V", c.size("vocab_size"), "vocabulary")
+    H = c.size("num_heads")
+    K = c.size("d_kv")
     N = c.size("num_layers")
     M = c.size("num_decoder_layers", N)
     F = c.size("d_ff")
     gated = c.flag(
         "is_gated_act", str(c.values.get("feed_forward_proj", "relu")).split("-")[0] == "gated"
     )
-    buckets = Size("R", c.size("relative_attention_num_buckets", 32), "kinds of distance")
+    buckets = Size("R", c.size("relative_attention_num_buckets", 32), "distance buckets")
     heads = Size("H", H, "heads")
-    reading = (
+    encoder = (
         Part("encoder positions", (buckets, heads), parameters=buckets * heads),
         _attention("encoder self-attention", N, B, S, S, D, D, heads=H, head=K),
         _feed_forward("encoder feed-forward", N, B * S, D, F, bias=False, gated=gated),
         _norms("encoder norms", 2 * N + 1, D, bias=False),
     )
-    parts = [Part("embedding", (V, D), parameters=V * D), *_read_once(reading, B)]
+    parts = [Part("embedding", (V, D), parameters=V * D), *_with_prefill(encoder, B)]
     if name != "T5EncoderModel":
         parts += [
             Part("decoder positions", (buckets, heads), parameters=buckets * heads),
             _attention("decoder self-attention", M, B, T, T, D, D, heads=H, head=K, t=at.t),
             _attention(
-                "attention to the memory", M, B, T, S, D, D, heads=H, head=K, t=at.t, cross=True
+                "decoder cross-attention", M, B, T, S, D, D, heads=H, head=K, t=at.t, cross=True
             ),
             _feed_forward(
                 "decoder feed-forward", M, B * T, D, F, bias=False, gated=gated, token=True
@@ -374,55 +386,54 @@ def _t5(c: Config, at: Lengths) -> Made:
 def _seq2seq(
     c: Config, at: Lengths, *, k_bias: bool = True
 ) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """The layers that BART, Marian and Whisper have alike: encoder, decoder."""
+    """The layers of encoder and decoder that BART, Marian and Whisper have in common."""
     c.refuse("tie_encoder_decoder", ONE_STACK)
     D, B, S, T = Size("D", c.size("d_model"), "width"), at.B, at.S, at.T
     N, M = c.size("encoder_layers"), c.size("decoder_layers")
     biased: dict[str, Any] = {"bias": "qkv" if k_bias else "qv", "out_bias": True}
-    reads: dict[str, Any] = {
+    encoder: dict[str, Any] = {
         "heads": c.size("encoder_attention_heads"),
         "head": c.head("d_model", "encoder_attention_heads"),
     } | biased
-    writes: dict[str, Any] = {
+    decoder: dict[str, Any] = {
         "heads": c.size("decoder_attention_heads"),
         "head": c.head("d_model", "decoder_attention_heads"),
     } | biased
     return (
-        _attention("encoder self-attention", N, B, S, S, D, D, **reads),
+        _attention("encoder self-attention", N, B, S, S, D, D, **encoder),
         _feed_forward("encoder feed-forward", N, B * S, D, c.size("encoder_ffn_dim"), bias=True),
     ), (
-        _attention("decoder self-attention", M, B, T, T, D, D, **writes, t=at.t),
-        _attention("attention to the memory", M, B, T, S, D, D, **writes, t=at.t, cross=True),
+        _attention("decoder self-attention", M, B, T, T, D, D, **decoder, t=at.t),
+        _attention("decoder cross-attention", M, B, T, S, D, D, **decoder, t=at.t, cross=True),
         _feed_forward(
             "decoder feed-forward", M, B * T, D, c.size("decoder_ffn_dim"), bias=True, token=True
         ),
     )
 
 
-def _bart(c: Config, at: Lengths) -> Made:
-    name = c.end("BartModel", "BartForConditionalGeneration")
-    D, V = Size("D", c.size("d_model"), "width"), Size("V", c.size("vocab_size"), "vocabulary")
-    _longest(c, at.S, "max_position_embeddings")
-    _longest(c, at.T, "max_position_embeddings")
-    reading, writing = _seq2seq(c, at)
-    places, N, M = (
-        c.size("max_position_embeddings") + 2,
-        c.size("encoder_layers"),
-        c.size("decoder_layers"),
-    )
+def _bart(c: Config, at: Lengths) -> Model:
+    name = c.architecture("BartModel", "BartForConditionalGeneration")
+    D = Size("D", c.size("d_model"), "width")
+    V = Size("V", c.size("vocab_size"), "vocabulary")
+    _check_length(c, at.S, "max_position_embeddings")
+    _check_length(c, at.T, "max_position_embeddings")
+    encoder, decoder = _seq2seq(c, at)
+    positions = c.size("max_position_embeddings") + 2
+    N = c.size("encoder_layers")
+    M = c.size("decoder_layers")
     tied = c.flag("tie_word_embeddings", True)
     parts = [
         Part("embedding", (V, D), parameters=V * D),
         *(
             ()
             if tied
-            else (Part("own embeddings of encoder and decoder", (V, D), parameters=2 * V * D),)
+            else (Part("embeddings of encoder and decoder", (V, D), parameters=2 * V * D),)
         ),
-        _table("encoder positions", places, D),
-        *_read_once(reading, at.B),
+        _table("encoder positions", positions, D),
+        *_with_prefill(encoder, at.B),
         _norms("encoder norms", 2 * N + 1, D),
-        _table("decoder positions", places, D),
-        *writing,
+        _table("decoder positions", positions, D),
+        *decoder,
         _norms("decoder norms", 3 * M + 1, D),
     ]
     if name == "BartForConditionalGeneration":
@@ -430,39 +441,32 @@ def _bart(c: Config, at: Lengths) -> Made:
     return name, (at.B, at.S, at.T, V), tuple(parts)
 
 
-def _marian(c: Config, at: Lengths) -> Made:
-    name = c.end("MarianModel", "MarianMTModel")
-    D, V = Size("D", c.size("d_model"), "width"), Size("V", c.size("vocab_size"), "vocabulary")
-    _longest(c, at.S, "max_position_embeddings")
-    _longest(c, at.T, "max_position_embeddings")
-    reading, writing = _seq2seq(c, at)
-    places, N, M = (
-        c.size("max_position_embeddings"),
-        c.size("encoder_layers"),
-        c.size("decoder_layers"),
-    )
+def _marian(c: Config, at: Lengths) -> Model:
+    name = c.architecture("MarianModel", "MarianMTModel")
+    D = Size("D", c.size("d_model"), "width")
+    V = Size("V", c.size("vocab_size"), "vocabulary")
+    _check_length(c, at.S, "max_position_embeddings")
+    _check_length(c, at.T, "max_position_embeddings")
+    encoder, decoder = _seq2seq(c, at)
+    positions = c.size("max_position_embeddings")
+    N = c.size("encoder_layers")
+    M = c.size("decoder_layers")
     W = Size("W", c.size("decoder_vocab_size", V.value), "target vocabulary")
-    one, tied = (
-        c.flag("share_encoder_decoder_embeddings", True),
-        c.flag("tie_word_embeddings", True),
-    )
+    shared = c.flag("share_encoder_decoder_embeddings", True)
+    tied = c.flag("tie_word_embeddings", True)
     parts = [
         Part("embedding", (V, D), parameters=V * D),
-        *(
-            (Part("own embedding of the encoder", (V, D), parameters=V * D),)
-            if one and not tied
-            else ()
-        ),
-        _table("encoder positions", places, D),
-        *_read_once(reading, at.B),
+        *((Part("encoder embedding", (V, D), parameters=V * D),) if shared and not tied else ()),
+        _table("encoder positions", positions, D),
+        *_with_prefill(encoder, at.B),
         _norms("encoder norms", 2 * N, D),
-        *(() if one and tied else (Part("target embedding", (W, D), parameters=W * D),)),
-        _table("decoder positions", places, D),
-        *writing,
+        *(() if shared and tied else (Part("target embedding", (W, D), parameters=W * D),)),
+        _table("decoder positions", positions, D),
+        *decoder,
         _norms("decoder norms", 3 * M, D),
     ]
     if name == "MarianMTModel":
-        parts.append(_output(V if one else W, D, at.B * at.T, tied=tied))
+        parts.append(_output(V if shared else W, D, at.B * at.T, tied=tied))
     return name, (at.B, at.S, at.T, V), tuple(parts)
 
 
@@ -475,15 +479,14 @@ def _llama(
     out_bias: bool = False,
     ffn_bias: bool = False,
     groups: int | None = None,
-) -> Made:
-    """`groups`: key/value heads where the file does not say; null there means as many as heads."""
-    name = c.end(f"{family}Model", f"{family}ForCausalLM")
+) -> Model:
+    """`groups` is the default number of key/value heads; null in the file means as many as
+    heads."""
+    name = c.architecture(f"{family}Model", f"{family}ForCausalLM")
     D, B, T = Size("D", c.size("hidden_size"), "width"), at.B, at.T
-    V, N, H = (
-        Size("V", c.size("vocab_size"), "vocabulary"),
-        c.size("num_hidden_layers"),
-        c.size("num_attention_heads"),
-    )
+    V = Size("V", c.size("vocab_size"), "vocabulary")
+    N = c.size("num_hidden_layers")
+    H = c.size("num_attention_heads")
     head = (
         c.size("head_dim")
         if c.values.get("head_dim")
@@ -501,11 +504,13 @@ def _llama(
     parts = [
         Part("embedding", (V, D), parameters=V * D),
         _attention(
-            "self-attention", N, B, T, T, D, D, heads=H, head=head, shared=groups, bias=bias, out_bias=out_bias, t=at.t
+            "self-attention", N, B, T, T, D, D,
+            heads=H, head=head, shared=groups, bias=bias, out_bias=out_bias, t=at.t,
         ),
         replace(
             _feed_forward(
-                "feed-forward", N, B * T, D, c.size("intermediate_size"), bias=False, gated=True, token=True
+                "feed-forward", N, B * T, D, c.size("intermediate_size"),
+                bias=False, gated=True, token=True,
             ),
             parameters=_gated_parameters(c, N, D, bias=ffn_bias),
         ),
@@ -519,55 +524,53 @@ def _llama(
 def _gated_parameters(c: Config, layers: int, D: Size, *, bias: bool) -> Formula:
     N, F = (
         several(layers),
-        Size("F", c.size("intermediate_size"), "width inside the feed-forward part"),
+        Size("F", c.size("intermediate_size"), "feed-forward width"),
     )
     return N * (3 * D * F + (2 * F + D if bias else 0))
 
 
-def _plain_llama(c: Config, at: Lengths) -> Made:
+def _plain_llama(c: Config, at: Lengths) -> Model:
     biased = c.flag("attention_bias", False)
     return _llama(
         c, at, bias="qkv" if biased else "", out_bias=biased, ffn_bias=c.flag("mlp_bias", False)
     )
 
 
-def _mistral(c: Config, at: Lengths) -> Made:
+def _mistral(c: Config, at: Lengths) -> Model:
     return _llama(c, at, family="Mistral", groups=8)
 
 
-def _qwen2(c: Config, at: Lengths) -> Made:
+def _qwen2(c: Config, at: Lengths) -> Model:
     return _llama(c, at, family="Qwen2", bias="qkv", groups=32)
 
 
-def _whisper(c: Config, at: Lengths) -> Made:
-    """Sound of 2 S frames, S being `max_source_positions`: a Whisper always reads its full
-    window."""
-    name = c.end("WhisperModel", "WhisperForConditionalGeneration")
-    D, V = Size("D", c.size("d_model"), "width"), Size("V", c.size("vocab_size"), "vocabulary")
+def _whisper(c: Config, at: Lengths) -> Model:
+    """Whisper always reads its full window: 2 S frames, where S is `max_source_positions`."""
+    name = c.architecture("WhisperModel", "WhisperForConditionalGeneration")
+    D = Size("D", c.size("d_model"), "width")
+    V = Size("V", c.size("vocab_size"), "vocabulary")
     bins, R = Size("I", c.size("num_mel_bins"), "mel bins"), 3
-    _longest(c, at.T, "max_target_positions")
-    at = replace(
-        at, S=Size("S", c.size("max_source_positions"), "places of the source, two frames each")
-    )
-    reading, writing = _seq2seq(c, at, k_bias=False)
+    _check_length(c, at.T, "max_target_positions")
+    at = replace(at, S=Size("S", c.size("max_source_positions"), "source length, two frames each"))
+    encoder, decoder = _seq2seq(c, at, k_bias=False)
     B, S, N, M = at.B, at.S, c.size("encoder_layers"), c.size("decoder_layers")
     sound = (
         Part(
-            "first convolution",
+            "convolution 1",
             (bins, D),
             parameters=R * bins * D + D,
             forward=2 * B * S * R * bins * D,
         ),
-        Part("second convolution", (D,), parameters=R * D**2 + D, forward=B * S * R * D**2),
+        Part("convolution 2", (D,), parameters=R * D**2 + D, forward=B * S * R * D**2),
     )
     parts = [
-        *_read_once(sound, B),
+        *_with_prefill(sound, B),
         _table("encoder positions", S.value, D),
-        *_read_once(reading, B),
+        *_with_prefill(encoder, B),
         _norms("encoder norms", 2 * N + 1, D),
         Part("embedding", (V, D), parameters=V * D),
         _table("decoder positions", c.size("max_target_positions"), D),
-        *writing,
+        *decoder,
         _norms("decoder norms", 3 * M + 1, D),
     ]
     if name == "WhisperForConditionalGeneration":
@@ -575,9 +578,9 @@ def _whisper(c: Config, at: Lengths) -> Made:
     return name, (B, S, at.T, V), tuple(parts)
 
 
-def _vit(c: Config, at: Lengths) -> Made:
-    """A picture of fixed size: its patches and one place more for the class."""
-    name = c.end("ViTModel", "ViTForImageClassification")
+def _vit(c: Config, at: Lengths) -> Model:
+    """An image of fixed size: its patches and the class token."""
+    name = c.architecture("ViTModel", "ViTForImageClassification")
     D, B = Size("D", c.size("hidden_size"), "width"), at.B
     N, H, patch = c.size("num_hidden_layers"), c.size("num_attention_heads"), c.size("patch_size")
     across, channels = c.size("image_size"), c.size("num_channels", 3)
@@ -585,14 +588,15 @@ def _vit(c: Config, at: Lengths) -> Made:
         raise InputError(
             "patch_size must divide image_size", where=c.where, got=f"{patch} and {across}"
         )
-    pieces, inputs = (across // patch) ** 2, Size("I", channels * patch**2, "numbers of a patch")
-    S = Size("S", pieces + 1, "patches and the class")
+    inputs = Size("I", channels * patch**2, "values per patch")
+    S = Size("S", (across // patch) ** 2 + 1, "patches and class token")
     biased = c.flag("qkv_bias", True)
     parts = [
         Part("patches", (inputs, D), parameters=inputs * D + D, forward=B * (S - 1) * inputs * D),
-        Part("class and positions", (D,), parameters=(S + 1) * D),
+        Part("class token and positions", (D,), parameters=(S + 1) * D),
         _attention(
-            "self-attention", N, B, S, S, D, D, heads=H, head=c.head("hidden_size", "num_attention_heads"),
+            "self-attention", N, B, S, S, D, D,
+            heads=H, head=c.head("hidden_size", "num_attention_heads"),
             bias="qkv" if biased else "", out_bias=True,
         ),
         _feed_forward("feed-forward", N, B * S, D, c.size("intermediate_size"), bias=True),
@@ -611,17 +615,17 @@ def _output(V: Size, D: Size, rows: Formula, *, tied: bool) -> Part:
     return Part(name, (V, D), parameters=ZERO if tied else V * D, forward=rows * V * D, token=V * D)
 
 
-def _longest(c: Config, length: Size, name: str) -> None:
+def _check_length(c: Config, length: Size, name: str) -> None:
     if length.value > c.size(name):
         raise InputError(
-            f"longer than the model's positions reach: at most {c.size(name):,}",
+            f"longer than the model's positions: at most {c.size(name):,}",
             where="length",
             got=f"{length.value:,}",
             hint=f"{name} in {c.where}",
         )
 
 
-# Names that transformers takes for a family's own.
+# Other names that transformers accepts for the sizes of a family.
 _SEQ2SEQ = {
     "num_attention_heads": "encoder_attention_heads",
     "hidden_size": "d_model",
@@ -645,7 +649,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "whisper": _SEQ2SEQ | {"num_key_value_heads": "encoder_attention_heads"},
 }
 
-FAMILIES: dict[str, Callable[[Config, Lengths], Made]] = {
+FAMILIES: dict[str, Callable[[Config, Lengths], Model]] = {
     "bert": _bert,
     "gpt2": _gpt2,
     "t5": _t5,

@@ -1,5 +1,5 @@
-"""Budgets by running: any torch.nn.Module, counted operation by operation, beside closed forms
-of its layers."""
+"""Budgets by running: any torch.nn.Module is counted operation by operation and compared with
+closed forms of its layers."""
 
 from __future__ import annotations
 
@@ -27,15 +27,13 @@ from regard.tokenizers import MARKS
 
 @dataclass(frozen=True)
 class CountedPart:
-    """A module inside the module: what its own lines multiply, without the modules in it."""
+    """A submodule: the multiplications of its own code, without those of its children."""
 
     name: str
     kind: str
     parameters: int  # its own
     counted: int
-    closed: (
-        int | None
-    )  # what the formula of its kind says; None: there is none, its own code does the work
+    closed: int | None  # the value of the closed form of its class; None: there is none
     formula: str = ""
 
     @property
@@ -49,8 +47,7 @@ class CountedPart:
 
 @dataclass(frozen=True)
 class Counted:
-    """What one call of a module costs. The attributes are those of a `Budget`, as far as a call
-    can tell them."""
+    """The cost of one call of a module, with the attributes of a `Budget`."""
 
     title: str
     parameters: int
@@ -58,9 +55,7 @@ class Counted:
     memory: dict[str, int]
     depth: dict[str, int]
     parts: tuple[CountedPart, ...]
-    unknown: dict[
-        str, int
-    ]  # operations whose cost is not known: counted as one step and no multiplication
+    unknown: dict[str, int]  # operations of unknown cost: one step and no multiplication each
 
     @property
     def flops(self) -> dict[str, int]:
@@ -68,19 +63,19 @@ class Counted:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Where closed form and count differ, and what no closed form covers, in sentences."""
-        said = [
+        """One line for each part whose closed form differs from the count, or that has none."""
+        lines = [
             f"{part.where}: {part.formula} = {part.closed:,}, counted {part.counted:,}"
             for part in self.parts
             if part.differs
         ]
-        said += [
+        lines += [
             f"{part.where}: no closed form, counted {part.counted:,}"
             for part in self.parts
             if part.closed is None
         ]
         return (
-            *said,
+            *lines,
             *(f"{name}: not known, came {count:,} times" for name, count in self.unknown.items()),
         )
 
@@ -98,8 +93,8 @@ class Counted:
 
 
 def of_module(module: nn.Module, example_inputs: Any, *, training: bool = False) -> Counted:
-    """Calls the module once in eval mode without gradients, and with `training` once more with
-    them.
+    """Count one call of the module in eval mode without gradients, and with `training` another one
+    with gradients.
 
     `example_inputs` is a tensor, a tuple of positional arguments or a dict of named ones. Weights
     on the meta device cost no memory, and their multiplications are the same.
@@ -189,8 +184,7 @@ def _with_gradients(
 
 @contextmanager
 def _pure() -> Iterator[None]:
-    """Our own C kernel is not an operation of torch; without it the same is done, in the form
-    that it would have, where it can be seen."""
+    """Replace our own C kernel, which a trace cannot see, by the same computation in torch."""
     before, cheapest = os.environ.get("REGARD_NATIVE"), maclaurin.cheapest
 
     def as_with_it(*sizes: int, terms: int, causal: bool, kernel: bool) -> str:
@@ -209,7 +203,7 @@ def _pure() -> Iterator[None]:
 
 @dataclass
 class _Seen:
-    """What a module got and gave, over all its calls."""
+    """The inputs and the shapes of the outputs of a module, over all its calls."""
 
     inputs: list[tuple[Any, ...]]
     outputs: list[Any]
@@ -217,7 +211,7 @@ class _Seen:
 
 @contextmanager
 def _watched(module: nn.Module, seen: dict[str, _Seen]) -> Iterator[Trace]:
-    """A trace that knows in which module it is."""
+    """A trace that counts by submodule."""
     trace, inside = Trace(refuse=False), [""]
     hooks = []
 
@@ -271,9 +265,7 @@ def _part(name: str, module: nn.Module, seen: _Seen | None, counted: int) -> Cou
     own = sum(p.numel() for p in module.parameters(recurse=False))
     for kind, of in CLOSED.items():
         if type(module) is kind:
-            if isinstance(
-                module, nn.MultiheadAttention
-            ):  # it never calls the module of its last projection
+            if isinstance(module, nn.MultiheadAttention):  # it never calls its output projection
                 own = sum(p.numel() for p in module.parameters())
             closed = sum(of(module, given) for given in seen.inputs) if seen else 0
             return CountedPart(name, kind.__name__, own, counted, closed, FORMULAS.get(kind, "0"))
@@ -381,7 +373,7 @@ FORMULAS: dict[type[nn.Module], str] = {
 
 
 def built(recipe: Recipe, vocabulary: int | None = None, labels: int | None = None) -> Model:
-    """The model of a recipe, with as many tokens and labels as its budget has."""
+    """The model of a recipe, with the vocabulary and labels of its budget."""
     sizes = codes(recipe, vocabulary, labels)
     answers = sizes.labels + MARKS if sizes.labels else sizes.vocabulary
     check_memory(
@@ -395,8 +387,7 @@ def built(recipe: Recipe, vocabulary: int | None = None, labels: int | None = No
 def of_model(
     model: Model, *, batch: int, source: int, target: int, align: float = 0.0
 ) -> dict[str, int]:
-    """What `regard.model.Model` multiplies, by the names of a budget: the other side of the
-    closed forms."""
+    """The multiplications of a model of ours, by the names of a budget."""
     raw, mask = model.frontend.example(batch, source)
     tokens = torch.zeros(batch, target, dtype=torch.long)
     targets, real = (

@@ -1,5 +1,4 @@
-"""Models from numbers alone:
-`vocabulary=30000,encoder=12,decoder=8,width=1024,heads=4,ffn_width=512`."""
+"""Budgets of models from numbers alone, as in `vocabulary=30000,encoder=12,width=1024,heads=4`."""
 
 from __future__ import annotations
 
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from regard.budget.closed_form import layers, memory, models
-from regard.budget.closed_form.attention import Stack, self_attention
+from regard.budget.closed_form.attention import Form, Stack, self_attention
 from regard.budget.closed_form.layers import Lengths
 from regard.budget.closed_form.parts import FLOAT, Budget, Part
 from regard.budget.closed_form.recurrent import STATES, Cells, cells
@@ -22,6 +21,8 @@ Layers = Annotated[int, Field(ge=0, le=4096)]
 
 
 class Numbers(BaseModel):
+    """Sizes that are typed as name=value pairs."""
+
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True
     )
@@ -31,13 +32,13 @@ class _Heads(Numbers):
     width: Positive
     """D, width of the model."""
     heads: Positive
-    """H, heads of each attention."""
+    """H, attention heads."""
     head_width: Positive = Field(
         default_factory=lambda data: max(1, data["width"] // data["heads"])
     )
-    """K, width of a head; derived: width / heads, which then must come out even."""
+    """K, head width; default: width / heads, which must then be a whole number."""
     kernel: Literal["softmax", "maclaurin"] = "softmax"
-    """What makes weights of scores."""
+    """How attention weights are computed from scores."""
     terms: Annotated[int, Field(ge=1, le=9)] = 3
     """Terms of the Maclaurin series."""
 
@@ -45,7 +46,8 @@ class _Heads(Numbers):
     def _divides(self) -> Self:
         if "head_width" not in self.model_fields_set and self.width % self.heads:
             raise ValueError(
-                f"heads must divide width, or give head_width too; got heads = {self.heads}, width = {self.width}"
+                "heads must divide width, or give head_width too; "
+                f"got heads = {self.heads}, width = {self.width}"
             )
         return self
 
@@ -54,25 +56,25 @@ class Transformer(_Heads):
     """An encoder and a decoder, or only one of them."""
 
     vocabulary: Positive
-    """V, the tokens there are."""
+    """V, vocabulary size."""
     encoder: Layers
-    """Layers of the encoder; 0: none, a language model."""
+    """Encoder layers; 0: no encoder, a language model."""
     decoder: Layers
-    """Layers of the decoder; 0: none."""
+    """Decoder layers; 0: no decoder."""
     ffn_width: Positive = Field(default_factory=lambda data: 4 * data["width"])
-    """F, width inside the feed-forward part; derived: four times the width."""
+    """F, feed-forward width; default: 4 x width."""
     tied: Literal["all", "output", "none"] = "all"
-    """Which matrices are one: source, target and output; target and output; none."""
+    """Which embeddings are shared: source, target and output; target and output; none."""
     output_bias: bool = False
     """Whether the logits have a bias."""
     norm: Literal["pre", "post"] = "post"
-    """Normalises before each part of a layer (and once at the end), or after it."""
+    """Norm before each sublayer (and once at the end), or after it."""
     positions: Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"] = "none"
-    """How order is told."""
+    """Position encoding."""
     activation: Literal["relu", "gelu"] = "relu"
-    """The bend in the feed-forward part."""
+    """Activation of the feed-forward part."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Share set to zero in training, which costs memory only."""
+    """Dropout rate, which costs memory only."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -89,57 +91,59 @@ class Attention(_Heads):
     """One layer of multi-head self-attention."""
 
     causal: bool = False
-    """Whether a place sees only those before it."""
+    """Whether a position attends only to itself and those before it."""
 
 
 class Recurrent(Numbers):
-    """Layers of cells over a sequence, as torch.nn.LSTM and GRU have them."""
+    """LSTM or GRU layers over a sequence, as in torch.nn."""
 
     width: Positive
-    """D, width of the state, in each direction."""
+    """D, width of the state of a direction."""
     inputs: Positive = Field(default_factory=lambda data: data["width"])
-    """I, width of the input; derived: the width."""
+    """I, width of the input; default: width."""
     layers: Annotated[int, Field(ge=1, le=4096)] = 1
-    """N, layers, one upon the other."""
+    """N, layers."""
     directions: Annotated[int, Field(ge=1, le=2)] = 1
-    """1 reads left to right, 2 both ways."""
+    """1: left to right; 2: both directions."""
 
 
 N = TypeVar("N", bound=Numbers)
 
 
-def read(model: type[N], written: str, option: str) -> N:
-    """`width=512,heads=8` as numbers; one error lists all that is wrong."""
-    given: dict[str, Any] = {}
-    for pair in written.split(","):
+def read(model: type[N], text: str, option: str) -> N:
+    """The sizes in a text such as `width=512,heads=8`; one error lists all that is wrong."""
+    values: dict[str, Any] = {}
+    for pair in text.split(","):
         key, equals, value = (word.strip() for word in pair.partition("="))
         if not key or not equals:
             raise InputError(
                 "numbers have the form name=value,name=value", where=option, got=f'"{pair}"'
             )
-        if key in given:
+        if key in values:
             raise InputError("given twice", where=f"{option}: {key}")
-        given[key] = read_value(value)
+        values[key] = read_value(value)
     try:
-        return model.model_validate(given)
+        return model.model_validate(values)
     except ValidationError as error:
-        problems = list(
-            dict.fromkeys(
-                _problem(model, item, given, option) for item in error.errors(include_url=False)
-            )
-        )
-    problems = [problem for problem in problems if problem]
+        items = error.errors(include_url=False)
+    messages = [_problem(model, item, values, option) for item in items]
+    problems = [message for message in dict.fromkeys(messages) if message]
     if len(problems) == 1:
         raise InputError(problems[0])
-    raise InputError("\n  ".join([f"{option}: {len(problems)} things to mend", *problems]))
+    raise InputError(
+        f"{option}: {len(problems)} things to fix",
+        details=[problem.removeprefix(f"{option}: ") for problem in problems],
+    )
 
 
-def _problem(model: type[Numbers], item: Any, given: dict[str, Any], option: str) -> str:
+def _problem(model: type[Numbers], item: Any, values: dict[str, Any], option: str) -> str:
+    """The message of one of pydantic's errors, empty if it only follows from another."""
     if item["type"] == "default_factory_not_called":
-        return ""  # a derived number, missing only because another is wrong
+        return ""  # a default that needs another number, which is wrong
     if not item["loc"]:
         return f"{option}: {item['ctx']['error']}"
-    field, hint = str(item["loc"][0]), None
+    field = str(item["loc"][0])
+    hint = None
     properties = model.model_json_schema()["properties"]
     match item["type"]:
         case "extra_forbidden":
@@ -152,7 +156,7 @@ def _problem(model: type[Numbers], item: Any, given: dict[str, Any], option: str
         InputError(
             what,
             where=f"{option}: {field}",
-            got=shown(given[field]) if field in given else None,
+            got=shown(values[field]) if field in values else None,
             hint=hint,
         )
     )
@@ -161,11 +165,13 @@ def _problem(model: type[Numbers], item: Any, given: dict[str, Any], option: str
 # ------------------------------------------------------------------------------------------ budgets
 
 
-def transformer(n: Transformer, at: Lengths, *, form: str = "auto") -> Budget:
+def transformer(n: Transformer, at: Lengths, *, form: Form = "auto") -> Budget:
+    """A Transformer of encoder and decoder, or of one of them."""
     V = Size("V", n.vocabulary, "vocabulary")
-    reads, writes = (
-        Stack(
-            layers=count,
+
+    def stack(layers: int, length: Size) -> Stack:
+        return Stack(
+            layers=layers,
             width=n.width,
             heads=n.heads,
             head_width=n.head_width,
@@ -176,38 +182,50 @@ def transformer(n: Transformer, at: Lengths, *, form: str = "auto") -> Budget:
             kernel=n.kernel,
             terms=n.terms,
             dropout=n.dropout,
-            longest=length,
+            longest=length.value,
             form=form,
         )
-        for count, length in ((n.encoder, at.S.value), (n.decoder, at.T.value))
-    )
-    kept: Formula = ZERO
-    parts: tuple[Part, ...] = ()
+
+    encoder = stack(n.encoder, at.S)
+    decoder = stack(n.decoder, at.T)
+    memory_bytes: Formula = ZERO
+    parts: tuple[Part, ...]
     if n.encoder:
-        D, E = reads.D, Size("E", n.width, "width of the memory")
+        E = Size("E", n.width, "width of the memory")
         source = layers.embedding(
-            "source embedding", V, D, at.B, at.S, shared=False, dropout=n.dropout, decoding=False
+            "source embedding",
+            V,
+            encoder.D,
+            at.B,
+            at.S,
+            shared=False,
+            dropout=n.dropout,
+            decoding=False,
         )
-        parts = (source, *models.transformer_encoder(reads, at))
-        kept = FLOAT * at.B * at.S * E
+        parts = (source, *models.transformer_encoder(encoder, at))
+        memory_bytes = FLOAT * at.B * at.S * E
         if n.decoder:
-            memory_of = models.Read(parts, at.S, E, ZERO)
-            tied = {"shared": n.tied == "all", "tied": n.tied != "none"}
-            parts = models.transformer_decoder(writes, V, at, memory_of, **tied, bias=n.output_bias)
+            parts = models.transformer_decoder(
+                decoder,
+                V,
+                at,
+                models.EncoderParts(parts, at.S, E, ZERO),
+                shared=n.tied == "all",
+                tied=n.tied != "none",
+                bias=n.output_bias,
+            )
     else:
-        parts = models.language_model(writes, V, at, tied=n.tied != "none", bias=n.output_bias)
+        parts = models.language_model(decoder, V, at, tied=n.tied != "none", bias=n.output_bias)
+
+    stacks = [f"{n.encoder} encoder layers"] if n.encoder else []
+    stacks += [f"{n.decoder} decoder layers"] if n.decoder else []
     sizes = (at.B, *((at.S,) if n.encoder else ()), *((at.T,) if n.decoder else ()), V)
     return Budget(
-        "a Transformer of "
-        + " and ".join(
-            f"{count} {name} layers"
-            for count, name in ((n.encoder, "encoder"), (n.decoder, "decoder"))
-            if count
-        ),
+        "a Transformer of " + " and ".join(stacks),
         sizes,
         parts,
-        memory.bytes_of(parts, at, memory=kept),
-        shapes=_shapes(n, at, V, reads),
+        memory.bytes_of(parts, at, memory=memory_bytes),
+        shapes=_shapes(n, at, V, encoder),
     )
 
 
@@ -219,43 +237,43 @@ def untied(n: Transformer, at: Lengths) -> int:
 def _shapes(
     n: Transformer, at: Lengths, V: Size, s: Stack
 ) -> tuple[tuple[str, tuple[Size | int, ...]], ...]:
-    """Every signal between the parts."""
+    """The shape of every tensor between the parts."""
     B, S, T, D, H, K = at.B, at.S, at.T, s.D, s.H, s.K
-    made: list[tuple[str, tuple[Size | int, ...]]] = []
+    shapes: list[tuple[str, tuple[Size | int, ...]]] = []
 
     def stack(name: str, L: Size) -> None:
-        made.append((f"{name} ids", (B, L)))
-        made.append((f"{name} activations, in and out of every layer", (B, L, D)))
-        made.append((f"{name} queries, keys, values of the heads, each", (B, H, L, K)))
+        shapes.append((f"{name} ids", (B, L)))
+        shapes.append((f"{name} input and output of a layer", (B, L, D)))
+        shapes.append((f"{name} queries, keys and values, each", (B, H, L, K)))
         if n.kernel == "softmax":
-            made.append((f"{name} scores and weights", (B, H, L, L)))
+            shapes.append((f"{name} attention scores", (B, H, L, L)))
         else:
-            made.append((f"{name} sums of features", (B, H, s.features, K.value + 1)))
-        made.append((f"{name} inside the feed-forward part", (B, L, s.F)))
+            shapes.append((f"{name} sums of features", (B, H, s.features, K.value + 1)))
+        shapes.append((f"{name} feed-forward hidden layer", (B, L, s.F)))
 
     if n.encoder:
         stack("source", S)
     if n.decoder:
         stack("target", T)
         if n.encoder:
-            made.append(("keys and values of the memory, each", (B, H, S, K)))
+            shapes.append(("cross-attention keys and values, each", (B, H, S, K)))
             if n.kernel == "softmax":
-                made.append(("scores and weights over the memory", (B, H, T, S)))
-        made.append(("logits", (B, T, V)))
-    return tuple(made)
+                shapes.append(("cross-attention scores", (B, H, T, S)))
+        shapes.append(("logits", (B, T, V)))
+    return tuple(shapes)
 
 
-def attention(n: Attention, at: Lengths, *, form: str = "auto") -> Budget:
-    """One layer alone: no norm and no residual around it."""
-    L = Size("L", at.S.value, "places")
+def attention(n: Attention, at: Lengths, *, form: Form = "auto") -> Budget:
+    """One layer of self-attention, without norm and residual."""
+    L = Size("L", at.S.value, "length")
     s = Stack(1, n.width, n.heads, n.head_width, 1, kernel=n.kernel, terms=n.terms, form=form)
     t = Size("t", at.S.value, "position of the token")
     part = self_attention("self-attention", s, at.B, L, t if n.causal else None, causal=n.causal)
-    around = layers.norm_steps(s.D) + 1
+    norm_and_residual = layers.norm_steps(s.D) + 1
     part = replace(
         part,
-        depth=part.depth - around,
-        token_depth=part.token_depth - around if n.causal else ZERO,
+        depth=part.depth - norm_and_residual,
+        token_depth=part.token_depth - norm_and_residual if n.causal else ZERO,
         start=ZERO,
     )
     return Budget(
@@ -267,7 +285,8 @@ def attention(n: Attention, at: Lengths, *, form: str = "auto") -> Budget:
 
 
 def recurrent(n: Recurrent, cell: str, at: Lengths) -> Budget:
-    T = Size("T", at.S.value, "places")
+    """LSTM or GRU layers."""
+    T = Size("T", at.S.value, "length")
     c = Cells(cell, n.inputs, n.width, n.layers, n.directions)
     part = cells("cells", c, at.B, T, from_zeros=True, decoding=n.directions == 1)
     return Budget(

@@ -1,4 +1,4 @@
-"""Cost against length, exact attention beside the Maclaurin series, with their crossover marked."""
+"""A plot of cost against length, of softmax attention and of the Maclaurin series."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from pathlib import Path
 from regard.disk import MADE_BY, write_output
 
 Line = Callable[[int], int]  # multiplications at a length
-SHORTEST, LONGEST, FURTHEST = 16, 4096, 1 << 22
-BLUE, ORANGE = "#0072B2", "#E69F00"  # told apart by the colour-blind too
+SHORTEST = 16
+LONGEST = 4096
+FURTHEST = 1 << 22  # length up to which a crossover is searched
+BLUE = "#0072B2"  # this blue and orange differ for the colour-blind too
+ORANGE = "#E69F00"
 
 
 def crossover(exact: Line, series: Line) -> int | None:
-    """The first length from which the series multiplies less, None if there is none below four
-    million.
+    """The first length at which the series needs fewer multiplications, None if there is none
+    below four million.
 
     >>> crossover(lambda n: n * n, lambda n: 100 * n + 50)
     101
@@ -24,39 +27,44 @@ def crossover(exact: Line, series: Line) -> int | None:
         high *= 2
         if high > FURTHEST:
             return None
-    low = high // 2  # the series multiplies more, or low is 0
+    low = high // 2  # the series needs more, or low is 0
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if series(middle) <= exact(middle) else (middle, high)
+        if series(middle) <= exact(middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 
 def draw(path: Path, title: str, exact: Line, series: Line | None, *, terms: int) -> int | None:
-    """Writes the picture, .png or .svg by its name; returns the crossover."""
+    """Write the plot, .png or .svg by its name, and return the crossover."""
     from matplotlib.figure import Figure
 
-    meet = crossover(exact, series) if series else None
-    furthest = LONGEST if meet is None else max(LONGEST, 4 * meet)
-    places = [SHORTEST]
-    while places[-1] < furthest:
-        places.append(places[-1] * 2)
+    crossing = crossover(exact, series) if series else None
+    furthest = LONGEST if crossing is None else max(LONGEST, 4 * crossing)
+    lengths = [SHORTEST]
+    while lengths[-1] < furthest:
+        lengths.append(lengths[-1] * 2)
+
     figure = Figure(figsize=(7.2, 4.6), layout="constrained")
     axes = figure.subplots()
-    label = "exact attention" if series else "the model"
-    axes.plot(places, [exact(n) for n in places], color=BLUE, marker="o", markersize=4, label=label)
+    label = "softmax attention" if series else "the model"
+    axes.plot(
+        lengths, [exact(n) for n in lengths], color=BLUE, marker="o", markersize=4, label=label
+    )
     if series:
-        drawn = [series(n) for n in places]
         axes.plot(
-            places,
-            drawn,
+            lengths,
+            [series(n) for n in lengths],
             color=ORANGE,
             marker="s",
             markersize=4,
             label=f"Maclaurin series, {terms} terms",
         )
-    if meet:
-        axes.axvline(meet, color="0.5", linewidth=0.8, linestyle=":")
-        axes.annotate(f" {meet:,} places", (meet, exact(meet)), va="top")
+    if crossing:
+        axes.axvline(crossing, color="0.5", linewidth=0.8, linestyle=":")
+        axes.annotate(f" length {crossing:,}", (crossing, exact(crossing)), va="top")
     axes.set_xscale("log", base=2)
     axes.set(
         yscale="log",
@@ -70,4 +78,4 @@ def draw(path: Path, title: str, exact: Line, series: Line | None, *, terms: int
     kind = "svg" if path.suffix == ".svg" else "png"
     metadata = {"Creator": MADE_BY} if kind == "svg" else {"Software": MADE_BY}
     write_output(path, lambda file: figure.savefig(file, format=kind, dpi=120, metadata=metadata))
-    return meet
+    return crossing

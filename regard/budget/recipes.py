@@ -1,8 +1,9 @@
-"""The budget of a recipe, and of a run on disk: from the recipe alone, no weights are built."""
+"""The budget of a recipe, and of a run on disk. No weights are built."""
 
 from __future__ import annotations
 
 import json
+import math
 import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +16,14 @@ from regard.budget.closed_form.parts import FLOAT, Budget
 from regard.budget.closed_form.symbols import Size
 from regard.errors import BundleError, InputError
 
-CHARACTERS = 100  # of a language with an alphabet, marks included
-LABELS = {"digits": 10, "reviews": 2, "medmnist": 4}  # of OCTMNIST
+CHARACTERS = 100  # guessed vocabulary of characters, special tokens included
+LABELS = {"digits": 10, "reviews": 2, "medmnist": 4}  # by kind of data; medmnist: OCTMNIST
 LONGEST_HEADER = 100 << 20  # of a safetensors file, its own limit
 
 
 @dataclass(frozen=True)
 class Codes:
-    """How many tokens and labels there are, as far as a model has them, and what is to be said
-    of that."""
+    """The sizes of vocabulary and labels (0: the model has none), and notes about guesses."""
 
     vocabulary: int = 0
     labels: int = 0
@@ -31,18 +31,19 @@ class Codes:
 
 
 def codes(recipe: r.Recipe, vocabulary: int | None, labels: int | None) -> Codes:
-    """What is given; else the most tokens that the tokenizer may make, and a guess at the
-    labels."""
-    reads, shots = isinstance(recipe.source, r.SourceTokens), recipe.task == "classify"
-    tokenizer, notes = recipe.tokenizer, list[str]()
-    if labels is not None and not shots:
+    """The given sizes, or by default the limit of the tokenizer and a guess at the labels."""
+    reads_text = isinstance(recipe.source, r.SourceTokens)
+    classifies = recipe.task == "classify"
+    tokenizer = recipe.tokenizer
+    notes: list[str] = []
+    if labels is not None and not classifies:
         raise InputError("labels are for classifiers", got=f"task {recipe.task}")
-    if vocabulary is not None and shots and not reads:
+    if vocabulary is not None and classifies and not reads_text:
         raise InputError(
-            "a classifier of pictures has labels and no vocabulary",
+            "a classifier of images has labels and no vocabulary",
             got=f"vocabulary {vocabulary:,}",
         )
-    if vocabulary is None and (reads or not shots):
+    if vocabulary is None and (reads_text or not classifies):
         if isinstance(tokenizer, r.TokenizerWords | r.TokenizerBPE):
             vocabulary = tokenizer.size
             notes.append(
@@ -55,12 +56,13 @@ def codes(recipe: r.Recipe, vocabulary: int | None, labels: int | None) -> Codes
             notes.append(
                 f"V = {vocabulary} is a guess: characters have no limit; --vocabulary gives another"
             )
-    if labels is None and shots:
+    if labels is None and classifies:
         labels = LABELS.get(recipe.data.kind, 2)
         notes.append(f"C = {labels} labels is a guess, the data decides; --labels gives another")
     if isinstance(recipe.source, r.SourceSound) and recipe.source.tempo_perturbation:
+        share = f"{recipe.source.tempo_perturbation:.0%}"
         notes.append(
-            f"training makes sounds up to {recipe.source.tempo_perturbation:.0%} longer or shorter; the figures are for S as it is"
+            f"training makes sounds up to {share} longer or shorter; the figures are for this S"
         )
     return Codes(vocabulary or 0, labels or 0, tuple(notes))
 
@@ -77,26 +79,26 @@ def of_recipe(
     supported.check(recipe, title)
     sizes = codes(recipe, vocabulary, labels)
     V, C = Size("V", sizes.vocabulary, "vocabulary"), Size("C", sizes.labels, "labels")
-    made = models.whole(recipe, V, at, labels=C.value)
-    _reach(recipe, made.at)
+    model = models.whole(recipe, V, at, labels=C.value)
+    _check_lengths(recipe, model.at)
     bytes_ = memory.bytes_of(
-        made.parts,
-        made.at,
-        memory=FLOAT * made.memory,
+        model.parts,
+        model.at,
+        memory=FLOAT * model.memory,
         average=recipe.train.ema_decay > 0,
         means=2 if recipe.train.optimiser == "adamw" else 0,
     )
-    letters = (made.at.B, made.at.S, made.at.T, *(size for size in (V, C) if size.value))
-    return Budget(title, letters, made.parts, bytes_, sizes.notes)
+    symbols = (model.at.B, model.at.S, model.at.T, *(size for size in (V, C) if size.value))
+    return Budget(title, symbols, model.parts, bytes_, sizes.notes)
 
 
-def _reach(recipe: r.Recipe, at: Lengths) -> None:
-    """Learned positions end somewhere."""
-    ends = {
+def _check_lengths(recipe: r.Recipe, at: Lengths) -> None:
+    """Raise if a length exceeds the learned positions."""
+    limits = {
         "source": (recipe.encoder, at.S.value, models.longest_source(recipe)),
         "target": (recipe.decoder, at.T.value, models.longest_target(recipe)),
     }
-    for name, (section, length, longest) in ends.items():
+    for name, (section, length, longest) in limits.items():
         if getattr(section, "positions", None) == "learned" and length > longest:
             limit = (
                 f"max_{name}"
@@ -104,7 +106,7 @@ def _reach(recipe: r.Recipe, at: Lengths) -> None:
                 else "max_seconds"
             )
             raise InputError(
-                f"longer than the learned positions of the recipe reach: at most {longest:,}",
+                f"longer than the learned positions of the recipe: at most {longest:,}",
                 where=f"{name} length",
                 got=f"{length:,}",
                 hint=f"raise data.{limit}, or use other positions",
@@ -112,15 +114,17 @@ def _reach(recipe: r.Recipe, at: Lengths) -> None:
 
 
 def of_run(folder: Path, at: Lengths) -> Budget:
-    """The cost of a trained model; its vocabulary and, as a check, its parameters are those of
-    the weights on disk."""
+    """The cost of a trained model. Its vocabulary is that of the weights on disk; a note says
+    whether their parameters equal those of the formulas."""
     from regard import disk
 
     recipe = r.Recipe.from_json(disk.read_json(folder / "recipe.json"), folder / "recipe.json")
     weights = folder / "model.safetensors"
     if not weights.exists():
-        made = of_recipe(recipe, at, title=str(folder))
-        return replace(made, notes=(*made.notes, "no weights yet; the figures are the recipe's"))
+        budget = of_recipe(recipe, at, title=str(folder))
+        return replace(
+            budget, notes=(*budget.notes, "no weights yet; the figures are the recipe's")
+        )
     shapes = header(weights)
     tables = [
         shape[0]
@@ -134,31 +138,22 @@ def of_run(folder: Path, at: Lengths) -> Budget:
     budget = of_recipe(
         recipe, at, title=str(folder), vocabulary=next(iter(tables), None), labels=labels
     )
-    there = sum(_numbers(shape) for name, shape in shapes.items() if name != "rarity")
-    same = there == budget.parameters
-    note = f"{weights.name} has {there:,} parameters, " + (
-        "as the formulas say" if same else "the formulas differ"
-    )
+    parameters = sum(math.prod(shape) for name, shape in shapes.items() if name != "idf")
+    verdict = "as the formulas say" if parameters == budget.parameters else "the formulas differ"
+    note = f"{weights.name} has {parameters:,} parameters, {verdict}"
     return replace(budget, notes=(*budget.notes, note))
 
 
 def header(path: Path) -> dict[str, list[int]]:
-    """The shapes in a safetensors file, whose header is JSON after its length in 8 bytes."""
+    """The shapes in a safetensors file, whose header is 8 bytes of length, then JSON."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
             if length > LONGEST_HEADER:
                 raise ValueError("header too long")
-            found: dict[str, Any] = json.loads(file.read(length))
+            entries: dict[str, Any] = json.loads(file.read(length))
         return {
-            name: list(entry["shape"]) for name, entry in found.items() if name != "__metadata__"
+            name: list(entry["shape"]) for name, entry in entries.items() if name != "__metadata__"
         }
     except (ValueError, KeyError, TypeError, struct.error):
         raise BundleError("damaged: not a safetensors file", where=path) from None
-
-
-def _numbers(shape: list[int]) -> int:
-    count = 1
-    for axis in shape:
-        count *= axis
-    return count

@@ -1,20 +1,21 @@
-"""Counts what a computation does while it runs: the longest chain of steps that wait for each
-other, work and room.
+"""Counts the multiplications, the depth and the memory of a computation while it runs.
 
     with Trace() as trace:
         y = layer(x)
     trace.depth(y), trace.products, trace.peak
 
-Work is the multiplications inside matrix products, convolutions, attention and recurrent cells,
-whatever kernel makes them: fused attention, fused LSTM layers and torch's fast path of a
-Transformer layer are taken apart here, where other counters see nothing. An outer product (a column
-times a row) is a matrix product too. What is done number by number is not counted.
+Multiplications are those inside matrix products, convolutions, attention and recurrent cells,
+whatever kernel computes them: also fused attention, fused LSTM layers and torch's fast path
+of a Transformer layer, which other counters miss. An outer product is a matrix product too.
+Elementwise operations are not counted.
 
-Depth is the time with a processor for every number: an operation on single numbers takes 1, a sum
-(or the largest) of n numbers takes ceil(log2 n), being a tree; so a matrix product over n takes 1 +
-ceil(log2 n). Moving numbers about takes nothing. A tensor is as deep as its deepest number, so what
-should count place by place must be computed place by place. An operation this file does not know is
-refused, or noted where `refuse` is off: nothing goes uncounted in silence.
+Depth is the longest chain of dependent operations, given a processor per number. An elementwise
+operation takes 1 step; a sum (or maximum) of n numbers is a tree of ceil(log2 n) steps, so a matrix
+product over n takes 1 + ceil(log2 n). Moving numbers takes none. A tensor is as deep as its deepest
+number, so a computation is counted position by position only if it runs position by position.
+
+An operation that is not listed here raises an error, or is recorded in `unknown` with
+`refuse=False`.
 """
 
 from __future__ import annotations
@@ -30,38 +31,43 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 MOVES = {
-    "view", "_unsafe_view", "reshape", "_reshape_alias", "t", "transpose", "permute", "unsqueeze", "squeeze", "select",
-    "slice", "split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "unbind", "expand", "cat", "stack",
-    "clone", "detach", "alias", "constant_pad_nd", "_to_copy", "lift_fresh", "unfold", "as_strided", "copy", "index",
-    "index_select", "index_put", "_index_put_impl", "gather", "scatter", "embedding", "repeat", "roll", "flip", "tril",
-    "triu", "view_as_complex", "view_as_real", "_conj", "real", "imag", "complex", "nonzero", "sort", "topk",
-    "_pack_padded_sequence", "diagonal", "col2im", "im2col", "select_backward", "slice_backward", "unfold_backward",
-    "embedding_dense_backward", "_local_scalar_dense", "equal", "resize", "replication_pad2d",
+    "view", "_unsafe_view", "reshape", "_reshape_alias", "t", "transpose", "permute", "unsqueeze",
+    "squeeze", "select", "slice", "split", "split_with_sizes", "unsafe_split",
+    "unsafe_split_with_sizes", "unbind", "expand", "cat", "stack", "clone", "detach", "alias",
+    "constant_pad_nd", "_to_copy", "lift_fresh", "unfold", "as_strided", "copy", "index",
+    "index_select", "index_put", "_index_put_impl", "gather", "scatter", "embedding", "repeat",
+    "roll", "flip", "tril", "triu", "view_as_complex", "view_as_real", "_conj", "real", "imag",
+    "complex", "nonzero", "sort", "topk", "_pack_padded_sequence", "diagonal", "col2im", "im2col",
+    "select_backward", "slice_backward", "unfold_backward", "embedding_dense_backward",
+    "_local_scalar_dense", "equal", "resize", "replication_pad2d",
 }  # fmt: skip
-MADE_OF_NOTHING = {
-    "zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones",
-    "new_full", "new_empty", "new_empty_strided", "empty_strided", "scalar_tensor", "arange", "randn", "rand",
-    "randint", "randperm", "random", "bernoulli", "normal", "uniform", "fill", "zero",
+CREATES = {
+    "zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like",
+    "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "empty_strided",
+    "scalar_tensor", "arange", "randn", "rand", "randint", "randperm", "random", "bernoulli",
+    "normal", "uniform", "fill", "zero",
 }  # fmt: skip
-ONE_BY_ONE = {
-    "add", "sub", "rsub", "mul", "div", "neg", "exp", "expm1", "log", "log1p", "log2", "sigmoid", "tanh", "relu",
-    "gelu", "silu", "mish", "elu", "leaky_relu", "hardtanh", "hardswish", "hardsigmoid", "softplus", "sqrt", "rsqrt",
-    "reciprocal", "pow", "square", "sin", "cos", "polar", "erf", "clamp", "clamp_min", "clamp_max", "maximum",
-    "minimum", "masked_fill", "where", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_not",
-    "logical_and", "logical_or", "eq", "ne", "lt", "le", "gt", "ge", "isfinite", "isnan", "isinf", "isneginf", "abs",
-    "sign", "floor", "ceil", "round", "floor_divide", "remainder", "fmod", "lerp", "addcmul", "addcdiv", "dropout",
-    "native_dropout", "threshold", "tanh_backward", "sigmoid_backward", "gelu_backward", "silu_backward",
-    "threshold_backward", "native_dropout_backward", "index_add", "scatter_add",
+ELEMENTWISE = {
+    "add", "sub", "rsub", "mul", "div", "neg", "exp", "expm1", "log", "log1p", "log2", "sigmoid",
+    "tanh", "relu", "gelu", "silu", "mish", "elu", "leaky_relu", "hardtanh", "hardswish",
+    "hardsigmoid", "softplus", "sqrt", "rsqrt", "reciprocal", "pow", "square", "sin", "cos",
+    "polar", "erf", "clamp", "clamp_min", "clamp_max", "maximum", "minimum", "masked_fill", "where",
+    "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_not", "logical_and",
+    "logical_or", "eq", "ne", "lt", "le", "gt", "ge", "isfinite", "isnan", "isinf", "isneginf",
+    "abs", "sign", "floor", "ceil", "round", "floor_divide", "remainder", "fmod", "lerp", "addcmul",
+    "addcdiv", "dropout", "native_dropout", "threshold", "tanh_backward", "sigmoid_backward",
+    "gelu_backward", "silu_backward", "threshold_backward", "native_dropout_backward", "index_add",
+    "scatter_add",
 }  # fmt: skip
-OVER = {
+REDUCES = {
     "sum", "mean", "amax", "amin", "max", "min", "any", "all", "argmax", "argmin", "prod", "nansum",
     "linalg_vector_norm",
 }  # fmt: skip
-NORMAL = 9  # steps of a normalisation beside its two sums; see `normalised`
+NORM = 9  # steps of a normalisation beside its two sums; see `norm_steps`
 
 
 def tree(n: int) -> int:
-    """The height of a tree over n leaves.
+    """The height of a binary tree with n leaves, ceil(log2 n).
 
     >>> [tree(n) for n in (1, 2, 3, 4, 5)]
     [0, 1, 2, 2, 3]
@@ -70,78 +76,80 @@ def tree(n: int) -> int:
 
 
 class Trace(TorchDispatchMode):
-    """Watches every operation of torch inside its `with`.
+    """Records every operation of torch inside its `with`.
 
-    products  multiplications; by_part has them by the name that `part` had at the time
-    written   bytes of the new tensors that were made, by shape: {(4, 64, 64): 65536, …}; views are not new
-    peak      most bytes of such tensors that were there at the same time
-    unknown   operations whose cost is not known, and how often they came; they count as one step
+    products  multiplications; by_part has them by the value of `part` at the time
+    written   bytes of new tensors by shape, {(4, 64, 64): 65536, …}; views are not new
+    peak      largest number of bytes of such tensors that existed at the same time
+    unknown   operations whose cost is not known, and how often they ran; each counts as one step
     """
 
     def __init__(self, *, refuse: bool = True) -> None:
         super().__init__()
-        self.products, self.live, self.peak = 0, 0, 0
+        self.products = 0
+        self.live = 0
+        self.peak = 0
         self.by_part: Counter[str] = Counter()
         self.part = ""
         self.written: dict[tuple[int, ...], int] = {}
         self.unknown: Counter[str] = Counter()
         self._refuse = refuse
         self._depths = WeakIdKeyDictionary()
-        self._in_place: dict[
-            int, int
-        ] = {}  # how deep what was written through a view is, by storage
+        self._in_place: dict[int, int] = {}  # by storage: depth of what was written through views
         self._storages: dict[int, weakref.ref] = {}
 
     def depth(self, tensor: Tensor) -> int:
-        """Steps that had to be made one after another before `tensor` was there; 0 for what came
-        from outside.
+        """The sequential steps that lead to `tensor`; 0 for a tensor made outside the trace.
 
-        A view has its own depth, its neighbours in the same storage have theirs; the whole is as
-        deep as the deepest.
+        Views of one storage have a depth each; the whole is as deep as the deepest of them.
         """
         own, is_part = self._depths.get(tensor) or (0, tensor._is_view())
         return own if is_part else max(own, self._in_place.get(tensor.untyped_storage()._cdata, 0))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = _tensors((*args, *kwargs.values()))
-        stored = {tensor.untyped_storage()._cdata for tensor in given}
-        before = max((self.depth(tensor) for tensor in given), default=0)
-        made = func(*args, **kwargs)
-        outputs = _tensors(made)
+        inputs = _tensors((*args, *kwargs.values()))
+        input_storages = {tensor.untyped_storage()._cdata for tensor in inputs}
+        input_depth = max((self.depth(tensor) for tensor in inputs), default=0)
+
+        result = func(*args, **kwargs)
+        outputs = _tensors(result)
         name = func.overloadpacket.__name__
-        if name.rstrip("_") in MADE_OF_NOTHING:  # of another tensor these need the shape only
-            before = 0
+        if name.rstrip("_") in CREATES:  # these use only the shape of an input
+            input_depth = 0
         steps, products = self._cost(name, args, kwargs, outputs)
         self.products += products
         if products:
             self.by_part[self.part] += products
+
+        depth = input_depth + steps
         for tensor in outputs:
             storage = tensor.untyped_storage()
-            old, changed = storage._cdata in stored, func._schema.is_mutable
+            old = storage._cdata in input_storages
+            changed = func._schema.is_mutable
             _, was_part = self._depths.get(tensor) or (0, tensor._is_view())
-            self._depths[tensor] = before + steps, was_part if changed else old
+            self._depths[tensor] = depth, was_part if changed else old
             if not old:
                 shape = tuple(tensor.shape)
                 self.written[shape] = self.written.get(shape, 0) + tensor.nbytes
                 self._born(storage)
             elif changed:
-                self._in_place[storage._cdata] = max(
-                    before + steps, self._in_place.get(storage._cdata, 0)
-                )
-        return made
+                deepest = self._in_place.get(storage._cdata, 0)
+                self._in_place[storage._cdata] = max(depth, deepest)
+        return result
 
     def _cost(self, name: str, args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-        found = cost(name, args, kwargs, made)
-        if found is not None:
-            return found
+        steps_and_products = cost(name, args, kwargs, made)
+        if steps_and_products is not None:
+            return steps_and_products
         if self._refuse:
             raise NotImplementedError(f"Trace does not know what {name} costs")
         self.unknown[name] += 1
         return 1, 0
 
     def _born(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, storage.nbytes()
+        key = storage._cdata
+        size = storage.nbytes()
         if key in self._storages:
             return
         self.live += size
@@ -156,22 +164,21 @@ class Trace(TorchDispatchMode):
 
 
 def cost(name: str, args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int] | None:
-    """Steps and multiplications of one operation, None if it is not known."""
+    """Steps and multiplications of one operation, None if they are not known."""
     plain = name if name.startswith("__") else name.rstrip("_")  # add_ does in place what add does
-    if plain in MOVES or plain in MADE_OF_NOTHING:
+    if plain in MOVES or plain in CREATES:
         return 0, 0
     if plain == "mul":
         return 1, _outer(args)
-    if plain in ONE_BY_ONE:
+    if plain in ELEMENTWISE:
         return 1, 0
-    if plain in OVER:
+    if plain in REDUCES:
         return tree(args[0].numel() // max(1, made[0].numel())) + (plain == "mean"), 0
     if plain in KNOWN:
         return KNOWN[plain](args, kwargs, made)
     if plain.startswith("_scaled_dot_product"):
-        return (_attention_backward if plain.endswith("_backward") else _attention)(
-            args, kwargs, made
-        )
+        attention = _attention_backward if plain.endswith("_backward") else _attention
+        return attention(args, kwargs, made)
     return None
 
 
@@ -186,8 +193,8 @@ def _added_product(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int
 
 
 def _outer(args: Any) -> int:
-    """The multiplications of a column times a row: a matrix product over one number."""
-    if not all(isinstance(each, Tensor) and each.ndim > 1 for each in args[:2]):
+    """The multiplications of a column times a row, which broadcasting computes elementwise."""
+    if not all(isinstance(factor, Tensor) and factor.ndim > 1 for factor in args[:2]):
         return 0
     a, b = args[0].shape, args[1].shape
     for column, row in ((a, b), (b, a)):
@@ -197,50 +204,48 @@ def _outer(args: Any) -> int:
 
 
 def _softmax(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-    """Largest, subtract, exp, sum, divide. (Its gradient has another tensor before the axis.)"""
-    axis = next(each for each in args if isinstance(each, int))
+    """Maximum, subtract, exp, sum, divide. (Its gradient has another tensor before the axis.)"""
+    axis = next(argument for argument in args if isinstance(argument, int))
     return 2 * tree(args[0].shape[axis]) + 3, 0
 
 
-def normalised(numbers: int) -> int:
-    """Steps of (x - mean) / sqrt(var + eps) * weight + bias: mean, subtract, square, mean, add,
-    root, divide, …
+def norm_steps(numbers: int) -> int:
+    """Steps of (x - mean) / sqrt(var + eps) * weight + bias.
 
-    >>> normalised(8) == 2 * 3 + NORMAL
+    >>> norm_steps(8) == 2 * 3 + NORM
     True
     """
-    return 2 * tree(numbers) + NORMAL
+    return 2 * tree(numbers) + NORM
 
 
 def _layer_norm(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-    return normalised(math.prod(args[1])), 0
+    return norm_steps(math.prod(args[1])), 0
 
 
 def _batch_norm(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-    return normalised(args[0].numel() // args[0].shape[1]), 0
+    return norm_steps(args[0].numel() // args[0].shape[1]), 0
 
 
 def _group_norm(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-    return normalised(args[0].numel() // (args[0].shape[0] * args[6])), 0
+    return norm_steps(args[0].numel() // (args[0].shape[0] * args[6])), 0
 
 
 def _norm_backward(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-    return normalised(max(args[1].shape)), 0
+    return norm_steps(max(args[1].shape)), 0
 
 
 def _convolution(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
     x, weight, bias = args[:3]
-    if args[6]:  # transposed: each number of the input is spread by the filter
-        inner = math.prod(weight.shape[1:])
-        return 1 + tree(weight.shape[0] * math.prod(weight.shape[2:])) + (
-            bias is not None
-        ), x.numel() * inner
     inner = math.prod(weight.shape[1:])
+    if args[6]:  # transposed: each number of the input is multiplied by the whole filter
+        terms = weight.shape[0] * math.prod(weight.shape[2:])
+        return 1 + tree(terms) + (bias is not None), x.numel() * inner
     return 1 + tree(inner) + (bias is not None), made[0].numel() * inner
 
 
 def _convolution_backward(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-    """As many products as forward for the input's gradient, and as many for the weight's."""
+    """The products of the forward pass, once for the gradient of the input and once for that of
+    the weight."""
     grad, x, weight = args[:3]
     once = (x if args[7] else grad).numel() * math.prod(weight.shape[1:])
     return 1 + tree(grad.numel() // grad.shape[1]), once * sum(args[10][:2])
@@ -255,20 +260,18 @@ def _mean(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
 
 
 def _attention(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-    """Scale, scores, hide, softmax, mix. Places that a mask hides are counted: that they are
-    made is the usual case."""
+    """Scale, scores, mask, softmax, weighted sum. Positions hidden by a mask are counted, as most
+    kernels compute them."""
     q, k, v = args[:3]
     places, width = k.shape[-2:]
-    hidden = kwargs.get("attn_mask") is not None or any(
-        isinstance(each, Tensor) for each in args[3:]
-    )
-    hidden = hidden or any(each is True for each in args[3:]) or bool(kwargs.get("is_causal"))
-    steps = 1 + 1 + tree(width) + hidden + 2 * tree(places) + 3 + 1 + tree(places)
+    masked = kwargs.get("attn_mask") is not None or bool(kwargs.get("is_causal"))
+    masked = masked or any(isinstance(option, Tensor) or option is True for option in args[3:])
+    steps = 1 + 1 + tree(width) + masked + 2 * tree(places) + 3 + 1 + tree(places)
     return steps, q.numel() // width * places * (width + v.shape[-1])
 
 
 def _attention_backward(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-    """The scores once more, then the gradients of weights, v, q and k."""
+    """The scores again, then the gradients of weights, v, q and k."""
     q, k, v = args[1:4]
     places, width = k.shape[-2:]
     rows = q.numel() // width
@@ -276,21 +279,19 @@ def _attention_backward(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int
     return steps, rows * places * (3 * width + 2 * v.shape[-1])
 
 
-LSTM_STEPS, GRU_STEPS = (
-    8,
-    10,
-)  # beside log D: product, bias and sum of both; gates; candidate; new state
+# Steps of a cell beside log D: product, biases and their sum; gates; candidate; new state.
+LSTM_STEPS = 8
+GRU_STEPS = 10
 
 
 def _lstm_layer(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-    """One direction of one layer, (T, B, I) -> (T, B, D): a place waits for the one before."""
+    """One direction of one layer, (T, B, I) -> (T, B, D): a position waits for the one before."""
     x, on_input, on_state = args[:3]
     places = x.shape[0]
     width, inputs = on_state.shape[1], on_input.shape[1]
-    deepest = (
-        LSTM_STEPS + max(tree(inputs), tree(width)) + (places - 1) * (LSTM_STEPS + tree(width))
-    )
-    return deepest, x.shape[0] * x.shape[1] * (on_input.numel() + on_state.numel())
+    first = LSTM_STEPS + max(tree(inputs), tree(width))
+    others = (places - 1) * (LSTM_STEPS + tree(width))
+    return first + others, places * x.shape[1] * (on_input.numel() + on_state.numel())
 
 
 def _lstm_layer_backward(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
@@ -299,26 +300,24 @@ def _lstm_layer_backward(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[in
 
 
 def _cudnn_rnn(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
-    """All layers and directions in one call; its matrices come as a list, a state wide each (or
-    two, or less)."""
+    """All layers and directions in one call, whose weights are a list."""
     x, weights = args[0], args[1]
-    places, matrices = x.numel() // x.shape[-1], [each for each in weights if each.ndim == 2]
-    deepest = (
-        max(x.shape[:2]) * (LSTM_STEPS + tree(matrices[-1].shape[1])) * max(1, len(matrices) // 2)
-    )
-    return deepest, places * sum(each.numel() for each in matrices)
+    places = x.numel() // x.shape[-1]
+    matrices = [weight for weight in weights if weight.ndim == 2]
+    layers = max(1, len(matrices) // 2)
+    steps = max(x.shape[:2]) * (LSTM_STEPS + tree(matrices[-1].shape[1])) * layers
+    return steps, places * sum(matrix.numel() for matrix in matrices)
 
 
 def _multi_head(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
     """torch._native_multi_head_attention(query, key, value, width, heads, project, its bias,
     out, …), the fast path."""
     query, key, _, width, heads, project, _, out = args[:8]
-    rows, places, seen = query.shape[0], query.shape[1], key.shape[1]
-    products = rows * (places * width * width + 2 * seen * width * width + places * out.numel())
-    looked = 1 + 1 + tree(width // heads) + 2 * tree(seen) + 3 + 1 + tree(seen)
-    return 2 + tree(project.shape[1]) + looked + 2 + tree(
-        width
-    ), products + 2 * rows * places * seen * width
+    rows, queries, keys = query.shape[0], query.shape[1], key.shape[1]
+    projections = queries * width * width + 2 * keys * width * width + queries * out.numel()
+    attention_steps = 1 + 1 + tree(width // heads) + 2 * tree(keys) + 3 + 1 + tree(keys)
+    steps = 2 + tree(project.shape[1]) + attention_steps + 2 + tree(width)
+    return steps, rows * projections + 2 * rows * queries * keys * width
 
 
 def _encoder_layer(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
@@ -328,9 +327,10 @@ def _encoder_layer(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int
     steps, products = _multi_head(
         (source, source, source, width, heads, project, bias, out), kwargs, made
     )
-    wide, narrow = (each for each in args[7:] if isinstance(each, Tensor) and each.ndim == 2)
-    around = 2 * normalised(width) + 2 + (2 + tree(width)) + 1 + (2 + tree(wide.shape[0]))
-    return steps + around, products + source.numel() // width * (wide.numel() + narrow.numel())
+    up, down = (weight for weight in args[7:] if isinstance(weight, Tensor) and weight.ndim == 2)
+    feed_forward_steps = (2 + tree(width)) + 1 + (2 + tree(up.shape[0]))
+    steps += 2 * norm_steps(width) + 2 + feed_forward_steps
+    return steps, products + source.numel() // width * (up.numel() + down.numel())
 
 
 def _sum_of_exponentials(args: Any, kwargs: Any, made: list[Tensor]) -> tuple[int, int]:
@@ -387,11 +387,13 @@ KNOWN = {
 }
 
 
-def _tensors(of: Any) -> list[Tensor]:
-    """The tensors in an operation's arguments or results: alone, in a row, or in a list within
-    it (cat, stack)."""
-    if isinstance(of, Tensor):
-        return [of]
-    return (
-        [tensor for part in of for tensor in _tensors(part)] if isinstance(of, list | tuple) else []
-    )
+def _tensors(values: Any) -> list[Tensor]:
+    """The tensors in an operation's arguments or results, also those inside lists (cat, stack)."""
+    if isinstance(values, Tensor):
+        return [values]
+    if not isinstance(values, list | tuple):
+        return []
+    tensors: list[Tensor] = []
+    for value in values:
+        tensors += _tensors(value)
+    return tensors

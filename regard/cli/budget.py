@@ -17,21 +17,25 @@ from regard.errors import InputError, printable
 if TYPE_CHECKING:
     from regard.budget.closed_form.attention import Stack
     from regard.budget.closed_form.layers import Lengths
-    from regard.budget.closed_form.parts import Budget
+    from regard.budget.closed_form.parts import Budget, Part
     from regard.budget.closed_form.supported import NoClosedForm
     from regard.budget.closed_form.symbols import Formula
+    from regard.budget.fits import Fit
     from regard.recipe import Recipe
 
 DEFINITIONS = """\
-multiplications  products of two numbers inside matrix products, convolutions, attention and recurrent cells; places
-                 that a causal mask hides are counted, what is done number by number (norms, gates, softmax) is not
-FLOPs            2 x multiplications: each product is also added
-forward          B rows read S places and are given T, without padding; training: with loss and gradients
-token            one row, the token at position t = T; reading: what one row needs before its first token
-State            what one row carries from token to token, at that position
-depth            operations that wait for each other; a sum of n numbers takes log n = ceil(log2 n)
-memory           numbers of 4 bytes; activations: what training keeps for the gradients; training: they, weights,
-                 gradients and the optimiser's means at the fullest moment"""
+multiplications  those inside matrix products, convolutions, attention and recurrent cells;
+                 positions hidden by a causal mask count, elementwise operations do not
+FLOPs            2 x multiplications: one multiplication and one addition each
+forward          a forward pass over B rows of S source and T target positions, no padding
+training         forward pass, loss and backward pass of the same batch
+prefill          all work for one row before its first token: encoder, keys and values
+decode step      one token of one row, at position t = T
+State            what one row keeps between decode steps: key/value cache, recurrent state
+depth            longest chain of dependent operations; a sum of n takes log n = ceil(log2 n)
+memory           4 bytes per number; activations are what the backward pass needs;
+                 peak training memory is the most that weights, gradients, optimiser state
+                 and activations take at any moment of a training step"""
 
 
 def budget(
@@ -55,7 +59,7 @@ def budget(
         ),
     ] = None,
     gru: Annotated[
-        str | None, typer.Option(metavar="NAME=VALUE,…", help="The same of a GRU.")
+        str | None, typer.Option(metavar="NAME=VALUE,…", help="From numbers: as --lstm.")
     ] = None,
     attention: Annotated[
         str | None,
@@ -63,31 +67,33 @@ def budget(
             metavar="NAME=VALUE,…", help="From numbers: width, heads, head_width, causal."
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="B, rows of a batch.")] = 32,
+    batch: Annotated[int, typer.Option(help="B, the batch size.")] = 32,
     source_length: Annotated[
         int | None,
-        typer.Option(help="S, places of the source; not given: 64, with --transformer 2048."),
+        typer.Option(help="S, the source length; default 64, with --transformer 2048."),
     ] = None,
     target_length: Annotated[
-        int | None, typer.Option(help="T, places of the target; not given: likewise.")
+        int | None,
+        typer.Option(help="T, the target length; default 64, with --transformer 2048."),
     ] = None,
-    length: Annotated[int | None, typer.Option(help="Both lengths at once.")] = None,
+    length: Annotated[int | None, typer.Option(help="Source and target length.")] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="V; not given: the most the recipe's tokenizer may make.")
+        int | None,
+        typer.Option(help="V, the vocabulary size; default: the limit of the recipe's tokenizer."),
     ] = None,
     labels: Annotated[
-        int | None, typer.Option(help="C, of a classifier; not given: a guess.")
+        int | None, typer.Option(help="C, the labels of a classifier; default: a guess.")
     ] = None,
     terms: Annotated[
         int | None,
-        typer.Option(help="Attention by so many terms of the Maclaurin series instead of softmax."),
+        typer.Option(help="Linear attention with this many Maclaurin terms instead of softmax."),
     ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a field, as in encoder.width=128."),
     ] = None,
     formulas: Annotated[
-        bool, typer.Option("--formulas", help="Each figure's formula, in symbols and numbers.")
+        bool, typer.Option("--formulas", help="Show each figure's formula, in symbols and numbers.")
     ] = False,
     count: Annotated[
         bool,
@@ -102,7 +108,7 @@ def budget(
     fit: Annotated[
         str | None,
         typer.Option(
-            metavar="parameters=N", help="The width that has so many parameters, as in 5M."
+            metavar="parameters=N", help="The largest width with at most N parameters, as in 5M."
         ),
     ] = None,
     plot: Annotated[
@@ -110,69 +116,83 @@ def budget(
         typer.Option(
             parser=filled_path,
             metavar="FILE",
-            help="Cost against length as a .png or .svg picture.",
+            help="Plot cost against length as a .png or .svg file.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:
-    """What a model costs: parameters, multiplications, memory, depth. By formulas: no weights are built.
+    """Parameters, multiplications, memory and depth of a model, by formulas: no weights are built.
 
     \b
     regard budget chat-transformer --formulas
     regard budget chat-transformer --memory 8GB
     regard budget chat-attention --fit parameters=5M
     regard budget chat-transformer --terms 3 --length 2048 --plot cost.png
-    regard budget --transformer vocabulary=30000,encoder=12,decoder=8,width=1024,heads=4,head_width=192,ffn_width=512
+    regard budget --transformer vocabulary=30000,encoder=12,decoder=8,width=1024,heads=8
     regard budget --lstm width=512,layers=2 --length 100
     regard budget runs/demo --count
-    regard budget bert/config.json
+    regard budget bert/config.json --memory 8GB
     """
-    from regard.budget import lengths
+    from regard.budget import fits, lengths
 
     numbers = {"--transformer": transformer, "--lstm": lstm, "--gru": gru, "--attention": attention}
-    given = [name for name, value in numbers.items() if value is not None]
-    if len(given) + (what is not None) != 1:
+    number_options = [option for option, text in numbers.items() if text is not None]
+    models = ([] if what is None else [what]) + number_options
+    if len(models) != 1:
         raise InputError(
             "needs one model",
-            got=" and ".join(([what] if what else []) + given) or None,
+            got=" and ".join(models) or None,
             hint="a recipe, a run, a config.json, or one of " + ", ".join(numbers),
         )
-    usual = 2048 if transformer is not None else 64
+
     if length is not None and (source_length is not None or target_length is not None):
         raise InputError("--length is both lengths", hint="give it alone")
-    at = lengths(batch, _first(length, source_length, usual), _first(length, target_length, usual))
+    default = 2048 if transformer is not None else 64
+    at = lengths(
+        batch,
+        _first(length, source_length, default),
+        _first(length, target_length, default),
+    )
+
+    model: _NamedModel | _NumbersModel
     if what is not None:
-        model = _Named(what, tuple(changes or ()), vocabulary, labels, terms)
+        model = _NamedModel(what, tuple(changes or ()), vocabulary, labels, terms)
     else:
-        for option, value in _recipes_only(changes, vocabulary, labels, fit, count):
+        option = number_options[0]
+        recipe_options = {
+            "--set": changes,
+            "--vocabulary": vocabulary,
+            "--labels": labels,
+            "--fit": fit,
+            "--count": count,
+        }
+        for recipe_option, value in recipe_options.items():
             if value:
-                raise InputError(f"{option} is for recipes", got=given[0])
-        model = _Numbers(given[0], str(numbers[given[0]]), terms)
-    asked = _Asked(formulas, count, memory, fit, plot)
-    _tell(model, at, asked, as_json)
+                raise InputError(f"{recipe_option} is for recipes", got=option)
+        model = _NumbersModel(option, str(numbers[option]), terms)
+
+    memory_bytes = None if memory is None else fits.amount(memory, fits.BYTES, "--memory")
+    _report(model, at, _Options(formulas, count, memory, memory_bytes, fit, plot), as_json)
 
 
-def _recipes_only(*given: object) -> list[tuple[str, object]]:
-    return list(zip(("--set", "--vocabulary", "--labels", "--fit", "--count"), given, strict=True))
-
-
-def _first(*of: int | None) -> int:
-    return next(each for each in of if each is not None)
+def _first(*values: int | None) -> int:
+    return next(value for value in values if value is not None)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is wanted beside the budget."""
+class _Options:
+    """What to show beside the budget."""
 
     formulas: bool
     count: bool
-    memory: str | None
+    memory: str | None  # as typed
+    memory_bytes: int | None
     fit: str | None
     plot: Path | None
 
 
 @dataclass(frozen=True)
-class _Named:
+class _NamedModel:
     """A recipe, a run or a config.json."""
 
     name: str
@@ -181,44 +201,40 @@ class _Named:
     labels: int | None
     terms: int | None
 
-    @property
-    def is_recipe(self) -> bool:
-        path = Path(self.name)
-        return not (
-            path.suffix == ".json"
-            or (path / "config.json").is_file()
-            or (path / "recipe.json").is_file()
-        )
+    @cached_property
+    def kind(self) -> str:
+        from regard.budget import kind_of
+
+        return kind_of(self.name)
 
     @property
     def all_changes(self) -> tuple[str, ...]:
+        """The changes of --set, and those that --terms stands for."""
         if self.terms is None:
             return self.changes
-        if not self.is_recipe:
+        if self.kind != "recipe":
             raise InputError("--terms is for recipes and numbers", got=self.name)
+
         from regard.recipe import load
 
         recipe = load(self.name, self.changes)
-        sides = [
-            side for side in ("encoder", "decoder") if getattr(recipe, side).kind == "transformer"
-        ]
-        if not sides:
+        kernels: list[str] = []
+        for side in ("encoder", "decoder"):
+            if getattr(recipe, side).kind == "transformer":
+                kernels += [f"{side}.kernel=maclaurin", f"{side}.terms={self.terms}"]
+        if not kernels:
             raise InputError(
                 "--terms is for Transformers",
                 where=self.name,
                 got=f"encoder.kind = {recipe.encoder.kind}",
             )
-        kernels = [
-            f"{side}.{field}"
-            for side in sides
-            for field in ("kernel=maclaurin", f"terms={self.terms}")
-        ]
         return (*self.changes, *kernels)
 
     @cached_property
     def recipe(self) -> Recipe:
-        if not self.is_recipe:
+        if self.kind != "recipe":
             raise InputError("needs a recipe", got=self.name)
+
         from regard.recipe import load
 
         return load(self.name, self.all_changes)
@@ -226,74 +242,84 @@ class _Named:
     def budget(self, at: Lengths) -> Budget:
         from regard.budget import of
 
-        what = self.recipe if self.is_recipe else self.name
-        changes = () if self.is_recipe else self.all_changes
+        is_recipe = self.kind == "recipe"
         return of(
-            what,
+            self.recipe if is_recipe else self.name,
             at,
-            changes=changes,
+            changes=() if is_recipe else self.all_changes,
             vocabulary=self.vocabulary,
             labels=self.labels,
             title=self.name,
         )
 
-    def line(self, kernel: Callable[[Stack], Stack]) -> Callable[[int], int]:
+    def cost_by_length(self, kernel: Callable[[Stack], Stack]) -> Callable[[int], int]:
+        """Multiplications of a forward pass of one row, as a function of the length."""
         from regard.budget.closed_form.layers import Lengths
         from regard.budget.closed_form.models import whole
         from regard.budget.closed_form.symbols import Size
 
-        recipe, known = self.recipe, self.budget(Lengths.of(1, 1, 1))
-        V, C = Size("V", known.size("V")), known.size("C")
+        recipe = self.recipe
+        shortest = self.budget(Lengths.of(1, 1, 1))
+        V = Size("V", shortest.size("V"))
+        C = shortest.size("C")
 
-        def line(n: int) -> int:
-            made = whole(recipe, V, Lengths.of(1, n, n), labels=C, kernel=kernel)
-            return sum(part.forward.value for part in made.parts)
+        def cost(n: int) -> int:
+            model = whole(recipe, V, Lengths.of(1, n, n), labels=C, kernel=kernel)
+            return sum(part.forward.value for part in model.parts)
 
-        return line
+        return cost
 
     def count(self, at: Lengths) -> dict[str, int]:
         """Parameters and multiplications of the model itself, which is built and run."""
         from regard import bundle
         from regard.budget.modules import built, of_model
 
-        if self.is_recipe:
-            recipe, model = self.recipe, built(self.recipe, self.vocabulary, self.labels)
-        elif (Path(self.name) / "recipe.json").is_file():
+        if self.kind == "recipe":
+            recipe = self.recipe
+            model = built(recipe, self.vocabulary, self.labels)
+        elif self.kind == "run":
             run = bundle.load(self.name)
-            recipe, model = run.recipe, run.model
+            recipe = run.recipe
+            model = run.model
         else:
             raise InputError("--count needs a recipe or a run", got=self.name)
-        target = 1 if recipe.decoder.kind == "classifier" else at.T.value
-        counted = of_model(
-            model, batch=at.B.value, source=at.S.value, target=target, align=recipe.train.ctc_weight
+
+        counts = of_model(
+            model,
+            batch=at.B.value,
+            source=at.S.value,
+            target=1 if recipe.decoder.kind == "classifier" else at.T.value,
+            align=recipe.train.ctc_weight,
         )
-        return {"parameters": model.parameter_count} | counted
+        return {"parameters": model.parameter_count} | counts
 
     @property
     def attends(self) -> bool:
-        recipe = self.recipe
-        return "transformer" in (recipe.encoder.kind, recipe.decoder.kind)
+        return "transformer" in (self.recipe.encoder.kind, self.recipe.decoder.kind)
 
 
-class _Numbers:
+class _NumbersModel:
     """A model from numbers alone."""
 
-    is_recipe = False
+    kind = "numbers"
 
-    def __init__(self, option: str, written: str, terms: int | None):
+    def __init__(self, option: str, text: str, terms: int | None):
         from regard.budget import numbers
 
-        self.option, self.terms = option, terms
-        kinds = {
+        self.option = option
+        self.terms = terms
+        if terms is not None and not self.attends:
+            raise InputError("--terms is for attention", got=option)
+
+        classes = {
             "--transformer": numbers.Transformer,
             "--attention": numbers.Attention,
             "--lstm": numbers.Recurrent,
             "--gru": numbers.Recurrent,
         }
-        if terms is not None and not self.attends:
-            raise InputError("--terms is for attention", got=option)
-        more = "" if terms is None else f",kernel=maclaurin,terms={terms}"
-        self.numbers: Any = numbers.read(kinds[option], written + more, option)
+        if terms is not None:
+            text += f",kernel=maclaurin,terms={terms}"
+        self.numbers: Any = numbers.read(classes[option], text, option)
 
     @property
     def attends(self) -> bool:
@@ -302,150 +328,184 @@ class _Numbers:
     def budget(self, at: Lengths) -> Budget:
         from regard.budget import numbers
 
-        if self.option == "--transformer":
-            made = numbers.transformer(self.numbers, at)
-            if self.numbers.tied != "none" or not self.numbers.output_bias:
-                note = f"nothing tied and with an output bias: {numbers.untied(self.numbers, at):,} parameters"
-                made = replace(made, notes=(*made.notes, note))
-            return made
         if self.option == "--attention":
             return numbers.attention(self.numbers, at)
-        return numbers.recurrent(self.numbers, self.option.removeprefix("--"), at)
+        if self.option != "--transformer":
+            return numbers.recurrent(self.numbers, self.option.removeprefix("--"), at)
 
-    def line(self, kernel: Callable[[Stack], Stack]) -> Callable[[int], int]:
+        budget = numbers.transformer(self.numbers, at)
+        if self.numbers.tied != "none" or not self.numbers.output_bias:
+            parameters = numbers.untied(self.numbers, at)
+            note = f"nothing tied and with an output bias: {parameters:,} parameters"
+            budget = replace(budget, notes=(*budget.notes, note))
+        return budget
+
+    def cost_by_length(self, kernel: Callable[[Stack], Stack]) -> Callable[[int], int]:
+        """Multiplications of a forward pass of one row, as a function of the length."""
         from regard.budget import numbers
         from regard.budget.closed_form.attention import Stack
         from regard.budget.closed_form.layers import Lengths
 
         if not self.attends:
             return lambda n: self.budget(Lengths.of(1, n, n)).multiplications["forward"]
-        like = kernel(Stack(1, 1, 1, 1, 1))
-        chosen = self.numbers.model_copy(update={"kernel": like.kernel, "terms": like.terms})
+
+        stack = kernel(Stack(1, 1, 1, 1, 1))
+        sizes = self.numbers.model_copy(update={"kernel": stack.kernel, "terms": stack.terms})
         make = numbers.transformer if self.option == "--transformer" else numbers.attention
-        return lambda n: make(chosen, Lengths.of(1, n, n), form=like.form).multiplications[
-            "forward"
-        ]
+
+        def cost(n: int) -> int:
+            return make(sizes, Lengths.of(1, n, n), form=stack.form).multiplications["forward"]
+
+        return cost
 
 
-def _tell(model: _Named | _Numbers, at: Lengths, asked: _Asked, as_json: bool) -> None:
+_Model = _NamedModel | _NumbersModel
+_Json = dict[str, Any]  # what options add to the JSON of the budget
+
+
+def _report(model: _Model, at: Lengths, options: _Options, as_json: bool) -> None:
+    """Print the budget and what the options ask for."""
     from regard.budget.closed_form.supported import NoClosedForm
 
     lines: list[str] = []
-    told: dict[str, Any] = {}
+    more: _Json = {}
     try:
-        if asked.fit is not None:
-            assert isinstance(model, _Named)
-            model = _fitted(model, at, asked.fit, lines, told)
-        made = model.budget(at)
+        if options.fit is not None:
+            assert isinstance(model, _NamedModel)
+            model = _fit_width(model, at, options.fit, lines, more)
+        budget = model.budget(at)
     except NoClosedForm as error:
-        if not asked.count or asked.fit or asked.formulas or asked.memory or asked.plot:
+        only_count = not (options.fit or options.formulas or options.memory or options.plot)
+        if not options.count or not only_count:
             raise
-        assert isinstance(model, _Named)
-        _tell_count(model, at, error, as_json)
+        assert isinstance(model, _NamedModel)
+        _report_count(model, at, error, as_json)
         return
-    if asked.memory is not None:
-        lines += _rooms(model, made, at, asked.memory, told)
-    if asked.count:
-        lines += _counted(model, made, at, told)
-    if asked.plot is not None:
-        lines.append(_plotted(model, made, asked.plot, told))
+
+    if options.memory is not None and options.memory_bytes is not None:
+        lines += _memory_lines(model, budget, at, options.memory, options.memory_bytes, more)
+    if options.count:
+        lines += _count_lines(model, budget, at, more)
+    if options.plot is not None:
+        lines.append(_write_plot(model, budget, options.plot, more))
+
     if as_json:
-        print(json.dumps(made.to_json() | told, indent=1, ensure_ascii=False))
+        print(json.dumps(budget.to_json() | more, indent=1, ensure_ascii=False))
         return
-    print("\n".join(map(printable, [*_table(made), *lines])))
-    if asked.formulas:
-        print("\n" + "\n".join(_formulas(made)))
+    print("\n".join(map(printable, [*_table(budget), *lines])))
+    if options.formulas:
+        print("\n" + "\n".join(_formulas(budget)))
     print("\n" + DEFINITIONS)
 
 
-def _fitted(model: _Named, at: Lengths, aim: str, lines: list[str], told: dict[str, Any]) -> _Named:
+def _fit_width(
+    model: _NamedModel, at: Lengths, target: str, lines: list[str], more: _Json
+) -> _NamedModel:
+    """The model with the width that --fit asks for."""
     from regard.budget import fits, of
 
-    _ = model.recipe  # there must be one
+    _ = model.recipe  # raises unless the model is a recipe
 
     def make(recipe: Recipe) -> Budget:
         return of(recipe, at, vocabulary=model.vocabulary, labels=model.labels, title=model.name)
 
-    width, sets = fits.width(model.name, model.all_changes, make, aim)
-    told["fit"] = {"width": width}
-    command = " ".join(f"--set {each}" for each in (*model.changes, *sets))
-    lines.append(
-        f"fits            width {width:,}, in steps of {fits.STEP}: regard train {model.name} {command}"
-    )
-    return replace(model, changes=(*model.changes, *sets))
+    width, overrides = fits.width(model.name, model.all_changes, make, target)
+    changes = (*model.changes, *overrides)
+    command = f"regard train {model.name} " + " ".join(f"--set {change}" for change in changes)
+    lines.append(f"fits            width {width:,}, in steps of {fits.STEP}: {command}")
+    more["fit"] = {"width": width}
+    return replace(model, changes=changes)
 
 
-def _rooms(
-    model: _Named | _Numbers, made: Budget, at: Lengths, size: str, told: dict[str, Any]
+def _memory_lines(
+    model: _Model, budget: Budget, at: Lengths, text: str, memory: int, more: _Json
 ) -> list[str]:
+    """What fits in a memory. Of a HuggingFace config the activations are not known, so only its
+    weights and its key/value cache are compared with the memory."""
     from regard.budget import fits
 
-    if "training" not in made.memory:
-        raise InputError(
-            "--memory needs a recipe, a run or numbers: activations of other code are not known"
-        )
-    room = fits.amount(size, fits.BYTES, "--memory")
-    found = fits.in_memory(model.budget, at, room)
-    told["fits"] = {use: {one.what: one.largest for one in both} for use, both in found.items()}
-    lines = [f"in {size.strip()} fit"]
-    for use, both in found.items():
-        beside = {"batch": "at these lengths", "length": f"at batch {at.B.value:,}"}
-        said = [
-            f"a {one.what} of {_many(one)} {beside[one.what]}" if one.largest else f"no {one.what}"
-            for one in both
-        ]
-        lines.append(f"  {use:<12}  " + ", or ".join(said))
+    fits_by_use = fits.in_memory(model.budget, at, memory)
+    more["fits"] = {
+        use: {fit.what: fit.largest for fit in fits_of_use}
+        for use, fits_of_use in fits_by_use.items()
+    }
+    lines = [f"in {text.strip()} fit"]
+    if "training" not in budget.memory:
+        weights = budget.memory["weights"]
+        more["weights_fit"] = weights <= memory
+        verdict = "yes" if weights <= memory else "no"
+        lines.append(f"  weights       {verdict}, {_size(weights)}")
+
+    settings = {"batch": "at these lengths", "length": f"at batch {at.B.value:,}"}
+    for use, fits_of_use in fits_by_use.items():
+        phrases = [_fit_phrase(fit, settings[fit.what]) for fit in fits_of_use]
+        lines.append(f"  {use:<12}  " + ", or ".join(phrases))
+
+    if "training" not in budget.memory:
+        least = sum(budget.memory[name] for name in ("weights", "gradients", "optimiser"))
+        if least > memory:
+            lines.append(f"  training      no: {_size(least)} without activations")
+        else:
+            lines.append(
+                "  training      depends on the activations, which are not known for a "
+                f"config.json: {_size(least)} without them"
+            )
     return lines
 
 
-def _many(found: Any) -> str:
+def _fit_phrase(fit: Fit, setting: str) -> str:
     from regard.budget.fits import LARGEST
 
-    if found.largest >= LARGEST:
-        return f"{LARGEST:,} or more"
-    return f"{found.largest:,}" + (" (its positions end there)" if found.limit else "")
+    if fit.largest is None:
+        return f"no {fit.what}"
+    if fit.largest >= LARGEST:
+        return f"a {fit.what} of {LARGEST:,} or more {setting}"
+    limit = " (its positions end there)" if fit.limit else ""
+    return f"a {fit.what} of {fit.largest:,}{limit} {setting}"
 
 
-def _counted(
-    model: _Named | _Numbers, made: Budget, at: Lengths, told: dict[str, Any]
-) -> list[str]:
-    """The model is built and run; each figure beside its formula's."""
-    assert isinstance(model, _Named)
-    told["counted"] = counted = model.count(at)
-    closed = {"parameters": made.parameters} | made.multiplications
+def _count_lines(model: _Model, budget: Budget, at: Lengths, more: _Json) -> list[str]:
+    """Build and run the model; each count beside its formula's value."""
+    assert isinstance(model, _NamedModel)
+    counts = model.count(at)
+    more["counted"] = counts
+
+    closed = {"parameters": budget.parameters} | budget.multiplications
     lines = ["", f"{'counted by running':<24}{'count':>20}  {'formula':>20}"]
-    for name, count in counted.items():
-        verdict = "equal" if count == closed[name] else f"differs by {count - closed[name]:+,}"
-        lines.append(f"  {name:<22}{count:>20,}  {closed[name]:>20,}  {verdict}")
+    for name, count in counts.items():
+        difference = count - closed[name]
+        verdict = f"differs by {difference:+,}" if difference else "equal"
+        label = NAMES.get(name, name)
+        lines.append(f"  {label:<22}{count:>20,}  {closed[name]:>20,}  {verdict}")
     return lines
 
 
-def _tell_count(model: _Named, at: Lengths, why: NoClosedForm, as_json: bool) -> None:
-    """Of a model without closed forms: what running it shows."""
-    counted = model.count(at)
-    parameters = counted.pop("parameters")
+def _report_count(model: _NamedModel, at: Lengths, reason: NoClosedForm, as_json: bool) -> None:
+    """Print the counts of a model that has no closed form."""
+    counts = model.count(at)
+    parameters = counts.pop("parameters")
     if as_json:
-        flops = {name: 2 * count for name, count in counted.items()}
-        made = {
+        report = {
             "title": model.name,
             "parameters": parameters,
-            "multiplications": counted,
-            "flops": flops,
+            "multiplications": counts,
+            "flops": {name: 2 * count for name, count in counts.items()},
+            "memory": {},
+            "depth": {},
+            "parts": [],
+            "notes": [reason.what],
         }
-        print(
-            json.dumps(
-                made | {"memory": {}, "depth": {}, "parts": [], "notes": [why.what]}, indent=1
-            )
-        )
+        print(json.dumps(report, indent=1))
         return
-    print(printable(f"{model.name}: {why.what}"))
+
+    print(printable(f"{model.name}: {reason.what}"))
     print(f"\n{'counted by running':<24}{'multiplications':>20}  {'FLOPs':>20}")
-    for name, count in counted.items():
-        print(f"  {name:<22}{count:>20,}  {2 * count:>20,}")
+    for name, count in counts.items():
+        print(f"  {NAMES.get(name, name):<22}{count:>20,}  {2 * count:>20,}")
     print(f"parameters{parameters:>34,}\n\n{DEFINITIONS}")
 
 
-def _plotted(model: _Named | _Numbers, made: Budget, file: Path, told: dict[str, Any]) -> str:
+def _write_plot(model: _Model, budget: Budget, file: Path, more: _Json) -> str:
     from regard.budget import fits, plot
 
     if file.suffix not in (".png", ".svg"):
@@ -456,125 +516,149 @@ def _plotted(model: _Named | _Numbers, made: Budget, file: Path, told: dict[str,
         raise InputError(
             "its lengths are fixed: there is nothing to plot against",
             where="--plot",
-            got=made.title,
+            got=budget.title,
         )
+
     terms = model.terms or 3
-    exact = model.line(lambda s: replace(s, kernel="softmax"))
+    softmax = model.cost_by_length(lambda stack: replace(stack, kernel="softmax"))
     series = None
     if model.attends:
-        series = model.line(
-            lambda s: replace(s, kernel="maclaurin", terms=terms, form="features", positions="none")
+        series = model.cost_by_length(
+            lambda stack: replace(
+                stack, kernel="maclaurin", terms=terms, form="features", positions="none"
+            )
         )
-    meet = plot.draw(file, printable(made.title), exact, series, terms=terms)
-    told["plot"], told["crossover"] = str(file), meet
-    said = f"; the series of {terms} terms multiplies less from {meet:,} places on" if meet else ""
-    return f"wrote {file}{said}"
+    crossover = plot.draw(file, printable(budget.title), softmax, series, terms=terms)
+    more["plot"] = str(file)
+    more["crossover"] = crossover
+
+    line = f"wrote {file}"
+    if crossover:
+        line += f"; {terms} Maclaurin terms need fewer multiplications from length {crossover:,} on"
+    return line
 
 
 # ------------------------------------------------------------------------------------------- tables
 
+NAMES = {  # fields of a Part -> what is printed
+    "start": "prefill",
+    "token": "decode step",
+    "growth": "decode step, per earlier token",
+    "token_depth": "depth of a decode step",
+    "saved": "bytes of activations",
+    "work": "bytes of working memory, training",
+    "room": "bytes of working memory, inference",
+    "state": "bytes of State",
+    "state_growth": "bytes of State per token",
+}
 
-def _table(made: Budget) -> list[str]:
-    """Parts, totals, then what is said of the whole."""
+
+def _table(budget: Budget) -> list[str]:
+    """Sizes, a row for each part, totals, and the lines about the whole model."""
     from regard.budget.closed_form.parts import columns
 
-    work = ["parameters", "forward", "training", *(["token"] if made.sum("token").value else [])]
-    work += ["depth"] if made.depth else []
-    held = {"activations": "saved", "State": "state"} if made.memory.get("activations") else {}
-    at = made.size("T") or made.size("L")
+    work = ["parameters", "forward", "training"]
+    if budget.sum("token").value:
+        work.append("token")
+    if budget.depth:
+        work.append("depth")
+    with_memory = bool(budget.memory.get("activations"))
+    length = budget.size("T") or budget.size("L")
 
-    def row(name: str, of: Callable[[str], int]) -> tuple[str, ...]:
-        state = of("state") + at * of("state_growth")
-        sizes = [state if column == "state" else of(column) for column in held.values()]
-        return (
-            name,
-            *(_cell(of(column)) for column in work),
-            *(_size(size) if size else "-" for size in sizes),
-        )
+    def row(name: str, value_of: Callable[[str], int]) -> list[str]:
+        cells = [_count(value_of(column)) for column in work]
+        if with_memory:
+            state = value_of("state") + length * value_of("state_growth")
+            cells += [_size(size) if size else "-" for size in (value_of("saved"), state)]
+        return [name, *cells]
 
-    shown = [part for part in made.parts if columns(part)]
-    rows = [("", *work, *held)]
-    rows += [
-        row(part.name, lambda column, part=part: getattr(part, column).value) for part in shown
-    ]
-    rows.append(row("total", lambda column: made.sum(column).value))
-    flops = [
-        f"{2 * made.sum(name).value:,}" if name in ("forward", "training", "token") else ""
-        for name in work
-    ]
-    rows.append(("FLOPs", *flops, *("" for _ in held)))
+    def part_row(part: Part) -> list[str]:
+        return row(part.name, lambda column: getattr(part, column).value)
+
+    memory_header = ["activations", "State"] if with_memory else []
+    header = ["", *(NAMES.get(column, column) for column in work), *memory_header]
+    total = row("total", lambda column: budget.sum(column).value)
+    flops = ["FLOPs"]
+    for column in work:
+        is_work = column in ("forward", "training", "token")
+        flops.append(f"{2 * budget.sum(column).value:,}" if is_work else "")
+    flops += [""] * len(memory_header)
+
+    rows = [header, *(part_row(part) for part in budget.parts if columns(part)), total, flops]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [_aligned(row, widths) for row in rows]
     rule = "-" * (sum(widths) + 2 * len(widths) - 2)
-    body = [
-        "  ".join(
-            [
-                row[0].ljust(widths[0]),
-                *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)),
-            ]
-        ).rstrip()
-        for row in rows
-    ]
-    sizes = ", ".join(f"{size.name} = {size.value:,} {size.meaning}" for size in made.sizes)
-    lines = [made.title, sizes, "", body[0], *body[1:-2], rule, *body[-2:], ""]
+    sizes = ", ".join(f"{size.name} = {size.value:,} ({size.meaning})" for size in budget.sizes)
     return [
-        *lines,
-        *_whole(made),
-        *(f"note            {note}" for note in made.notes),
-        *_shapes(made),
+        budget.title,
+        sizes,
+        "",
+        *lines[:-2],
+        rule,
+        *lines[-2:],
+        "",
+        *_whole(budget),
+        *(f"note            {note}" for note in budget.notes),
+        *_shapes(budget),
     ]
 
 
-def _whole(made: Budget) -> list[str]:
-    lines, work, held = [], made.multiplications, made.memory
+def _aligned(row: list[str], widths: list[int]) -> str:
+    """The first cell to the left, the others to the right."""
+    cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+    return "  ".join([row[0].ljust(widths[0]), *cells]).rstrip()
+
+
+def _whole(budget: Budget) -> list[str]:
+    """The lines about the whole model, below the table."""
+    work = budget.multiplications
+    depth = budget.depth
+    memory = budget.memory
+    lines: list[str] = []
+
     if work["start"]:
-        lines.append(
-            f"reading         {work['start']:,} multiplications a row, before its first token"
-        )
+        lines.append(f"prefill         {work['start']:,} multiplications per row")
     if work["token"]:
-        grows = (
-            f"{work['growth']:,} more for each token before it"
-            if work["growth"]
-            else "the same at every position"
-        )
-        lines.append(f"a token         {work['token']:,} multiplications at this position, {grows}")
-    if made.depth:
-        token = f", a token {made.depth['token']:,}" if made.depth["token"] else ""
+        growth = "the same at every position"
+        if work["growth"]:
+            growth = f"{work['growth']:,} more for each earlier token"
         lines.append(
-            f"depth           forward {made.depth['forward']:,} steps one after another{token}"
+            f"decode step     {work['token']:,} multiplications at this position, {growth}"
         )
-    if held.get("state"):
-        grows = f"{_size(held['state_token'])} more a token" if held["state_token"] else "constant"
-        lines.append(f"State           {_size(held['state'])} a row at this position, {grows}")
-    if "training" in held:
-        lines.append(
-            f"training        {_size(held['training'])} at the fullest moment; of it {_of(held)}"
-        )
-        lines.append(
-            f"inference       {_size(held['inference'])} at the fullest moment of a forward pass"
-        )
+    if depth:
+        step = f", a decode step {depth['token']:,}" if depth["token"] else ""
+        lines.append(f"depth           forward pass {depth['forward']:,} sequential steps{step}")
+    if memory.get("state"):
+        growth = "constant"
+        if memory["state_token"]:
+            growth = f"{_size(memory['state_token'])} more per token"
+        lines.append(f"State           {_size(memory['state'])} per row at this position, {growth}")
+    if "training" in memory:
+        lines.append(f"training        {_size(memory['training'])} peak; {_memory_parts(memory)}")
+        lines.append(f"inference       {_size(memory['inference'])} peak of a forward pass")
     else:
-        lines.append(f"memory          {_of(held)}")
+        lines.append(f"memory          {_memory_parts(memory)}")
     return lines
 
 
-def _of(held: dict[str, int]) -> str:
+def _memory_parts(memory: dict[str, int]) -> str:
     names = ("weights", "gradients", "optimiser", "activations")
-    return ", ".join(f"{name} {_size(held[name])}" for name in names if name in held)
+    return ", ".join(f"{name} {_size(memory[name])}" for name in names if name in memory)
 
 
-def _shapes(made: Budget) -> list[str]:
-    if not made.shapes:
+def _shapes(budget: Budget) -> list[str]:
+    if not budget.shapes:
         return []
-    widest = max(len(name) for name, _ in made.shapes)
-    lines = ["", "signals"]
-    for name, shape in made.shapes:
+    widest = max(len(name) for name, _ in budget.shapes)
+    lines = ["", "shapes"]
+    for name, shape in budget.shapes:
         letters = " x ".join(getattr(axis, "name", str(axis)) for axis in shape)
         numbers = " x ".join(f"{getattr(axis, 'value', axis):,}" for axis in shape)
         lines.append(f"  {name:<{widest}}  {letters:<14}  {numbers}")
     return lines
 
 
-def _cell(count: int) -> str:
+def _count(count: int) -> str:
     return f"{count:,}" if count else "-"
 
 
@@ -585,33 +669,21 @@ def _size(count: int) -> str:
     return f"{count:,} bytes"
 
 
-NAMES = {
-    "growth": "token, each further position",
-    "start": "reading",
-    "token_depth": "depth of a token",
-    "saved": "bytes kept for gradients",
-    "work": "bytes worked on with gradients",
-    "room": "bytes worked on without gradients",
-    "state": "bytes of State a row",
-    "state_growth": "bytes of State a token",
-}
-
-
-def _formulas(made: Budget) -> list[str]:
+def _formulas(budget: Budget) -> list[str]:
     """Every figure of the table: symbols, numbers, value."""
     from regard.budget.closed_form.parts import columns
 
-    lines = []
-    for part in made.parts:
-        sizes = ", ".join(
-            f"{size.name} = {size.value:,}" for size in part.sizes if size not in made.sizes
-        )
-        lines.append(f"{part.name}{f'  ({sizes})' if sizes else ''}")
+    lines: list[str] = []
+    for part in budget.parts:
+        own_sizes = [size for size in part.sizes if size not in budget.sizes]
+        sizes = ", ".join(f"{size.name} = {size.value:,}" for size in own_sizes)
+        lines.append(f"{part.name}  ({sizes})" if sizes else part.name)
         for name, formula in columns(part).items():
             lines += _formula(NAMES.get(name, name), formula)
+
     lines.append("memory, in bytes")
-    for name, formula in made.bytes.items():
-        lines += _formula(name, formula)
+    for name, formula in budget.bytes.items():
+        lines += _formula("state per token" if name == "state_token" else name, formula)
     return lines
 
 

@@ -65,28 +65,34 @@ def test_it_is_instant_as_no_weights_are_built(words: list[str]):
 def test_a_recipe_as_a_table_with_what_the_words_mean(capsys):
     said = told(capsys, "chat-transformer", "--vocabulary", "3000")
     assert said.startswith(
-        "chat-transformer\nB = 32 rows of a batch, S = 64 places of the source, T = 64"
+        "chat-transformer\nB = 32 (batch size), S = 64 (source length), T = 64 (target length), "
     )
-    total = "total                             2,656,440   5,709,496,320  17,279,877,120  1,706,496    616     135.6 MB"
-    assert f"{total}  393.2 kB\n" in said
-    assert (
-        "FLOPs                                        11,418,992,640  34,559,754,240  3,412,992\n"
-        in said
-    )
-    assert (
-        "a token         1,706,496 multiplications at this position, 768 more for each token before it\n"
-        in said
-    )
-    assert "State           393.2 kB a row at this position, 3.1 kB more a token\n" in said
-    assert "FLOPs            2 x multiplications: each product is also added\n" in said
-    assert "depth            operations that wait for each other" in said
+    cells = [line.split() for line in said.splitlines()]
+    header = "parameters forward training decode step depth activations State"
+    total = "total 2,656,440 5,709,496,320 17,279,877,120 1,706,496 616 135.6 MB 393.2 kB"
+    assert header.split() in cells and total.split() in cells
+    assert ["FLOPs", "11,418,992,640", "34,559,754,240", "3,412,992"] in cells
+    for line in (
+        "prefill         69,206,016 multiplications per row",
+        (
+            "decode step     1,706,496 multiplications at this position, "
+            "768 more for each earlier token"
+        ),
+        "State           393.2 kB per row at this position, 3.1 kB more per token",
+        "FLOPs            2 x multiplications: one multiplication and one addition each",
+        "prefill          all work for one row before its first token: encoder, keys and values",
+        "decode step      one token of one row, at position t = T",
+    ):
+        assert f"{line}\n" in said
+    assert "depth            longest chain of dependent operations" in said
+    assert "peak training memory" in said
     assert "note" not in said and "\x1b" not in said
 
 
 def test_a_state_that_does_not_grow_says_so(capsys):
     said = told(capsys, "chat-lstm")
     assert "multiplications at this position, the same at every position\n" in said
-    assert "State           2.0 kB a row at this position, constant\n" in said
+    assert "State           2.0 kB per row at this position, constant\n" in said
     assert (
         "note            V = 4,000 is the most the tokenizer may make; --vocabulary gives another\n"
         in said
@@ -104,7 +110,7 @@ def test_formulas_in_symbols_and_in_numbers(capsys):
         "    = 2·(4·32·64·192^2 + 2·32·64^2·192)\n"
         "    = 704,643,072\n"
     ) in said
-    assert "  bytes of State a token: 8 N D\n    = 8·2·192\n    = 3,072\n" in said
+    assert "  bytes of State per token: 8 N D\n    = 8·2·192\n    = 3,072\n" in said
     assert "memory, in bytes\n  weights: 4 P\n    = 4·2,849,440\n" in said
 
 
@@ -162,8 +168,8 @@ def test_json_for_programs(capsys):
 def test_what_fits(capsys):
     said = told(capsys, "chat-transformer", "--memory", "1GB", "--vocabulary", "3000")
     assert (
-        "in 1GB fit\n  training      a batch of 203 at these lengths, or a length of 407 at batch 32\n"
-        in said
+        "in 1GB fit\n"
+        "  training      a batch of 203 at these lengths, or a length of 407 at batch 32\n" in said
     )
     made = json.loads(
         told(capsys, "chat-transformer", "--memory", "1GB", "--vocabulary", "3000", "--json")
@@ -181,8 +187,8 @@ def test_what_fits(capsys):
 def test_a_width_is_proposed(capsys):
     said = told(capsys, "chat-transformer", "--fit", "parameters=5M")
     assert (
-        "fits            width 264, in steps of 8: regard train chat-transformer --set encoder.width=264 "
-        in said
+        "fits            width 264, in steps of 8: "
+        "regard train chat-transformer --set encoder.width=264 " in said
     )
     made = json.loads(told(capsys, "chat-transformer", "--fit", "parameters=5M", "--json"))
     assert made["fit"] == {"width": 264} and 4_800_000 < made["parameters"] <= 5_000_000
@@ -192,7 +198,9 @@ def test_terms_and_the_picture(tmp_path: Path, capsys):
     file = tmp_path / "cost.png"
     said = told(capsys, "chat-transformer", "--terms", "3", "--plot", str(file))
     assert "the same at every position" in said and "constant" in said
-    assert f"wrote {file}; the series of 3 terms multiplies less from 2,491 places on\n" in said
+    assert (
+        f"wrote {file}; 3 Maclaurin terms need fewer multiplications from length 2,491 on\n" in said
+    )
     assert file.read_bytes().startswith(b"\x89PNG")
     drawn = tmp_path / "cost.svg"
     assert f"wrote {drawn}\n" in told(capsys, "--lstm", "width=8", "--plot", str(drawn))
@@ -205,11 +213,11 @@ def test_terms_and_the_picture(tmp_path: Path, capsys):
 
 def test_a_run_knows_its_vocabulary_and_its_parameters(run: Path, capsys):
     said = told(capsys, str(run))
-    assert "V = 11 vocabulary" in said
+    assert "V = 11 (vocabulary)" in said
     count = sum(
         t.numel()
         for name, t in safetensors.torch.load_file(run / "model.safetensors").items()
-        if name != "rarity"
+        if name != "idf"
     )
     assert (
         f"note            model.safetensors has {count:,} parameters, as the formulas say\n" in said
@@ -222,10 +230,8 @@ def test_a_run_knows_its_vocabulary_and_its_parameters(run: Path, capsys):
 
 def test_pictures_and_labels(tmp_path: Path, capsys):
     said = told(capsys, "image-pool", "--memory", "1GB")
-    assert (
-        "B = 32 rows of a batch, S = 49 places of the grid, T = 1 place of the label, C = 10 labels\n"
-        in said
-    )
+    sizes = "B = 32 (batch size), S = 49 (positions of the grid), T = 1 (target length), "
+    assert f"{sizes}C = 10 (labels)\n" in said
     assert (
         "note            C = 10 labels is a guess, the data decides; --labels gives another\n"
         in said
@@ -265,13 +271,8 @@ def test_what_has_no_closed_form_is_counted(capsys, monkeypatch):
 def test_counting_proves_the_formulas(run: Path, capsys):
     said = told(capsys, str(run), "--count", "--batch", "2", "--length", "5")
     lines = said.partition("counted by running")[2].splitlines()[1:6]
-    assert [line.split()[0] for line in lines] == [
-        "parameters",
-        "forward",
-        "start",
-        "token",
-        "training",
-    ]
+    names = ["parameters", "forward", "prefill", "decode step", "training"]
+    assert [line[2:24].rstrip() for line in lines] == names
     assert all(line.endswith("  equal") for line in lines)
     made = json.loads(
         told(capsys, "chat-gru", "--set", "encoder.width=8", "--count", "--length", "3", "--json")
@@ -291,12 +292,58 @@ def test_a_config_of_huggingface(tmp_path: Path, capsys):
             said.startswith(f"{file}: GPT2LMHeadModel\n")
             and "total                   124,439,808  " in said
         )
-        assert "State           75.5 MB a row at this position, 73.7 kB more a token\n" in said
+        assert "State           75.5 MB per row at this position, 73.7 kB more per token\n" in said
         assert (
-            "note            training is counted as 3 x forward; activations and depth are not known"
-            in said
+            "note            training is counted as 3 x forward; "
+            "activations and depth are not known" in said
         )
     assert json.loads(told(capsys, str(file), "--json"))["depth"] == {}
+
+
+def test_memory_of_a_config_of_huggingface(tmp_path: Path, capsys):
+    """Of code that is not ours activations are not known; weights and key/value cache are."""
+    file = tmp_path / "config.json"
+    sizes = {"vocab_size": 50257, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024}
+    file.write_text(json.dumps({"model_type": "gpt2"} | sizes))
+    said = told(capsys, str(file), "--memory", "8GB")
+    assert (
+        "in 8GB fit\n"
+        "  weights       yes, 497.8 MB\n"
+        "  decoding      a batch of 1,589 at these lengths, "
+        "or a length of 1,024 (its positions end there) at batch 32\n"
+        "  training      depends on the activations, which are not known for a config.json: "
+        "2.0 GB without them\n"
+    ) in said
+    made = json.loads(told(capsys, str(file), "--memory", "8GB", "--json"))
+    cache = made["memory"]["state"]
+    assert (8 * 10**9 - made["memory"]["weights"]) // cache == 1589
+    assert made["fits"] == {"decoding": {"batch": 1589, "length": 1024}} and made["weights_fit"]
+
+    said = told(capsys, str(file), "--memory", "1GB")
+    assert "  training      no: 2.0 GB without activations\n" in said
+    said = told(capsys, str(file), "--memory", "100MB")
+    assert "  weights       no, 497.8 MB\n  decoding      no batch, or no length\n" in said
+
+    sizes = {"hidden_size": 6, "num_hidden_layers": 2, "num_attention_heads": 3}
+    sizes |= {"vocab_size": 11, "intermediate_size": 7, "max_position_embeddings": 64}
+    file.write_text(json.dumps({"model_type": "bert"} | sizes))  # keeps no State
+    said = told(capsys, str(file), "--memory", "8GB")
+    assert (
+        "  weights       yes, " in said and "decoding" not in said.partition("in 8GB fit")[2][:99]
+    )
+    assert one_line(capsys, str(file), "--memory", "lots").startswith(
+        '--memory: must be an amount above 0, as in 8GB; got "lots"; '
+    )
+
+
+def test_several_mistakes_have_a_line_each(capsys):
+    assert main(["budget", "--transformer", "vocabulry=3,width=8,heads=2,encoder=1"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "regard: --transformer: 3 things to fix",
+        "  vocabulary: missing; must be a whole number >= 1 and <= 1,048,576",
+        "  decoder: missing; must be a whole number >= 0 and <= 4,096",
+        '  vocabulry: no such number; got 3; did you mean "vocabulary"?',
+    ]
 
 
 def test_mistakes(tmp_path: Path, capsys):
@@ -316,7 +363,9 @@ def test_mistakes(tmp_path: Path, capsys):
         one_line(capsys, "chat-lstm", "--length", "3", "--source-length", "4")
         == "--length is both lengths; give it alone"
     )
-    assert one_line(capsys, "chat-lstmm") == 'chat-lstmm: no such recipe; did you mean "chat-lstm"?'
+    assert one_line(capsys, "chat-lstmm") == (
+        'no such recipe, run or config; got chat-lstmm; did you mean "chat-lstm"?'
+    )
     assert one_line(capsys, "--attention", "width=10,heads=3") == (
         "--attention: heads must divide width, or give head_width too; got heads = 3, width = 10"
     )
@@ -353,10 +402,11 @@ def test_mistakes(tmp_path: Path, capsys):
         == '--fit: has the form parameters=5M; got "depth=5"'
     )
     assert one_line(capsys, "chat-lstm", "--fit", "parameters=5") == (
-        "--fit: not even a width of 8 has so few parameters; got 5; a smaller vocabulary"
+        "--fit: a width of 8 already has more parameters; got 5; use a smaller vocabulary"
     )
     assert one_line(capsys, "chat-lstm", "--memory", "some") == (
-        '--memory: must be a number above 0, with a unit or none; got "some"; KB, MB, GB, TB, KiB, MiB, GiB'
+        '--memory: must be an amount above 0, as in 8GB; got "some"; '
+        "units: KB, MB, GB, TB, KiB, MiB, GiB"
     )
     assert (
         one_line(capsys, "chat-lstm", "--plot", "x.pdf")
@@ -366,17 +416,26 @@ def test_mistakes(tmp_path: Path, capsys):
         f"--plot: no such folder; got {tmp_path / 'no'}"
     )
     missing = tmp_path / "config.json"
-    assert one_line(capsys, str(missing)) == f"{missing}: No such file or directory"
+    no_such = f"no such recipe, run or config; got {missing}"
+    assert one_line(capsys, str(missing)) == f"{no_such}; regard recipes list names the recipes"
+    near = tmp_path / "cofnig.json"
+    near.write_text("{}")
+    assert one_line(capsys, str(missing)) == f'{no_such}; did you mean "{near}"?'
+    assert one_line(capsys, str(tmp_path)) == (
+        f"{tmp_path}: neither a run nor a HuggingFace model; "
+        "the folder holds no recipe.json and no config.json"
+    )
     missing.write_text('{"model_type": "xglm"}')
     assert one_line(capsys, str(missing)).startswith(
-        f'{missing}: model_type: no such family, or not one with a closed form; got "xglm"; known: bart, bert, '
+        f"{missing}: model_type: no such family, or not one with a closed form; "
+        'got "xglm"; known: bart, bert, '
     )
     missing.write_text('{"model_type": "vit"}')
     assert one_line(capsys, str(missing), "--memory", "1GB").endswith(
         "hidden_size: missing; must be a whole number >= 1"
     )
     assert one_line(capsys, str(missing), "--set", "a=b") == (
-        "a config.json says all its sizes itself; got --set a=b; only lengths and batch may be given"
+        "a config.json fixes its own sizes; got --set a=b; only lengths and batch may be given"
     )
     assert (
         one_line(capsys, str(missing), "--terms", "3")
@@ -389,11 +448,31 @@ def test_mistakes(tmp_path: Path, capsys):
 
 WORDS = st.lists(
     st.sampled_from(
-        ["chat-lstm", "chat-transformer", "--length", "--batch", "--memory", "--fit", "--terms", "--json", "--formulas",
-         "--lstm", "--attention", "width=3", "width=8,heads=2", "parameters=1M", "3", "-1", "0", "1GB", "", "99999999"]
+        [
+            "chat-lstm",
+            "chat-transformer",
+            "--length",
+            "--batch",
+            "--memory",
+            "--fit",
+            "--terms",
+            "--json",
+            "--formulas",
+            "--lstm",
+            "--attention",
+            "width=3",
+            "width=8,heads=2",
+            "parameters=1M",
+            "3",
+            "-1",
+            "0",
+            "1GB",
+            "",
+            "99999999",
+        ]
     ),
     max_size=5,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=60, deadline=None)

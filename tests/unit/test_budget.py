@@ -144,7 +144,7 @@ def random_recipes(draw: Any) -> recipe.Recipe:
             series = positions not in ("alibi", "relative") and draw(st.booleans())
             sets += [
                 f"{side}.heads={draw(st.integers(1, 3))}",
-                f"{side}.head_width={(4 if positions == 'rotary' else 2) * draw(st.integers(1, 3))}",
+                f"{side}.head_width={(2 + 2 * (positions == 'rotary')) * draw(st.integers(1, 3))}",
                 f"{side}.ffn_width={draw(st.integers(1, 40))}",
                 f"{side}.norm={draw(st.sampled_from(['pre', 'post']))}",
                 f"{side}.positions={positions}",
@@ -173,7 +173,7 @@ def random_recipes(draw: Any) -> recipe.Recipe:
         sets += [f"encoder.positions={draw(st.sampled_from(['none', 'sinusoidal']))}"]
     if kinds["decoder"] == "recurrent":
         before = draw(st.booleans())
-        sets.append(f"decoder.attention_order={'before' if before else 'after'}")
+        sets.append(f"decoder.attention_order={'before_cell' if before else 'after_cell'}")
         scores = [] if before else ["none"]
         scores += ["general", "additive"] + (["dot"] if wide == narrow else [])
         sets.append(f"decoder.attention={draw(st.sampled_from(scores))}")
@@ -244,7 +244,7 @@ def pictures(draw: Any) -> recipe.SourceConvolutions | recipe.SourceResidual | r
 def one_shots(draw: Any) -> recipe.DecoderClassifier:
     return recipe.DecoderClassifier(
         kind="classifier",
-        reads=draw(st.sampled_from(["summary", "attention"])),
+        pooling=draw(st.sampled_from(["summary", "attention"])),
         hidden=tuple(draw(st.lists(st.integers(1, 20), max_size=2))),
         dropout=draw(st.sampled_from([0.0, 0.2])),
         hidden_dropout=draw(st.sampled_from([0.0, 0.2])),
@@ -346,7 +346,9 @@ def test_shipped_recipes(name: str):
 def test_what_is_kept_for_gradients(name: str):
     """Within 3 %: pages of a kernel's workspace and masks of a few bytes are not in the
     formulas."""
-    of = small(name, *([] if recipe.load(name).encoder.kind == "identity" else ["encoder.width=96"]))
+    of = small(
+        name, *([] if recipe.load(name).encoder.kind == "identity" else ["encoder.width=96"])
+    )
     model, (rows, source, target) = make(of, 97).train(), (8, 23, 1 if shoots(of) else 19)
     (raw, mask), tokens = (
         model.frontend.example(rows, source),
@@ -514,7 +516,7 @@ def test_the_transformer_of_the_specification():
     assert parts["source embedding"] == 30_720_000
     assert (
         parts["encoder self-attention"] == 12 * 3_149_056
-        and parts["attention to the memory"] == 8 * 3_149_056
+        and parts["decoder cross-attention"] == 8 * 3_149_056
     )
     assert (
         parts["encoder feed-forward"] == 12 * 1_050_112 and parts["decoder norms"] == 8 * 3 * 2048
@@ -523,10 +525,10 @@ def test_the_transformer_of_the_specification():
         name: tuple(getattr(axis, "value", axis) for axis in shape) for name, shape in made.shapes
     }
     assert shapes["source ids"] == (32, 2048)
-    assert shapes["source activations, in and out of every layer"] == (32, 2048, 1024)
-    assert shapes["target queries, keys, values of the heads, each"] == (32, 4, 2048, 192)
-    assert shapes["scores and weights over the memory"] == (32, 4, 2048, 2048)
-    assert shapes["target inside the feed-forward part"] == (32, 2048, 512)
+    assert shapes["source input and output of a layer"] == (32, 2048, 1024)
+    assert shapes["target queries, keys and values, each"] == (32, 4, 2048, 192)
+    assert shapes["cross-attention scores"] == (32, 4, 2048, 2048)
+    assert shapes["target feed-forward hidden layer"] == (32, 2048, 512)
     assert shapes["logits"] == (32, 2048, 30_000)
 
 
@@ -659,8 +661,10 @@ def test_heads_that_are_given_limit_the_widths():
 
 @pytest.mark.parametrize(
     ("written", "units", "value"),
-    [("5M", fits.UNITS, 5_000_000), ("1,000", fits.UNITS, 1000), ("2.5k", fits.UNITS, 2500), ("7B", fits.UNITS, 7e9),
-     ("8GB", fits.BYTES, 8 * 10**9), ("8 GiB", fits.BYTES, 8 << 30), ("512mb", fits.BYTES, 512 * 10**6)],
+    [("5M", fits.UNITS, 5_000_000), ("1,000", fits.UNITS, 1000), ("2.5k", fits.UNITS, 2500),
+     ("7B", fits.UNITS, 7e9),
+     ("8GB", fits.BYTES, 8 * 10**9), ("8 GiB", fits.BYTES, 8 << 30),
+     ("512mb", fits.BYTES, 512 * 10**6)],
 )  # fmt: skip
 def test_amounts(written: str, units: dict[str, int], value: int):
     assert fits.amount(written, units, "") == value
@@ -668,9 +672,7 @@ def test_amounts(written: str, units: dict[str, int], value: int):
 
 @pytest.mark.parametrize("written", ["", "lots", "-3GB", "0", "3XB", "1e9", "3 GB GB"])
 def test_amounts_that_are_none(written: str):
-    with pytest.raises(
-        InputError, match="--memory: must be a number above 0, with a unit or none; got "
-    ):
+    with pytest.raises(InputError, match="--memory: must be an amount above 0, as in 8GB; got "):
         fits.amount(written, fits.BYTES, "--memory")
 
 
@@ -808,7 +810,7 @@ def test_functions_refuse_what_they_cannot_count():
     assert said("chat-lstm", vocabulary=0) == f"vocabulary: {limit}; got 0"
     learned = recipe.load("chat-transformer", ["decoder.positions=learned"])
     assert said(learned, target_length=66) == (
-        "target length: longer than the learned positions of the recipe kernel_size: at most 49; got 66; "
+        "target length: longer than the learned positions of the recipe: at most 49; got 66; "
         "raise data.max_target, or use other positions"
     )
 
@@ -832,8 +834,10 @@ class Sound(recipe.Section):
     ("update", "part"),
     [
         ({"source": Sound()}, 'source.kind = "log-mel"'),
-        ({"decoder": recipe.load("image-pool").decoder.model_copy(update={"reads": "mark"})}, 'decoder.pooling = "mark"'),
-        ({"encoder": type("Gated", (recipe.EncoderRecurrent,), {"__annotations__": {"gate": bool}, "gate": False})(
+        ({"decoder": recipe.load("image-pool").decoder.model_copy(update={"pooling": "mark"})},
+         'decoder.pooling = "mark"'),
+        ({"encoder": type("Gated", (recipe.EncoderRecurrent,),
+                          {"__annotations__": {"gate": bool}, "gate": False})(
             kind="recurrent", gate=True)}, "encoder.gate = true"),
     ],
 )  # fmt: skip

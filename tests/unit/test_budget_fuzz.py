@@ -291,10 +291,10 @@ FAMILIES: dict[str, tuple[Callable[[random.Random], Values], list[str]]] = {
 # The only flags that may be refused here; every other file must be counted.
 REFUSED = [
     "architectures: no closed form for this class",
-    "add_cross_attention: a BERT that attends to a memory is not counted",
-    "tie_encoder_decoder: an encoder and a decoder that share their layers are not counted",
-    "is_decoder: an encoder with the layers of a decoder is not counted",
-    "pruned_heads: heads that were pruned are not counted",
+    "add_cross_attention: a BERT with cross-attention is not supported",
+    "tie_encoder_decoder: an encoder and a decoder with shared layers are not supported",
+    "is_decoder: an encoder with the layers of a decoder is not supported",
+    "pruned_heads: pruned heads are not supported",
     "id2label: must name one label at least",
     "num_key_value_heads must divide num_attention_heads",
     "contradicts",

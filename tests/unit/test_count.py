@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from regard.budget.trace import Trace, normalised, tree
+from regard.budget.trace import Trace, norm_steps, tree
 from regard.layers.attention import attend_unchecked, weights_unchecked
 
 
@@ -224,7 +224,7 @@ def test_a_model_on_the_meta_device_needs_no_memory():
 def test_norms():
     with Trace() as trace:
         made = nn.functional.layer_norm(torch.randn(3, 5), (5,))
-    assert trace.depth(made) == normalised(5) == 15
+    assert trace.depth(made) == norm_steps(5) == 15
 
 
 def test_trees():

@@ -1,9 +1,10 @@
-"""Closed forms of Transformer blocks: attention with softmax or the Maclaurin kernel, and what
-is around it."""
+"""Closed forms of Transformer blocks: attention with softmax or the Maclaurin kernel,
+feed-forward, norms and positions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from regard.budget.closed_form.layers import Lengths, named, norm_steps, several
 from regard.budget.closed_form.parts import FLOAT, Part
@@ -18,12 +19,21 @@ from regard.budget.closed_form.symbols import (
     log,
 )
 
-CHUNK, SCORES = 256, 1 << 18  # of the Maclaurin kernel, as in layers/maclaurin.py
-# What decides between its forms, as there, in picoseconds of one core.
-QUADRATIC, TORCH, NATIVE, SCORE, TORCH_FEATURE, NATIVE_FEATURE = 30, 25, 22, 2000, 60, 9
-QUADRATIC_CALL, TORCH_CALL, HIDING = 75_000_000, 400_000_000, 1.5
-STEP = 8  # axes of a block of its features, as in layers/monomials.py
-REACH = 32  # of relative positions, as in layers/positions.py
+# Sizes of the Maclaurin kernel, as in layers/maclaurin.py.
+CHUNK = 256  # positions of a chunk in a causal pass
+SCORES = 1 << 18  # scores of a block
+
+# Its times on one core, in picoseconds, by which it chooses between scores and features, as there.
+QUADRATIC, TORCH, NATIVE = 30, 25, 22  # per multiplication
+SCORE, TORCH_FEATURE, NATIVE_FEATURE = 2000, 60, 9  # per score; per feature, in multiplications
+QUADRATIC_CALL, TORCH_CALL = 75_000_000, 400_000_000  # per call
+HIDING = 1.5  # factor of a causal mask
+
+STEP = 8  # axes in a block of features, as in layers/monomials.py
+REACH = 32  # largest relative distance, as in layers/positions.py
+
+
+Form = Literal["auto", "scores", "features"]
 
 
 @dataclass(frozen=True)
@@ -41,11 +51,11 @@ class Stack:
     kernel: str = "softmax"
     terms: int = 3
     dropout: float = 0.0
-    longest: int = 0  # places of learned positions
-    grid: tuple[int, int] | None = None  # of the places of a picture, whose positions have two axes
+    longest: int = 0  # number of learned positions
+    grid: tuple[int, int] | None = None  # of an image, whose positions have two axes
     key_bias: bool = True
-    # of the Maclaurin kernel in a pass over many places: scores, features, or the cheaper of them
-    form: str = "auto"
+    # how the Maclaurin kernel computes a whole sequence: by scores, features, or the cheaper one
+    form: Form = "auto"
 
     @property
     def N(self) -> Formula:
@@ -61,24 +71,25 @@ class Stack:
 
     @property
     def K(self) -> Size:
-        return Size("K", self.head_width, "width of a head")
+        return Size("K", self.head_width, "head width")
 
     @property
     def F(self) -> Size:
-        return Size("F", self.ffn_width, "width inside the feed-forward part")
+        return Size("F", self.ffn_width, "feed-forward width")
 
     @property
     def A(self) -> Formula:
-        """The width of all heads together: D, unless they have a width of their own."""
+        """The width of all heads together: D, or H K where that differs."""
         return self.D if self.heads * self.head_width == self.width else self.H * self.K
 
     @property
     def biases(self) -> int:
-        """Of queries, keys and values."""
+        """How many of queries, keys and values have a bias."""
         return 3 if self.key_bias else 2
 
     @property
     def M(self) -> Formula:
+        """Features of a head: the monomials of K variables up to degree terms - 1."""
         return choose(self.K + (self.terms - 1), self.terms - 1)
 
     @property
@@ -88,29 +99,34 @@ class Stack:
         )
 
     @property
-    def made(self) -> Size:
-        """The features that a pass over many places makes: in blocks, where some occur twice,
-        which is faster."""
-        count = length = self.head_width if self.terms > 1 else 0
-        begins = range(0, self.head_width, STEP)
+    def computed_features(self) -> Size:
+        """The features computed for a whole sequence: in blocks, where some occur twice, which is
+        faster."""
+        axes = range(0, self.head_width, STEP)
+        begins = list(axes)
+        length = self.head_width if self.terms > 1 else 0
+        count = length
         for _ in range(2, self.terms):
             blocks = [
                 min(STEP, self.head_width - axis) * (length - begin)
-                for axis, begin in zip(range(0, self.head_width, STEP), begins, strict=True)
+                for axis, begin in zip(axes, begins, strict=True)
             ]
-            begins, length = [sum(blocks[:n]) for n in range(len(blocks))], sum(blocks)
+            begins = [sum(blocks[:n]) for n in range(len(blocks))]
+            length = sum(blocks)
             count += length
-        return Size("M'", 1 + count, "features that a pass makes, some of them twice")
+        return Size("M'", 1 + count, "features computed, some of them twice")
 
     @property
     def sizes(self) -> tuple[Size, ...]:
-        own = named(self.N, self.D, self.H, self.K)
-        return (*own, self.features, self.made) if self.kernel == "maclaurin" else own
+        sizes = named(self.N, self.D, self.H, self.K)
+        if self.kernel == "maclaurin":
+            return (*sizes, self.features, self.computed_features)
+        return sizes
 
 
 @dataclass(frozen=True)
 class Mixing:
-    """What attention does between its projections."""
+    """The cost of attention between its projections: scores, weights, weighted values."""
 
     forward: Formula
     training: Formula
@@ -118,178 +134,190 @@ class Mixing:
 
 
 def mixing(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool, hidden: bool) -> Mixing:
-    """Scores of T queries and S keys, weights, and the values mixed by them.
+    """Scores of T queries and S keys, their weights, and the weighted sums of values.
 
-    Softmax runs in fused kernels, whose backward pass makes the scores once more (5 products of
-    this size); numbers that are learned and added to the scores (relative positions) keep torch
-    from using them (4 products).
+    Softmax attention runs in fused kernels, whose backward pass computes the scores again (5
+    products of this size). A learned bias of the scores (relative positions) keeps torch from using
+    them (4 products).
     """
     if s.kernel == "maclaurin":
-        return _series(s, rows, T, S, causal=causal)
-    once = rows * T * S * s.A
+        if by_features(s, rows, T, S, causal=causal):
+            return _from_features(s, rows, T, S, causal=causal)
+        return _from_scores(s, rows, T, S, causal=causal)
+
+    product = rows * T * S * s.A
+    products_of_training = 6 if s.positions == "relative" and T is S else 7
     steps = log(s.K) + 3 * log(S) + 6 + (1 if hidden else 0)
-    return Mixing(2 * once, (6 if s.positions == "relative" and T is S else 7) * once, steps)
-
-
-def _series(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> Mixing:
-    form = _by_features if by_features(s, rows, T, S, causal=causal) else _from_scores
-    return form(s, rows, T, S, causal=causal)
+    return Mixing(2 * product, products_of_training * product, steps)
 
 
 def by_features(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> bool:
     """Whether the Maclaurin kernel uses its features: the choice of `layers.maclaurin.cheapest`
-    on one core of a machine with a C compiler (whose kernel has 3 terms). Others may choose
-    otherwise for lengths in between."""
+    on one core of a machine with a C compiler (whose kernel has 3 terms). Other machines may choose
+    differently at medium lengths."""
     if s.form != "auto":
         return s.form == "features"
-    K, rows, native = s.head_width, formula(rows).value * s.heads, s.terms == 3
-    pair, made = (2 * K * QUADRATIC + SCORE) * (HIDING if causal else 1), s.features.value
-    scores, features = float(rows * S.value * T.value * pair), float((S.value + T.value) * made)
-    features *= (K + 1 + (NATIVE_FEATURE if native else TORCH_FEATURE)) * (
-        NATIVE if native else TORCH
-    )
+
+    K = s.head_width
+    M = s.features.value
+    heads = formula(rows).value * s.heads
+    native = s.terms == 3
+
+    pair = (2 * K * QUADRATIC + SCORE) * (HIDING if causal else 1)
+    scores = float(heads * S.value * T.value * pair)
+    features = float((S.value + T.value) * M)
+    if native:
+        features *= (K + 1 + NATIVE_FEATURE) * NATIVE
+    else:
+        features *= (K + 1 + TORCH_FEATURE) * TORCH
+
     if causal:
         scores *= (1 + min(T.value, max(64, SCORES // S.value)) / T.value) / 2
-        inside = 64 * (2 * K + 10) * NATIVE if native else CHUNK * pair + 10 * made * (K + 1)
+        inside = 64 * (2 * K + 10) * NATIVE if native else CHUNK * pair + 10 * M * (K + 1)
         features += T.value * inside
-    return scores + QUADRATIC_CALL >= rows * features + (0 if native else TORCH_CALL)
+    return scores + QUADRATIC_CALL >= heads * features + (0 if native else TORCH_CALL)
 
 
 def _from_scores(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> Mixing:
-    """Polynomials of all scores; the values have one column more, for the normaliser."""
-    each = rows * s.H * (_blocks(T, S) if causal else T * S)
-    return Mixing(each * (2 * s.K + 1), each * (7 * s.K + 3), log(s.K) + log(S) + s.terms + 3)
+    """A polynomial of each score; the values have one more column, for the normaliser."""
+    pairs = rows * s.H * (_pairs_in_blocks(T, S) if causal else T * S)
+    steps = log(s.K) + log(S) + s.terms + 3
+    return Mixing(pairs * (2 * s.K + 1), pairs * (7 * s.K + 3), steps)
 
 
-def _by_features(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> Mixing:
-    """Sums over the keys, read by every query; a causal pass also makes the scores inside each
-    chunk."""
-    heads, sums = rows * s.H, s.made * (s.K + 1)
+def _from_features(s: Stack, rows: Amount, T: Formula, S: Formula, *, causal: bool) -> Mixing:
+    """Sums of features over the keys, multiplied by every query's features; a causal pass also
+    computes the scores inside each chunk."""
+    heads = rows * s.H
+    sums = s.computed_features * (s.K + 1)
     steps = log(S) + log(s.features) + s.terms + 3
     if not causal:
         return Mixing(heads * (T + S) * sums, 3 * heads * (T + S) * sums, steps)
-    inside = _chunks(T)
+
+    pairs = _pairs_in_chunks(T)
     return Mixing(
-        heads * (2 * T * sums + inside * (2 * s.K + 1)),
-        heads * (7 * T * sums + inside * (7 * s.K + 3)),
+        heads * (2 * T * sums + pairs * (2 * s.K + 1)),
+        heads * (7 * T * sums + pairs * (7 * s.K + 3)),
         steps,
     )
 
 
-def _chunks(T: Formula) -> Formula:
-    """Pairs inside the chunks of a causal pass, all of a chunk's queries with all of its keys."""
-    whole, rest = divmod(T.value, CHUNK)
-    return Call("pairs", (T,), whole * CHUNK**2 + rest**2)
+def _pairs_in_chunks(T: Formula) -> Formula:
+    """Pairs inside the chunks of a causal pass: all queries of a chunk with all of its keys."""
+    chunks, rest = divmod(T.value, CHUNK)
+    return Call("pairs", (T,), chunks * CHUNK**2 + rest**2)
 
 
-def _blocks(T: Formula, S: Formula) -> Formula:
-    """Pairs of scores in blocks: a block of queries sees no key after its end."""
-    tall = min(T.value, max(64, SCORES // S.value))
-    ends = [min(T.value, at + tall) for at in range(0, T.value, tall)]
-    return Call(
-        "pairs", (T,), sum((end - at) * end for at, end in zip([0, *ends[:-1]], ends, strict=True))
-    )
+def _pairs_in_blocks(T: Formula, S: Formula) -> Formula:
+    """Pairs of a causal pass in blocks of queries: all queries of a block with all keys up to its
+    end."""
+    block = min(T.value, max(64, SCORES // S.value))
+    pairs = 0
+    for begin in range(0, T.value, block):
+        end = min(T.value, begin + block)
+        pairs += (end - begin) * end
+    return Call("pairs", (T,), pairs)
 
 
 def self_attention(name: str, s: Stack, B: Size, T: Size, t: Size | None, *, causal: bool) -> Part:
-    """N layers of it: projections D x 3A and A x D with biases. `t` is the position of a token
-    that comes singly."""
+    """N layers of self-attention: projections D x 3A and A x D, with biases. `t` is the position of
+    the token in a decode step; None: there are no decode steps."""
     N, D, A = s.N, s.D, s.A
     biased = s.positions in ("alibi", "relative")
-    whole = mixing(s, B, T, T, causal=causal, hidden=causal or biased)
-    one = mixing(s, 1, T, T, causal=causal, hidden=causal or biased)
-    around = attention_steps(s)
-    token = growth = state = more = token_steps = ZERO
+    batch = mixing(s, B, T, T, causal=causal, hidden=causal or biased)
+    row = mixing(s, 1, T, T, causal=causal, hidden=causal or biased)
+    outer_steps = attention_steps(s)
+
+    token = growth = state = state_growth = token_steps = ZERO
     if t is not None and s.kernel == "maclaurin":
-        token = N * (4 * D * A + (2 if s.features.value > 1 else 1) * s.H * s.features * (s.K + 1))
-        state = FLOAT * N * s.H * s.features * (s.K + 1)
-        token_steps = N * (around + log(s.features) + s.terms + 3)
+        sums = s.H * s.features * (s.K + 1)
+        token = N * (4 * D * A + (2 if s.features.value > 1 else 1) * sums)
+        state = FLOAT * N * sums
+        token_steps = N * (outer_steps + log(s.features) + s.terms + 3)
     elif t is not None:
-        token, growth, more = N * (4 * D * A + 2 * t * A), 2 * N * A, 2 * FLOAT * N * A
-        token_steps = N * (around + log(s.K) + 3 * log(t) + 6 + (1 if biased else 0))
+        token = N * (4 * D * A + 2 * t * A)
+        growth = 2 * N * A
+        state_growth = 2 * FLOAT * N * A
+        token_steps = N * (outer_steps + log(s.K) + 3 * log(t) + 6 + (1 if biased else 0))
+
     return Part(
         name,
         s.sizes,
         parameters=N * (4 * D * A + s.biases * A + D),
-        forward=N * (4 * B * T * D * A + whole.forward),
-        training=N * (12 * B * T * D * A + whole.training),
-        start=ZERO if causal else N * (4 * T * D * A + one.forward),
+        forward=N * (4 * B * T * D * A + batch.forward),
+        training=N * (12 * B * T * D * A + batch.training),
+        start=ZERO if causal else N * (4 * T * D * A + row.forward),
         token=token,
         growth=growth,
-        depth=N * (around + whole.depth),
+        depth=N * (outer_steps + batch.depth),
         token_depth=token_steps,
         saved=N * _saved_attention(s, B, T, causal=causal),
         work=FLOAT * B * T * (D + 3 * A),
         room=FLOAT * B * T * (4 * D + (6 if s.positions == "rotary" else 4) * A),
         state=state,
-        state_growth=more,
+        state_growth=state_growth,
     )
 
 
-def attention_steps(s: Stack, *, turned: bool = True) -> Formula:
-    """Of one layer, beside what `mixing` takes: norm, projection, rotary rotation, projection,
+def attention_steps(s: Stack, *, rotary: bool = True) -> Formula:
+    """Steps of one layer beside those of `mixing`: norm, two projections, rotary rotation,
     residual."""
-    return (
-        norm_steps(s.D) + log(s.D) + log(s.A) + 5 + (1 if turned and s.positions == "rotary" else 0)
-    )
+    rotation = 1 if rotary and s.positions == "rotary" else 0
+    return norm_steps(s.D) + log(s.D) + log(s.A) + 5 + rotation
 
 
 def _saved_attention(s: Stack, B: Size, T: Size, *, causal: bool) -> Formula:
-    """Query, key, value, context, what softmax divides by; the input before and after its norm;
-    what dropout kept."""
-    floats, sums = 2 * s.D + 4 * s.A + 2, ZERO
-    if s.kernel == "maclaurin":  # the context twice, as its heads are put side by side in a copy
+    """Bytes saved by one layer: query, key, value, context, the normaliser of softmax, the input
+    before and after its norm, and the dropout mask."""
+    floats = 2 * s.D + 4 * s.A + 2
+    sums = ZERO
+    if s.kernel == "maclaurin":  # the context twice: joining the heads copies it
         floats = floats + s.A + s.H
         if not causal and by_features(s, B, T, T, causal=False):
             sums = FLOAT * B * s.H * s.features * (s.K + 1)
-    elif s.positions == "relative":  # the weights themselves: no fused kernel
+    elif s.positions == "relative":  # the attention weights: no fused kernel
         floats = floats + s.H * T
-    else:  # turned queries and keys are new, and the old stay with the values
+    else:  # rotated queries and keys are copies; the originals stay with the values
         floats = floats + s.H + (2 * s.A if s.positions == "rotary" else 0)
     return B * T * (FLOAT * floats + (s.D if s.dropout else 0)) + sums
 
 
 def cross_attention(name: str, s: Stack, at: Lengths, S: Formula, E: Size) -> Part:
-    """N layers of attention to the memory. Query D x A, key and value E x 2A, out A x D, with
-    biases."""
+    """N layers of cross-attention: query D x A, key and value E x 2A, output A x D, with biases."""
     N, D, A, B, T = s.N, s.D, s.A, at.B, at.T
-    whole = mixing(s, B, T, S, causal=False, hidden=True)
+    batch = mixing(s, B, T, S, causal=False, hidden=True)
     queries = 2 * B * T * D * A
     keys = 2 * B * S * E * A
+    outer_steps = attention_steps(s, rotary=False)
+
+    saved = B * T * (FLOAT * (2 * D + 2 * A + s.H + 2) + (D if s.dropout else 0))
+    saved = saved + 2 * FLOAT * B * S * A
     if s.kernel == "maclaurin":
         sums = s.H * s.features * (s.K + 1)
-        token, state, taken_in = (
-            N * (2 * D * A + sums),
-            FLOAT * N * sums,
-            N * (2 * S * E * A + S * sums),
-        )
-        looked = log(s.features) + s.terms + 1
-    else:
-        token, state, taken_in = (
-            N * (2 * D * A + 2 * S * A),
-            2 * FLOAT * N * S * A,
-            N * 2 * S * E * A,
-        )
-        looked = log(s.K) + 3 * log(S) + 6
-    kept = (
-        B * T * (FLOAT * (2 * D + 2 * A + s.H + 2) + (D if s.dropout else 0))
-        + 2 * FLOAT * B * S * A
-    )
-    if s.kernel == "maclaurin":
-        kept = kept + FLOAT * B * (T * A + S * s.H)
+        prefill = N * (2 * S * E * A + S * sums)
+        token = N * (2 * D * A + sums)
+        state = FLOAT * N * sums
+        token_steps = log(s.features) + s.terms + 1
+        saved = saved + FLOAT * B * (T * A + S * s.H)
         if by_features(s, B, T, S, causal=False):
-            kept = kept + FLOAT * B * s.H * s.features * (s.K + 1)
+            saved = saved + FLOAT * B * s.H * s.features * (s.K + 1)
+    else:
+        prefill = N * 2 * S * E * A
+        token = N * (2 * D * A + 2 * S * A)
+        state = 2 * FLOAT * N * S * A
+        token_steps = log(s.K) + 3 * log(S) + 6
+
     return Part(
         name,
         (*s.sizes, E),
         parameters=N * (2 * D * A + 2 * E * A + s.biases * A + D),
-        forward=N * (queries + keys + whole.forward),
-        training=N * (3 * queries + 3 * keys + whole.training),
-        start=taken_in,
+        forward=N * (queries + keys + batch.forward),
+        training=N * (3 * queries + 3 * keys + batch.training),
+        start=prefill,
         token=token,
-        depth=N * (attention_steps(s, turned=False) + whole.depth),
-        token_depth=N * (attention_steps(s, turned=False) + looked),
-        saved=N * kept + FLOAT * B * S * E,
+        depth=N * (outer_steps + batch.depth),
+        token_depth=N * (outer_steps + token_steps),
+        saved=N * saved + FLOAT * B * S * E,
         work=FLOAT * B * (T * (D + 2 * A) + 2 * S * A),
         room=FLOAT * B * (T * (3 * D + 2 * A) + 2 * S * A),
         state=state,
@@ -297,20 +325,20 @@ def cross_attention(name: str, s: Stack, at: Lengths, S: Formula, E: Size) -> Pa
 
 
 def feed_forward(name: str, s: Stack, B: Size, T: Size, *, decoding: bool) -> Part:
-    """W_2 act(W_1 x + b_1) + b_2, N layers of it."""
+    """N layers of W_2 act(W_1 x + b_1) + b_2."""
     N, D, F = s.N, s.D, s.F
-    once = 2 * D * F
+    products = 2 * D * F  # per position
     steps = norm_steps(D) + log(D) + log(F) + 6
-    inside = (1 if s.activation == "relu" and not s.dropout else 2) * F
-    saved = FLOAT * (2 * D + 2 + inside) + (D + F if s.dropout else 0)
+    hidden = (1 if s.activation == "relu" and not s.dropout else 2) * F
+    saved = FLOAT * (2 * D + 2 + hidden) + (D + F if s.dropout else 0)
     return Part(
         name,
         named(N, D, F),
         parameters=N * (2 * D * F + F + D),
-        forward=N * B * T * once,
-        training=3 * N * B * T * once,
-        start=ZERO if decoding else N * T * once,
-        token=N * once if decoding else ZERO,
+        forward=N * B * T * products,
+        training=3 * N * B * T * products,
+        start=ZERO if decoding else N * T * products,
+        token=N * products if decoding else ZERO,
         depth=N * steps,
         token_depth=N * steps if decoding else ZERO,
         saved=N * B * T * saved,
@@ -320,8 +348,8 @@ def feed_forward(name: str, s: Stack, B: Size, T: Size, *, decoding: bool) -> Pa
 
 
 def norms(name: str, s: Stack, each: int, B: Size, T: Size, *, decoding: bool) -> Part:
-    """`each` norms a layer, and with norm = "pre" one at the end. Their steps stand with what
-    they are around."""
+    """`each` norms per layer, and with norm = "pre" a final one. The steps of the former are
+    counted with the sublayers that they normalise."""
     last = 1 if s.norm == "pre" else 0
     return Part(
         name,
@@ -334,47 +362,54 @@ def norms(name: str, s: Stack, each: int, B: Size, T: Size, *, decoding: bool) -
 
 
 def positions(name: str, s: Stack, T: Size, *, decoding: bool) -> Part:
-    """On a grid learned positions have a vector for each row and for each column, and relative
-    ones a number for each pair of distances."""
-    parameters, shown, added = ZERO, (), 0
+    """Position embeddings. On a grid, learned positions have a vector for each row and for each
+    column, and relative positions a bias for each pair of distances."""
+    parameters: Formula = ZERO
+    sizes: tuple[Size, ...] = ()
+    additions = 0  # vectors added to each position
     if s.positions == "learned":
-        L = Size("L", s.longest if s.grid is None else sum(s.grid), "places that have a vector")
-        parameters, shown, added = L * s.D, (L, s.D), 1 if s.grid is None else 2
+        L = Size("L", s.longest if s.grid is None else sum(s.grid), "learned positions")
+        parameters = L * s.D
+        sizes = (L, s.D)
+        additions = 1 if s.grid is None else 2
     elif s.positions == "relative":
-        R = Size("R", _distances(s.grid), "distances that have a number")
-        parameters, shown = s.H * R, (s.H, R)
+        R = Size("R", _distances(s.grid), "learned distances")
+        parameters = s.H * R
+        sizes = (s.H, R)
     elif s.positions == "sinusoidal":
-        added = 1
+        additions = 1
     return Part(
         name,
-        shown,
+        sizes,
         parameters=parameters,
-        depth=formula(added),
-        token_depth=formula(added if decoding else 0),
+        depth=formula(additions),
+        token_depth=formula(additions if decoding else 0),
         saved=FLOAT * s.H * T**2 if s.positions in ("alibi", "relative") else ZERO,
     )
 
 
 def _distances(grid: tuple[int, int] | None) -> int:
-    return 2 * REACH + 1 if grid is None else (2 * grid[0] + 1) * (2 * grid[1] + 1)
+    if grid is None:
+        return 2 * REACH + 1
+    return (2 * grid[0] + 1) * (2 * grid[1] + 1)
 
 
-def enter(s: Stack, inputs: int, at: Lengths) -> tuple[Part, ...]:
-    """What makes the encoder's width of what the frontend has, where they differ."""
+def input_projection(s: Stack, inputs: int, at: Lengths) -> tuple[Part, ...]:
+    """The projection from the frontend's width to the encoder's, if they differ."""
     if inputs == s.width:
         return ()
-    inner = Size("I", inputs, "width of the input")
-    once = at.S * inner * s.D
+    I = Size("I", inputs, "width of the input")  # noqa: E741
+    products = at.S * I * s.D
     return (
         Part(
-            "encoder entrance",
-            (inner, s.D),
-            parameters=inner * s.D + s.D,
-            forward=at.B * once,
-            training=3 * at.B * once,
-            start=once,
-            depth=2 + log(inner),
-            saved=FLOAT * at.B * at.S * inner,
-            room=FLOAT * at.B * at.S * (inner + s.D),
+            "encoder input projection",
+            (I, s.D),
+            parameters=I * s.D + s.D,
+            forward=at.B * products,
+            training=3 * at.B * products,
+            start=products,
+            depth=2 + log(I),
+            saved=FLOAT * at.B * at.S * I,
+            room=FLOAT * at.B * at.S * (I + s.D),
         ),
     )

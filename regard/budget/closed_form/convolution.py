@@ -1,10 +1,10 @@
-"""Closed forms of convolutions over words, and of what reads pictures: convolutions and patches."""
+"""Closed forms of convolutions over tokens and over images, and of image patches."""
 
 from __future__ import annotations
 
 from regard.budget.closed_form.layers import named, several
 from regard.budget.closed_form.parts import FLOAT, Part
-from regard.budget.closed_form.symbols import ZERO, Formula, Size, ceil, log, total
+from regard.budget.closed_form.symbols import Formula, Size, ceil, log, total
 
 
 def convolutions(
@@ -18,29 +18,36 @@ def convolutions(
     positions: str,
     dropout: float,
 ) -> Part:
-    """Each layer halves the places: B ceil(S / 2^n) places of it read R D numbers each, the
-    first R I."""
-    N, places = several(layers), [ceil(S, 2**n) for n in range(1, layers + 1)]
-    above = total(*places)
-    first, rest = places[0] * R * I * D, total(*places[1:]) * R * D**2
-    weights = R * I * D + (N - 1) * R * D**2 + N * D
+    """Convolutions over a sequence, with stride 2: layer n has ceil(S / 2^n) output positions, and
+    each reads R D numbers (R I in the first layer)."""
+    N = several(layers)
+    outputs = [ceil(S, 2**n) for n in range(1, layers + 1)]
+    inputs = [2 * (output - 1) + R for output in outputs]  # with the zeros past the end
+    all_outputs = total(*outputs)
+
     if I == D:
-        first, rest, weights = above * R * D**2, ZERO, N * (R * D**2 + D)
-    given = [2 * (each - 1) + R for each in places]  # with the zeros past the end
-    placed = 0 if positions == "none" else 1
-    inputs = given[0] * I + total(*given[1:]) * D
+        products = all_outputs * R * D**2
+        weights = N * (R * D**2 + D)
+    else:
+        products = outputs[0] * R * I * D + total(*outputs[1:]) * R * D**2
+        weights = R * I * D + (N - 1) * R * D**2 + N * D
+
+    added = 0 if positions == "none" else 1
+    saved = FLOAT * B * (inputs[0] * I + total(*inputs[1:]) * D + D * all_outputs)
+    if dropout:
+        saved = saved + B * D * (all_outputs - outputs[-1])
+    room = B * ((2 + added) * S * I + 3 * inputs[0] * I + outputs[0] * D) + 2 * R * I * D
     return Part(
         "encoder convolutions",
         named(N, I, D, R),
         parameters=weights,
-        forward=B * (first + rest),
-        training=3 * B * (first + rest),
-        start=first + rest,
-        depth=placed + 4 + log(R * I) + (N - 1) * (4 + log(R * D)) + 1,
-        work=FLOAT * B * (2 * S * I + given[0] * I),
-        room=FLOAT
-        * (B * ((2 + placed) * S * I + 3 * given[0] * I + places[0] * D) + 2 * R * I * D),
-        saved=FLOAT * B * (inputs + D * above) + (B * D * (above - places[-1]) if dropout else 0),
+        forward=B * products,
+        training=3 * B * products,
+        start=products,
+        depth=added + 4 + log(R * I) + (N - 1) * (4 + log(R * D)) + 1,
+        work=FLOAT * B * (2 * S * I + inputs[0] * I),
+        room=FLOAT * room,
+        saved=saved,
     )
 
 
@@ -54,48 +61,56 @@ def picture_convolutions(
     *,
     pool: bool,
 ) -> tuple[tuple[Part, ...], tuple[int, int]]:
-    """Convolutions of kernel_size x kernel_size with ReLU, each of which halves the grid; and
-    the grid that they leave."""
-    parts, sides, inputs = list[Part](), size, channels_in
+    """Convolutions with ReLU over an image, each of which halves the grid by pooling or by its
+    stride; and the grid after the last."""
+    parts: list[Part] = []
+    grid = size
+    inputs = channels_in
     for n, (outputs, pixels) in enumerate(zip(channels, padding, strict=True)):
-        inner = [side + 2 * pixels - kernel_size for side in sides]
-        made = (inner[0] + 1, inner[1] + 1) if pool else (inner[0] // 2 + 1, inner[1] // 2 + 1)
-        left = (made[0] // 2, made[1] // 2) if pool else made
-        X, Y = (
-            Size("X", made[0] * made[1], "places made"),
-            Size("Y", left[0] * left[1], "places left"),
-        )
-        I, O, R = (
-            Size("I", inputs, "channels of the picture"),
-            Size("O", outputs, "channels"),
-            Size("R", kernel_size, "kernel_size"),
-        )  # noqa: E741
-        P = Size("P", sides[0] * sides[1], "places given")
-        once, last = (
-            X * R**2 * I * O,
-            n == len(channels) - 1,
-        )  # whose gradient comes in another order
-        given = FLOAT * I * P if pool or n == 0 else 0  # what ReLU has made is kept with it
+        first = n == 0
+        last = n == len(channels) - 1
+        free = [side + 2 * pixels - kernel_size for side in grid]
+        if pool:
+            convolved = (free[0] + 1, free[1] + 1)
+            smaller = (convolved[0] // 2, convolved[1] // 2)
+        else:
+            convolved = smaller = (free[0] // 2 + 1, free[1] // 2 + 1)
+
+        P = Size("P", grid[0] * grid[1], "input positions")
+        X = Size("X", convolved[0] * convolved[1], "output positions")
+        Y = Size("Y", smaller[0] * smaller[1], "positions after pooling")
+        I = Size("I", inputs, "input channels")  # noqa: E741
+        O = Size("O", outputs, "output channels")  # noqa: E741
+        R = Size("R", kernel_size, "kernel size")
+
+        products = X * R**2 * I * O
+        # Without pooling the input of a later layer is saved as the output of the ReLU before it.
+        saved = (FLOAT * I * P if pool or first else 0) + FLOAT * O * X
+        work = 8 * O * X
+        if pool:
+            saved = saved + 8 * O * Y
+            work = work + (12 * O * Y if last else -8 * O * Y)  # the last gradient comes permuted
         parts.append(
             Part(
                 f"convolution {n + 1}",
                 (P, X, Y, R, I, O) if pool else (P, X, R, I, O),
                 parameters=R**2 * I * O + O,
-                forward=B * once,
-                training=(3 if n else 2) * B * once,  # pixels have no gradient
-                start=once,
-                depth=3 + log(R**2 * I) + (2 if pool else 0) + (0 if n else 1),
-                saved=B * (given + FLOAT * O * X + (8 * O * Y if pool else 0)),
-                work=B * (8 * O * X + (12 * O * Y if last else -8 * O * Y) if pool else 8 * O * X),
+                forward=B * products,
+                training=(2 if first else 3) * B * products,  # pixels need no gradient
+                start=products,
+                depth=3 + log(R**2 * I) + (2 if pool else 0) + (1 if first else 0),
+                saved=B * saved,
+                work=B * work,
                 room=FLOAT * B * (I * P + 2 * O * X),
             )
         )
-        sides, inputs = left, outputs
-    return tuple(parts), sides
+        grid = smaller
+        inputs = outputs
+    return tuple(parts), grid
 
 
 def patches(I: Size, D: Size, B: Size, S: Size, *, dropout: float) -> Part:  # noqa: E741
-    """Squares of pixels through one matrix. Pixels have no gradient."""
+    """A linear projection of squares of pixels. Pixels need no gradient."""
     return Part(
         "patches",
         (I, D),

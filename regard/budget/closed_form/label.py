@@ -1,4 +1,4 @@
-"""Closed forms of decoders whose answer is a label."""
+"""Closed forms of a classifier: attention pooling, hidden layers, scores of the labels."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from regard.budget.closed_form.symbols import Formula, Size, log
 
 
 def attention(E: Size, S: Formula, B: Size) -> Part:
-    """z = a M, a = softmax(q K M), q learned."""
-    once = S * E**2 + 2 * S * E
+    """z = a M with a = softmax(q K M), where q is learned."""
+    products = S * E**2 + 2 * S * E
     return Part(
         "label attention",
         (E,),
         parameters=E**2 + E,
-        forward=B * once,
+        forward=B * products,
         training=B * (3 * S * E**2 + 5 * S * E),
-        start=once,
+        start=products,
         depth=2 * (1 + log(E)) + 2 + 2 * log(S) + 3 + 1 + log(S),
         saved=FLOAT * B * (2 * S * E + S),
         work=2 * FLOAT * B * S * E,
@@ -25,53 +25,60 @@ def attention(E: Size, S: Formula, B: Size) -> Part:
     )
 
 
-def layer(name: str, inner: Formula, wide: Size, B: Size, *, kept: int) -> Part:
-    """relu(W z + b); `kept` are the bytes of each number that it read and keeps."""
+def layer(name: str, I: Formula, W: Size, B: Size, *, saved_bytes: int) -> Part:  # noqa: E741
+    """relu(W z + b); `saved_bytes` are those saved per number of the input."""
     return Part(
         name,
-        named(inner, wide),
-        parameters=inner * wide + wide,
-        forward=B * inner * wide,
-        training=3 * B * inner * wide,
-        start=inner * wide,
-        depth=3 + log(inner),
-        saved=kept * B * inner,
-        work=2 * FLOAT * B * inner,
-        room=FLOAT * B * (inner + 2 * wide),
+        named(I, W),
+        parameters=I * W + W,
+        forward=B * I * W,
+        training=3 * B * I * W,
+        start=I * W,
+        depth=3 + log(I),
+        saved=saved_bytes * B * I,
+        work=2 * FLOAT * B * I,
+        room=FLOAT * B * (I + 2 * W),
     )
 
 
-def turn(inner: Formula, E: Size, B: Size, *, kept: int) -> Part:
-    """W h, as wide as the vectors of the words that are scored."""
+def projection(I: Formula, E: Size, B: Size, *, saved_bytes: int) -> Part:  # noqa: E741
+    """W h: a projection to the width of the word embeddings that score the labels."""
     return Part(
-        "label turn",
-        named(inner, E),
-        parameters=inner * E,
-        forward=B * inner * E,
-        training=3 * B * inner * E,
-        start=inner * E,
-        depth=1 + log(inner),
-        saved=kept * B * inner,
-        room=FLOAT * B * (inner + E),
+        "label projection",
+        named(I, E),
+        parameters=I * E,
+        forward=B * I * E,
+        training=3 * B * I * E,
+        start=I * E,
+        depth=1 + log(I),
+        saved=saved_bytes * B * I,
+        room=FLOAT * B * (I + E),
     )
 
 
 TIED = "label scores (the embedding)"
 
 
-def scores(inner: Formula, C: Formula, at: Lengths, *, kept: int, tied: Size | None = None) -> Part:
-    """W h + b. Only what comes first has a loss: what comes after a label is certain. `tied` is
-    the vocabulary whose vectors W has; its marks have a bias and are not scored."""
+def scores(
+    I: Formula,  # noqa: E741
+    C: Formula,
+    at: Lengths,
+    *,
+    saved_bytes: int,
+    tied: Size | None = None,
+) -> Part:
+    """W h + b. Only the label itself has a loss: the end that follows it is certain. `tied` is the
+    vocabulary whose embedding is W; special tokens have a bias and no score."""
     return Part(
         "label scores" if tied is None else TIED,
-        named(inner, C),
-        parameters=inner * C + C if tied is None else tied,
-        forward=at.B * at.T * inner * C,
-        training=3 * at.B * inner * C + at.B * inner,
-        token=inner * C,
-        depth=3 + log(inner),
-        token_depth=3 + log(inner),
-        saved=kept * at.B * inner,
-        room=FLOAT * at.B * at.T * (inner + 2 * C),
-        state=FLOAT * inner,
+        named(I, C),
+        parameters=I * C + C if tied is None else tied,
+        forward=at.B * at.T * I * C,
+        training=3 * at.B * I * C + at.B * I,
+        token=I * C,
+        depth=3 + log(I),
+        token_depth=3 + log(I),
+        saved=saved_bytes * at.B * I,
+        room=FLOAT * at.B * at.T * (I + 2 * C),
+        state=FLOAT * I,
     )

@@ -1,13 +1,15 @@
-"""Closed forms of the layers: what each costs, in symbols. Here are those that all models share;
-attention.py, recurrent.py, convolution.py and label.py have the others.
+"""Closed forms of the layers that all models share: embedding, output, CTC output. Those of other
+layers are in attention.py, recurrent.py, convolution.py and label.py.
 
-The letters are those of `regard.values`: B rows, S places of the source, T of the target, t the
-position of a token, D width, E width of the memory, H heads of width K, F width inside the
-feed-forward part, N layers, V vocabulary, M features of the Maclaurin kernel, R kernel_size of a
-convolution. Numbers have 4 bytes.
+Symbols, as in `regard.values`:
 
-Every function has its counterpart in regard/layers, encoders.py or decoders.py; the tests hold the
-two together.
+    B  batch size          S  source length         T  target length      t  position of a token
+    D  width               E  width of the memory   H  heads              K  head width
+    F  feed-forward width  N  layers                V  vocabulary         R  kernel size
+    M  features of the Maclaurin kernel
+
+A number has 4 bytes. Every function has its counterpart in regard/layers, encoders.py or
+decoders.py; tests compare the two.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from dataclasses import dataclass
 from regard.budget.closed_form.parts import FLOAT, Part
 from regard.budget.closed_form.symbols import ZERO, Formula, Size, formula, log
 
-NORM = 9  # steps of a normalisation beside its two sums, as in count.py
-MARKS = 4  # among the tokens, as in tokenizers.py, which takes long to import
+NORM = 9  # steps of a normalisation beside its two sums, as in trace.py
+MARKS = 4  # special tokens, as in regard/tokenizers, which takes long to import
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """How much is read and written."""
+    """Batch size, source length and target length."""
 
     B: Size
     S: Size
@@ -32,9 +34,9 @@ class Lengths:
     @classmethod
     def of(cls, batch: int, source: int, target: int) -> Lengths:
         return cls(
-            Size("B", batch, "rows of a batch"),
-            Size("S", source, "places of the source"),
-            Size("T", target, "places of the target"),
+            Size("B", batch, "batch size"),
+            Size("S", source, "source length"),
+            Size("T", target, "target length"),
         )
 
     @property
@@ -43,24 +45,24 @@ class Lengths:
 
 
 def several(layers: int) -> Formula:
-    """N, or nothing that needs a letter."""
+    """The symbol N, or a plain number for at most one layer."""
     return Size("N", layers, "layers") if layers > 1 else formula(layers)
 
 
-def named(*of: Formula) -> tuple[Size, ...]:
-    """Those that are letters, each once."""
-    return tuple(dict.fromkeys(each for each in of if isinstance(each, Size)))
+def named(*formulas: Formula) -> tuple[Size, ...]:
+    """The formulas that are symbols, each once."""
+    return tuple(dict.fromkeys(size for size in formulas if isinstance(size, Size)))
 
 
 def norm_steps(D: Formula) -> Formula:
+    """Steps of a normalisation over D numbers."""
     return 2 * log(D) + NORM
 
 
 def embedding(
     name: str, V: Size, D: Size, B: Size, T: Size, *, shared: bool, dropout: float, decoding: bool
 ) -> Part:
-    """e[w] sqrt(D): a look-up, and one multiplication a number, which is not counted as it is no
-    matrix product."""
+    """e[w] sqrt(D): a look-up, scaled. The scaling is elementwise and not counted."""
     return Part(
         f"{name} (the source's)" if shared else name,
         (V, D),
@@ -73,8 +75,8 @@ def embedding(
 
 
 def output(V: Size, D: Size, at: Lengths, *, tied: bool, bias: bool = True) -> Part:
-    """logits = W h + b. Training makes loss and gradients in one pass, and a mean logit for the
-    smoothing."""
+    """logits = W h + b. Training computes loss and gradients in one pass, and the mean logit for
+    label smoothing."""
     B, T = at.B, at.T
     return Part(
         "output (the embedding)" if tied else "output",
@@ -89,12 +91,12 @@ def output(V: Size, D: Size, at: Lengths, *, tied: bool, bias: bool = True) -> P
     )
 
 
-def alignment(V: Size, E: Size, at: Lengths, S: Formula) -> Part:
-    """What training asks of the memory itself: logits of its places, twice as logarithms of
-    probabilities, and the chances of all ways to say the answer so far."""
+def ctc_output(V: Size, E: Size, at: Lengths, S: Formula) -> Part:
+    """The CTC loss on the memory: logits of its positions, two copies of their log-probabilities,
+    and the forward variables of all alignments."""
     B, T = at.B, at.T
     return Part(
-        "spelling of the memory",
+        "CTC output",
         (V, E),
         training=3 * B * S * V * E,
         saved=FLOAT * B * S * (2 * V + 2 * T + 1) + 8 * B * S,

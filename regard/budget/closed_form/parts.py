@@ -1,14 +1,17 @@
-"""What a budget is made of: parts, each with its formulas, and the sums of them.
+"""A budget: the parts of a model, each with its formulas, and their sums.
 
-Definitions, printed with every budget:
+Definitions:
 
-    multiplications   products of two numbers inside matrix products, convolutions, attention and recurrent cells, all
-                      places counted, those a causal mask hides too; what is done number by number is left out
-    FLOPs             2 x multiplications: each product is also added
-    forward           B rows read S places and are given T, no padding, logits of every place
-    training          the same, its gradients, and the loss (the update itself multiplies no matrices)
-    start, token      one row: reading its source once, and then the token at position t, t - 1 before it in the State
-    depth             operations that wait for each other, sums of n being trees, log n = ceil(log2 n) high
+    multiplications   those inside matrix products, convolutions, attention and recurrent cells;
+                      positions hidden by a causal mask count, elementwise operations do not
+    FLOPs             2 x multiplications: one multiplication and one addition each
+    forward           a forward pass over B rows of S source and T target positions, no padding,
+                      logits of every position
+    training          forward pass, loss and backward pass (the update has no matrix products)
+    start             prefill: all work for one row before its first token
+    token             a decode step: one row, the token at position t, t - 1 tokens in the State
+    depth             longest chain of dependent operations; a sum of n numbers is a tree of height
+                      log n = ceil(log2 n)
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ FLOAT = 4  # bytes of a number
 
 @dataclass(frozen=True)
 class Part:
-    """A row of the table. `sizes` are the letters its formulas use beside B, S, T, V and t."""
+    """A row of the table. `sizes` are the symbols of its formulas other than B, S, T, V and t."""
 
     name: str
     sizes: tuple[Size, ...] = ()
@@ -32,16 +35,14 @@ class Part:
     training: Formula = ZERO
     start: Formula = ZERO
     token: Formula = ZERO
-    growth: Formula = ZERO  # of `token`, for each token already in the State
-    depth: Formula = ZERO  # what it adds to the longest chain of a forward pass
-    token_depth: Formula = ZERO  # the same of one token
-    saved: Formula = ZERO  # bytes that training keeps until the gradients are made
-    work: Formula = ZERO  # bytes that it works on for a moment in training, beside what is kept
-    room: Formula = (
-        ZERO  # bytes that it works on in a forward pass without gradients, its input included
-    )
-    state: Formula = ZERO  # bytes in the State of a row, whatever its position
-    state_growth: Formula = ZERO  # bytes more for each token
+    growth: Formula = ZERO  # what each earlier token adds to `token`
+    depth: Formula = ZERO  # steps that it adds to the longest chain of a forward pass
+    token_depth: Formula = ZERO  # the same in a decode step
+    saved: Formula = ZERO  # bytes of activations saved for the backward pass
+    work: Formula = ZERO  # bytes of temporary tensors in the backward pass, beside `saved`
+    room: Formula = ZERO  # bytes of tensors in a forward pass without gradients, input included
+    state: Formula = ZERO  # bytes of the State of one row, at any position
+    state_growth: Formula = ZERO  # bytes that each token adds to the State
 
 
 WORK = ("forward", "training", "start", "token", "growth")
@@ -54,13 +55,13 @@ class Budget:
     title: str
     sizes: tuple[Size, ...]
     parts: tuple[Part, ...]
-    bytes: dict[str, Formula] = field(default_factory=dict)  # by what they are for
+    bytes: dict[str, Formula] = field(default_factory=dict)  # by purpose: weights, gradients, …
     notes: tuple[str, ...] = ()
     shapes: tuple[tuple[str, tuple[Size | int, ...]], ...] = ()
     deep: bool = True  # whether the depth is known
 
     def size(self, name: str) -> int:
-        """The value of a letter of the whole, 0 if it is not one."""
+        """The value of one of the model's symbols, 0 if it has no such symbol."""
         return next((size.value for size in self.sizes if size.name == name), 0)
 
     def sum(self, column: str) -> Formula:
@@ -80,16 +81,15 @@ class Budget:
 
     @property
     def depth(self) -> dict[str, int]:
-        return (
-            {}
-            if not self.deep
-            else {"forward": self.sum("depth").value, "token": self.sum("token_depth").value}
-        )
+        """Steps of a forward pass and of a decode step; empty if not known."""
+        if not self.deep:
+            return {}
+        return {"forward": self.sum("depth").value, "token": self.sum("token_depth").value}
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes, numbers being of 4."""
-        return {name: amount.value for name, amount in self.bytes.items()}
+        """Bytes by purpose; a number has 4."""
+        return {name: formula.value for name, formula in self.bytes.items()}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -100,7 +100,7 @@ class Budget:
             "flops": self.flops,
             "memory": self.memory,
             "depth": self.depth,
-            "parts": [_plain(part) for part in self.parts],
+            "parts": [_part_json(part) for part in self.parts],
             "shapes": {
                 name: [axis if isinstance(axis, int) else axis.value for axis in shape]
                 for name, shape in self.shapes
@@ -109,27 +109,22 @@ class Budget:
         }
 
 
+COLUMNS = tuple(name for name in Part.__dataclass_fields__ if name not in ("name", "sizes"))
+
+
 def columns(part: Part) -> dict[str, Formula]:
-    """The formulas of a part that are not nothing."""
-    named = {
-        name: getattr(part, name)
-        for name in Part.__dataclass_fields__
-        if name not in ("name", "sizes")
-    }
-    return {name: formula for name, formula in named.items() if formula != ZERO}
+    """The formulas of a part that are not zero."""
+    formulas = {name: getattr(part, name) for name in COLUMNS}
+    return {name: formula for name, formula in formulas.items() if formula != ZERO}
 
 
-def _plain(part: Part) -> dict[str, Any]:
-    made = columns(part)
+def _part_json(part: Part) -> dict[str, Any]:
     return {
         "name": part.name,
         "sizes": {size.name: size.value for size in part.sizes},
-        **{
-            name: getattr(part, name).value
-            for name in Part.__dataclass_fields__
-            if name not in ("name", "sizes")
-        },
+        **{name: getattr(part, name).value for name in COLUMNS},
         "formulas": {
-            name: {"symbols": f.symbols, "numbers": f.numbers} for name, f in made.items()
+            name: {"symbols": formula.symbols, "numbers": formula.numbers}
+            for name, formula in columns(part).items()
         },
     }

@@ -1,4 +1,4 @@
-"""Closed forms of LSTM and GRU layers, and of a recurrent decoder's look at the memory."""
+"""Closed forms of LSTM and GRU layers, and of the attention of a recurrent decoder."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from regard.budget.closed_form.parts import FLOAT, Part
 from regard.budget.closed_form.symbols import ZERO, Call, Formula, Size, largest, log
 
 GATES = {"lstm": 4, "gru": 3}
-STATES = {"lstm": 2, "gru": 1}
-PLACE = {"lstm": 8, "gru": 10}  # steps of a cell beside log D, as in count.py
+STATES = {"lstm": 2, "gru": 1}  # h and c, or h alone
+CELL_STEPS = {"lstm": 8, "gru": 10}  # beside log D, as in trace.py
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,18 @@ class Cells:
 
     @property
     def first(self) -> Formula:
+        """The input width of the first layer."""
         if self.inputs == self.width:
             return self.D
         return 2 * self.D if self.inputs == 2 * self.width else self.I
 
     @property
     def above(self) -> Formula:
-        """What a layer above the first reads."""
+        """The input width of the other layers."""
         return self.directions * self.D
 
     def each_layer(self, of_first: Formula, of_others: Formula) -> Formula:
+        """The sum over all layers."""
         if self.layers == 1 or of_first == of_others:
             return self.N * of_first
         return of_first + (self.N - 1) * of_others
@@ -67,89 +69,105 @@ def cells(
     stepwise: bool = False,
     decoding: bool = False,
 ) -> Part:
-    """Gates of every place: W x + U h + b + b', an LSTM has four of them and a GRU three.
+    """The gates of every position, W x + U h + b + b': four in an LSTM, three in a GRU.
 
-    An LSTM that is given all places runs in a fused kernel, whose gradients are twice its products.
-    A GRU's first state is no parameter, so an encoder makes no gradient of it.
+    `from_zeros`: the first state is zero, as in an encoder. `stepwise`: positions are computed one
+    by one, as their input depends on the attention at the position before; `decoding`: there are
+    decode steps.
+
+    A fused LSTM kernel has twice the products in its backward pass. A GRU that starts from zeros
+    computes no gradient of its first state.
     """
     g, D, X = GATES[c.cell], c.D, c.directions
-    once = c.each_layer(X * g * D * (c.first + D), X * g * D * (c.above + D))
-    less = X * c.N * B * g * D**2 if from_zeros and c.cell == "gru" else ZERO
-    steps = PLACE[c.cell] + log(D)
-    if X == 2:  # a layer needs both directions of the one below, whole
-        first = [PLACE[c.cell] + log(_wider(each, D)) for each in (c.first, c.above)]
-        depth = c.each_layer(first[0] + (T - 1) * steps, first[1] + (T - 1) * steps)
+    products = c.each_layer(X * g * D * (c.first + D), X * g * D * (c.above + D))  # per position
+    no_gradient = X * c.N * B * g * D**2 if from_zeros and c.cell == "gru" else ZERO
+
+    steps = CELL_STEPS[c.cell] + log(D)
+    if X == 2:  # a layer waits for the last position of both directions of the layer below
+        first, above = (
+            CELL_STEPS[c.cell] + log(_wider(inputs, D)) for inputs in (c.first, c.above)
+        )
+        depth = c.each_layer(first + (T - 1) * steps, above + (T - 1) * steps)
     elif from_zeros:
-        depth = PLACE[c.cell] + log(_wider(c.first, D)) + (T + c.N - 2) * steps
-    else:  # the state to start from is deeper than the first input
+        depth = CELL_STEPS[c.cell] + log(_wider(c.first, D)) + (T + c.N - 2) * steps
+    else:  # the first state is deeper than the first input
         depth = (T + c.N - 1) * steps
+
+    if stepwise:
+        room = FLOAT * B * (2 * T * D + c.first + 2 * g * D)
+    else:
+        room = _room_cells(c, B, T)
+    gates = 3 * X * D if c.cell == "gru" or stepwise else 2 * D + _padded(4 * D)
     return Part(
         name,
         c.sizes,
         parameters=c.each_layer(X * g * D * (c.first + D + 2), X * g * D * (c.above + D + 2)),
-        forward=B * T * once,
-        training=3 * B * T * once - less,
-        start=T * once if from_zeros else ZERO,
-        token=once if decoding else ZERO,
+        forward=B * T * products,
+        training=3 * B * T * products - no_gradient,
+        start=T * products if from_zeros else ZERO,
+        token=products if decoding else ZERO,
         depth=ZERO if stepwise else depth,
-        token_depth=PLACE[c.cell] + log(c.first) + (c.N - 1) * steps if decoding else ZERO,
+        token_depth=CELL_STEPS[c.cell] + log(c.first) + (c.N - 1) * steps if decoding else ZERO,
         saved=_saved_cells(c, B, T, stepwise=stepwise),
-        work=FLOAT
-        * B
-        * T
-        * (c.first + (3 * X * D if c.cell == "gru" or stepwise else 2 * D + _padded(4 * D))),
-        room=FLOAT * B * (2 * T * D + c.first + 2 * g * D) if stepwise else _room_cells(c, B, T),
+        work=FLOAT * B * T * (c.first + gates),
+        room=room,
         state=FLOAT * STATES[c.cell] * c.N * D if decoding else ZERO,
     )
 
 
 def _saved_cells(c: Cells, B: Size, T: Size, *, stepwise: bool) -> Formula:
-    """The input of each layer (for the second direction turned around), what dropout kept of it,
-    and what a kernel keeps of each place."""
+    """Bytes saved: the input of each layer (reversed for the second direction), the dropout mask,
+    and what a kernel saves for each position."""
     X, D = c.directions, c.D
-    between = c.above if c.dropout else ZERO
+    mask = c.above if c.dropout else ZERO
     if stepwise:
-        of_first, of_others = FLOAT * (c.first + 8 * D), FLOAT * (c.above + 8 * D) + between
-    elif c.cell == "gru":
-        of_first, of_others = FLOAT * X * (c.first + 7 * D), FLOAT * X * (c.above + 7 * D) + between
-    else:
-        workspaces = c.each_layer(*(X * _workspace(c, each, B, T) for each in (c.first, c.above)))
-        of_first, of_others = FLOAT * X * (c.first + D), FLOAT * X * (c.above + D) + between
-        return B * T * c.each_layer(of_first, of_others) + workspaces
-    return B * T * c.each_layer(of_first, of_others)
+        of_first = FLOAT * (c.first + 8 * D)
+        of_others = FLOAT * (c.above + 8 * D) + mask
+        return B * T * c.each_layer(of_first, of_others)
+    if c.cell == "gru":
+        of_first = FLOAT * X * (c.first + 7 * D)
+        of_others = FLOAT * X * (c.above + 7 * D) + mask
+        return B * T * c.each_layer(of_first, of_others)
+
+    of_first = FLOAT * X * (c.first + D)
+    of_others = FLOAT * X * (c.above + D) + mask
+    workspaces = c.each_layer(X * _workspace(c, c.first, B, T), X * _workspace(c, c.above, B, T))
+    return B * T * c.each_layer(of_first, of_others) + workspaces
 
 
 def _room_cells(c: Cells, B: Size, T: Size) -> Formula:
-    """The input twice, the states, and what a kernel takes for one direction: gates of all
-    places; oneDNN also copies the weights, and the input if it is not as wide as the state."""
-    X, D, first = c.directions, c.D, c.above if c.layers > 1 else c.first
-    inputs = 2 * first + (c.first if c.layers > 1 else 0)
+    """Bytes of a forward pass: the input twice, the states, and the gates of all positions of one
+    direction. oneDNN also copies the weights, and the input if it is not as wide as the state."""
+    X, D = c.directions, c.D
+    last = c.above if c.layers > 1 else c.first  # the input width of the last layer
+    inputs = 2 * last + (c.first if c.layers > 1 else 0)
     if c.cell == "gru":
         return FLOAT * B * T * (inputs + (2 * X + 3) * D)
-    copied = ZERO if first == D else B * (T + 1) * _padded(_wider(first, D))
-    return FLOAT * (B * T * (inputs + X * D + _padded(4 * D)) + 4 * D * (first + D) + copied)
+    copied = ZERO if last == D else B * (T + 1) * _padded(_wider(last, D))
+    return FLOAT * (B * T * (inputs + X * D + _padded(4 * D)) + 4 * D * (last + D) + copied)
 
 
 def _workspace(c: Cells, inputs: Formula, B: Size, T: Size) -> Formula:
-    """What oneDNN's LSTM keeps of one direction of a layer: gates, states and room for their
-    gradients."""
-    wide, gates = _padded(_wider(inputs, c.D)), _padded(4 * c.D)
-    return FLOAT * B * (T * (gates + _padded(c.D)) + (T + 1) * (6 * wide + 4 * c.D))
+    """The workspace of oneDNN's LSTM for one direction of a layer: gates, states and space for
+    their gradients."""
+    gates = _padded(4 * c.D)
+    widest = _padded(_wider(inputs, c.D))
+    return FLOAT * B * (T * (gates + _padded(c.D)) + (T + 1) * (6 * widest + 4 * c.D))
 
 
 def _wider(inputs: Formula, D: Size) -> Formula:
     return largest(inputs, D) if isinstance(inputs, Size) and inputs != D else inputs
 
 
-def _padded(of: Formula) -> Formula:
-    """A row's length in oneDNN: a multiple of 16, but not of 256, which would fall on the same
-    lines of the cache."""
-    up = -(-of.value // 16) * 16
-    return Call("pad", (of,), up + 16 if up % 256 == 0 else up)
+def _padded(length: Formula) -> Formula:
+    """The length of a row in oneDNN: the next multiple of 16, but not one of 256, whose rows would
+    compete for the same cache lines."""
+    rounded = -(-length.value // 16) * 16
+    return Call("pad", (length,), rounded + 16 if rounded % 256 == 0 else rounded)
 
 
 def bridge(c: Cells, at: Lengths, E: Formula) -> Part:
-    """The encoder's summary becomes the first state of every layer: tanh(W m + b)."""
+    """The first state of every layer, from the encoder's summary m: tanh(W m + b)."""
     states = STATES[c.cell] * c.N * c.D
     return Part(
         "decoder bridge",
@@ -166,59 +184,69 @@ def bridge(c: Cells, at: Lengths, E: Formula) -> Part:
 def recurrent_attention(
     c: Cells, at: Lengths, S: Formula, E: Size, *, score: str, stepwise: bool, before: bool = False
 ) -> Part:
-    """One look at the memory for each place, of a state h: softmax(score(h, m)), the context,
-    tanh(W [context; h]).
+    """Attention of each position's state h to the memory: weights softmax(score(h, m)), their
+    context, and tanh(W [context; h]).
 
-    With `before` the cell reads the context, and what follows it is W h without a bias.
+    `before`: attention comes before the cell, which reads the context, and the output is W h
+    without a bias.
     """
     B, T, D = at.B, at.T, c.D
-    keys, query, key_parameters = ZERO, ZERO, ZERO
+    attends = score != "none"
+
+    output = (D + E) * D if attends and not before else D**2
+    keys = query = key_parameters = ZERO
     if score == "general":
-        keys, key_parameters = E * D, E * D
+        keys = key_parameters = E * D
     elif score == "additive":
-        keys, query, key_parameters = E * D, D**2, E * D + D + D**2 + D
-    look = query + S * D + S * E + (D**2 if before else (D + E) * D)
-    memory_bytes = FLOAT * S * E + (ZERO if score == "dot" else FLOAT * S * D)
-    scored = 4 + 2 * log(D) if score == "additive" else 1 + log(D)
-    steps = scored + 1 + 2 * log(S) + 3 + 1 + log(S) + (ZERO if before else 3 + log(D + E))
-    if score == "none":
-        look, memory_bytes, steps = D**2, ZERO, 3 + log(D)
-    kept = _saved_look(c, S, E, score=score, stepwise=stepwise, before=before)
-    mixed = D**2 if score == "none" or before else (D + E) * D
+        keys = E * D
+        query = D**2
+        key_parameters = E * D + D + D**2 + D
+
+    if attends:
+        products = query + S * D + S * E + output  # per position
+        score_steps = 4 + 2 * log(D) if score == "additive" else 1 + log(D)
+        output_steps = ZERO if before else 3 + log(D + E)
+        steps = score_steps + 1 + 2 * log(S) + 3 + 1 + log(S) + output_steps
+        state = FLOAT * S * E + (ZERO if score == "dot" else FLOAT * S * D)
+    else:
+        products = output
+        steps = 3 + log(D)
+        state = ZERO
+
+    saved_memory = {"none": ZERO, "general": E + D}.get(score, E)
+    saved = _saved_attention(c, S, E, score=score, stepwise=stepwise, before=before)
+    room = T * (2 * D + E) + S * D
+    if score == "additive":
+        room = room + (1 if stepwise else T) * 2 * S * D
     return Part(
-        "decoder mix" if score == "none" else f"decoder attention, {score}",
-        (D,) if score == "none" else (D, E),
-        parameters=key_parameters + mixed + (0 if before else D),
-        forward=(ZERO if score == "none" else B * S * keys) + B * T * look,
-        training=3 * ((ZERO if score == "none" else B * S * keys) + B * T * look),
-        start=ZERO if score == "none" else S * keys,
-        token=look,
+        f"decoder attention, {score}" if attends else "decoder attention output",
+        (D, E) if attends else (D,),
+        parameters=key_parameters + output + (0 if before else D),
+        forward=B * S * keys + B * T * products,
+        training=3 * (B * S * keys + B * T * products),
+        start=S * keys,
+        token=products,
         depth=steps,
         token_depth=steps + (1 + log(D) if before else 0),
-        saved=B * T * kept + FLOAT * B * S * ({"none": ZERO, "general": E + D}.get(score, E)),
-        room=FLOAT
-        * B
-        * (
-            T * (2 * D + E)
-            + S * D
-            + ((1 if stepwise else T) * 2 * S * D if score == "additive" else 0)
-        ),
-        state=memory_bytes,
+        saved=B * T * saved + FLOAT * B * S * saved_memory,
+        room=FLOAT * B * room,
+        state=state,
     )
 
 
-def _saved_look(
+def _saved_attention(
     c: Cells, S: Formula, E: Size, *, score: str, stepwise: bool, before: bool
 ) -> Formula:
-    """Weights, [context; h], what tanh made and what dropout kept of it; additive scores keep
-    tanh of every pair."""
+    """Bytes saved per position: attention weights, [context; h], the output of tanh and its dropout
+    mask; additive scores save tanh of every pair."""
     D = c.D
+    mask = D if c.dropout else 0
+    pairs = FLOAT * S * D if score == "additive" else 0
     if before:
-        return (D if c.dropout else 0) + FLOAT * S + (FLOAT * S * D if score == "additive" else 0)
-    copied = not stepwise and (
-        c.cell == "gru" or score in ("none", "additive")
-    )  # h, put in another order
-    kept = FLOAT * D * (2 if copied else 1) + (D if c.dropout else 0)
+        return mask + FLOAT * S + pairs
+
+    copied = not stepwise and (c.cell == "gru" or score in ("none", "additive"))  # h, transposed
+    saved = FLOAT * D * (2 if copied else 1) + mask
     if score == "none":
-        return kept
-    return kept + FLOAT * (S + D + E) + (FLOAT * S * D if score == "additive" else 0)
+        return saved
+    return saved + FLOAT * (S + D + E) + pairs

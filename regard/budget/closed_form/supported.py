@@ -1,9 +1,8 @@
-"""What the closed forms know of a recipe, so that what they do not know is refused and never
-counted wrongly.
+"""The fields and values of a recipe that the closed forms cover; all others are refused.
 
-A field that is not named here may still have the value it has by default: what is added to a
-section without changing the models that were there before needs no word here. One that costs
-something needs its name here and its form in models.py or layers.py.
+A field that is not listed here must have its default value. So a new field that leaves existing
+models as they are needs no entry; one that costs something needs an entry here and a closed form in
+models.py or layers.py.
 """
 
 from __future__ import annotations
@@ -12,7 +11,10 @@ from regard import recipe as r
 from regard.errors import InputError
 
 _RECURRENT = "width cell layers dropout"
-_TRANSFORMER = "width layers heads head_width ffn_width norm positions kernel terms activation dropout key_bias"
+_TRANSFORMER = (
+    "width layers heads head_width ffn_width norm positions kernel terms activation dropout "
+    "key_bias"
+)
 _PICTURE = "size channels_in fit random_crop horizontal_flip"
 TASKS = "chat translate classify caption speech blank"
 FIELDS = {
@@ -20,8 +22,8 @@ FIELDS = {
         "tokens": "plain dropout word_dropout prompt_dropout",
         "convolutions": f"{_PICTURE} channels padding kernel_size downsample",
         "patches": f"{_PICTURE} patch dropout",
-        "sound": "rate mels window hop mel_rate levels dynamic_range frames strides channels dropout "
-        "time_masks time_mask_width mel_masks mel_mask_width trim speed_perturbation "
+        "sound": "rate mels window hop mel_rate levels dynamic_range frames strides channels "
+        "dropout time_masks time_mask_width mel_masks mel_mask_width trim speed_perturbation "
         "tempo_perturbation spectral_tilt noise",
         "residual": f"{_PICTURE} channels blocks stem padding_mode dropout",
     },
@@ -57,11 +59,11 @@ VALUES = {
 
 
 class NoClosedForm(InputError):
-    """A model that can only be counted by running it."""
+    """The model has no closed form; it can only be counted by running it."""
 
 
 def unknown(recipe: r.Recipe) -> str | None:
-    """The first part that no closed form covers.
+    """The first field of a recipe that no closed form covers, None if all are covered.
 
     >>> unknown(r.load("chat-attention"))
     """
@@ -71,21 +73,24 @@ def unknown(recipe: r.Recipe) -> str | None:
         section = getattr(recipe, name)
         if section.kind not in kinds:
             return f'{name}.kind = "{section.kind}"'
-        known = ("kind", *kinds[section.kind].split())
+        fields = ("kind", *kinds[section.kind].split())
         for field, value in section:
-            if field in known:
-                new = field in VALUES and value not in VALUES[field].split()
+            if field in fields:
+                covered = field not in VALUES or value in VALUES[field].split()
             else:
-                usual = type(section).model_fields[field]
-                new = value != usual.get_default(
-                    call_default_factory=True, validated_data=section.__dict__
+                default = (
+                    type(section)
+                    .model_fields[field]
+                    .get_default(call_default_factory=True, validated_data=section.__dict__)
                 )
-            if new:
+                covered = value == default
+            if not covered:
                 return f"{name}.{field} = {r.shown(value)}"
     return None
 
 
 def check(recipe: r.Recipe, title: str) -> None:
+    """Raise NoClosedForm unless the closed forms cover all of a recipe."""
     if (part := unknown(recipe)) is not None:
         raise NoClosedForm(
             f"no closed form yet for {part}",

@@ -1,13 +1,12 @@
-"""Formulas that know their value: `4 * B * S * D` prints as symbols and as numbers, and is the
-number.
+"""Formulas that know their value: `4 * B * S * D` has a text in symbols, a text in numbers, and
+a value.
 
     >>> B, D = Size("B", 32), Size("D", 256)
     >>> e = B * (D + 1) * D * 4
     >>> str(e), e.numbers, e.value
     ('4 B (D + 1) D', '4·32·(256 + 1)·256', 8421376)
 
-So what a row of the budget shows as its formula cannot differ from what it computes: both are the
-same object.
+The formula that a budget shows cannot differ from what it computes: both are the same object.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from functools import cached_property
 
 
 class Formula:
-    """A whole number and how it came about. Sums, products and powers are made with the
-    operators of Python."""
+    """A whole number and the expression it is the value of. The operators +, -, * and ** make
+    formulas of formulas."""
 
     value: int
 
@@ -29,7 +28,7 @@ class Formula:
 
     @property
     def numbers(self) -> str:
-        """The symbols' values in their places."""
+        """The expression with values instead of symbols."""
         raise NotImplementedError
 
     def __str__(self) -> str:
@@ -60,8 +59,8 @@ class Formula:
 Amount = Formula | int
 
 
-def formula(of: Amount) -> Formula:
-    return Number(of) if isinstance(of, int) else of
+def formula(amount: Amount) -> Formula:
+    return Number(amount) if isinstance(amount, int) else amount
 
 
 @dataclass(frozen=True)
@@ -77,12 +76,13 @@ class Number(Formula):
         return f"{self.value:,}"
 
 
-ZERO, ONE = Number(0), Number(1)
+ZERO = Number(0)
+ONE = Number(1)
 
 
 @dataclass(frozen=True)
 class Size(Formula):
-    """A symbol: a letter for a number, and what it is."""
+    """A symbol: its name, its value, and what it means."""
 
     name: str
     value: int
@@ -115,31 +115,30 @@ class Sum(Formula):
 
     @staticmethod
     def _joined(terms: list[str]) -> str:
-        return terms[0] + "".join(
-            f" - {t[1:]}" if t.startswith("-") else f" + {t}" for t in terms[1:]
-        )
+        text = terms[0]
+        for term in terms[1:]:
+            text += f" - {term[1:]}" if term.startswith("-") else f" + {term}"
+        return text
 
 
 @dataclass(frozen=True)
 class Product(Formula):
     factor: int  # the number in front
-    rest: tuple[Formula, ...]
+    rest: tuple[Formula, ...]  # no plain numbers
 
     @cached_property
     def value(self) -> int:
-        return self.factor * math.prod(each.value for each in self.rest)
+        return self.factor * math.prod(factor.value for factor in self.rest)
 
     @property
     def symbols(self) -> str:
-        return _front(self.factor, " ") + " ".join(
-            _inside(each, each.symbols) for each in self.rest
-        )
+        factors = [_bracketed(factor, factor.symbols) for factor in self.rest]
+        return _front(self.factor, " ") + " ".join(factors)
 
     @property
     def numbers(self) -> str:
-        return _front(self.factor, "·") + "·".join(
-            _inside(each, each.numbers) for each in self.rest
-        )
+        factors = [_bracketed(factor, factor.numbers) for factor in self.rest]
+        return _front(self.factor, "·") + "·".join(factors)
 
 
 @dataclass(frozen=True)
@@ -153,109 +152,119 @@ class Power(Formula):
 
     @property
     def symbols(self) -> str:
-        return f"{_inside(self.base, self.base.symbols, power=True)}^{self.power}"
+        return f"{_bracketed(self.base, self.base.symbols, power=True)}^{self.power}"
 
     @property
     def numbers(self) -> str:
-        return f"{_inside(self.base, self.base.numbers, power=True)}^{self.power}"
+        return f"{_bracketed(self.base, self.base.numbers, power=True)}^{self.power}"
 
 
 @dataclass(frozen=True)
 class Call(Formula):
-    """A function with a name: max, log, ceil, C."""
+    """A named function of formulas: max, log, ceil, C."""
 
     name: str
-    parts: tuple[Formula, ...]
+    arguments: tuple[Formula, ...]
     value: int
     between: str = ", "
 
     @property
     def symbols(self) -> str:
-        return f"{self.name}({self.between.join(each.symbols for each in self.parts)})"
+        return f"{self.name}({self.between.join(argument.symbols for argument in self.arguments)})"
 
     @property
     def numbers(self) -> str:
-        return f"{self.name}({self.between.join(each.numbers for each in self.parts)})"
+        return f"{self.name}({self.between.join(argument.numbers for argument in self.arguments)})"
 
 
 def total(*terms: Amount) -> Formula:
-    """The sum; zeros fall away, equal terms are gathered, and plain numbers come last.
+    """The sum, simplified: no zeros, equal terms together, plain numbers last.
 
     >>> D = Size("D", 5)
     >>> str(total(2, D, 0, 3, 2 * D))
     '3 D + 5'
     """
-    number, counts = 0, dict[tuple[Formula, ...], int]()
+    number = 0
+    counts: dict[tuple[Formula, ...], int] = {}  # factors of a term -> the number in front
     for term in map(formula, terms):
-        for each in term.terms if isinstance(term, Sum) else (term,):
-            if isinstance(each, Number):
-                number += each.value
+        for part in term.terms if isinstance(term, Sum) else (term,):
+            if isinstance(part, Number):
+                number += part.value
+            elif isinstance(part, Product):
+                counts[part.rest] = counts.get(part.rest, 0) + part.factor
             else:
-                factor, rest = (
-                    (each.factor, each.rest) if isinstance(each, Product) else (1, (each,))
-                )
-                counts[rest] = counts.get(rest, 0) + factor
-    kept = [product(factor, *rest) for rest, factor in counts.items() if factor] + (
-        [Number(number)] if number else []
-    )
-    return ZERO if not kept else kept[0] if len(kept) == 1 else Sum(tuple(kept))
+                counts[(part,)] = counts.get((part,), 0) + 1
+
+    simplified = [product(count, *factors) for factors, count in counts.items() if count]
+    if number:
+        simplified.append(Number(number))
+    if not simplified:
+        return ZERO
+    return simplified[0] if len(simplified) == 1 else Sum(tuple(simplified))
 
 
 def product(*factors: Amount) -> Formula:
-    """The product, its number in front, equal factors as powers.
+    """The product, simplified: one number in front, equal factors as powers.
 
     >>> D, H = Size("D", 5), Size("H", 3)
     >>> str(product(D, 2, H, 4, D))
     '8 D^2 H'
     """
-    front, powers = 1, dict[Formula, int]()
+    front = 1
+    powers: dict[Formula, int] = {}
     for factor in map(formula, factors):
-        rest = factor.rest if isinstance(factor, Product) else (factor,)
-        front *= factor.factor if isinstance(factor, Product) else 1
-        for each in rest:
-            if isinstance(each, Number):
-                front *= each.value
+        if isinstance(factor, Product):
+            front *= factor.factor
+        for part in factor.rest if isinstance(factor, Product) else (factor,):
+            if isinstance(part, Number):
+                front *= part.value
+            elif isinstance(part, Power):
+                powers[part.base] = powers.get(part.base, 0) + part.power
             else:
-                base, power = (each.base, each.power) if isinstance(each, Power) else (each, 1)
-                powers[base] = powers.get(base, 0) + power
+                powers[part] = powers.get(part, 0) + 1
     if front == 0 or not powers:
         return Number(front)
-    kept = tuple(base if power == 1 else Power(base, power) for base, power in powers.items())
-    return kept[0] if front == 1 and len(kept) == 1 else Product(front, kept)
+
+    rest = tuple(base if power == 1 else Power(base, power) for base, power in powers.items())
+    return rest[0] if front == 1 and len(rest) == 1 else Product(front, rest)
 
 
-def log(of: Amount) -> Formula:
-    """The height of a tree over so many leaves, ceil(log2 n).
+def log(n: Amount) -> Formula:
+    """ceil(log2 n), the height of a binary tree with n leaves.
 
     >>> log(Size("D", 5)).value, log(1).value
     (3, 0)
     """
-    of = formula(of)
-    height = (of.value - 1).bit_length()
-    return Number(height) if isinstance(of, Number) else Call("log", (of,), height)
+    n = formula(n)
+    height = (n.value - 1).bit_length()
+    return Number(height) if isinstance(n, Number) else Call("log", (n,), height)
 
 
-def largest(*of: Amount) -> Formula:
-    """
+def largest(*amounts: Amount) -> Formula:
+    """The maximum.
+
     >>> str(largest(Size("D", 5), Size("I", 7)))
     'max(D, I)'
     """
-    parts = tuple(dict.fromkeys(map(formula, of)))
-    return parts[0] if len(parts) == 1 else Call("max", parts, max(part.value for part in parts))
+    formulas = tuple(dict.fromkeys(map(formula, amounts)))
+    if len(formulas) == 1:
+        return formulas[0]
+    return Call("max", formulas, max(each.value for each in formulas))
 
 
-def ceil(of: Amount, by: int) -> Formula:
-    """of / by, rounded up.
+def ceil(n: Amount, divisor: int) -> Formula:
+    """n / divisor, rounded up.
 
     >>> ceil(Size("S", 7), 4).value, str(ceil(Size("S", 7), 4))
     (2, 'ceil(S / 4)')
     """
-    of = formula(of)
-    return Call("ceil", (of, Number(by)), -(-of.value // by), between=" / ")
+    n = formula(n)
+    return Call("ceil", (n, Number(divisor)), -(-n.value // divisor), between=" / ")
 
 
 def choose(n: Amount, k: Amount) -> Formula:
-    """
+    """The binomial coefficient C(n, k).
+
     >>> choose(Size("K", 64) + 2, 2).value
     2145
     """
@@ -263,13 +272,19 @@ def choose(n: Amount, k: Amount) -> Formula:
     return Call("C", (n, k), math.comb(n.value, k.value))
 
 
-def _negative(of: Amount) -> list[Formula]:
-    return [product(-1, term) for term in (of.terms if isinstance(of, Sum) else (of,))]
+def _negative(amount: Amount) -> list[Formula]:
+    """The terms of -amount."""
+    terms = amount.terms if isinstance(amount, Sum) else (amount,)
+    return [product(-1, term) for term in terms]
 
 
 def _front(factor: int, between: str) -> str:
-    return "" if factor == 1 else "-" if factor == -1 else f"{factor:,}{between}"
+    if factor == 1:
+        return ""
+    return "-" if factor == -1 else f"{factor:,}{between}"
 
 
-def _inside(of: Formula, written: str, *, power: bool = False) -> str:
-    return f"({written})" if isinstance(of, Sum) or (power and isinstance(of, Product)) else written
+def _bracketed(inner: Formula, text: str, *, power: bool = False) -> str:
+    """The text of a factor, or of the base of a power, in brackets where it needs them."""
+    needs_brackets = isinstance(inner, Sum) or (power and isinstance(inner, Product))
+    return f"({text})" if needs_brackets else text
