@@ -92,9 +92,7 @@ def run(settings: Settings) -> Report:
             f"{N} stacked LSTMs: the depth of T + {N} - 1 steps, not of {N} T",
             f"{(N - 1) * step} more than one LSTM without its output layer, at every T",
             _distinct([cost.depth - step * T for cost, T in zip(stacked, lengths, strict=True)]),
-            all(
-                cost.depth == step * (T + N - 1) for cost, T in zip(stacked, lengths, strict=True)
-            ),
+            all(cost.depth == step * (T + N - 1) for cost, T in zip(stacked, lengths, strict=True)),
         ),
         Claim(
             f"the depth of a CNN with {N} layers does not depend on T",
@@ -105,10 +103,10 @@ def run(settings: Settings) -> Report:
         Claim(
             "a CNN that reduces the sequence to length 1 needs ceil(log2 T) layers",
             f"{layer} for each halving",
-            _distinct([(cost.depth - 2) / tree(T) for cost, T in zip(to_one, lengths, strict=True)]),
-            all(
-                cost.depth == layer * tree(T) + 2 for cost, T in zip(to_one, lengths, strict=True)
+            _distinct(
+                [(cost.depth - 2) / tree(T) for cost, T in zip(to_one, lengths, strict=True)]
             ),
+            all(cost.depth == layer * tree(T) + 2 for cost, T in zip(to_one, lengths, strict=True)),
         ),
         Claim(
             "self-attention grows with log T: softmax's maximum and sum, and the weighted average",
@@ -145,9 +143,7 @@ def run(settings: Settings) -> Report:
     depths = Table(
         f"Depth: longest chain of dependent operations (D = {D}, H = {H}, R = {R})",
         ("T", *models),
-        tuple(
-            (T, *(costs[n].depth for costs in models.values())) for n, T in enumerate(lengths)
-        ),
+        tuple((T, *(costs[n].depth for costs in models.values())) for n, T in enumerate(lengths)),
     )
     products = Table(
         "Work: multiplications in matrix products",
@@ -179,8 +175,10 @@ def lstm(length: int, width: int) -> Cost:
 
 
 def stacked_lstm(length: int, width: int, layers: int) -> Cost:
-    """The cost of the last state of the top layer. A step of a layer depends on the layer's previous
-    step and on the same step of the layer below."""
+    """The cost of the last state of the top layer.
+
+    A step of a layer depends on its previous step and on the same step of the layer below.
+    """
     shapes = cells.lstm_shapes(width, width, OUTPUTS)
     weights = [
         {name: torch.randn(shape) / shape[-1] ** 0.5 for name, shape in shapes.items()}
@@ -243,9 +241,7 @@ def attention_products(length: int, width: int) -> int:
     return 4 * length * width**2 + 2 * length**2 * width
 
 
-def _line(
-    text: str, lengths: tuple[int, ...], costs: list[Cost], slope: int, unit: str
-) -> Claim:
+def _line(text: str, lengths: tuple[int, ...], costs: list[Cost], slope: int, unit: str) -> Claim:
     """A claim that depth rises by exactly `slope` per unit of T."""
     points = zip(lengths, [cost.depth for cost in costs], strict=True)
     slopes = [(depth_b - depth_a) / (b - a) for (a, depth_a), (b, depth_b) in pairwise(points)]

@@ -1,8 +1,8 @@
 """Self-attention without positional encoding is permutation-equivariant, Y(PX) = P Y(X), and not
 permutation-invariant, Y(PX) = Y(X).
 
-    A(PX) = softmax(P X W~ X^T P^T) = P A(X) P^T           softmax acts on rows, so P commutes with it
-    Y(PX) = P A(X) P^T P X W_v = P A(X) X W_v = P Y(X)     for every permutation P, since P^T P = I
+    A(PX) = softmax(P X W~ X^T P^T) = P A(X) P^T         softmax acts on rows, so P commutes with it
+    Y(PX) = P A(X) P^T P X W_v = P A(X) X W_v = P Y(X)   for every permutation P, since P^T P = I
 
 Equivariance means that a permuted input gives the permuted output. Invariance would mean that it
 gives the same output; that holds only for what discards the order, such as the mean of the outputs

@@ -54,7 +54,7 @@ class Settings(experiment.Settings):
             )
         if self.sequences * self.length < 2 * self.heads * self.width:
             raise ValueError(
-                "sequences x length must be at least 2 x heads x width, or every target can be fitted; "
+                "sequences x length must be at least 2 x heads x width, or every target fits; "
                 f"got {self.sequences} x {self.length} and 2 x {self.heads} x {self.width}"
             )
         return self
