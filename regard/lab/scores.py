@@ -44,7 +44,7 @@ ALSO = ("variance", "scaling", "sqrt", "softmax", "logits")  # what else people 
 
 class Settings(experiment.Settings):
     laws: Annotated[tuple[Law, ...], Field(min_length=1)] = ("normal", "uniform", "signs", "sparse")
-    """Distributions of the weights: normal, uniform, signs (+s or -s with equal probability), sparse
+    """Distributions of the weights: normal, uniform, signs (+s or -s, equally likely) or sparse
     (0 with probability 0.9, otherwise a sign)."""
     widths: Annotated[tuple[Annotated[int, Field(ge=4, le=1024)], ...], Field(min_length=1)] = (
         8,
@@ -54,7 +54,7 @@ class Settings(experiment.Settings):
     head_widths: Annotated[
         tuple[Annotated[int, Field(ge=1, le=1024)], ...], Field(min_length=2)
     ] = (1, 4, 16, 64)
-    """K, the widths of a head: the first 1, each at least twice the previous, the last 16 or more."""
+    """K, the widths of a head: 1 first, each at least twice the previous, the last 16 or more."""
     spread: Annotated[float, Field(ge=0.1, le=3)] = 1.0
     """s, the standard deviation of a weight."""
     samples: Annotated[int, Field(ge=500, le=200_000)] = 8000
@@ -68,7 +68,8 @@ class Settings(experiment.Settings):
         heads = self.head_widths
         if heads[0] != 1 or heads[-1] < 16 or any(b < 2 * a for a, b in pairwise(heads)):
             raise ValueError(
-                f"head_widths must at least double each time, from 1 to 16 or more; got {list(heads)}"
+                "head_widths must at least double each time, from 1 to 16 or more; "
+                f"got {list(heads)}"
             )
         return self
 
@@ -133,7 +134,7 @@ def run(settings: Settings) -> Report:
         _within_noise(f"after scaling the variance is s^4 = {s**4:g}, {everywhere}", after),
         Claim(
             f"at K = {last} the scores are normal, for every distribution of the weights",
-            f"a Kolmogorov-Smirnov distance to N(0, s^4) below {max(x.furthest for x in limit):.4f}",
+            f"Kolmogorov-Smirnov distance to N(0, s^4) below {max(x.furthest for x in limit):.4f}",
             f"at most {max(x.distance for x in limit):.4f}",
             all(x.distance <= x.furthest for x in limit),
         ),
@@ -154,7 +155,7 @@ def run(settings: Settings) -> Report:
             all(a.gradient > b.gradient for a, b in pairwise(raw)),
         ),
         Claim(
-            f"with scaling it does not: at K = {last} the gradient is that of scores from N(0, s^4)",
+            f"with scaling it does not: at K = {last} the gradient is that of N(0, s^4) scores",
             f"{(target := normal_gradient(settings, draws)):.3f} ± 0.05",
             f"{scaled[-1].gradient:.3f} (unscaled {raw[-1].gradient:.3f})",
             abs(scaled[-1].gradient - target) <= 0.05,
