@@ -389,7 +389,7 @@ class Tiny(nn.Module):
 def lines(
     rows: int, length: int, settings: Settings, draws: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Random sequences of blanks (0) and letters (1..) that start with a letter, and the targets: the
+    """Random sequences of blanks (0) and letters (1..) that start with a letter, and as targets the
     last letter up to each position."""
     letters = torch.randint(1, settings.letters + 1, (rows, length), generator=draws)
     tokens = letters * (torch.rand(rows, length, generator=draws) < settings.share)

@@ -40,7 +40,7 @@ def by_autograd(kind: str, given) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rows", "length"), [(B, T), (1, 2), (3, 13)])
-def test_the_way_back_is_autograds(kind: str, rows: int, length: int):
+def test_the_backward_pass_is_autograds(kind: str, rows: int, length: int):
     given = problem(kind, rows=rows, length=length)
     made = CELLS[kind].backward(given.weights, given.cache, given.targets)
     expected = by_autograd(kind, given)
@@ -99,7 +99,7 @@ def test_a_start_not_given_is_zero(kind: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_way_back_asks_autograd_for_nothing_and_changes_nothing(kind: str):
+def test_the_backward_pass_asks_autograd_for_nothing_and_changes_nothing(kind: str):
     given = problem(kind)
     weights = {name: part.clone().requires_grad_() for name, part in given.weights.items()}
     made = CELLS[kind].backward(weights, given.cache, given.targets)
@@ -160,7 +160,7 @@ class WrongTanh(torch.autograd.Function):
 
 def student_lstm(*, candidate=torch.tanh, through_a=True, through_c=True, gate=torch.sigmoid):
     """An LSTM's gradients by autograd, through a forward that is right in its numbers and wrong
-    in its slopes."""
+    in its derivatives."""
 
     def backward(weights, cache, targets):
         every = {**weights, "x": cache.x, "a0": cache.a0, "c0": cache.c0}
@@ -224,7 +224,7 @@ def test_dc_next_left_out():
     )
 
 
-def test_two_slips_at_once():
+def test_two_mistakes_at_once():
     check = check_gradients(student_lstm(candidate=WrongTanh.apply, through_a=False))
     da_next = "da_next is left out: dL/da = W_y^T (yhat - y) + da_next"
     causes = {finding.name: finding.cause for finding in check.wrong}
@@ -401,20 +401,20 @@ def test_a_function_that_writes_into_what_it_is_given_does_not_spoil_the_check()
 
 
 @pytest.mark.parametrize(
-    "slip", ["da_next", "candidate", "past", "share", "swap", "reset", "slope-r"]
+    "mistake", ["da_next", "candidate", "past", "share", "swap", "reset", "derivative-r"]
 )
-def test_slips_of_a_gru_are_named(slip: str):
-    def slipped(*args):
-        return CELLS["gru"].way_back(*args, (slip,)).gradients
+def test_mistakes_of_a_gru_are_named(mistake: str):
+    def mistaken(*args):
+        return CELLS["gru"].backward_pass(*args, (mistake,)).gradients
 
-    assert cause_of(check_gradients(slipped, cell="gru")) == CELLS["gru"].slips[slip]
+    assert cause_of(check_gradients(mistaken, cell="gru")) == CELLS["gru"].mistakes[mistake]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_slip_it_is_the_way_back(kind: str):
+def test_without_a_mistake_it_is_the_backward_pass(kind: str):
     given = problem(kind)
     right = CELLS[kind].backward(given.weights, given.cache, given.targets)
-    made = CELLS[kind].way_back(given.weights, given.cache, given.targets).gradients
+    made = CELLS[kind].backward_pass(given.weights, given.cache, given.targets).gradients
     assert made.keys() == right.keys() == CELLS[kind].formulas.keys()
     for name in right:
         close(made[name], right[name])

@@ -23,9 +23,9 @@ def test_every_claim_holds():
 
 
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
-def test_a_wrong_way_back_would_not_do(monkeypatch: pytest.MonkeyPatch, kind: str):
+def test_a_wrong_backward_pass_would_not_do(monkeypatch: pytest.MonkeyPatch, kind: str):
     def wrong(*args):
-        return CELLS[kind].way_back(*args, ("candidate",)).gradients
+        return CELLS[kind].backward_pass(*args, ("candidate",)).gradients
 
     monkeypatch.setitem(CELLS, kind, replace(CELLS[kind], backward=wrong))
     fails = [claim.text for claim in run(SMALL).claims if not claim.holds]
