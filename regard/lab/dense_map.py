@@ -26,7 +26,7 @@ from regard.lab import experiment
 from regard.lab.experiment import Claim, Report, Table, zero
 from regard.layers.attention import attend, attention_weights
 
-ALSO = ("linear-map", "kronecker", "matrix")  # what else people call it
+ALSO = ("linear-map", "kronecker", "matrix")  # synonyms of the name
 
 
 class Settings(experiment.Settings):

@@ -34,7 +34,7 @@ from regard.values import Source
 
 OUTPUTS = 2  # classes of the output layer of the LSTM
 
-ALSO = ("parallel", "sequential", "steps")  # what else people call it
+ALSO = ("parallel", "sequential", "steps")  # synonyms of the name
 
 
 class Settings(experiment.Settings):

@@ -35,7 +35,7 @@ CASES: dict[Order, str] = {
 }
 BROKEN = 1e-3  # a relative difference above this is not a rounding error
 
-ALSO = ("permutation", "permute", "order", "invariance")  # what else people call it
+ALSO = ("permutation", "permute", "order", "invariance")  # synonyms of the name
 
 
 class Settings(experiment.Settings):

@@ -55,7 +55,7 @@ ALSO = (
     "lstm",
     "gru",
     "autograd",
-)  # what else people call it
+)  # synonyms of the name
 
 
 class Settings(experiment.Settings):

@@ -33,7 +33,7 @@ from regard.layers.attention import attend, attention_weights
 
 ROUNDS = 60  # of alternating least squares, at most; it has converged by then
 
-ALSO = ("multihead", "multi-head", "sum-of-heads")  # what else people call it
+ALSO = ("multihead", "multi-head", "sum-of-heads")  # synonyms of the name
 
 
 class Settings(experiment.Settings):

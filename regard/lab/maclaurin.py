@@ -54,7 +54,7 @@ Terms = Annotated[int, Field(ge=1, le=15)]
 PLACES = 64  # length of the sequences for the error
 BELOW = -10.0  # a score at which series of odd degree are negative
 
-ALSO = ("taylor", "series", "linear-attention", "kernel", "features")  # what else people call it
+ALSO = ("taylor", "series", "linear-attention", "kernel", "features")  # synonyms of the name
 
 
 class Settings(experiment.Settings):

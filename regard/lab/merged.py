@@ -29,7 +29,7 @@ from regard.lab.experiment import BLACK, BLUE, ORANGE, RED, Claim, Report, Table
 from regard.layers.attention import attention_weights
 from regard.layers.positions import rotary
 
-ALSO = ("merge", "query-key", "qk")  # what else people call it
+ALSO = ("merge", "query-key", "qk")  # synonyms of the name
 
 
 class Settings(experiment.Settings):

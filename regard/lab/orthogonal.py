@@ -28,7 +28,7 @@ from regard.layers.attention import attention_weights
 
 STRENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
-ALSO = ("orthonormal", "identity", "unchanged")  # what else people call it
+ALSO = ("orthonormal", "identity", "unchanged")  # synonyms of the name
 
 
 class Settings(experiment.Settings):

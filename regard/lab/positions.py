@@ -75,7 +75,7 @@ ALSO = (
     "sinusoidal",
     "position",
     "extrapolation",
-)  # what else people call it
+)  # synonyms of the name
 
 
 class Settings(experiment.Settings):

@@ -35,7 +35,7 @@ from regard.layers.attention import attend_unchecked, weights_unchecked
 
 NUMBER = 4  # bytes per float32
 
-ALSO = ("cost", "flash", "memory", "complexity", "flops")  # what else people call it
+ALSO = ("cost", "flash", "memory", "complexity", "flops")  # synonyms of the name
 
 
 class Settings(experiment.Settings):

@@ -39,7 +39,7 @@ MOST_NUMBERS = 1 << 22  # drawn at a time, to limit memory
 WIDTH = 64  # D of the inputs of the softmaxes
 SIGMAS = 5.0  # allowed deviation of a measured mean, in standard deviations
 
-ALSO = ("variance", "scaling", "sqrt", "softmax", "logits")  # what else people call it
+ALSO = ("variance", "scaling", "sqrt", "softmax", "logits")  # synonyms of the name
 
 
 class Settings(experiment.Settings):

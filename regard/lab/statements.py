@@ -50,7 +50,7 @@ PADDING = 2  # positions at the end of its memory
 LAYERS = 2  # of the stack with rotary positions
 SHIFT = 5  # added to all its positions
 
-ALSO = ("myths", "mistakes", "folklore")  # what else people call it
+ALSO = ("myths", "mistakes", "folklore")  # synonyms of the name
 
 
 class Settings(experiment.Settings):
