@@ -90,7 +90,7 @@ def run(settings: Settings) -> Report:
     distance, bound = distances[K - 1], bounds[K - 1]
     if K < D:
         fit = Claim(
-            f"a multi-head layer with heads of width K = {K} does not",
+            f"a multi-head layer with heads of width K = {K} does not fit it",
             f"a distance of at least the bound, {bound:.4f}",
             f"{distance:.4f}",
             distance >= bound > 1e-6,
