@@ -366,7 +366,7 @@ def one_hot(targets: Int[Tensor, "B T"], y: Float[Tensor, "B T V"]) -> Float[Ten
 
 def _of_torch(rnn: nn.RNNBase) -> list[Tensor]:
     """weight_ih, weight_hh, bias_ih and bias_hh of the only layer."""
-    parameters = list(rnn.parameters())
+    parameters: list[Tensor] = list(rnn.parameters())
     if len(parameters) != 4:
         raise InputError(
             "must have one layer, one direction, and biases", where="rnn", got=str(rnn)
