@@ -139,7 +139,7 @@ def run(settings: Settings) -> Report:
             tuple(work),
         ),
         Table(
-            f"Measured ms, {torch.get_num_threads()} threads, float32, "
+            f"Measured ms, threads: {torch.get_num_threads()}, float32, "
             f"{'C kernel' if takes(torch.zeros(1, K), 3) else 'torch only'}; features are faster "
             f"than the quadratic form {faster(times, 2)}, than exact attention {faster(times, 1)}",
             ("L", "exact", "quadratic form", "features"),

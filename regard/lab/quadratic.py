@@ -159,7 +159,7 @@ def run(settings: Settings) -> Report:
             tuple((r.L, r.products, r.layer, r.square, r.fused_square) for r in results),
         ),
         Table(
-            f"Measured, {torch.get_num_threads()} threads",
+            f"Measured, threads: {torch.get_num_threads()}",
             ("L", "ms, explicit", "ms, fused", "peak MB, explicit", "peak MB, fused"),
             tuple(
                 (
