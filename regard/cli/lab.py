@@ -1,4 +1,4 @@
-"""regard lab: statements about attention, measured."""
+"""regard lab: run experiments that test statements about attention."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from regard.lab.experiment import Report, Settings, Table
 
-REFUTED = 3
-QUIET_SECONDS = 10  # between two lines of progress when there is no terminal
+REFUTED = 3  # exit code when a claim does not hold
+QUIET_SECONDS = 10  # between two lines of progress without a terminal
 
 
 def lab(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="An experiment, or all; not given: lists them."),
+        typer.Argument(metavar="NAME", help="An experiment, or all; without it: list them."),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -37,17 +37,19 @@ def lab(
     ] = None,
     out: Annotated[
         Path,
-        typer.Option(parser=filled_path, metavar="FOLDER", help="Where NAME.png and NAME.svg go."),
+        typer.Option(
+            parser=filled_path, metavar="FOLDER", help="Folder for NAME.png and NAME.svg."
+        ),
     ] = Path("runs/lab"),
     html: Annotated[
-        bool, typer.Option("--html", help="Also NAME.html, a page that needs nothing but itself.")
+        bool, typer.Option("--html", help="Also write NAME.html, a self-contained page.")
     ] = False,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Only tell the formula and the settings.")
+        bool, typer.Option("--explain", help="Print formula and settings; run nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Statements about attention as experiments: the claim, the measurement, the verdict, a picture.
+    """Run an experiment on attention: claims, measurements, verdicts and a figure.
 
     \b
     regard lab
@@ -55,87 +57,91 @@ def lab(
     regard lab all --html
     regard lab scores --set laws='["signs"]' --set samples=2000 --html
 
-    Exit codes: 0 every claim holds, 3 one does not, 2 something to mend in the command.
+    Exit codes: 0 every claim holds, 3 a claim does not hold, 2 the command is wrong.
     """
-    from regard.lab import ALL, claims, load
+    from regard.lab import ALL, load
 
+    overrides = changes or []
     if name is None:
-        if stray := [
-            word
-            for word, given in (("--set", changes), ("--html", html), ("--explain", explain))
-            if given
-        ]:
-            raise InputError(f"{stray[0]} needs an experiment", hint="regard lab lists them")
-        listed = claims()
-        if as_json:
-            print(
-                json.dumps(
-                    [{"name": key, "claim": claim} for key, claim in listed.items()], indent=2
-                )
-            )
-        else:
-            widest = max(map(len, listed))
-            print("\n".join(f"{key:<{widest}}  {claim}" for key, claim in listed.items()))
-        return
-    if name == ALL:
+        for option, value in (("--set", changes), ("--html", html), ("--explain", explain)):
+            if value:
+                raise InputError(f"{option} needs an experiment", hint="regard lab lists them")
+        _list(as_json)
+    elif name == ALL:
         if explain:
             raise InputError("--explain is for one experiment", hint="regard lab lists them")
-        _run_all(changes or [], _writable(out), html, as_json)
-        return
-    experiment = load(name)
-    if explain:
-        _explain(experiment, changes or [], as_json)
-        return
-    _run(name, experiment, changes or [], _writable(out), html, as_json)
+        _run_all(overrides, _writable(out), html, as_json)
+    else:
+        experiment = load(name)
+        if explain:
+            _explain(name, experiment, overrides, as_json)
+        else:
+            _run(name, experiment, overrides, _writable(out), html, as_json)
 
 
-def _explain(experiment: ModuleType, changes: list[str], as_json: bool) -> None:
+def _list(as_json: bool) -> None:
+    """Print the name and the claim of every experiment."""
+    from regard.lab import claims
+
+    if as_json:
+        rows = [{"name": name, "claim": claim} for name, claim in claims().items()]
+        print(json.dumps(rows, indent=2))
+        return
+    widest = max(map(len, claims()))
+    for name, claim in claims().items():
+        print(f"{name:<{widest}}  {claim}")
+
+
+def _explain(name: str, experiment: ModuleType, overrides: list[str], as_json: bool) -> None:
+    """Print the claim, the formula and the settings of an experiment."""
+    from regard.lab import claim_of
     from regard.lab.experiment import settings
     from regard.lab.page import described
 
-    fields = described(settings(experiment.Settings, changes))
+    fields = described(settings(experiment.Settings, overrides))
+    claim = claim_of(experiment.__doc__)
     if as_json:
         rows = [dict(zip(("field", "value", "sentence"), row, strict=True)) for row in fields]
-        print(
-            json.dumps(
-                {"about": experiment.__doc__, "settings": rows}, indent=1, ensure_ascii=False
-            )
-        )
+        about = {
+            "experiment": name,
+            "claim": claim,
+            "about": experiment.__doc__,
+            "settings": rows,
+        }
+        print(json.dumps(about, indent=1, ensure_ascii=False))
         return
-    print(f"{(experiment.__doc__ or '').strip()}\n\nSettings, changed by --set FIELD=VALUE:")
+
+    formula = (experiment.__doc__ or "").partition("\n\n")[2].rstrip()
+    print(f"{name}: {claim}\n\n{formula}\n\nSettings, changed by --set FIELD=VALUE:")
     widest = max(len(f"{field}={value}") for field, value, _ in fields)
-    print(
-        "\n".join(
-            f"  {printable(f'{field}={value}'):<{widest}}  {sentence}"
-            for field, value, sentence in fields
-        )
-    )
+    for field, value, sentence in fields:
+        print(f"  {printable(f'{field}={value}'):<{widest}}  {sentence}")
 
 
 def _run(
-    name: str, experiment: ModuleType, changes: list[str], out: Path, html: bool, as_json: bool
+    name: str, experiment: ModuleType, overrides: list[str], out: Path, html: bool, as_json: bool
 ) -> None:
+    """Run one experiment, write its files and print its report."""
     from regard.lab.experiment import settings
 
-    chosen = settings(experiment.Settings, changes)
-    _claim(name, out, html)
-    report = _watched(name, experiment, chosen)
+    chosen = settings(experiment.Settings, overrides)
+    _claim_files(name, out, html)
+    report = _run_with_progress(name, experiment, chosen)
     files = _write(name, experiment, chosen, report, out, html)
     if as_json:
-        print(
-            json.dumps(
-                _plain(name, experiment, chosen, report, files), indent=1, ensure_ascii=False
-            )
-        )
+        fields = _as_dict(name, experiment, chosen, report, files)
+        print(json.dumps(fields, indent=1, ensure_ascii=False))
     else:
         _print(name, experiment, chosen, report, files)
     if not report.holds:
         raise typer.Exit(REFUTED)
 
 
-def _run_all(changes: list[str], out: Path, html: bool, as_json: bool) -> None:
-    """Every experiment, a line each; a setting that one of them does not have is refused before
-    the first runs."""
+def _run_all(overrides: list[str], out: Path, html: bool, as_json: bool) -> None:
+    """Run every experiment and print one line for each.
+
+    An override that one of them does not accept is refused before the first experiment runs.
+    """
     from rich.console import Console
 
     from regard.lab import load, names
@@ -143,49 +149,50 @@ def _run_all(changes: list[str], out: Path, html: bool, as_json: bool) -> None:
 
     experiments = {name: load(name) for name in names()}
     chosen = {
-        name: settings(experiment.Settings, changes) for name, experiment in experiments.items()
+        name: settings(experiment.Settings, overrides) for name, experiment in experiments.items()
     }
     for name in experiments:
-        _claim(name, out, html)
+        _claim_files(name, out, html)
+
     console = Console(highlight=False)
     widest = max(map(len, experiments))
     reports = []
     refuted = 0
     for name, experiment in experiments.items():
-        began = time.monotonic()
-        report = _watched(name, experiment, chosen[name])
+        start = time.monotonic()
+        report = _run_with_progress(name, experiment, chosen[name])
         files = _write(name, experiment, chosen[name], report, out, html)
-        reports.append(_plain(name, experiment, chosen[name], report, files))
+        reports.append(_as_dict(name, experiment, chosen[name], report, files))
         refuted += not report.holds
         if not as_json:
-            seconds = time.monotonic() - began
-            _say(
-                console,
-                f"{name:<{widest}}  {_verdict(report):<22}{seconds:6.1f} s",
-                _colour(report),
-            )
-            for claim in report.claims:
-                if not claim.holds:
-                    _say(
-                        console,
-                        f"  DOES NOT HOLD: {claim.text}; expected {claim.expected}, measured {claim.measured}",
-                    )
-            for note in report.notes:
-                _say(console, f"  note: {note}")
+            seconds = time.monotonic() - start
+            line = f"{name:<{widest}}  {_verdict(report):<22}{seconds:6.1f} s"
+            _print_line(console, line, _colour(report))
+            _print_problems(console, report)
+
     if as_json:
         print(json.dumps(reports, indent=1, ensure_ascii=False))
     else:
         total = len(experiments)
-        _say(
-            console, f"{total - refuted} of {total} experiments hold; pictures in {printable(out)}"
+        _print_line(
+            console, f"{total - refuted} of {total} experiments hold; figures in {printable(out)}"
         )
     if refuted:
         raise typer.Exit(REFUTED)
 
 
-def _watched(name: str, experiment: ModuleType, chosen: Settings) -> Report:
-    """Run it; how far it is stands in a terminal's last line, or elsewhere in a line of stderr
-    now and then."""
+def _print_problems(console: Console, report: Report) -> None:
+    """Print the claims of a report that do not hold, and its notes."""
+    for claim in report.claims:
+        if not claim.holds:
+            numbers = f"expected {claim.expected}, measured {claim.measured}"
+            _print_line(console, f"  DOES NOT HOLD: {claim.text}; {numbers}")
+    for note in report.notes:
+        _print_line(console, f"  note: {note}")
+
+
+def _run_with_progress(name: str, experiment: ModuleType, chosen: Settings) -> Report:
+    """Run an experiment; show its progress in a terminal's status line or on stderr."""
     from rich.console import Console
 
     from regard.lab.experiment import watched
@@ -199,21 +206,21 @@ def _watched(name: str, experiment: ModuleType, chosen: Settings) -> Report:
 
             with watched(show):
                 return experiment.run(chosen)
-    last = time.monotonic()
 
-    def tell(what: str, done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= QUIET_SECONDS:
-            last = time.monotonic()
+    last_line = time.monotonic()
+
+    def print_sometimes(what: str, done: int, total: int) -> None:
+        nonlocal last_line
+        if time.monotonic() - last_line >= QUIET_SECONDS:
+            last_line = time.monotonic()
             print(f"  {name}: {what}, {done / total:.0%}", file=sys.stderr, flush=True)
 
-    with watched(tell):
+    with watched(print_sometimes):
         return experiment.run(chosen)
 
 
-def _claim(name: str, out: Path, html: bool) -> None:
-    """Refuse to overwrite files of somebody else: better told before the experiment than after
-    it."""
+def _claim_files(name: str, out: Path, html: bool) -> None:
+    """Refuse to overwrite files that regard did not write, before the experiment runs."""
     from regard.disk import claim_output
 
     for ending in ("png", "svg", *(["html"] if html else [])):
@@ -223,21 +230,21 @@ def _claim(name: str, out: Path, html: bool) -> None:
 def _write(
     name: str, experiment: ModuleType, chosen: Settings, report: Report, out: Path, html: bool
 ) -> list[Path]:
-    """Its picture, and its page if that is wanted."""
+    """Write the figure, and the page if `html`; return the paths."""
     from regard.disk import write_output
     from regard.lab import page
 
     files = page.draw(report.figure, out, name)
     if html:
-        written = page.html(name, experiment.__doc__ or "", chosen, report)
+        text = page.html(name, experiment.__doc__ or "", chosen, report)
         files.append(out / f"{name}.html")
-        write_output(files[-1], lambda file: file.write(written.encode()))
+        write_output(files[-1], lambda file: file.write(text.encode()))
     return files
 
 
 def _verdict(report: Report) -> str:
-    kept = sum(claim.holds for claim in report.claims)
-    return f"{kept} of {len(report.claims)} claims hold"
+    holding = sum(claim.holds for claim in report.claims)
+    return f"{holding} of {len(report.claims)} claims hold"
 
 
 def _colour(report: Report) -> str:
@@ -245,7 +252,7 @@ def _colour(report: Report) -> str:
 
 
 def _writable(folder: Path) -> Path:
-    """The folder, made if need be: better told before the experiment than after it."""
+    """Create the folder if needed; raise before the experiment runs if it is not writable."""
     if folder.exists() and not folder.is_dir():
         raise InputError("not a folder", where="--out", got=folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -257,63 +264,60 @@ def _writable(folder: Path) -> Path:
 def _print(
     name: str, experiment: ModuleType, chosen: Settings, report: Report, files: list[Path]
 ) -> None:
+    """Print a report: claim, settings, verdicts, tables, notes and files."""
     from rich.console import Console
 
     from regard.lab import claim_of
     from regard.lab.page import described
 
     console = Console(highlight=False)
-    _say(console, f"{name}: {claim_of(experiment.__doc__)}", "bold")
-    _say(
-        console,
-        printable(
-            "settings: " + ", ".join(f"{field}={value}" for field, value, _ in described(chosen))
-        ),
-    )
+    _print_line(console, f"{name}: {claim_of(experiment.__doc__)}", "bold")
+    fields = ", ".join(f"{field}={value}" for field, value, _ in described(chosen))
+    _print_line(console, printable(f"settings: {fields}"))
+
     for claim in report.claims:
         verdict, style = ("holds", "green") if claim.holds else ("DOES NOT HOLD", "bold red")
-        _say(console, f"\n{claim.text}")
-        _say(console, f"  expected  {claim.expected}")
-        _say(console, f"  measured  {claim.measured}")
-        _say(console, f"  {verdict}", style)
+        _print_line(console, f"\n{claim.text}")
+        _print_line(console, f"  expected  {claim.expected}")
+        _print_line(console, f"  measured  {claim.measured}")
+        _print_line(console, f"  {verdict}", style)
     for table in report.tables:
-        _say(console, f"\n{table.title}", "bold")
-        _say(console, _aligned(table))
+        _print_line(console, f"\n{table.title}", "bold")
+        _print_line(console, _aligned(table))
     for note in report.notes:
-        _say(console, f"\nnote: {note}")
-    _say(console, f"\n{_verdict(report)}", _colour(report))
-    _say(console, "wrote " + ", ".join(map(printable, files)))
+        _print_line(console, f"\nnote: {note}")
+    _print_line(console, f"\n{_verdict(report)}", _colour(report))
+    _print_line(console, "wrote " + ", ".join(map(printable, files)))
 
 
-def _say(console: Console, text: str, style: str | None = None) -> None:
+def _print_line(console: Console, text: str, style: str | None = None) -> None:
     console.print(text, style=style, soft_wrap=True, markup=False)
 
 
 def _aligned(table: Table) -> str:
-    """Columns of one width each; numbers stand at the right."""
+    """A table as text; columns of numbers are aligned right."""
     from regard.lab.experiment import cell
 
     lines = [table.columns, *(tuple(map(cell, row)) for row in table.rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    right = [
-        all(isinstance(entry, int | float | None) for entry in column)
-        for column in zip(*table.rows, strict=True)
+    is_number = [
+        all(isinstance(row[column], int | float | None) for row in table.rows) and bool(table.rows)
+        for column in range(len(table.columns))
     ]
-    return "\n".join(
-        "  "
-        + "  ".join(
-            f"{entry:>{width}}" if numbers else f"{entry:<{width}}"
-            for entry, width, numbers in zip(
-                line, widths, right or [False] * len(widths), strict=True
-            )
-        ).rstrip()
-        for line in lines
-    )
+    rows = []
+    for line in lines:
+        entries = [
+            f"{entry:>{width}}" if number else f"{entry:<{width}}"
+            for entry, width, number in zip(line, widths, is_number, strict=True)
+        ]
+        rows.append("  " + "  ".join(entries).rstrip())
+    return "\n".join(rows)
 
 
-def _plain(
+def _as_dict(
     name: str, experiment: ModuleType, chosen: Settings, report: Report, files: list[Path]
 ) -> dict[str, Any]:
+    """A report as JSON prints it."""
     from regard.lab import claim_of
 
     return {
@@ -336,7 +340,7 @@ def _plain(
 
 
 def _number(entry: object) -> object:
-    """What JSON can say of an entry; it has no infinity and no not-a-number."""
+    """A table entry for JSON, which has neither infinity nor NaN."""
     if isinstance(entry, float):
         return entry if math.isfinite(entry) else None
     return entry if isinstance(entry, str | int | None) else str(entry)

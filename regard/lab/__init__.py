@@ -1,13 +1,13 @@
-"""The lab: statements about attention as small experiments, each with its formula, a measurement
-and a verdict.
+"""The lab: small experiments, each of which tests one statement about attention.
 
-    regard lab                     what there is
+    regard lab                     list the experiments
     regard lab orthogonal          run one
     regard lab all                 run all of them
 
-`regard/lab/NAME.py` is an experiment when it has a class `Settings` and a function `run`; the first
-line of its docstring is its claim, and `ALSO` has other words for it. `dense_map.py` is called
-dense-map. Listing reads the files without importing them, so it needs no torch.
+A file `regard/lab/NAME.py` is an experiment if it defines a class `Settings` and a function `run`.
+The first paragraph of its docstring is its claim; `ALSO` lists synonyms of its name. The experiment
+in `dense_map.py` is called dense-map. Experiments are listed from their source, without importing
+them, so listing does not need torch.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from types import ModuleType
 
 from regard.errors import InputError, did_you_mean
 
-ALL = "all"  # every experiment, where one is named
+ALL = "all"  # instead of a name: every experiment
 
 
 def names() -> list[str]:
-    """The experiments.
+    """The names of all experiments.
 
     >>> "experiment" not in names()
     True
@@ -34,7 +34,7 @@ def names() -> list[str]:
 
 
 def claims() -> dict[str, str]:
-    """The experiments, each with its claim in one line."""
+    """The claim of every experiment, by name, each in one line."""
     return {name: claim_of(ast.get_docstring(tree)) for name, tree in _experiments()}
 
 
@@ -48,29 +48,28 @@ def claim_of(docstring: str | None) -> str:
 
 
 def synonyms() -> dict[str, str]:
-    """What else people call the experiments (`ALSO` in their files), and which of them each word
-    means.
+    """The experiment that each synonym (`ALSO` in the files) stands for.
 
     >>> synonyms()["multihead"]
     'heads'
     """
-    words = {}
+    names_by_synonym = {}
     for name, tree in _experiments():
         for node in tree.body:
             match node:
                 case ast.Assign(targets=[ast.Name(id="ALSO")], value=value):
-                    words |= dict.fromkeys(ast.literal_eval(value), name)
-    return words
+                    names_by_synonym |= dict.fromkeys(ast.literal_eval(value), name)
+    return names_by_synonym
 
 
 def _experiments() -> Iterator[tuple[str, ast.Module]]:
-    """Name and source of each, which is read and not run."""
+    """Name and syntax tree of each experiment; the file is parsed, not run."""
     for file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
         tree = ast.parse(file.read_bytes(), file)
-        defined = {
+        definitions = {
             node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)
         }
-        if {"Settings", "run"} <= defined and file.stem != "experiment":
+        if {"Settings", "run"} <= definitions and file.stem != "experiment":
             yield file.stem.replace("_", "-"), tree
 
 
@@ -82,10 +81,11 @@ def load(name: str) -> ModuleType:
 
 
 def _nearest(word: str) -> str | None:
-    """The experiment with the nearest name, or that the nearest of their other names means."""
+    """A hint with the experiment whose name or synonym is most similar to `word`."""
     known = names()
-    others = synonyms()
-    near = get_close_matches(word.lower(), [*known, *others], n=1, cutoff=0.6)
-    if not near:
+    known_synonyms = synonyms()
+    matches = get_close_matches(word.lower(), [*known, *known_synonyms], n=1, cutoff=0.6)
+    if not matches:
         return did_you_mean(word, [*known, ALL])
-    return f'did you mean "{others.get(near[0], near[0])}"?'
+    match = matches[0]
+    return f'did you mean "{known_synonyms.get(match, match)}"?'

@@ -1,26 +1,30 @@
-"""LSTM and GRU written out by hand, forwards and backwards.
+"""Forward and backward passes of LSTM and GRU, written out without autograd.
 
-    f = sigmoid(W_f [a; x] + b_f)      forget                    r = sigmoid(W_r [a; x] + b_r)      reset
-    u = sigmoid(W_u [a; x] + b_u)      update (input)            u = sigmoid(W_u [a; x] + b_u)      update
-    o = sigmoid(W_o [a; x] + b_o)      output
-    c~ = tanh(W_c [a; x] + b_c)        candidate                 c~ = tanh(W_c x + b_c + r (W_a a + b_a))
-    c = f c_prev + u c~,  a = o tanh(c)                          a = u a_prev + (1 - u) c~
-    y = softmax(W_y a + b_y),   L = -sum_t log y_t[target_t]     the same
+    LSTM                                            GRU
+    f  = sigmoid(W_f [a; x] + b_f)   forget gate    r  = sigmoid(W_r [a; x] + b_r)   reset gate
+    u  = sigmoid(W_u [a; x] + b_u)   input gate     u  = sigmoid(W_u [a; x] + b_u)   update gate
+    o  = sigmoid(W_o [a; x] + b_o)   output gate
+    c~ = tanh(W_c [a; x] + b_c)      candidate      c~ = tanh(W_c x + b_c + r (W_a a + b_a))
+    c  = f c_prev + u c~,  a = o tanh(c)            a  = u a_prev + (1 - u) c~
 
-Hochreiter and Schmidhuber 1997 with the forget gate of Gers et al. 2000; Cho et al. 2014, the reset
-applied behind the recurrent matrix, as torch has it. a in [a; x] is that of the place before.
-Weights are a dictionary of plain tensors by these names, W_f (D, D + I), W_c of a GRU (D, I), W_a
-(D, D), W_y (V, D). Nothing here asks autograd for anything: `lstm_backward` and `gru_backward` are
-the formulas, one a line, and return the gradient of every weight summed over rows and places, and
-those of x and of the start.
+    both: y = softmax(W_y a + b_y),  L = -sum_t log y_t[target_t]
+
+The LSTM is that of Hochreiter and Schmidhuber (1997) with the forget gate of Gers et al. (2000);
+the GRU is that of Cho et al. (2014) with the reset gate applied after the recurrent matrix, as in
+torch. In [a; x], a is the state of the previous position.
+
+Weights are a dictionary of tensors with these names and the shapes W_f, W_u, W_o, W_r and the
+LSTM's W_c (D, D + I), the GRU's W_c (D, I), W_a (D, D), W_y (V, D). `lstm_backward` and
+`gru_backward` are the formulas of backpropagation through time, one per line. They return the
+gradient of every weight, summed over batch and positions, and those of x and of the initial state.
 
     y, cache = lstm_forward(weights, x)
-    gradients = lstm_backward(weights, cache, targets)          {"W_f": ..., "b_f": ..., ..., "x", "a0", "c0"}
+    gradients = lstm_backward(weights, cache, targets)     {"W_f": ..., ..., "x", "a0", "c0"}
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,7 +42,7 @@ Gradients = dict[str, Tensor]
 
 
 class LSTMStep(NamedTuple):
-    """The gates and states of one place, (B, D) each."""
+    """The gates and states of one position, (B, D) each."""
 
     f: Tensor
     u: Tensor
@@ -50,7 +54,7 @@ class LSTMStep(NamedTuple):
 
 @dataclass(frozen=True)
 class LSTMCache:
-    """What the way back needs: all that the way forward made, at every place."""
+    """All values of the forward pass, which the backward pass needs."""
 
     x: Float[Tensor, "B T I"]
     a0: Float[Tensor, "B D"]
@@ -78,7 +82,7 @@ def lstm_step(
     a_prev: Float[Tensor, "B D"],
     c_prev: Float[Tensor, "B D"],
 ) -> LSTMStep:
-    """One place further."""
+    """The gates and the next state."""
     z = torch.cat([a_prev, x], dim=-1)  # [a; x]
     f = torch.sigmoid(z @ weights["W_f"].T + weights["b_f"])
     u = torch.sigmoid(z @ weights["W_u"].T + weights["b_u"])
@@ -96,29 +100,40 @@ def lstm_forward(
     a0: Float[Tensor, "B D"] | None = None,
     c0: Float[Tensor, "B D"] | None = None,
 ) -> tuple[Float[Tensor, "B T V"], LSTMCache]:
-    """The probabilities y of every place, and what the way back needs. A start that is not given
-    is zero."""
+    """The probabilities y of every position, and the cache for the backward pass.
+
+    The initial state is 0 by default.
+    """
     width = _checked(weights, x, lstm_shapes)
-    a0, c0 = _start("a0", a0, x, width), _start("c0", c0, x, width)
-    a, c, steps = a0, c0, []
+    a0 = _start("a0", a0, x, width)
+    c0 = _start("c0", c0, x, width)
+    a, c = a0, c0
+    steps = []
     for t in range(x.shape[1]):
-        steps.append(lstm_step(weights, x[:, t], a, c))
-        a, c = steps[-1].a, steps[-1].c
-    made = LSTMStep(*(torch.stack(parts, dim=1) for parts in zip(*steps, strict=True)))
-    y = torch.softmax(made.a @ weights["W_y"].T + weights["b_y"], dim=-1)
-    return y, LSTMCache(x=x, a0=a0, c0=c0, y=y, **made._asdict())
+        step = lstm_step(weights, x[:, t], a, c)
+        steps.append(step)
+        a, c = step.a, step.c
+    stacked = LSTMStep(*(torch.stack(values, dim=1) for values in zip(*steps, strict=True)))
+    y = torch.softmax(stacked.a @ weights["W_y"].T + weights["b_y"], dim=-1)
+    return y, LSTMCache(x=x, a0=a0, c0=c0, y=y, **stacked._asdict())
 
 
 @torch.no_grad()
 def lstm_backward(weights: Weights, cache: LSTMCache, targets: Int[Tensor, "B T"]) -> Gradients:
-    """The gradient of L by every weight, by x and by the start. dg of a gate g is dL / d(W_g [a;
-    x] + b_g)."""
-    a_prev, c_prev, y = cache.a_prev, cache.c_prev, one_hot(targets, cache.y)
-    g = {name: torch.zeros_like(part) for name, part in {**weights, "x": cache.x}.items()}
-    da_next, dc_next = torch.zeros_like(cache.a0), torch.zeros_like(cache.c0)
+    """The gradient of L by every weight, by x and by the initial state.
+
+    For a gate g, dg is the gradient before its sigmoid or tanh, dL / d(W_g [a; x] + b_g).
+    """
+    a_prev = cache.a_prev
+    c_prev = cache.c_prev
+    y = one_hot(targets, cache.y)
+    g = {name: torch.zeros_like(value) for name, value in {**weights, "x": cache.x}.items()}
+    da_next = torch.zeros_like(cache.a0)
+    dc_next = torch.zeros_like(cache.c0)
     for t in reversed(range(cache.x.shape[1])):
         f, u, o, candidate = cache.f[:, t], cache.u[:, t], cache.o[:, t], cache.candidate[:, t]
-        z, tanh_c = torch.cat([a_prev[:, t], cache.x[:, t]], dim=-1), torch.tanh(cache.c[:, t])
+        z = torch.cat([a_prev[:, t], cache.x[:, t]], dim=-1)
+        tanh_c = torch.tanh(cache.c[:, t])
 
         dy = cache.y[:, t] - y[:, t]
         da = dy @ weights["W_y"] + da_next
@@ -152,6 +167,7 @@ def lstm_backward(weights: Weights, cache: LSTMCache, targets: Int[Tensor, "B T"
 
 
 def lstm_shapes(inputs: int, width: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the weights of an LSTM."""
     gates = {f"W_{gate}": (width, width + inputs) for gate in "fuoc"}
     return {
         **gates,
@@ -162,12 +178,15 @@ def lstm_shapes(inputs: int, width: int, outputs: int) -> dict[str, tuple[int, .
 
 
 def lstm_from_torch(rnn: nn.LSTM, out: nn.Linear) -> dict[str, Tensor]:
-    """The weights of a one-layer nn.LSTM and of the nn.Linear upon it, by our names. Its two
-    biases are summed."""
+    """The weights of a one-layer nn.LSTM and its output nn.Linear, under the names used here.
+
+    The two biases of nn.LSTM are summed.
+    """
     w_x, w_a, b_x, b_a = _of_torch(rnn)
-    both, bias = torch.cat([w_a, w_x], dim=1), b_a + b_x
+    weight = torch.cat([w_a, w_x], dim=1)
+    bias = b_a + b_x
     order = "ufco"  # torch's i, f, g, o
-    gates = {f"W_{gate}": part for gate, part in zip(order, both.chunk(4), strict=True)}
+    gates = {f"W_{gate}": part for gate, part in zip(order, weight.chunk(4), strict=True)}
     return {
         **gates,
         **{f"b_{gate}": part for gate, part in zip(order, bias.chunk(4), strict=True)},
@@ -180,8 +199,10 @@ def lstm_from_torch(rnn: nn.LSTM, out: nn.Linear) -> dict[str, Tensor]:
 
 
 class GRUStep(NamedTuple):
-    """The gates and states of one place, (B, D) each; `recurrent` is W_a a_prev + b_a, which the
-    reset multiplies."""
+    """The gates and states of one position, (B, D) each.
+
+    `recurrent` is W_a a_prev + b_a, which the reset gate multiplies.
+    """
 
     r: Tensor
     u: Tensor
@@ -192,7 +213,7 @@ class GRUStep(NamedTuple):
 
 @dataclass(frozen=True)
 class GRUCache:
-    """What the way back needs: all that the way forward made, at every place."""
+    """All values of the forward pass, which the backward pass needs."""
 
     x: Float[Tensor, "B T I"]
     a0: Float[Tensor, "B D"]
@@ -209,7 +230,7 @@ class GRUCache:
 
 
 def gru_step(weights: Weights, x: Float[Tensor, "B I"], a_prev: Float[Tensor, "B D"]) -> GRUStep:
-    """One place further."""
+    """The gates and the next state."""
     z = torch.cat([a_prev, x], dim=-1)  # [a; x]
     r = torch.sigmoid(z @ weights["W_r"].T + weights["b_r"])
     u = torch.sigmoid(z @ weights["W_u"].T + weights["b_u"])
@@ -222,32 +243,35 @@ def gru_step(weights: Weights, x: Float[Tensor, "B I"], a_prev: Float[Tensor, "B
 def gru_forward(
     weights: Weights, x: Float[Tensor, "B T I"], *, a0: Float[Tensor, "B D"] | None = None
 ) -> tuple[Float[Tensor, "B T V"], GRUCache]:
-    """The probabilities y of every place, and what the way back needs. A start that is not given
-    is zero."""
+    """The probabilities y of every position, and the cache for the backward pass.
+
+    The initial state is 0 by default.
+    """
     a0 = _start("a0", a0, x, _checked(weights, x, gru_shapes))
-    a, steps = a0, []
+    a = a0
+    steps = []
     for t in range(x.shape[1]):
-        steps.append(gru_step(weights, x[:, t], a))
-        a = steps[-1].a
-    made = GRUStep(*(torch.stack(parts, dim=1) for parts in zip(*steps, strict=True)))
-    y = torch.softmax(made.a @ weights["W_y"].T + weights["b_y"], dim=-1)
-    return y, GRUCache(x=x, a0=a0, y=y, **made._asdict())
+        step = gru_step(weights, x[:, t], a)
+        steps.append(step)
+        a = step.a
+    stacked = GRUStep(*(torch.stack(values, dim=1) for values in zip(*steps, strict=True)))
+    y = torch.softmax(stacked.a @ weights["W_y"].T + weights["b_y"], dim=-1)
+    return y, GRUCache(x=x, a0=a0, y=y, **stacked._asdict())
 
 
 @torch.no_grad()
 def gru_backward(weights: Weights, cache: GRUCache, targets: Int[Tensor, "B T"]) -> Gradients:
-    """The gradient of L by every weight, by x and by the start. dg of a gate g is that before
-    its bend."""
-    a_prev, y = cache.a_prev, one_hot(targets, cache.y)
-    g = {name: torch.zeros_like(part) for name, part in {**weights, "x": cache.x}.items()}
+    """The gradient of L by every weight, by x and by the initial state.
+
+    For a gate g, dg is the gradient before its sigmoid or tanh.
+    """
+    a_prev = cache.a_prev
+    y = one_hot(targets, cache.y)
+    g = {name: torch.zeros_like(value) for name, value in {**weights, "x": cache.x}.items()}
     da_next = torch.zeros_like(cache.a0)
     for t in reversed(range(cache.x.shape[1])):
-        r, u, recurrent, candidate = (
-            cache.r[:, t],
-            cache.u[:, t],
-            cache.recurrent[:, t],
-            cache.candidate[:, t],
-        )
+        r, u, candidate = cache.r[:, t], cache.u[:, t], cache.candidate[:, t]
+        recurrent = cache.recurrent[:, t]
         a, x = a_prev[:, t], cache.x[:, t]
         z = torch.cat([a, x], dim=-1)
 
@@ -279,6 +303,7 @@ def gru_backward(weights: Weights, cache: GRUCache, targets: Int[Tensor, "B T"])
 
 
 def gru_shapes(inputs: int, width: int, outputs: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the weights of a GRU."""
     gates = {f"W_{gate}": (width, width + inputs) for gate in "ru"}
     biases = {f"b_{gate}": (width,) for gate in "ruca"}
     return {
@@ -292,8 +317,10 @@ def gru_shapes(inputs: int, width: int, outputs: int) -> dict[str, tuple[int, ..
 
 
 def gru_from_torch(rnn: nn.GRU, out: nn.Linear) -> dict[str, Tensor]:
-    """The weights of a one-layer nn.GRU and of the nn.Linear upon it, by our names. Only the
-    candidate needs both of its biases, because the reset multiplies one of them."""
+    """The weights of a one-layer nn.GRU and its output nn.Linear, under the names used here.
+
+    The candidate keeps both of its biases, because the reset gate multiplies one of them.
+    """
     (r_x, u_x, c_x), (r_a, u_a, c_a), (r_in, u_in, c_in), (r_back, u_back, c_back) = (
         part.chunk(3) for part in _of_torch(rnn)
     )
@@ -315,16 +342,16 @@ def gru_from_torch(rnn: nn.GRU, out: nn.Linear) -> dict[str, Tensor]:
 
 
 def loss(y: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, ""]:
-    """L = -sum log y[target], over all rows and places."""
+    """L = -sum log y[target], the cross-entropy summed over batch and positions."""
     return -y.gather(-1, targets[..., None]).log().sum()
 
 
 def one_hot(targets: Int[Tensor, "B T"], y: Float[Tensor, "B T V"]) -> Float[Tensor, "B T V"]:
-    """The y that was wanted: 1 at the target, else 0."""
-    rows, places, outputs = y.shape
-    if targets.shape != (rows, places):
+    """The targets as one-hot vectors."""
+    rows, length, outputs = y.shape
+    if targets.shape != (rows, length):
         raise InputError(
-            f"must have shape (B, T) = ({rows}, {places})",
+            f"must have shape (B, T) = ({rows}, {length})",
             where="targets",
             got=tuple(targets.shape),
         )
@@ -339,28 +366,31 @@ def one_hot(targets: Int[Tensor, "B T"], y: Float[Tensor, "B T V"]) -> Float[Ten
 
 def _of_torch(rnn: nn.RNNBase) -> list[Tensor]:
     """weight_ih, weight_hh, bias_ih and bias_hh of the only layer."""
-    own = list(rnn.parameters())
-    if len(own) != 4:
+    parameters: list[Tensor] = list(rnn.parameters())
+    if len(parameters) != 4:
         raise InputError(
             "must have one layer, one direction, and biases", where="rnn", got=str(rnn)
         )
-    return [*own]
+    return parameters
 
 
 def _shifted(start: Tensor, states: Tensor) -> Tensor:
-    """The state before each place."""
+    """The state before each position."""
     return torch.cat([start[:, None], states[:, :-1]], dim=1)
 
 
-def _checked(weights: Weights, x: Tensor, shapes) -> int:
-    """The width, if every weight is there and of its shape."""
+def _checked(
+    weights: Weights, x: Tensor, shapes: Callable[[int, int, int], dict[str, tuple[int, ...]]]
+) -> int:
+    """Check that every weight exists and has its shape; return the width D."""
     if x.ndim != 3 or x.shape[1] == 0:
         raise InputError("must have shape (B, T, I), T at least 1", where="x", got=tuple(x.shape))
     known = shapes(1, 1, 1)
     for name in known:
         if name not in weights:
             raise InputError("missing", where=f"weights: {name}", got=", ".join(weights) or "none")
-    width, outputs = weights["b_u"].numel(), weights["b_y"].numel()
+    width = weights["b_u"].numel()
+    outputs = weights["b_y"].numel()
     for name, expected in shapes(x.shape[-1], width, outputs).items():
         if weights[name].shape != expected:
             raise InputError(
@@ -372,10 +402,11 @@ def _checked(weights: Weights, x: Tensor, shapes) -> int:
     return width
 
 
-def _start(name: str, given: Tensor | None, x: Tensor, width: int) -> Tensor:
+def _start(name: str, state: Tensor | None, x: Tensor, width: int) -> Tensor:
+    """The initial state, checked; 0 if it is None."""
     expected = (x.shape[0], width)
-    if given is None:
+    if state is None:
         return x.new_zeros(expected)
-    if given.shape != expected:
-        raise InputError(f"must have shape (B, D) = {expected}", where=name, got=tuple(given.shape))
-    return given
+    if state.shape != expected:
+        raise InputError(f"must have shape (B, D) = {expected}", where=name, got=tuple(state.shape))
+    return state

@@ -1,14 +1,15 @@
-"""Checks gradients that someone derived by hand: names the term that is wrong, says how, and if it
-can, why.
+"""Checks gradients derived by hand: names those that are wrong, how they are wrong and, if known,
+why.
 
     def mine(weights, cache, targets):            # as regard.lab.cells.lstm_backward
         ...
         return {"W_f": ..., "b_f": ..., ...}
     print(check_gradients(mine))
 
-It finds the cause by making the mistakes itself. A *slip* is a wrong formula on the way back, which
-spoils everything before it; a *misreading* is a wrong last line for one weight. Whichever few of
-them together give the very numbers that were handed in are named.
+The cause is found by reproducing common mistakes. A *mistake* (LSTM_MISTAKES, GRU_MISTAKES) is a
+wrong formula in the backward pass, which affects all gradients computed from it. A *wrong term* is
+an error in the last formula of one gradient only. The checker reports the smallest combination that
+reproduces the gradients it received.
 """
 
 from __future__ import annotations
@@ -36,18 +37,20 @@ Backward = Callable[[Weights, Any, Tensor], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Cell:
+    """The functions of a cell, its known mistakes and its formulas as text."""
+
     forward: Callable[..., tuple[Tensor, Any]]
     backward: Callable[..., Gradients]
     shapes: Callable[[int, int, int], dict[str, tuple[int, ...]]]
-    starts: tuple[str, ...]
-    slips: Mapping[str, str]
-    way_back: Callable[..., WayBack]
+    starts: tuple[str, ...]  # names of the initial states
+    mistakes: Mapping[str, str]
+    backward_pass: Callable[..., BackwardPass]
     formulas: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Weights, a batch with its start, and what the way forward made of them."""
+    """Weights, a batch with its initial state, and the cache of its forward pass."""
 
     weights: dict[str, Tensor]
     x: Tensor
@@ -66,159 +69,182 @@ def problem(
     outputs: int = 11,
     seed: int = 0,
 ) -> Problem:
-    """A small problem in float64, its start not zero, so that no gradient is zero either."""
+    """A small random problem in float64; its initial state is not 0, so that no gradient is 0."""
     if cell not in CELLS:
         raise InputError(
             "no such cell", where="cell", got=f'"{cell}"', hint=did_you_mean(cell, CELLS)
         )
     if length < 2:
         raise InputError(
-            "needs 2 places or more, or mistakes over time do not show", where="length", got=length
+            "must be at least 2, or mistakes in the recurrence have no effect",
+            where="length",
+            got=length,
         )
-    kind, draw = CELLS[cell], torch.Generator().manual_seed(seed)
+    kind = CELLS[cell]
+    draws = torch.Generator().manual_seed(seed)
 
-    def drawn(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=draw, dtype=torch.float64)
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=draws, dtype=torch.float64)
 
     weights = {
-        name: drawn(*shape) / math.sqrt(shape[-1])
+        name: normal(*shape) / math.sqrt(shape[-1])
         for name, shape in kind.shapes(inputs, width, outputs).items()
     }
-    x, starts = drawn(rows, length, inputs), {name: drawn(rows, width) / 2 for name in kind.starts}
-    targets = torch.randint(outputs, (rows, length), generator=draw)
-    return Problem(weights, x, starts, targets, kind.forward(weights, x, **starts)[1])
+    x = normal(rows, length, inputs)
+    starts = {name: normal(rows, width) / 2 for name in kind.starts}
+    targets = torch.randint(outputs, (rows, length), generator=draws)
+    _, cache = kind.forward(weights, x, **starts)
+    return Problem(weights, x, starts, targets, cache)
 
 
-# -------------------------------------------------------------------------------------------- slips
+# ----------------------------------------------------------------------------------------- mistakes
 
 
-class WayBack(NamedTuple):
-    """The gradients, and what each weight's is made of: W_g = sum over rows and places of
-    delta_g read_g^T."""
+class BackwardPass(NamedTuple):
+    """The gradients of a backward pass and their terms.
+
+    The gradient of W_g is the sum over batch and positions of delta_g input_g^T.
+    """
 
     gradients: Gradients
     deltas: dict[str, Tensor]  # (B, T, D), by gate
-    reads: dict[str, Tensor]  # (B, T, D), (B, T, I) or (B, T, D + I), by gate
-    slopes: dict[str, Tensor]  # (B, T, D), of those gates that bend
+    inputs: dict[str, Tensor]  # (B, T, D), (B, T, I) or (B, T, D + I), by gate
+    derivatives: dict[str, Tensor]  # (B, T, D), of sigmoid and tanh, by gate
 
 
 GATES = {"f": "forget", "u": "update", "o": "output", "r": "reset"}
-COMMON_SLIPS = {
+COMMON_MISTAKES = {
     "y": "y - yhat, where it should be yhat - y",
-    "da_next": "da_next is left out: dL/da = W_y^T (yhat - y) + da_next",
+    "da_next": "da_next is missing: dL/da = W_y^T (yhat - y) + da_next",
     "candidate": "the candidate's factor is 1 - c~, where it should be 1 - c~^2",
-    "candidate-inside": "the candidate's factor is 1 - (what is inside its tanh), where it should be 1 - c~^2",
-    "candidate-none": "the candidate's factor 1 - c~^2 is left out",
+    "candidate-inside": (
+        "the candidate's factor is 1 - (the argument of its tanh), where it should be 1 - c~^2"
+    ),
+    "candidate-none": "the candidate's factor 1 - c~^2 is missing",
 }
-LSTM_SLIPS = {
-    **COMMON_SLIPS,
-    **{f"slope-{g}": f"the factor {g} (1 - {g}) of the {GATES[g]} gate is left out" for g in "fuo"},
-    "dc_next": "dc_next is left out: dL/dc = dL/da o (1 - tanh(c)^2) + dc_next",
-    "cell": "the factor 1 - tanh(c)^2 is left out of dL/dc",
+LSTM_MISTAKES = {
+    **COMMON_MISTAKES,
+    **{
+        f"derivative-{g}": f"the factor {g} (1 - {g}) of the {GATES[g]} gate is missing"
+        for g in "fuo"
+    },
+    "dc_next": "dc_next is missing: dL/dc = dL/da o (1 - tanh(c)^2) + dc_next",
+    "cell": "the factor 1 - tanh(c)^2 is missing in dL/dc",
     "cell-c": "the factor of dL/dc is 1 - c^2, where it should be 1 - tanh(c)^2",
     "carry": "dc_next is dL/dc, where it should be dL/dc f",
     "c_prev": "the forget gate's delta has c, where it should have c_prev",
     "tanh_c": "the output gate's delta has c, where it should have tanh(c)",
 }
-GRU_SLIPS = {
-    **COMMON_SLIPS,
-    **{f"slope-{g}": f"the factor {g} (1 - {g}) of the {GATES[g]} gate is left out" for g in "ru"},
-    "past": "the way through u a_prev is left out: da_next = dL/da u + ...",
-    "share": "the candidate's share is u, where it should be 1 - u",
+GRU_MISTAKES = {
+    **COMMON_MISTAKES,
+    **{
+        f"derivative-{g}": f"the factor {g} (1 - {g}) of the {GATES[g]} gate is missing"
+        for g in "ru"
+    },
+    "past": "the path through u a_prev is missing: da_next = dL/da u + ...",
+    "share": "the factor of the candidate is u, where it should be 1 - u",
     "swap": "the update gate's delta has c~ - a_prev, where it should have a_prev - c~",
     "reset": "the delta of W_a a + b_a is that of the candidate, without r",
 }
 
 
-def lstm_way_back(
-    weights: Weights, cache: LSTMCache, targets: Tensor, slips: Iterable[str] = ()
-) -> WayBack:
+def lstm_backward_pass(
+    weights: Weights, cache: LSTMCache, targets: Tensor, mistakes: Iterable[str] = ()
+) -> BackwardPass:
     """`cells.lstm_backward` with some of its formulas wrong."""
     f, u, o, c, a_prev, c_prev = cache.f, cache.u, cache.o, cache.c, cache.a_prev, cache.c_prev
-    tanh_c, sign = torch.tanh(c), -1 if "y" in slips else 1
-    slopes = {
-        g: torch.ones_like(s) if f"slope-{g}" in slips else s * (1 - s)
+    tanh_c = torch.tanh(c)
+    sign = -1 if "y" in mistakes else 1
+    derivatives = {
+        g: torch.ones_like(s) if f"derivative-{g}" in mistakes else s * (1 - s)
         for g, s in zip("fuo", (f, u, o), strict=True)
     }
-    slopes["c"] = _candidate_slope(cache.candidate, slips)
-    cell_slope = (
-        torch.ones_like(c) if "cell" in slips else 1 - (c if "cell-c" in slips else tanh_c) ** 2
-    )
+    derivatives["c"] = _candidate_derivative(cache.candidate, mistakes)
+    if "cell" in mistakes:
+        cell_derivative = torch.ones_like(c)
+    else:
+        cell_derivative = 1 - (c if "cell-c" in mistakes else tanh_c) ** 2
     dy = sign * (cache.y - cells.one_hot(targets, cache.y))
     deltas = {g: torch.zeros_like(c) for g in "fuoc"} | {"y": dy}
-    dx, da_next, dc_next = (
-        torch.zeros_like(cache.x),
-        torch.zeros_like(cache.a0),
-        torch.zeros_like(cache.c0),
-    )
+    dx = torch.zeros_like(cache.x)
+    da_next = torch.zeros_like(cache.a0)
+    dc_next = torch.zeros_like(cache.c0)
     for t in reversed(range(c.shape[1])):
-        da = dy[:, t] @ weights["W_y"] + (0 if "da_next" in slips else da_next)
-        dc = da * o[:, t] * cell_slope[:, t] + (0 if "dc_next" in slips else dc_next)
-        own = {
-            "f": dc * (c if "c_prev" in slips else c_prev)[:, t],
+        da = dy[:, t] @ weights["W_y"] + (0 if "da_next" in mistakes else da_next)
+        dc = da * o[:, t] * cell_derivative[:, t] + (0 if "dc_next" in mistakes else dc_next)
+        outer_gradients = {
+            "f": dc * (c if "c_prev" in mistakes else c_prev)[:, t],
             "u": dc * cache.candidate[:, t],
-            "o": da * (c if "tanh_c" in slips else tanh_c)[:, t],
+            "o": da * (c if "tanh_c" in mistakes else tanh_c)[:, t],
             "c": dc * u[:, t],
         }
-        for g, d in own.items():
-            deltas[g][:, t] = d * slopes[g][:, t]
-        dz = sum((deltas[g][:, t] @ weights[f"W_{g}"] for g in own), torch.zeros(()))
+        for g, d in outer_gradients.items():
+            deltas[g][:, t] = d * derivatives[g][:, t]
+        dz = sum((deltas[g][:, t] @ weights[f"W_{g}"] for g in outer_gradients), torch.zeros(()))
         da_next, dx[:, t] = dz.split([da.shape[-1], dx.shape[-1]], dim=-1)
-        dc_next = dc if "carry" in slips else dc * f[:, t]
+        dc_next = dc if "carry" in mistakes else dc * f[:, t]
     z = torch.cat([a_prev, cache.x], dim=-1)
-    reads = dict.fromkeys("fuoc", z) | {"y": cache.a}
-    return WayBack(
-        {**_weights(deltas, reads), "x": dx, "a0": da_next, "c0": dc_next}, deltas, reads, slopes
+    inputs = dict.fromkeys("fuoc", z) | {"y": cache.a}
+    return BackwardPass(
+        {**_weights(deltas, inputs), "x": dx, "a0": da_next, "c0": dc_next},
+        deltas,
+        inputs,
+        derivatives,
     )
 
 
-def gru_way_back(
-    weights: Weights, cache: GRUCache, targets: Tensor, slips: Iterable[str] = ()
-) -> WayBack:
+def gru_backward_pass(
+    weights: Weights, cache: GRUCache, targets: Tensor, mistakes: Iterable[str] = ()
+) -> BackwardPass:
     """`cells.gru_backward` with some of its formulas wrong."""
     r, u, candidate, a_prev = cache.r, cache.u, cache.candidate, cache.a_prev
-    slopes = {
-        g: torch.ones_like(s) if f"slope-{g}" in slips else s * (1 - s)
+    derivatives = {
+        g: torch.ones_like(s) if f"derivative-{g}" in mistakes else s * (1 - s)
         for g, s in zip("ru", (r, u), strict=True)
     }
-    slopes["c"] = _candidate_slope(candidate, slips)
-    dy = (-1 if "y" in slips else 1) * (cache.y - cells.one_hot(targets, cache.y))
+    derivatives["c"] = _candidate_derivative(candidate, mistakes)
+    dy = (-1 if "y" in mistakes else 1) * (cache.y - cells.one_hot(targets, cache.y))
     deltas = {g: torch.zeros_like(u) for g in "ruca"} | {"y": dy}
-    dx, da_next = torch.zeros_like(cache.x), torch.zeros_like(cache.a0)
+    dx = torch.zeros_like(cache.x)
+    da_next = torch.zeros_like(cache.a0)
     for t in reversed(range(u.shape[1])):
-        da = dy[:, t] @ weights["W_y"] + (0 if "da_next" in slips else da_next)
-        change = (candidate - a_prev if "swap" in slips else a_prev - candidate)[:, t]
-        dc = da * (u if "share" in slips else 1 - u)[:, t] * slopes["c"][:, t]
-        deltas["u"][:, t] = du = da * change * slopes["u"][:, t]
+        da = dy[:, t] @ weights["W_y"] + (0 if "da_next" in mistakes else da_next)
+        change = (candidate - a_prev if "swap" in mistakes else a_prev - candidate)[:, t]
+        dc = da * (u if "share" in mistakes else 1 - u)[:, t] * derivatives["c"][:, t]
+        deltas["u"][:, t] = du = da * change * derivatives["u"][:, t]
         deltas["c"][:, t] = dc
-        deltas["r"][:, t] = dr = dc * cache.recurrent[:, t] * slopes["r"][:, t]
-        deltas["a"][:, t] = dh = dc if "reset" in slips else dc * r[:, t]
+        deltas["r"][:, t] = dr = dc * cache.recurrent[:, t] * derivatives["r"][:, t]
+        deltas["a"][:, t] = dh = dc if "reset" in mistakes else dc * r[:, t]
         dz_a, dz_x = (dr @ weights["W_r"] + du @ weights["W_u"]).split(
             [da.shape[-1], dx.shape[-1]], dim=-1
         )
         dx[:, t] = dz_x + dc @ weights["W_c"]
-        da_next = (0 if "past" in slips else da * u[:, t]) + dz_a + dh @ weights["W_a"]
+        da_next = (0 if "past" in mistakes else da * u[:, t]) + dz_a + dh @ weights["W_a"]
     z = torch.cat([a_prev, cache.x], dim=-1)
-    reads = {"r": z, "u": z, "c": cache.x, "a": a_prev, "y": cache.a}
-    return WayBack({**_weights(deltas, reads), "x": dx, "a0": da_next}, deltas, reads, slopes)
+    inputs = {"r": z, "u": z, "c": cache.x, "a": a_prev, "y": cache.a}
+    return BackwardPass(
+        {**_weights(deltas, inputs), "x": dx, "a0": da_next}, deltas, inputs, derivatives
+    )
 
 
-def _candidate_slope(candidate: Tensor, slips: Iterable[str]) -> Tensor:
-    if "candidate" in slips:
+def _candidate_derivative(candidate: Tensor, mistakes: Iterable[str]) -> Tensor:
+    """The derivative of the candidate's tanh, right or wrong."""
+    if "candidate" in mistakes:
         return 1 - candidate
-    if "candidate-inside" in slips:
+    if "candidate-inside" in mistakes:
         return 1 - torch.atanh(candidate)
-    return torch.ones_like(candidate) if "candidate-none" in slips else 1 - candidate**2
+    return torch.ones_like(candidate) if "candidate-none" in mistakes else 1 - candidate**2
 
 
-def _weights(deltas: Mapping[str, Tensor], reads: Mapping[str, Tensor]) -> Gradients:
+def _weights(deltas: Mapping[str, Tensor], inputs: Mapping[str, Tensor]) -> Gradients:
+    """The gradients of all weights and biases."""
     biases = {f"b_{g}": delta.sum((0, 1)) for g, delta in deltas.items()}
-    return {f"W_{g}": outer(delta, reads[g]) for g, delta in deltas.items()} | biases
+    return {f"W_{g}": outer(delta, inputs[g]) for g, delta in deltas.items()} | biases
 
 
-def outer(delta: Tensor, read: Tensor) -> Tensor:
-    """sum over rows and places of delta read^T"""
-    return torch.einsum("bto,bti->oi", delta, read)
+def outer(delta: Tensor, inputs: Tensor) -> Tensor:
+    """The sum over batch and positions of delta input^T."""
+    return torch.einsum("bto,bti->oi", delta, inputs)
 
 
 OUTPUT_FORMULAS = {"W_y": "sum_t (yhat - y) a^T", "b_y": "sum_t (yhat - y)"}
@@ -235,9 +261,9 @@ LSTM_FORMULAS = {
     },
     **{f"b_{g}": f"sum_t {delta.split()[0]}, {delta}" for g, delta in LSTM_DELTAS.items()},
     **OUTPUT_FORMULAS,
-    "x": "the last I of W_f^T df + W_u^T du + W_o^T do + W_c^T dc~, at each place",
-    "a0": "the first D of W_f^T df + W_u^T du + W_o^T do + W_c^T dc~, at the first place",
-    "c0": "dL/dc f, at the first place",
+    "x": "the last I of W_f^T df + W_u^T du + W_o^T do + W_c^T dc~, at each position",
+    "a0": "the first D of W_f^T df + W_u^T du + W_o^T do + W_c^T dc~, at the first position",
+    "c0": "dL/dc f, at the first position",
 }
 GRU_DELTAS = {
     "r": "dr = dc~ (W_a a_prev + b_a) r (1 - r)",
@@ -251,8 +277,8 @@ GRU_FORMULAS = {
     **{f"b_{g}": f"sum_t {delta.split()[0]}, {delta}" for g, delta in GRU_DELTAS.items()},
     "b_a": f"sum_t dc~ r, {GRU_DELTAS['c']}",
     **OUTPUT_FORMULAS,
-    "x": "the last I of W_r^T dr + W_u^T du, and W_c^T dc~, at each place",
-    "a0": "dL/da u, the first D of W_r^T dr + W_u^T du, and W_a^T (dc~ r), at the first place",
+    "x": "the last I of W_r^T dr + W_u^T du, and W_c^T dc~, at each position",
+    "a0": "dL/da u, the first D of W_r^T dr + W_u^T du, and W_a^T (dc~ r), at the first position",
 }
 CELLS = {
     "lstm": Cell(
@@ -260,8 +286,8 @@ CELLS = {
         cells.lstm_backward,
         cells.lstm_shapes,
         ("a0", "c0"),
-        LSTM_SLIPS,
-        lstm_way_back,
+        LSTM_MISTAKES,
+        lstm_backward_pass,
         LSTM_FORMULAS,
     ),
     "gru": Cell(
@@ -269,133 +295,140 @@ CELLS = {
         cells.gru_backward,
         cells.gru_shapes,
         ("a0",),
-        GRU_SLIPS,
-        gru_way_back,
+        GRU_MISTAKES,
+        gru_backward_pass,
         GRU_FORMULAS,
     ),
 }
 
 
-# -------------------------------------------------------------------------------------- misreadings
+# ------------------------------------------------------------------------------------- wrong terms
 
 
-class Misreading(NamedTuple):
+class WrongTerm(NamedTuple):
+    """A wrong gradient, how it is wrong (a key of KINDS) and why."""
+
     value: Tensor
     kind: str
     why: str
 
 
-def _misreadings(name: str, back: WayBack, cache: Any) -> Iterator[Misreading]:
-    """What `name` would be with the right deltas and a wrong last line."""
+def _wrong_terms(name: str, back: BackwardPass, cache: Any) -> Iterator[WrongTerm]:
+    """The gradient `name` with the right deltas and an error in its last formula."""
     right = back.gradients[name]
-    yield Misreading(
+    yield WrongTerm(
         -right, "sign", "y - yhat, where it should be yhat - y" if name == "b_y" else ""
     )
     letter, _, gate = name.partition("_")
     if letter == "W":
-        yield from _misread_weight(gate, back, cache)
+        yield from _wrong_weight(gate, back, cache)
     elif letter == "b":
-        yield from _misread_bias(gate, back)
+        yield from _wrong_bias(gate, back)
     else:
-        yield Misreading(right.transpose(0, 1), "transposed", "")
-    yield Misreading(torch.zeros_like(right), "zero", "it is zero everywhere")
+        yield WrongTerm(right.transpose(0, 1), "transposed", "")
+    yield WrongTerm(torch.zeros_like(right), "zero", "it is zero everywhere")
 
 
-def _misread_weight(gate: str, back: WayBack, cache: Any) -> Iterator[Misreading]:
-    delta, read, x = back.deltas[gate], back.reads[gate], cache.x
-    reads = (
-        "a"
-        if gate == "y"
-        else "[a_prev; x]"
-        if read.shape[-1] > max(x.shape[-1], cache.a.shape[-1])
-        else "x"
-    )
-    reads = "a_prev" if gate == "a" else reads
-    if reads == "[a_prev; x]":
+def _wrong_weight(gate: str, back: BackwardPass, cache: Any) -> Iterator[WrongTerm]:
+    delta, inputs, x = back.deltas[gate], back.inputs[gate], cache.x
+    if gate == "y":
+        symbol = "a"
+    elif gate == "a":
+        symbol = "a_prev"
+    elif inputs.shape[-1] > max(x.shape[-1], cache.a.shape[-1]):
+        symbol = "[a_prev; x]"
+    else:
+        symbol = "x"
+
+    if symbol == "[a_prev; x]":
         for part, only in ((x, "x only"), (cache.a_prev, "a_prev only")):
-            why = f"the weight's gradient is (delta) with {only}, where it should be (delta) [a_prev; x]^T"
-            yield Misreading(outer(delta, part), "shape", why)
+            why = f"(delta) with {only}, where it should be (delta) [a_prev; x]^T"
+            yield WrongTerm(outer(delta, part), "shape", why)
             empty = torch.zeros_like(cache.a_prev if part is x else x)
-            yield Misreading(
+            yield WrongTerm(
                 outer(delta, torch.cat([empty, part] if part is x else [part, empty], -1)),
                 "wrong",
                 why,
             )
-        yield Misreading(
+        yield WrongTerm(
             outer(delta, torch.cat([x, cache.a_prev], -1)),
             "wrong",
-            "[x; a_prev], where [a_prev; x] is asked",
+            "[x; a_prev], where it should be [a_prev; x]",
         )
-        yield Misreading(
+        yield WrongTerm(
             outer(delta, torch.cat([cache.a, x], -1)),
             "wrong",
-            "a of the place itself, where that of the place before is read",
+            "a of the same position, where it should be that of the previous position",
         )
-    yield Misreading(delta.sum((0, 1)), "shape", f"the delta alone, not times {reads}^T")
-    yield Misreading(
-        outer(delta, read).T,
+    yield WrongTerm(
+        delta.sum((0, 1)), "shape", f"the delta alone, where it should be (delta) {symbol}^T"
+    )
+    yield WrongTerm(
+        outer(delta, inputs).T,
         "transposed",
-        f"{reads} (delta)^T, where it should be (delta) {reads}^T",
+        f"{symbol} (delta)^T, where it should be (delta) {symbol}^T",
     )
-    yield Misreading(
-        torch.einsum("bto,bti->toi", delta, read),
+    yield WrongTerm(
+        torch.einsum("bto,bti->toi", delta, inputs),
         "time",
-        "one gradient a place, not summed over time",
+        "one gradient per position, not summed over time",
     )
-    yield Misreading(
-        torch.einsum("bto,bti->boi", delta, read),
+    yield WrongTerm(
+        torch.einsum("bto,bti->boi", delta, inputs),
         "shape",
-        "one gradient a row, not summed over the batch",
+        "one gradient per row, not summed over the batch",
     )
     for t in range(delta.shape[1]):
-        yield Misreading(
-            outer(delta[:, t : t + 1], read[:, t : t + 1]), "time", _only(t, delta.shape[1])
+        yield WrongTerm(
+            outer(delta[:, t : t + 1], inputs[:, t : t + 1]), "time", _only(t, delta.shape[1])
         )
-    if gate in back.slopes:
-        yield Misreading(
-            outer(delta * back.slopes[gate], read),
+    if gate in back.derivatives:
+        yield WrongTerm(
+            outer(delta * back.derivatives[gate], inputs),
             "wrong",
-            "the slope of the gate is applied twice",
+            "the derivative of the gate is applied twice",
         )
-        yield Misreading(
-            outer(delta / back.slopes[gate], read),
+        yield WrongTerm(
+            outer(delta / back.derivatives[gate], inputs),
             "wrong",
-            "the slope of the gate is left out here",
+            "the derivative of the gate is missing here",
         )
 
 
-def _misread_bias(gate: str, back: WayBack) -> Iterator[Misreading]:
-    delta, read = back.deltas[gate], back.reads[gate]
+def _wrong_bias(gate: str, back: BackwardPass) -> Iterator[WrongTerm]:
+    delta, inputs = back.deltas[gate], back.inputs[gate]
     times = "a" if gate == "y" else "the weight's input"
-    yield Misreading(
-        outer(delta, read), "shape", f"(delta) times {times}^T, where a bias takes the delta alone"
+    yield WrongTerm(
+        outer(delta, inputs),
+        "shape",
+        f"(delta) times {times}^T, where it should be the delta alone",
     )
-    yield Misreading(delta.sum(0), "time", "one gradient a place, not summed over time")
-    yield Misreading(delta.sum(1), "shape", "one gradient a row, not summed over the batch")
+    yield WrongTerm(delta.sum(0), "time", "one gradient per position, not summed over time")
+    yield WrongTerm(delta.sum(1), "shape", "one gradient per row, not summed over the batch")
     for t in range(delta.shape[1]):
-        yield Misreading(delta[:, t].sum(0), "time", _only(t, delta.shape[1]))
-    if gate in back.slopes:
-        yield Misreading(
-            (delta * back.slopes[gate]).sum((0, 1)),
+        yield WrongTerm(delta[:, t].sum(0), "time", _only(t, delta.shape[1]))
+    if gate in back.derivatives:
+        yield WrongTerm(
+            (delta * back.derivatives[gate]).sum((0, 1)),
             "wrong",
-            "the slope of the gate is applied twice",
+            "the derivative of the gate is applied twice",
         )
-        yield Misreading(
-            (delta / back.slopes[gate]).sum((0, 1)),
+        yield WrongTerm(
+            (delta / back.derivatives[gate]).sum((0, 1)),
             "wrong",
-            "the slope of the gate is left out here",
+            "the derivative of the gate is missing here",
         )
 
 
 def _only(t: int, length: int) -> str:
-    return f"that of place {t + 1} of {length} only, not summed over time"
+    return f"position {t + 1} of {length} only, not summed over time"
 
 
 # ------------------------------------------------------------------------------------------ verdict
 
 KINDS = {
-    "missing": "left out",
-    "unknown": "no gradient of this cell",
+    "missing": "missing",
+    "unknown": "not a gradient of this cell",
     "numbers": "not a finite tensor",
     "shape": "wrong shape",
     "sign": "wrong sign",
@@ -409,13 +442,12 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One gradient that is not right: how (a key of KINDS), by how much, and the likely cause,
-    "" if none is known."""
+    """A wrong gradient: how (a key of KINDS), by how much, and the likely cause ("" if unknown)."""
 
     name: str
     kind: str
     detail: str = ""
-    error: float | None = None  # |given - right| / |right|
+    error: float | None = None  # |received - right| / |right|
     cause: str = ""
 
     def __str__(self) -> str:
@@ -427,8 +459,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class GradientCheck:
-    """What was found. It prints itself; `if check_gradients(mine): ...` asks whether all is
-    right."""
+    """The result of a check: true if all gradients are right; str() gives the explanation."""
 
     cell: str
     right: tuple[str, ...]
@@ -470,37 +501,39 @@ def check_gradients(
     seed: int = 0,
     tolerance: float = 1e-6,
 ) -> GradientCheck:
-    """Compare `function(weights, cache, targets)`, which is given what `lstm_backward` or
-    `gru_backward` is given and should return the same, with the right gradients, over a random
-    problem of these sizes."""
+    """Compare the gradients of `function(weights, cache, targets)` with the right ones.
+
+    The function takes and returns the same as `lstm_backward` or `gru_backward`. It is called on a
+    random problem of these sizes.
+    """
     if not callable(function):
         raise InputError(
             "must be a function of (weights, cache, targets)",
             where="function",
             got=type(function).__name__,
         )
-    given = problem(
+    example = problem(
         cell, rows=rows, length=length, inputs=inputs, width=width, outputs=outputs, seed=seed
     )
-    handed_in = function(*deepcopy((given.weights, given.cache, given.targets)))
-    if not isinstance(handed_in, Mapping):
+    received = function(*deepcopy((example.weights, example.cache, example.targets)))
+    if not isinstance(received, Mapping):
         raise InputError(
             "must return a dictionary of gradients by name",
             where="function",
-            got=f"{type(handed_in).__name__}",
+            got=f"{type(received).__name__}",
         )
     kind = CELLS[cell]
-    right = kind.backward(given.weights, given.cache, given.targets)
-    numbers = {name: _tensor(handed_in[name]) for name in right if name in handed_in}
+    right = kind.backward(example.weights, example.cache, example.targets)
+    numbers = {name: _tensor(received[name]) for name in right if name in received}
     usable = {name: value for name, value in numbers.items() if value is not None}
-    explained = _explained(usable, kind, given, tolerance)
+    explained = _explained(usable, kind, example, tolerance)
     findings = [
-        _finding(name, right, handed_in, numbers, explained.get(name), given, tolerance)
+        _finding(name, right, received, numbers, explained.get(name), example, tolerance)
         for name in right
     ]
     findings += [
         Finding(str(name), "unknown", did_you_mean(str(name), right) or "")
-        for name in handed_in
+        for name in received
         if name not in right
     ]
     wrong = tuple(finding for finding in findings if finding is not None)
@@ -513,18 +546,18 @@ def check_gradients(
 def _finding(
     name: str,
     right: Gradients,
-    handed_in: Mapping[str, Any],
+    received: Mapping[str, Any],
     numbers: Mapping[str, Tensor | None],
     explanation: tuple[str, str] | None,
-    given: Problem,
+    example: Problem,
     tolerance: float,
 ) -> Finding | None:
-    """What is wrong with one gradient, None if nothing is."""
-    if name not in handed_in:
+    """What is wrong with one gradient; None if it is right."""
+    if name not in received:
         return Finding(name, "missing")
     value = numbers[name]
     if value is None:
-        return Finding(name, "numbers", f"got {type(handed_in[name]).__name__}")
+        return Finding(name, "numbers", f"got {type(received[name]).__name__}")
     if _same(value, right[name], tolerance):
         return None
     kind, cause = explanation or ("wrong", "")
@@ -539,7 +572,7 @@ def _finding(
         "factor",
     ):
         kind = "sign" if abs(factor + 1) < tolerance else "factor"
-        cause = cause or _constant(factor, given)
+        cause = cause or _constant(factor, example)
         return Finding(
             name, kind, "" if kind == "sign" else f"{factor:.4g} times the right one", error, cause
         )
@@ -547,87 +580,93 @@ def _finding(
 
 
 def _explained(
-    handed_in: Mapping[str, Tensor], kind: Cell, given: Problem, tolerance: float
+    received: Mapping[str, Tensor], kind: Cell, example: Problem, tolerance: float
 ) -> dict[str, tuple[str, str]]:
-    """For each gradient that is wrong: (kind, cause), from the fewest slips and misreadings that
-    explain the most."""
+    """(kind, cause) of each wrong gradient, by the smallest combination of mistakes and wrong terms
+    that explains the most gradients."""
 
-    def readings(slips: Iterable[str]) -> Iterator[tuple[str, tuple[str, str] | None]]:
-        back = kind.way_back(given.weights, given.cache, given.targets, slips)
+    def explained_terms(mistakes: Iterable[str]) -> Iterator[tuple[str, tuple[str, str] | None]]:
+        back = kind.backward_pass(example.weights, example.cache, example.targets, mistakes)
         return (
-            (name, _reading(name, value, back, given.cache, tolerance))
-            for name, value in handed_in.items()
+            (name, _explanation(name, value, back, example.cache, tolerance))
+            for name, value in received.items()
         )
 
-    best, least = (), (len(handed_in) + 1, 0)
-    for count in range(3):  # slips at once
-        for slips in combinations(kind.slips, count):
-            unexplained, words = 0, count
-            for _, one in readings(slips):
-                unexplained += one is None
-                words += one not in (None, RIGHT)
+    best = ()
+    least = (len(received) + 1, 0)  # gradients not explained, mistakes and wrong terms used
+    for count in range(3):  # mistakes at once
+        for mistakes in combinations(kind.mistakes, count):
+            unexplained = 0
+            used = count  # mistakes and wrong terms
+            for _, explanation in explained_terms(mistakes):
+                unexplained += explanation is None
+                used += explanation not in (None, RIGHT)
                 if unexplained > least[0]:
                     break
-            if (unexplained, words) < least:
-                best, least = slips, (unexplained, words)
+            if (unexplained, used) < least:
+                best = mistakes
+                least = (unexplained, used)
         if least[0] == 0 and (count or least[1] <= 1):
-            break  # more slips would only explain it with more words
-    found = {}
-    for slips in (some for count in range(len(best) + 1) for some in combinations(best, count)):
-        for name, one in readings(slips):
-            if one is not None and name not in found:
-                causes = [*(kind.slips[slip] for slip in slips), one[1]]
-                found[name] = (one[0], "; and ".join(filter(None, causes)))
-    return found
+            break  # more mistakes would only be a longer explanation
+
+    explanations = {}
+    subsets = (subset for count in range(len(best) + 1) for subset in combinations(best, count))
+    for mistakes in subsets:  # the smallest first: each gradient gets only the causes it needs
+        for name, explanation in explained_terms(mistakes):
+            if explanation is not None and name not in explanations:
+                how, why = explanation
+                causes = [*(kind.mistakes[mistake] for mistake in mistakes), why]
+                explanations[name] = (how, "; and ".join(filter(None, causes)))
+    return explanations
 
 
-RIGHT = ("wrong", "")  # wrong by its slips only
+RIGHT = ("wrong", "")  # explained by the mistakes alone
 
 
-def _reading(
-    name: str, value: Tensor, back: WayBack, cache: Any, tolerance: float
+def _explanation(
+    name: str, value: Tensor, back: BackwardPass, cache: Any, tolerance: float
 ) -> tuple[str, str] | None:
-    """(kind, why) of a gradient, given the slips that were made on the way back; None if they do
-    not explain it."""
+    """(kind, why) of a gradient after a backward pass with mistakes; None if not explained."""
     right = back.gradients[name]
     if _same(value, right, tolerance):
         return RIGHT
-    for one in _misreadings(name, back, cache):
-        if _same(value, one.value, tolerance):
-            return one.kind, one.why
+    for term in _wrong_terms(name, back, cache):
+        if _same(value, term.value, tolerance):
+            return term.kind, term.why
     return None if _factor(value, right, tolerance) is None else ("factor", "")
 
 
 def _tensor(value: Any) -> Tensor | None:
-    """Numbers as a tensor in float64, None if they are none or not finite."""
+    """The value as a tensor in float64; None if it is not numeric or not finite."""
     try:
-        made = torch.as_tensor(value).detach().to("cpu", torch.float64)
+        tensor = torch.as_tensor(value).detach().to("cpu", torch.float64)
     except (TypeError, ValueError, RuntimeError):
         return None
-    return made if bool(made.isfinite().all()) else None
+    return tensor if bool(tensor.isfinite().all()) else None
 
 
 def _same(a: Tensor, b: Tensor, tolerance: float) -> bool:
+    """Whether a equals b up to a relative error."""
     return a.shape == b.shape and bool((a - b).norm() <= tolerance * b.norm())
 
 
 def _factor(value: Tensor, right: Tensor, tolerance: float) -> float | None:
-    """k if value = k right, k not 0."""
+    """k if value = k right and k is not 0, else None."""
     if value.shape != right.shape:
         return None
     k = float((value * right).sum() / (right * right).sum())
     return k if abs(k) > tolerance and _same(value, k * right, tolerance) else None
 
 
-def _constant(factor: float, given: Problem) -> str:
-    """Where a factor may come from."""
-    rows, places = given.targets.shape
+def _constant(factor: float, example: Problem) -> str:
+    """The likely cause of a constant factor; "" if unknown."""
+    rows, length = example.targets.shape
     means = {
-        f"1 / (B T) with B = {rows} rows and T = {places} places": 1 / (rows * places),
-        f"1 / T with T = {places} places": 1 / places,
+        f"1 / (B T) with B = {rows} rows and T = {length} positions": 1 / (rows * length),
+        f"1 / T with T = {length} positions": 1 / length,
         f"1 / B with B = {rows} rows": 1 / rows,
     }
-    for said, size in means.items():
+    for text, size in means.items():
         if math.isclose(abs(factor), size, rel_tol=1e-5):
-            return f"{'-' if factor < 0 else ''}{said}: a mean, where the sum is asked"
+            return f"{'-' if factor < 0 else ''}{text}: a mean, where it should be the sum"
     return ""

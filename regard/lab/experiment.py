@@ -1,8 +1,8 @@
-"""What an experiment is made of: Settings go into `run`, a Report of claims, tables and one picture
-comes out.
+"""The parts of an experiment: `run` takes Settings and returns a Report of claims, tables and a
+figure.
 
-class Settings(experiment.Settings): ...        its dials, a sentence under each
-def run(settings: Settings) -> Report: ...      the same settings, the same report (times excepted)
+    class Settings(experiment.Settings): ...      one field a setting, documented by a sentence
+    def run(settings: Settings) -> Report: ...    deterministic, except for measured times
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from regard.recipe import allowed, read_value, shown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito 2008: told apart by the colour-blind too. Black, then blue, orange, green, purple,
-# sky, vermilion.
+# The colour-blind safe palette of Okabe and Ito (2008): black, blue, orange, green, purple, sky
+# blue, vermilion.
 COLOURS = ("#000000", "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 BLACK, BLUE, ORANGE, GREEN, PURPLE, SKY, RED = COLOURS
 
-ROUNDING = 1e-12  # of float64, generously
+ROUNDING = 1e-12  # differences below this are rounding errors of float64
 
 
 class Settings(BaseModel):
-    """The dials every experiment has. The sentence under a field is its documentation."""
+    """The settings that every experiment has. The sentence below a field documents it."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
     seed: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
-    """Decides every random draw."""
+    """Seed of every random draw."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement, what it predicts, what was measured, and whether the one is the other."""
+    """A statement, its prediction, the measurement, and whether they agree."""
 
     text: str
     expected: str
@@ -52,6 +52,8 @@ class Claim:
 
 @dataclass(frozen=True)
 class Table:
+    """A titled table; `cell` formats its entries."""
+
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
@@ -59,10 +61,12 @@ class Table:
 
 @dataclass(frozen=True)
 class Report:
+    """The result of an experiment."""
+
     claims: tuple[Claim, ...]
     tables: tuple[Table, ...]
-    figure: Figure  # made without pyplot: no global state, no window
-    notes: tuple[str, ...] = ()  # what a reader of the tables should know
+    figure: Figure  # created without pyplot: no global state, no window
+    notes: tuple[str, ...] = ()  # warnings about the tables, e.g. that the machine was busy
 
     @property
     def holds(self) -> bool:
@@ -70,7 +74,7 @@ class Report:
 
 
 def near(text: str, *, expected: float, measured: float, within: float) -> Claim:
-    """A claim that a number is another, give or take `within`.
+    """A claim that a number equals another up to `within`.
 
     >>> near("the variance is 1", expected=1, measured=1.25, within=0.1)
     Claim(text='the variance is 1', expected='1 ± 0.1', measured='1.25', holds=False)
@@ -84,19 +88,19 @@ def near(text: str, *, expected: float, measured: float, within: float) -> Claim
 
 
 def zero(text: str, measured: float, within: float = 1e-10) -> Claim:
-    """A claim that something is 0 but for rounding: the largest difference of two sides of an
-    identity.
+    """A claim that the largest difference between two sides of an identity is 0 up to rounding.
 
     >>> zero("both are the same", 3e-16).holds
     True
     """
-    shown = f"{measured:.1e}" if clean(measured) else f"below {ROUNDING:.0e}"
-    return Claim(text, f"0 (below {within:.0e})", shown, measured <= within)
+    measured_text = f"{measured:.1e}" if clean(measured) else f"below {ROUNDING:.0e}"
+    return Claim(text, f"0 (below {within:.0e})", measured_text, measured <= within)
 
 
 def clean(difference: float) -> float:
-    """A difference as a report shows it: to eight digits, and 0 where it is only rounding. What is
-    left out depends on the machine and its mood, and two runs must not differ.
+    """Round a difference to eight digits, and to 0 below ROUNDING.
+
+    The digits beyond depend on the machine; without them two runs give the same report.
 
     >>> clean(2.2e-16), clean(1 / 3)
     (0.0, 0.33333333)
@@ -105,7 +109,7 @@ def clean(difference: float) -> float:
 
 
 def cell(entry: object) -> str:
-    """A table's entry as text: whole numbers in groups of three, others to four digits.
+    """Format an entry of a table: integers with thousands separators, floats to four digits.
 
     >>> [cell(entry) for entry in (4096, 0.123456, True, "signs", None)]
     ['4,096', '0.1235', 'yes', 'signs', '-']
@@ -123,13 +127,13 @@ def cell(entry: object) -> str:
 
 
 def figure(width: float = 11.0, height: float = 4.2) -> Figure:
-    """An empty sheet, sized in inches."""
+    """An empty figure; width and height in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
-# -- progress---------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------- progress
 
 Watcher = Callable[[str, int, int], None]
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
@@ -137,7 +141,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextmanager
 def watched(watcher: Watcher) -> Iterator[None]:
-    """While this lasts, `watcher(what, done, total)` is called as an experiment gets on."""
+    """Inside this context, `progress(what, done, total)` calls `watcher` with its arguments."""
     token = _watcher.set(watcher)
     try:
         yield
@@ -146,7 +150,7 @@ def watched(watcher: Watcher) -> Iterator[None]:
 
 
 def progress(what: str, done: int, total: int) -> None:
-    """Tell whoever watches this experiment, if anybody does."""
+    """Report progress to the current watcher; without one, do nothing."""
     if (watcher := _watcher.get()) is not None:
         watcher(what, done, total)
 
@@ -155,47 +159,52 @@ S = TypeVar("S", bound=Settings)
 
 
 def settings(model: type[S], overrides: Sequence[str] = ()) -> S:
-    """The settings with some changed, `["width=16", "laws=[\"signs\"]"]`; one error lists all that
-    is wrong.
+    """The default settings with overrides such as `["width=16", "laws=[\"signs\"]"]`.
+
+    One error lists every invalid override.
 
     >>> settings(Settings, ["seed=3"])
     Settings(seed=3)
     """
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for override in overrides:
-        field, equals, written = (part.strip() for part in override.partition("="))
+        field, equals, text = (part.strip() for part in override.partition("="))
         if not equals or not field:
             raise InputError(
                 "an override has the form field=value", where="--set", got=f'"{override}"'
             )
-        given[field] = read_value(written)
+        values[field] = read_value(text)
     try:
-        # TOML has lists only, settings have tuples; and no value at all means the default
-        return model.model_validate({k: _frozen(v) for k, v in given.items() if v is not None})
+        # TOML has lists where the settings have tuples; an empty value means the default.
+        return model.model_validate(
+            {field: _as_tuple(value) for field, value in values.items() if value is not None}
+        )
     except ValidationError as error:
         problems = dict.fromkeys(
-            _problem(model, item, given) for item in error.errors(include_url=False)
+            _problem(model, item, values) for item in error.errors(include_url=False)
         )
     if len(problems) == 1:
         raise InputError(*problems)
-    raise InputError(f"--set: {len(problems)} things to mend", details=problems)
+    raise InputError(f"--set: {len(problems)} things to fix", details=problems)
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
+def _as_tuple(value: Any) -> Any:
+    """Lists, also nested ones, as tuples."""
+    return tuple(_as_tuple(item) for item in value) if isinstance(value, list) else value
 
 
-def _problem(model: type[Settings], item: Any, given: dict[str, Any]) -> str:
-    """What pydantic found, in a sentence: which field, what is wrong, what was received, what is
-    allowed."""
-    if not item["loc"]:  # from the settings' own validator, which says it all
+def _problem(model: type[Settings], item: Any, values: dict[str, Any]) -> str:
+    """An error of pydantic in one sentence: field, problem, value received, values allowed."""
+    if not item["loc"]:  # raised by the model validator, whose message is complete
         return f"--set: {item['ctx']['error']}"
-    field, hint = str(item["loc"][0]), None
+    field = str(item["loc"][0])
+    hint = None
     match item["type"]:
         case "extra_forbidden":
-            what, hint = "no such field", did_you_mean(field, model.model_fields)
+            what = "no such field"
+            hint = did_you_mean(field, model.model_fields)
         case "value_error":
             what = str(item["ctx"]["error"])
         case _:
             what = f"must be {allowed(model.model_json_schema()['properties'][field])}"
-    return str(InputError(what, where=f"--set: {field}", got=shown(given[field]), hint=hint))
+    return str(InputError(what, where=f"--set: {field}", got=shown(values[field]), hint=hint))

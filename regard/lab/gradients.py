@@ -1,21 +1,21 @@
-"""The gradients of LSTM and GRU by hand are those of autograd, and each usual mistake in deriving
-them is named.
+"""LSTM and GRU gradients derived by hand equal those of autograd, and a checker names each common
+mistake in deriving them.
 
-An LSTM's way back, d for dL/d, all summed over time (regard/lab/cells.py has it line by line, and
-the GRU's):
+Backpropagation through time for an LSTM. dv is dL/dv; for a gate g, dg is the gradient before its
+sigmoid or tanh. Gradients of weights and biases are summed over time. regard/lab/cells.py has these
+formulas as code, and those of the GRU:
 
-    dy = yhat - y                              db_y = dy,  dW_y = dy a^T
-    da = W_y^T dy + da_next                    dc = da o (1 - tanh(c)^2) + dc_next
-    do = da tanh(c) o (1 - o)                  before the sigmoid, likewise
-    df = dc c_prev f (1 - f)                   du = dc c~ u (1 - u)               dc~ = dc u (1 - c~^2)
-    dW_g = dg [a_prev; x]^T,  db_g = dg        for each of f, u, o, c~
-    [da_next; dx] = W_f^T df + W_u^T du + W_o^T do + W_c^T dc~,                   dc_next = dc f
+    dy  = yhat - y                          dW_y = dy a^T,   db_y = dy
+    da  = W_y^T dy + da_next                dc = da o (1 - tanh(c)^2) + dc_next
+    do  = da tanh(c) o (1 - o)              df = dc c_prev f (1 - f)
+    dc~ = dc u (1 - c~^2)                   du = dc c~ u (1 - u)
+    dW_g = dg [a_prev; x]^T,  db_g = dg     for each gate g of f, u, o, c~
+    [da_next; dx] = W_f^T df + W_u^T du + W_o^T do + W_c^T dc~,    dc_next = dc f
 
-The mistakes are: 1 - c~ in place of 1 - c~^2; y - yhat; no da_next; b_o left out; x alone in place
-of [a_prev; x]; a bias times a^T; a slope taken twice. Most of them leave every shape right and
-change the numbers by a few percent here, by as much as they are there, so nothing but comparing
-numbers shows them. `regard.lab.checker.check_gradients` compares them, and says which mistake it
-was.
+Common mistakes: 1 - c~ instead of 1 - c~^2; y - yhat; da_next omitted; db_o omitted; x instead of
+[a_prev; x]; a bias gradient times a^T; the derivative of a gate applied twice. Most of them leave
+all shapes right, so only a comparison of numbers reveals them.
+`regard.lab.checker.check_gradients` makes this comparison and names the mistake.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from torch import Tensor
 from regard.lab import cells, experiment
 from regard.lab.checker import (
     CELLS,
+    BackwardPass,
     GradientCheck,
     Problem,
-    WayBack,
     check_gradients,
-    lstm_way_back,
+    lstm_backward_pass,
     outer,
     problem,
 )
 from regard.lab.experiment import Claim, Report, Table, clean, zero
 
-STEP = 1e-5  # of the finite differences; their own error is near 1e-10 then
+STEP = 1e-5  # of the finite differences, whose own error is then about 1e-10
 
 Size = Annotated[int, Field(ge=1, le=32)]
 
@@ -55,45 +55,48 @@ ALSO = (
     "lstm",
     "gru",
     "autograd",
-)  # what else people call it
+)  # synonyms of the name
 
 
 class Settings(experiment.Settings):
     rows: Size = 2
-    """B, rows of the batch."""
+    """B, the batch size."""
     length: Annotated[int, Field(ge=2, le=32)] = 5
-    """T, places; a mistake over time shows only with two or more."""
+    """T, the sequence length; at least 2, or mistakes in the recurrence have no effect."""
     inputs: Size = 3
-    """I, width of the inputs."""
+    """I, the width of the inputs."""
     width: Size = 7
-    """D, width of the cell."""
+    """D, the width of the cell."""
     outputs: Annotated[int, Field(ge=2, le=64)] = 11
-    """V, classes of the softmax."""
+    """V, the number of classes."""
 
 
 @dataclass(frozen=True)
 class Mistake:
-    written: str
+    """An LSTM backward pass with one mistake, in the form that `check_gradients` takes."""
+
+    wrong: str  # the formula with the mistake
     right: str
-    spoil: Callable[[WayBack, cells.LSTMCache], Mapping[str, Tensor]]
-    told: str  # what must be in the checker's answer
-    slips: tuple[str, ...] = ()
+    gradients: Callable[[BackwardPass, cells.LSTMCache], Mapping[str, Tensor]]
+    message: str  # must be part of the checker's answer
+    mistakes: tuple[str, ...] = ()
 
     def __call__(
         self, weights: cells.Weights, cache: cells.LSTMCache, targets: Tensor
     ) -> Mapping[str, Tensor]:
-        return self.spoil(lstm_way_back(weights, cache, targets, self.slips), cache)
+        return self.gradients(lstm_backward_pass(weights, cache, targets, self.mistakes), cache)
 
 
-def _slipped(back: WayBack, cache: cells.LSTMCache) -> Mapping[str, Tensor]:
+def _unchanged(back: BackwardPass, cache: cells.LSTMCache) -> Mapping[str, Tensor]:
+    """The gradients of a backward pass that has the mistake already."""
     return back.gradients
 
 
-def _x_alone(back: WayBack, cache: cells.LSTMCache) -> Mapping[str, Tensor]:
-    """The weights of x; those of a are given nothing."""
-    nothing = torch.zeros_like(cache.a)
+def _x_alone(back: BackwardPass, cache: cells.LSTMCache) -> Mapping[str, Tensor]:
+    """Weight gradients from x only; those of the weights of a are 0."""
+    zeros = torch.zeros_like(cache.a)
     return back.gradients | {
-        f"W_{g}": outer(back.deltas[g], torch.cat([nothing, cache.x], -1)) for g in "fuoc"
+        f"W_{g}": outer(back.deltas[g], torch.cat([zeros, cache.x], -1)) for g in "fuoc"
     }
 
 
@@ -101,19 +104,21 @@ MISTAKES = (
     Mistake(
         "dc~ = dc u (1 - c~)",
         "dc u (1 - c~^2)",
-        _slipped,
+        _unchanged,
         "1 - c~, where it should be",
         ("candidate",),
     ),
     Mistake(
         "dc~ = dc u (1 - W_c [a; x] - b_c)",
         "dc u (1 - c~^2)",
-        _slipped,
-        "1 - (what is inside its tanh)",
+        _unchanged,
+        "1 - (the argument of its tanh)",
         ("candidate-inside",),
     ),
-    Mistake("da = W_y^T dy", "W_y^T dy + da_next", _slipped, "da_next is left out", ("da_next",)),
-    Mistake("dy = y - yhat", "yhat - y", _slipped, "y - yhat, where it should be yhat - y", ("y",)),
+    Mistake("da = W_y^T dy", "W_y^T dy + da_next", _unchanged, "da_next is missing", ("da_next",)),
+    Mistake(
+        "dy = y - yhat", "yhat - y", _unchanged, "y - yhat, where it should be yhat - y", ("y",)
+    ),
     Mistake(
         "db_y = y - yhat",
         "yhat - y",
@@ -123,14 +128,14 @@ MISTAKES = (
     Mistake(
         "db_y = dy a^T",
         "dy",
-        lambda back, _: back.gradients | {"b_y": outer(back.deltas["y"], back.reads["y"])},
-        "where a bias takes the delta alone",
+        lambda back, _: back.gradients | {"b_y": outer(back.deltas["y"], back.inputs["y"])},
+        "where it should be the delta alone",
     ),
     Mistake(
         "no db_o",
         "do",
         lambda back, _: {name: part for name, part in back.gradients.items() if name != "b_o"},
-        "b_o: left out",
+        "b_o: missing",
     ),
     Mistake(
         "dW_g = dg x^T",
@@ -142,66 +147,70 @@ MISTAKES = (
         "db_u = du u (1 - u)",
         "du",
         lambda back, cache: (
-            back.gradients | {"b_u": (back.deltas["u"] * back.slopes["u"]).sum((0, 1))}
+            back.gradients | {"b_u": (back.deltas["u"] * back.derivatives["u"]).sum((0, 1))}
         ),
-        "the slope of the gate is applied twice",
+        "the derivative of the gate is applied twice",
     ),
 )
 
 
 def run(settings: Settings) -> Report:
     sizes = settings.model_dump()
-    claims, rows = [], []
+    claims = []
+    rows = []
     for kind in CELLS:
-        given = problem(kind, **sizes)
-        hand = CELLS[kind].backward(given.weights, given.cache, given.targets)
-        exact, numeric = by_autograd(kind, given), by_differences(kind, given)
-        own = [
-            (name, "x".join(map(str, part.shape)), far(part, exact[name]), far(part, numeric[name]))
-            for name, part in hand.items()
-        ]
-        worst = max(row[3] for row in own)
+        example = problem(kind, **sizes)
+        by_hand = CELLS[kind].backward(example.weights, example.cache, example.targets)
+        exact = by_autograd(kind, example)
+        numeric = by_differences(kind, example)
+        exact_errors = []
+        numeric_errors = []
+        for name, gradient in by_hand.items():
+            shape = "x".join(map(str, gradient.shape))
+            exact_errors.append(relative_error(gradient, exact[name]))
+            numeric_errors.append(relative_error(gradient, numeric[name]))
+            rows.append((kind, name, shape, clean(exact_errors[-1]), below(numeric_errors[-1])))
         claims += [
-            zero(f"{kind.upper()} by hand = autograd, all gradients", max(row[2] for row in own)),
+            zero(f"{kind.upper()}: gradients by hand = autograd", max(exact_errors)),
             Claim(
-                f"{kind.upper()} by hand = finite differences",
+                f"{kind.upper()}: gradients by hand = finite differences",
                 "0 (below 1e-06)",
-                below(worst),
-                worst <= 1e-6,
+                below(max(numeric_errors)),
+                max(numeric_errors) <= 1e-6,
             ),
         ]
-        rows += [
-            (kind, name, shape, clean(first), below(second)) for name, shape, first, second in own
-        ]
+
     checks = []
     for number, mistake in enumerate(MISTAKES):
-        experiment.progress("looking for mistakes", number, len(MISTAKES))
+        experiment.progress("checking mistakes", number, len(MISTAKES))
         checks.append(check_gradients(mistake, cell="lstm", **sizes))
     for mistake, check in zip(MISTAKES, checks, strict=True):
-        said = mistake.told in str(check)
+        is_named = mistake.message in str(check)
+        gradients = f"{len(check.wrong)} of {len(gradient_names())} gradients wrong"
         claims.append(
             Claim(
-                f"{mistake.written} is caught",
-                f"said: {mistake.told}",
-                f"{'said' if said else 'not said'}; {len(check.wrong)} of {len(hand_names())} gradients wrong",
-                said and not check,
+                f"the checker finds: {mistake.wrong}",
+                f"message: {mistake.message}",
+                f"{'this message' if is_named else 'another message'}; {gradients}",
+                is_named and not check,
             )
         )
+
     tables = (
         Table(
-            "The right gradients: relative error of those by hand",
-            ("cell", "gradient", "shape", "against autograd", "against differences"),
+            "Relative error of the gradients derived by hand",
+            ("cell", "gradient", "shape", "against autograd", "against finite differences"),
             tuple(rows),
         ),
         Table(
-            "The wrong ones, through the checker",
+            "Mistakes, and what the checker says",
             (
-                "written",
+                "mistake",
                 "right",
                 "wrong gradients",
                 "smallest error",
                 "largest error",
-                "what the checker says first",
+                "first line of the checker",
             ),
             tuple(_row(mistake, check) for mistake, check in zip(MISTAKES, checks, strict=True)),
         ),
@@ -209,39 +218,37 @@ def run(settings: Settings) -> Report:
     return Report(tuple(claims), tables, _figure(checks))
 
 
-def by_autograd(kind: str, given: Problem) -> dict[str, Tensor]:
-    """The gradients by autograd, through the same way forward."""
-    leaves = {name: part.clone().requires_grad_() for name, part in _numbers(given).items()}
-    return dict(
-        zip(
-            leaves, torch.autograd.grad(_loss(kind, given, leaves), [*leaves.values()]), strict=True
-        )
-    )
+def by_autograd(kind: str, example: Problem) -> dict[str, Tensor]:
+    """The gradients of the same forward pass by autograd."""
+    leaves = {name: value.clone().requires_grad_() for name, value in _variables(example).items()}
+    gradients = torch.autograd.grad(_loss(kind, example, leaves), [*leaves.values()])
+    return dict(zip(leaves, gradients, strict=True))
 
 
-def by_differences(kind: str, given: Problem) -> dict[str, Tensor]:
-    """(L(w + h) - L(w - h)) / 2h for every single number w."""
-    numbers, made = _numbers(given), {}
-    for name, part in numbers.items():
-        slopes = torch.empty_like(part)
-        for place in range(part.numel()):
-            h = torch.zeros(part.numel(), dtype=part.dtype)
-            h[place] = STEP
-            above, below = (
-                _loss(kind, given, numbers | {name: part + s * h.view_as(part)}) for s in (1, -1)
-            )
-            slopes.view(-1)[place] = (above - below) / (2 * STEP)
-        made[name] = slopes
-    return made
+def by_differences(kind: str, example: Problem) -> dict[str, Tensor]:
+    """Central differences, (L(w + h) - L(w - h)) / 2h, for every entry of every variable."""
+    variables = _variables(example)
+    gradients = {}
+    for name, value in variables.items():
+        gradient = torch.empty_like(value)
+        for index in range(value.numel()):
+            h = torch.zeros(value.numel(), dtype=value.dtype)
+            h[index] = STEP
+            h = h.view_as(value)
+            above = _loss(kind, example, variables | {name: value + h})
+            below = _loss(kind, example, variables | {name: value - h})
+            gradient.view(-1)[index] = (above - below) / (2 * STEP)
+        gradients[name] = gradient
+    return gradients
 
 
-def far(a: Tensor, b: Tensor) -> float:
+def relative_error(a: Tensor, b: Tensor) -> float:
     """|a - b| / |b|"""
     return ((a - b).norm() / b.norm()).item()
 
 
 def below(error: float) -> str:
-    """An error that is only rounding, as a power of ten that it stays under on other machines too.
+    """A rounding error as a power of ten that bounds it on other machines, too.
 
     >>> below(3.2e-9)
     'below 1e-08'
@@ -249,49 +256,47 @@ def below(error: float) -> str:
     return f"below {10 ** math.ceil(math.log10(3 * error)):.0e}" if error else "0"
 
 
-def hand_names() -> list[str]:
+def gradient_names() -> list[str]:
+    """The gradients of an LSTM."""
     return list(CELLS["lstm"].formulas)
 
 
-def _numbers(given: Problem) -> dict[str, Tensor]:
-    return {**given.weights, "x": given.x, **given.starts}
+def _variables(example: Problem) -> dict[str, Tensor]:
+    """What L is differentiated by: weights, inputs and initial states."""
+    return {**example.weights, "x": example.x, **example.starts}
 
 
-def _loss(kind: str, given: Problem, numbers: Mapping[str, Tensor]) -> Tensor:
-    weights = {name: numbers[name] for name in given.weights}
-    starts = {name: numbers[name] for name in given.starts}
-    return cells.loss(CELLS[kind].forward(weights, numbers["x"], **starts)[0], given.targets)
+def _loss(kind: str, example: Problem, variables: Mapping[str, Tensor]) -> Tensor:
+    weights = {name: variables[name] for name in example.weights}
+    starts = {name: variables[name] for name in example.starts}
+    y, _ = CELLS[kind].forward(weights, variables["x"], **starts)
+    return cells.loss(y, example.targets)
 
 
 def _row(mistake: Mistake, check: GradientCheck) -> tuple[object, ...]:
     errors = [finding.error for finding in check.wrong if finding.error is not None]
-    said = str(check).splitlines()[1].strip() if check.wrong else "nothing"
+    first_line = str(check).splitlines()[1].strip() if check.wrong else "nothing"
     return (
-        mistake.written,
+        mistake.wrong,
         mistake.right,
         len(check.wrong),
         clean(min(errors)) if errors else None,
         clean(max(errors)) if errors else None,
-        said,
+        first_line,
     )
 
 
 def _figure(checks: list[GradientCheck]) -> Figure:
     sheet = experiment.figure(11, 4.6)
     axes = sheet.subplots()
-    names = hand_names()
+    names = gradient_names()
     errors = torch.full((len(checks), len(names)), math.nan)
     for row, check in enumerate(checks):
         for finding in check.wrong:
             column = names.index(finding.name)
             if finding.error is None:
-                axes.text(
-                    column,
-                    row,
-                    "none" if finding.kind == "missing" else "shape",
-                    ha="center",
-                    va="center",
-                )
+                label = "none" if finding.kind == "missing" else "shape"
+                axes.text(column, row, label, ha="center", va="center")
             else:
                 errors[row, column] = finding.error
                 shade = "white" if finding.error < 0.3 else "black"
@@ -305,12 +310,12 @@ def _figure(checks: list[GradientCheck]) -> Figure:
                     fontsize=9,
                 )
     image = axes.imshow(errors.numpy(), norm=LogNorm(0.01, 2), cmap="viridis", aspect="auto")
-    sheet.colorbar(image, ax=axes, label="|given - right| / |right|", pad=0.01)
+    sheet.colorbar(image, ax=axes, label="relative error", pad=0.01)
     axes.set_xticks(range(len(names)), names)
-    axes.set_yticks(range(len(checks)), [mistake.written for mistake in MISTAKES])
+    axes.set_yticks(range(len(checks)), [mistake.wrong for mistake in MISTAKES])
     axes.set_xticks([n - 0.5 for n in range(len(names) + 1)], minor=True)
     axes.set_yticks([n - 0.5 for n in range(len(checks) + 1)], minor=True)
     axes.grid(which="minor", color="0.8", linewidth=0.5)
     axes.tick_params(which="minor", length=0)
-    axes.set(title="what each mistake does to each gradient of an LSTM (empty: it is right)")
+    axes.set(title="relative error of each gradient of an LSTM after each mistake (empty: right)")
     return sheet

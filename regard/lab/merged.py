@@ -1,17 +1,17 @@
-"""Query and key can be merged into one D x D matrix a head with the same attention, but not under
-rotary positions.
+"""The query and key projections of a head can be merged into one D x D matrix with the same
+attention, but not with rotary positions.
 
-    (x W_h^q) (y W_h^k)^T / sqrt(K) = x W~[h] y^T,        W~[h] = W_h^q (W_h^k)^T / sqrt(K),  rank at most K
+    (x W_h^q) (y W_h^k)^T / sqrt(K) = x W~[h] y^T,         W~[h] = W_h^q (W_h^k)^T / sqrt(K)
 
-A layer holds 2 H K D parameters of query and key, merged H D^2: as many when K = D/2, H/2 times as
-many when K = D/H.
+W~[h] has rank at most K. The query and key projections of a layer have 2 H K D parameters, the
+merged matrices H D^2: the same number at K = D/2, and H/2 times as many at K = D/H.
 
-Rotary positions stand between the two. With R_t turning by t,
+Rotary positions multiply by a rotation R_t between the two projections:
 
     (x W^q R_t) (y W^k R_s)^T / sqrt(K) = x W~(t - s) y^T,        W~(d) = W^q R_d (W^k)^T / sqrt(K)
 
-one matrix for each distance d, and no single one for all: the best by least squares leaves a
-residual.
+This is one matrix for each distance d. No single matrix gives all scores: the best one by least
+squares leaves a residual.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from regard.lab.experiment import BLACK, BLUE, ORANGE, RED, Claim, Report, Table
 from regard.layers.attention import attention_weights
 from regard.layers.positions import rotary
 
-ALSO = ("merge", "query-key", "qk")  # what else people call it
+ALSO = ("merge", "query-key", "qk")  # synonyms of the name
 
 
 class Settings(experiment.Settings):
     heads: Annotated[int, Field(ge=1, le=16)] = 3
-    """H."""
+    """H, the number of heads."""
     width: Annotated[int, Field(ge=2, le=24)] = 12
-    """D, even."""
+    """D, the width of the inputs; even."""
     head_width: Annotated[int, Field(ge=2, le=64)] = 4
-    """K, even, because rotary positions turn pairs."""
+    """K, the width of a head; even, because rotary positions rotate pairs."""
     length: Annotated[int, Field(ge=2, le=64)] = 9
-    """Places of a sequence."""
+    """T, the length of a sequence."""
 
     @model_validator(mode="after")
     def _even(self) -> Self:
@@ -55,69 +55,82 @@ class Settings(experiment.Settings):
 
 
 def run(settings: Settings) -> Report:
-    H, D, K, T = settings.heads, settings.width, settings.head_width, settings.length
+    H = settings.heads
+    D = settings.width
+    K = settings.head_width
+    T = settings.length
     draws = torch.Generator().manual_seed(settings.seed)
-    rows = math.ceil(4 * D * D / (T * T))  # four times as many scores as a matrix has numbers
+    rows = math.ceil(4 * D * D / (T * T))  # four times as many scores as a matrix has entries
     x = torch.randn(rows, T, D, generator=draws, dtype=torch.float64)
     w_q, w_k = torch.randn(2, H, D, K, generator=draws, dtype=torch.float64) * D**-0.5
-    whole = merge(w_q, w_k)  # (H, D, D)
+    merged = merge(w_q, w_k)  # (H, D, D)
+    ranks = torch.linalg.matrix_rank(merged).tolist()
     q, k = x[:, None] @ w_q, x[:, None] @ w_k  # (B, H, T, K)
-    two, one = attention_weights(q, k), attention_weights(x[:, None] @ whole, x[:, None], scale=1.0)
-    ranks = torch.linalg.matrix_rank(whole).tolist()
+    weights = attention_weights(q, k)
+    merged_weights = attention_weights(x[:, None] @ merged, x[:, None], scale=1.0)
 
     places = torch.arange(T)
-    plain = scores(q, k)[:, 0]
-    turned = scores(rotary(q, places), rotary(k, places))[:, 0]  # of the first head, (B, T, T)
+    plain = scores(q, k)[:, 0]  # of the first head, (B, T, T)
+    rotated = scores(rotary(q, places), rotary(k, places))[:, 0]
     by_distance = torch.stack(
         [at_distance(w_q[0], w_k[0], d) for d in range(1 - T, T)]
-    )  # (2 T - 1, D, D)
-    apart = places[:, None] - places + T - 1
-    with_matrices = torch.einsum("btd,tsde,bse->bts", x, by_distance[apart], x)
-    plain_fit, turned_fit = best_single(x, plain), best_single(x, turned)
-    residuals = residual(plain_fit, plain), residual(turned_fit, turned)
-    rank_of_all = int(torch.linalg.matrix_rank(by_distance.flatten(1)))
+    )  # W~(d), (2 T - 1, D, D)
+    distances = places[:, None] - places + T - 1
+    from_distances = torch.einsum("btd,tsde,bse->bts", x, by_distance[distances], x)
+    span = int(torch.linalg.matrix_rank(by_distance.flatten(1)))
 
-    table = counts(H, D, sorted({K, max(1, D // H), D // 2, D}))
+    plain_fit = best_single(x, plain)
+    rotated_fit = best_single(x, rotated)
+    plain_residual = residual(plain_fit, plain)
+    rotated_residual = residual(rotated_fit, rotated)
+
     halves = torch.empty(2, H, D, D // 2)
-    half = halves.numel(), merge(*halves).numel()
+    half_separate = halves.numel()
+    half_merged = merge(*halves).numel()
     claims = (
         zero(
-            "one matrix a head gives the same attention as query and key",
-            (two - one).abs().max().item(),
+            "one matrix per head gives the same attention as query and key projections",
+            (weights - merged_weights).abs().max().item(),
         ),
         Claim(
-            f"its rank is at most K = {K}",
+            f"the rank of this matrix is at most K = {K}",
             f"at most {K}",
             ", ".join(map(str, ranks)),
             max(ranks) <= K,
         ),
         Claim(
-            f"at K = D/2 = {D // 2} both have as many parameters",
-            f"{half[1]:,}",
-            f"{half[0]:,}",
-            half[0] == half[1],
+            f"at K = D/2 = {D // 2} both forms have the same number of parameters",
+            f"{half_merged:,}",
+            f"{half_separate:,}",
+            half_separate == half_merged,
         ),
         zero(
-            "without rotary positions, least squares finds a matrix for all scores",
-            residuals[0],
+            "without positions, least squares finds one matrix for all scores",
+            plain_residual,
             within=1e-9,
         ),
-        zero("with them, W~(t - s) gives every score", (with_matrices - turned).abs().max().item()),
+        zero(
+            "with rotary positions, W~(t - s) gives every score",
+            (from_distances - rotated).abs().max().item(),
+        ),
         Claim(
-            "but no single matrix does",
-            "a residual, and more than one matrix to span all W~(d)",
-            f"{residuals[1]:.1%} of the scores' size is left; all W~(d) span {rank_of_all}",
-            residuals[1] > 1e-3 and rank_of_all > 1,
+            "with rotary positions, no single matrix gives every score",
+            "a relative residual above 0.001, and linearly independent W~(d)",
+            f"a residual of {rotated_residual:.1%}; the W~(d) span {span} dimensions",
+            rotated_residual > 1e-3 and span > 1,
         ),
     )
-    columns = ("K", "query and key, 2 H K D", "merged, H D^2", "merged / both")
-    parameters = Table(f"Parameters of {H} heads, D = {D}", columns, table)
+    parameters = Table(
+        f"Parameters of {H} heads, D = {D}",
+        ("K", "query and key, 2 H K D", "merged, H D^2", "merged / both"),
+        counts(H, D, sorted({K, max(1, D // H), D // 2, D})),
+    )
     fits = Table(
         "One matrix for all scores of a head, by least squares",
-        ("positions", "share of the scores' size that is left"),
-        (("none", clean(residuals[0])), ("rotary", clean(residuals[1]))),
+        ("positions", "relative residual"),
+        (("none", clean(plain_residual)), ("rotary", clean(rotated_residual))),
     )
-    figure = _figure(settings, by_distance, (plain, plain_fit), (turned, turned_fit))
+    figure = _figure(settings, by_distance, (plain, plain_fit), (rotated, rotated_fit))
     return Report(claims, (parameters, fits), figure)
 
 
@@ -127,23 +140,25 @@ def merge(w_q: Tensor, w_k: Tensor) -> Tensor:
 
 
 def at_distance(w_q: Tensor, w_k: Tensor, distance: int) -> Tensor:
-    """W~(d) = W^q R_d (W^k)^T / sqrt(K): each row of W^q, turned."""
+    """W~(d) = W^q R_d (W^k)^T / sqrt(K): each row of W^q is rotated by d."""
     return merge(rotary(w_q, torch.full((len(w_q),), distance)), w_k)
 
 
 def scores(q: Tensor, k: Tensor) -> Tensor:
+    """Scaled dot products q k^T / sqrt(K)."""
     return q @ k.mT / math.sqrt(q.shape[-1])
 
 
-def best_single(x: Tensor, wanted: Tensor) -> Tensor:
-    """The scores (B, T, T) nearest to the wanted ones of the form x_t W x_s^T."""
+def best_single(x: Tensor, target: Tensor) -> Tensor:
+    """The scores x_t W x_s^T (B, T, T) of one matrix W nearest to `target`, by least squares."""
     design = torch.einsum("btd,bse->btsde", x, x).flatten(0, 2).flatten(1)  # (B T T, D D)
-    w = torch.linalg.lstsq(design, wanted.flatten()[:, None]).solution
-    return (design @ w).view_as(wanted)
+    w = torch.linalg.lstsq(design, target.flatten()[:, None]).solution
+    return (design @ w).view_as(target)
 
 
-def residual(fitted: Tensor, wanted: Tensor) -> float:
-    return (torch.linalg.norm(fitted - wanted) / torch.linalg.norm(wanted)).item()
+def residual(fitted: Tensor, target: Tensor) -> float:
+    """|fitted - target| / |target|."""
+    return (torch.linalg.norm(fitted - target) / torch.linalg.norm(target)).item()
 
 
 def counts(
@@ -161,14 +176,28 @@ def _figure(
     settings: Settings,
     by_distance: Tensor,
     plain: tuple[Tensor, Tensor],
-    turned: tuple[Tensor, Tensor],
+    rotated: tuple[Tensor, Tensor],
 ) -> Figure:
-    H, D, T = settings.heads, settings.width, settings.length
+    """Parameters over K; W~(d) over d; scores and their fits, without and with rotary positions."""
+    H = settings.heads
+    D = settings.width
+    T = settings.length
     sheet = experiment.figure(13, 4.3)
-    size, moved, fit = sheet.subplots(1, 3)
-    heads = list(range(1, D + 1))
-    size.plot(heads, [2 * H * k * D for k in heads], color=BLUE, label="query and key, 2 H K D")
-    size.plot(heads, [H * D * D for _ in heads], color=ORANGE, linestyle="--", label="merged, H D²")
+    size, change, fit = sheet.subplots(1, 3)
+    head_widths = list(range(1, D + 1))
+    size.plot(
+        head_widths,
+        [2 * H * k * D for k in head_widths],
+        color=BLUE,
+        label="query and key, 2 H K D",
+    )
+    size.plot(
+        head_widths,
+        [H * D * D for _ in head_widths],
+        color=ORANGE,
+        linestyle="--",
+        label="merged, H D²",
+    )
     size.plot([D / 2], [H * D * D], "o", color=BLACK)
     size.annotate(
         "K = D/2", (D / 2, H * D * D), xytext=(-8, 8), textcoords="offset points", ha="right"
@@ -181,22 +210,31 @@ def _figure(
     )
     size.legend(frameon=False)
     distances = list(range(1 - T, T))
-    middle = by_distance[T - 1]
-    away = torch.linalg.matrix_norm(by_distance - middle) / torch.linalg.matrix_norm(middle)
-    moved.plot(distances, away.tolist(), color=RED, marker="o")
-    moved.set(xlabel="d, distance of query and key", ylabel="|W~(d) - W~(0)| / |W~(0)|", ylim=(0, None),
-              title="under rotary, a matrix for each distance")  # fmt: skip
-    moved.xaxis.get_major_locator().set_params(integer=True)
-    for (wanted, fitted), colour, marker, label in (
-        (turned, RED, "x", "rotary"),
+    at_zero = by_distance[T - 1]
+    norms = torch.linalg.matrix_norm(by_distance - at_zero)
+    change.plot(
+        distances, (norms / torch.linalg.matrix_norm(at_zero)).tolist(), color=RED, marker="o"
+    )
+    change.set(
+        xlabel="d, distance of query and key",
+        ylabel="|W~(d) - W~(0)| / |W~(0)|",
+        ylim=(0, None),
+        title="with rotary positions, one matrix per distance",
+    )
+    change.xaxis.get_major_locator().set_params(integer=True)
+    for (target, fitted), colour, marker, label in (
+        (rotated, RED, "x", "rotary"),
         (plain, BLUE, ".", "no positions"),
     ):
-        some = slice(None, None, max(1, wanted.numel() // 400))
-        x, y = wanted.flatten()[some].tolist(), fitted.flatten()[some].tolist()
+        sample = slice(None, None, max(1, target.numel() // 400))
+        x = target.flatten()[sample].tolist()
+        y = fitted.flatten()[sample].tolist()
         fit.plot(x, y, marker, color=colour, markersize=5, label=label)
     fit.axline((0, 0), slope=1, color=BLACK, linewidth=0.8)
     fit.set(
-        xlabel="score", ylabel="score by the best single matrix", title="one matrix for all places"
+        xlabel="score",
+        ylabel="score by the best single matrix",
+        title="one matrix for all positions",
     )
     fit.legend(frameon=False)
     return sheet

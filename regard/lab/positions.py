@@ -1,20 +1,22 @@
-"""Positions enter attention in three places: added once at the input, turning q and k in every
-layer, or on the scores.
+"""Positional encodings act at one of three points: added to the input once, rotating q and k in
+every layer, or added to the scores in every layer.
 
-Attention without positions sees a bag of words. Each kind puts the order in at one place:
+Self-attention without them does not depend on the order of its inputs. With theta_j =
+10000^(-2j/D):
 
-    sinusoidal   x_t + p(t),  p(t)_2j = sin(t theta_j), p(t)_2j+1 = cos(t theta_j),  theta_j = 10000^(-2j/D)
+    sinusoidal   x_t + p(t),   p(t)_2j = sin(t theta_j),   p(t)_2j+1 = cos(t theta_j)
     learned      x_t + e[t]
-    rotary       (x1, x2) -> (x1 cos t theta_j - x2 sin t theta_j, x1 sin t theta_j + x2 cos t theta_j)   of q and k
+    rotary       each pair (x1, x2) of q and k at position t is rotated by t theta_j:
+                 (x1 cos t theta_j - x2 sin t theta_j, x1 sin t theta_j + x2 cos t theta_j)
     alibi        q_i . k_j / sqrt(K) - m_h |i - j|,   m_h = 2^(-8h/H)
     relative     q_i . k_j / sqrt(K) + b_h[clip(j - i)]
 
-Rotary is not applied once. Turned only in the first layer, the layers above see no order; turned
-only at the input, W^q and W^k mix the pairs afterwards and the scores depend on where the text
-stands, not on distances.
+Rotary positions must be applied in every layer. If only the first layer rotates q and k, the layers
+above it do not depend on order. If only the input is rotated, W^q and W^k mix the rotated pairs,
+and the scores depend on absolute positions instead of distances.
 
-Last, a small model a kind learns at one length to name the last letter it saw, and is asked at
-longer ones.
+The last table is about extrapolation: for each kind a small model is trained at one length to name
+the last letter before each position, and tested at longer lengths.
 """
 
 from __future__ import annotations
@@ -48,13 +50,13 @@ from regard.layers.positions import (
     sinusoidal,
 )
 
-KINDS = {  # what it does, and where
+KINDS = {  # operation, and where it is applied
     "none": ("nothing", "-"),
-    "sinusoidal": ("adds fixed waves", "the input, once"),
+    "sinusoidal": ("adds sines and cosines", "the input, once"),
     "learned": ("adds a learned vector", "the input, once"),
-    "rotary": ("turns pairs by the place", "q and k, every layer"),
+    "rotary": ("rotates pairs by the position", "q and k, every layer"),
     "alibi": ("subtracts slope x distance", "the scores, every layer"),
-    "relative": ("adds a learned number a distance", "the scores, every layer"),
+    "relative": ("adds a learned number per distance", "the scores, every layer"),
 }
 TOKENS = (
     (1.0, 2.0, 3.0, 4.0),
@@ -63,7 +65,8 @@ TOKENS = (
     (3.0, 1.0, -1.0, 0.5),
 )
 DISTANCES = (0, 1, 2, 4, 8, 16, 32, 64)
-TURNED = ("every layer", "the first layer", "the input")
+SHIFT = 1000  # added to all positions
+ROTATED = ("every layer", "the first layer", "the input")
 
 ALSO = (
     "rotary",
@@ -72,30 +75,31 @@ ALSO = (
     "sinusoidal",
     "position",
     "extrapolation",
-)  # what else people call it
+)  # synonyms of the name
 
 
 class Settings(experiment.Settings):
     width: Annotated[int, Field(ge=4, le=128)] = 32
     """D, the width of the models."""
     heads: Annotated[int, Field(ge=1, le=16)] = 4
-    """H, their heads."""
+    """H, the number of heads."""
     layers: Annotated[int, Field(ge=2, le=8)] = 3
-    """Layers of the stack that is turned once, or in every layer."""
+    """N, the number of layers of the stack in which rotary positions are applied."""
     length: Annotated[int, Field(ge=4, le=64)] = 16
-    """The length that the models learn at; they are asked at 1, 2, 4 and 8 times that."""
+    """The training length; models are tested at 1, 2, 4 and 8 times this length."""
     letters: Annotated[int, Field(ge=2, le=26)] = 4
-    """Different letters among the blanks."""
+    """The number of different letters."""
     share: Annotated[float, Field(gt=0, le=1)] = 0.2
-    """The share of places that hold a letter."""
+    """The share of positions that hold a letter; the others are blank."""
     steps: Annotated[int, Field(ge=1, le=5000)] = 150
-    """Steps that each kind learns for, 64 lines a step."""
+    """Training steps for each kind, with batches of 64 sequences."""
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:
         if self.width % (2 * self.heads):
             raise ValueError(
-                f"width must be a multiple of 2 heads; got width = {self.width}, heads = {self.heads}"
+                "width must be a multiple of 2 heads; "
+                f"got width = {self.width}, heads = {self.heads}"
             )
         return self
 
@@ -108,7 +112,7 @@ def run(settings: Settings) -> Report:
     lengths = [settings.length * times for times in (1, 2, 4, 8)]
     tables.append(
         Table(
-            f"share of letters named, learned at length {settings.length}",
+            f"accuracy, trained at length {settings.length}",
             ("kind", *(f"length {length}" for length in lengths)),
             tuple(
                 (kind, *("refused" if score is None else score for score in row))
@@ -123,78 +127,146 @@ def run(settings: Settings) -> Report:
     )
 
 
-# ---- what holds exactly
+# ------------------------------------------------------------------------------- exact properties
 
 
 def exact(settings: Settings) -> tuple[list[Claim], list[Table]]:
-    D, H, N = settings.width, settings.heads, settings.layers
-    K, T = D // H, 4 * settings.length
-    places, far = torch.arange(T), 1000
-    table, moved = sinusoidal(places, D), sinusoidal(places + far, D)
+    """The claims and tables that need no training."""
+    D = settings.width
+    H = settings.heads
+    N = settings.layers
+    K = D // H
+    T = 4 * settings.length
+    places = torch.arange(T)
+
     q, k = rand(T, K), rand(T, K)
     scores = rotary(q, places) @ rotary(k, places).T
-    away = rotary(q, places + far) @ rotary(k, places + far).T
+    shifted_scores = rotary(q, places + SHIFT) @ rotary(k, places + SHIFT).T
     slopes = alibi_slopes(H).double()
     bias = alibi(places, places, slopes)
-    cached = {kind: stepped(made, T) for kind, made in kinds(settings, T).items()}
-    stacks = {where: once(where, settings) for where in TURNED}
-    seen = {where: f"{sees} of {N}" for where, (_, sees) in stacks.items()}
-    turns = counted(N, settings)
+    step_errors = {kind: stepped(positions, T) for kind, positions in kinds(settings, T).items()}
+    stacks = {where: once(where, settings) for where in ROTATED}
+    shift_changes = {where: change for where, (change, _) in stacks.items()}
+    ordered = {where: f"{layers} of {N}" for where, (_, layers) in stacks.items()}
+    rotations = counted(N, settings)
+    example, example_error = worked()
     claims = [
-        zero("sinusoidal: p(t) . p(t + d) = sum_j cos(d theta_j), whatever t",
-             max(((t[:1] @ t.T)[0] - rotary_phases(places, D).real.sum(-1)).abs().max().item() for t in (table, moved)), 1e-4),
-        zero("rotary: the worked table, four tokens at places 1..4, is the formula", worked()[1]),
-        zero(f"rotary: scores depend on the distance only: {far} places further they are the same",
-             (away - scores).abs().max().item()),
-        zero("alibi: nothing is subtracted from a place's own score", bias.diagonal(dim1=1, dim2=2).abs().max().item()),
-        Claim(f"rotary turns q and k in each of {N} layers, not once", f"{2 * N} turns", f"{turns} turns",
-              turns == 2 * N),
-        zero("rotary in every layer: the text moved, the output does not", stacks["every layer"][0]),
-        Claim("rotary in the first layer only: the others are blind to order", f"1 of {N} see it, against {N} of {N}",
-              f"{seen['the first layer']}, against {seen['every layer']}",
-              (stacks["the first layer"][1], stacks["every layer"][1]) == (1, N)),
-        Claim("rotary at the input only: the output depends on where the text stands", "changes by more than 0.001",
-              f"{stacks['the input'][0]:.2g}", stacks["the input"][0] > 1e-3),
-        zero("every kind: step by step with cached keys is all at once", max(cached.values())),
-    ]  # fmt: skip
+        zero(
+            "sinusoidal: p(t) . p(t + d) = sum_j cos(d theta_j), for every t",
+            _sinusoidal_error(places, D),
+            1e-4,
+        ),
+        zero(
+            "rotary: the example, four tokens at positions 1..4, equals the formula", example_error
+        ),
+        zero(
+            f"rotary: scores depend on distances only: shifted by {SHIFT}, they are the same",
+            (shifted_scores - scores).abs().max().item(),
+        ),
+        zero(
+            "alibi: the bias of distance 0 is 0",
+            bias.diagonal(dim1=1, dim2=2).abs().max().item(),
+        ),
+        Claim(
+            f"rotary: q and k are rotated in each of {N} layers, not once",
+            f"{2 * N} rotations",
+            f"{rotations} rotations",
+            rotations == 2 * N,
+        ),
+        zero(
+            f"rotary in every layer: shifting all positions by {SHIFT} does not change the output",
+            shift_changes["every layer"],
+        ),
+        Claim(
+            "rotary in the first layer only: the other layers do not depend on order",
+            f"1 of {N} depend on it, against {N} of {N}",
+            f"{ordered['the first layer']}, against {ordered['every layer']}",
+            (stacks["the first layer"][1], stacks["every layer"][1]) == (1, N),
+        ),
+        Claim(
+            "rotary at the input only: the output depends on absolute positions",
+            "changes by more than 0.001",
+            f"{shift_changes['the input']:.2g}",
+            shift_changes["the input"] > 1e-3,
+        ),
+        zero(
+            "every kind: decoding step by step with cached keys gives the parallel output",
+            max(step_errors.values()),
+        ),
+    ]
     tables = [
         Table(
-            "kinds of positions",
-            ("kind", "does", "where", "learned numbers", "cached - whole"),
+            "Kinds of positional encodings",
+            ("kind", "operation", "applied to", "parameters", "step by step - parallel"),
             tuple(
-                (kind, *KINDS[kind], sum(p.numel() for p in made.parameters()), round(cached[kind], 9))
-                for kind, made in kinds(settings, T).items()
+                (
+                    kind,
+                    *KINDS[kind],
+                    sum(parameter.numel() for parameter in positions.parameters()),
+                    round(step_errors[kind], 9),
+                )
+                for kind, positions in kinds(settings, T).items()
             ),
         ),
         Table(
-            "rotary, worked: theta_1 = 1, theta_2 = 0.01",
-            ("place", "x1", "x2", "x3", "x4", "x1'", "x2'", "x3'", "x4'"),
-            tuple((place, *x, *y) for place, (x, y) in enumerate(zip(TOKENS, worked()[0].tolist(), strict=True), 1)),
+            "Rotary example: theta_1 = 1, theta_2 = 0.01",
+            ("position", "x1", "x2", "x3", "x4", "x1'", "x2'", "x3'", "x4'"),
+            tuple(
+                (place, *x, *y)
+                for place, (x, y) in enumerate(zip(TOKENS, example.tolist(), strict=True), 1)
+            ),
         ),
         Table(
-            "what distance alone does to a score",
-            ("distance", "sinusoidal p . p", "rotary of 1 . 1", *(f"alibi, slope {m:g}" for m in slopes.tolist())),
+            "Effect of distance alone on a score",
+            (
+                "distance",
+                "sinusoidal p . p",
+                "rotary of 1 . 1",
+                *(f"alibi, slope {m:g}" for m in slopes.tolist()),
+            ),
             tuple(
-                (d, rotary_phases(torch.tensor(d), D).real.sum().item(), 2 * rotary_phases(torch.tensor(d), K).real.sum().item(),
-                 *(0.0 - m * d for m in slopes.tolist()))
+                (
+                    d,
+                    rotary_phases(torch.tensor(d), D).real.sum().item(),
+                    2 * rotary_phases(torch.tensor(d), K).real.sum().item(),
+                    *(0.0 - m * d for m in slopes.tolist()),
+                )
                 for d in DISTANCES
             ),
         ),
         Table(
-            f"rotary in a stack of {N} layers",
-            ("turned in", "text moved by 1,000: output changes by", "layers that see order"),
-            tuple((where, round(stacks[where][0], 9), seen[where]) for where in TURNED),
+            f"Rotary in a stack of {N} layers",
+            (
+                "applied in",
+                f"change of the output, positions shifted by {SHIFT:,}",
+                "layers that depend on order",
+            ),
+            tuple((where, round(shift_changes[where], 9), ordered[where]) for where in ROTATED),
         ),
-    ]  # fmt: skip
+    ]
     return claims, tables
 
 
+def _sinusoidal_error(places: Tensor, width: int) -> float:
+    """The largest error of p(t) . p(t + d) = sum_j cos(d theta_j), at t = 0 and t = SHIFT."""
+    expected = rotary_phases(places, width).real.sum(-1)
+    errors = []
+    for start in (0, SHIFT):
+        table = sinusoidal(places + start, width)
+        products = (table[:1] @ table.T)[0]
+        errors.append((products - expected).abs().max().item())
+    return max(errors)
+
+
 def rand(*shape: int) -> Tensor:
+    """Normal random numbers in float64."""
     return torch.randn(*shape, dtype=torch.float64)
 
 
 def kinds(settings: Settings, longest: int) -> dict[str, Positions]:
-    width, heads = settings.width, settings.heads
+    """One module of each kind, for sequences of at most `longest` positions."""
+    width = settings.width
+    heads = settings.heads
     return {
         "none": NoPositions(),
         "sinusoidal": Sinusoidal(width=width),
@@ -206,36 +278,45 @@ def kinds(settings: Settings, longest: int) -> dict[str, Positions]:
 
 
 def worked() -> tuple[Tensor, float]:
-    """The turned tokens (4, 4), and how far they are from the formula as it is written."""
-    x, places = torch.tensor(TOKENS, dtype=torch.float64), torch.arange(1, 5)
+    """The rotated tokens (4, 4), and their largest difference from the formula written out."""
+    x = torch.tensor(TOKENS, dtype=torch.float64)
+    places = torch.arange(1, 5)
     angles = places[:, None] * torch.tensor([1.0, 0.01], dtype=torch.float64)
-    cos, sin, even, odd = angles.cos(), angles.sin(), x[:, 0::2], x[:, 1::2]
-    by_hand = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(1)
-    turned = rotary(x, places)
-    return turned, (turned - by_hand).abs().max().item()
+    cos, sin = angles.cos(), angles.sin()
+    x1, x2 = x[:, 0::2], x[:, 1::2]
+    by_hand = torch.stack([x1 * cos - x2 * sin, x1 * sin + x2 * cos], dim=-1).flatten(1)
+    rotated = rotary(x, places)
+    return rotated, (rotated - by_hand).abs().max().item()
 
 
 def stepped(positions: Positions, length: int) -> float:
-    """The largest difference between `length` steps and all places at once."""
+    """The largest difference between `length` decoding steps and one parallel forward pass."""
     heads = positions.heads or 2
     width = positions.width or heads * (positions.head_width or 8)
     layer = MultiHead(width=width, heads=heads, positions=positions).double()
     x = rand(2, length, width)
     with torch.no_grad():
-        state, places = layer.start(rows=2), []
-        for place in x.unbind(1):
-            out, state = layer.step(place, state)
-            places.append(out)
-        return (torch.stack(places, dim=1) - layer(x, causal=True)).abs().max().item()
+        state = layer.start(rows=2)
+        outputs = []
+        for x_t in x.unbind(1):
+            output, state = layer.step(x_t, state)
+            outputs.append(output)
+        return (torch.stack(outputs, dim=1) - layer(x, causal=True)).abs().max().item()
 
 
 def once(where: str, settings: Settings) -> tuple[float, int]:
-    """A stack of attention layers, turned in one of three ways: how much its output changes when
-    the text stands 1,000 places further, and how many of its layers see order (their output is
-    not just re-ordered with their input)."""
-    D, T, N = settings.width, settings.length, settings.layers
-    matrices, order = rand(N, 3, D, D) / D**0.5, torch.randperm(T)
-    x, places = rand(T, D), torch.arange(T)
+    """A stack of self-attention layers with rotary positions applied in one of three ways.
+
+    Returns how much its output changes when all positions shift, and how many of its layers depend
+    on order (are not permutation-equivariant).
+    """
+    D = settings.width
+    T = settings.length
+    N = settings.layers
+    matrices = rand(N, 3, D, D) / D**0.5
+    permutation = torch.randperm(T)
+    x = rand(T, D)
+    places = torch.arange(T)
 
     def layer(n: int, x: Tensor, places: Tensor) -> Tensor:
         q, k, v = (x @ matrix for matrix in matrices[n])
@@ -249,49 +330,47 @@ def once(where: str, settings: Settings) -> tuple[float, int]:
             y = layer(n, y, places)
         return y
 
-    apart = [
-        (layer(n, x[order], places) - layer(n, x, places)[order]).abs().max().item()
-        for n in range(N)
-    ]
-    return (stack(places + 1000) - stack(places)).abs().max().item(), sum(
-        each > 1e-6 for each in apart
-    )
+    change = (stack(places + SHIFT) - stack(places)).abs().max().item()
+    ordered = 0
+    for n in range(N):
+        difference = layer(n, x[permutation], places) - layer(n, x, places)[permutation]
+        ordered += difference.abs().max().item() > 1e-6
+    return change, ordered
 
 
 def counted(layers: int, settings: Settings) -> int:
-    """How often a stack of layers turns something in one forward pass."""
+    """The number of rotations in one forward pass through a stack of layers."""
     count = 0
 
     class Counted(Rotary):
         def rotation(self, places: Tensor | int) -> Callable[[Tensor], Tensor]:
-            turn = super().rotation(places)
+            rotate = super().rotation(places)
 
             def counting(x: Tensor) -> Tensor:
                 nonlocal count
                 count += 1
-                return turn(x)
+                return rotate(x)
 
             return counting
 
-    positions, x = (
-        Counted(head_width=settings.width // settings.heads),
-        torch.randn(1, 5, settings.width),
-    )
+    positions = Counted(head_width=settings.width // settings.heads)
+    x = torch.randn(1, 5, settings.width)
     for _ in range(layers):
         x = MultiHead(width=settings.width, heads=settings.heads, positions=positions)(x)
     return count
 
 
-# ---- what a small model learns
+# ---------------------------------------------------------------------------------- extrapolation
 
 
 class Tiny(nn.Module):
-    """One layer of attention and one of thought, over blanks and letters."""
+    """One Transformer layer (self-attention, feed-forward) that predicts a letter per position."""
 
     def __init__(self, positions: Positions, *, width: int, heads: int, letters: int):
         super().__init__()
-        adds = positions.width is not None  # then at the input, not in the layer
-        self.embedding, self.positions = nn.Embedding(letters + 1, width), positions
+        adds = positions.width is not None  # to the input, not in the layer
+        self.embedding = nn.Embedding(letters + 1, width)
+        self.positions = positions
         self.norm = nn.LayerNorm(width)
         self.self_attention = MultiHead(
             width=width, heads=heads, positions=None if adds else positions
@@ -310,8 +389,8 @@ class Tiny(nn.Module):
 def lines(
     rows: int, length: int, settings: Settings, draws: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Blanks (0) and letters (1..), the first place always a letter; and the last letter seen up
-    to each place."""
+    """Random sequences of blanks (0) and letters (1..) that start with a letter, and as targets the
+    last letter up to each position."""
     letters = torch.randint(1, settings.letters + 1, (rows, length), generator=draws)
     tokens = letters * (torch.rand(rows, length, generator=draws) < settings.share)
     tokens[:, 0] = letters[:, 0]
@@ -320,9 +399,8 @@ def lines(
 
 
 def trained(settings: Settings) -> tuple[dict[str, list[float | None]], Tensor]:
-    """For each kind the share of right answers at 1, 2, 4 and 8 times the length of training
-    (None: refused), over the last half of a length; and the numbers that `relative` learned (H,
-    distances)."""
+    """The accuracy of each kind at 1, 2, 4 and 8 times the training length (None: refused), and the
+    learned biases of `relative` (H, distances)."""
     scores: dict[str, list[float | None]] = {}
     table = torch.zeros(())
     for number, kind in enumerate(KINDS):
@@ -349,6 +427,7 @@ def trained(settings: Settings) -> tuple[dict[str, list[float | None]], Tensor]:
 
 @torch.no_grad()
 def _score(model: Tiny, length: int, settings: Settings) -> float | None:
+    """The accuracy over the last positions, half the training length; None if `model` refuses."""
     tokens, last = lines(
         max(8, 16384 // length),
         length,
@@ -356,51 +435,77 @@ def _score(model: Tiny, length: int, settings: Settings) -> float | None:
         torch.Generator().manual_seed(settings.seed + length),
     )
     try:
-        right = model(tokens).argmax(-1) == last
+        correct = model(tokens).argmax(-1) == last
     except InputError:
         return None
-    return right[:, -(settings.length // 2) :].double().mean().item()
+    return correct[:, -(settings.length // 2) :].double().mean().item()
 
 
 def extrapolation(scores: dict[str, list[float | None]]) -> tuple[Claim, ...]:
-    def lost(kind: str, at: int) -> float:
-        own, then = scores[kind][0], scores[kind][at]
-        return 1.0 if own is None or then is None else own - then
+    """The claims about accuracy beyond the training length."""
 
-    none, others = (
-        scores["none"][0] or 0.0,
-        [row[0] or 0.0 for kind, row in scores.items() if kind != "none"],
-    )
+    def loss(kind: str, column: int) -> float:
+        """The loss of accuracy at 2, 4 or 8 times the training length."""
+        trained, longer = scores[kind][0], scores[kind][column]
+        return 1.0 if trained is None or longer is None else trained - longer
+
+    none = scores["none"][0] or 0.0
+    others = [row[0] or 0.0 for kind, row in scores.items() if kind != "none"]
     refused = scores["learned"][1:] == [None] * 3
     return (
-        Claim("at the length of training every kind beats none", f"above {none:.3f}", f"at least {min(others):.3f}",
-              min(others) > none + 0.05),
-        Claim("learned positions end where training ended", "refused beyond", "refused" if refused else "answered",
-              refused),
-        Claim("sinusoidal positions it never met mislead it: at twice the length", "loses more than 0.2",
-              f"loses {lost('sinusoidal', 1):.3f}", lost("sinusoidal", 1) > 0.2),
-        Claim("rotary goes a little further, not far: at 2 and 8 times the length", "loses under 0.1, then over 0.15",
-              f"loses {lost('rotary', 1):.3f}, then {lost('rotary', 3):.3f}",
-              lost("rotary", 1) < 0.1 and lost("rotary", 3) > 0.15),
-        Claim("alibi does not mind: at 8 times the length", "loses under 0.05", f"loses {lost('alibi', 3):.3f}",
-              lost("alibi", 3) < 0.05),
-        Claim("relative, its distances clipped, stays ahead of rotary: at 8 times the length",
-              f"loses less than {lost('rotary', 3):.3f}", f"loses {lost('relative', 3):.3f}",
-              lost("relative", 3) < lost("rotary", 3)),
-    )  # fmt: skip
+        Claim(
+            "at the training length every kind is more accurate than none",
+            f"above {none:.3f}",
+            f"at least {min(others):.3f}",
+            min(others) > none + 0.05,
+        ),
+        Claim(
+            "learned positions do not exist beyond the training length",
+            "refused",
+            "refused" if refused else "answered",
+            refused,
+        ),
+        Claim(
+            "sinusoidal positions do not extrapolate: at 2 times the training length",
+            "loses more than 0.2",
+            f"loses {loss('sinusoidal', 1):.3f}",
+            loss("sinusoidal", 1) > 0.2,
+        ),
+        Claim(
+            "rotary positions extrapolate a little: at 2 and 8 times the training length",
+            "loses under 0.1, then over 0.15",
+            f"loses {loss('rotary', 1):.3f}, then {loss('rotary', 3):.3f}",
+            loss("rotary", 1) < 0.1 and loss("rotary", 3) > 0.15,
+        ),
+        Claim(
+            "alibi extrapolates: at 8 times the training length",
+            "loses under 0.05",
+            f"loses {loss('alibi', 3):.3f}",
+            loss("alibi", 3) < 0.05,
+        ),
+        Claim(
+            "relative positions, with clipped distances, lose less than rotary: at 8 times the "
+            "training length",
+            f"loses less than {loss('rotary', 3):.3f}",
+            f"loses {loss('relative', 3):.3f}",
+            loss("relative", 3) < loss("rotary", 3),
+        ),
+    )
 
 
 def _figure(
     settings: Settings, scores: dict[str, list[float | None]], relative: Tensor, lengths: list[int]
 ) -> Figure:
     sheet = experiment.figure(13, 7.5)
-    (wave, distance, turn), (slope, number, length) = sheet.subplots(2, 3)
-    D, K, T = settings.width, settings.width // settings.heads, 4 * settings.length
+    (wave, distance, rotation), (slope, number, length) = sheet.subplots(2, 3)
+    D = settings.width
+    K = D // settings.heads
+    T = 4 * settings.length
     places = torch.arange(T)
     image = wave.imshow(
         sinusoidal(places, D).T.numpy(), cmap="RdBu", aspect="auto", vmin=-1, vmax=1
     )
-    wave.set(title="sinusoidal: what is added", xlabel="place", ylabel="number of the vector")
+    wave.set(title="sinusoidal: p(t)", xlabel="position t", ylabel="component")
     sheet.colorbar(image, ax=wave)
     distance.plot(
         (rotary_phases(places, D).real.sum(-1) / (D / 2)).tolist(),
@@ -413,42 +518,45 @@ def _figure(
         label=f"rotary, K = {K}",
     )
     distance.set(
-        title="score of a vector with itself, moved",
+        title="score of a vector with itself, shifted",
         xlabel="distance",
-        ylabel="share of the score at 0",
+        ylabel="relative to distance 0",
     )
     distance.legend(frameon=False)
     pair = rotary(torch.tensor([[1.0, 0.0, 1.0, 0.0]]).repeat(9, 1), torch.arange(9))
     for x, y in pair[:, :2].tolist():
-        turn.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "->", "color": COLOURS[2]})
+        rotation.annotate("", (x, y), (0, 0), arrowprops={"arrowstyle": "->", "color": COLOURS[2]})
     for place, (x, y) in enumerate(pair[:, :2].tolist()):
-        turn.text(1.12 * x, 1.12 * y, str(place), ha="center", va="center")
-    turn.set(
-        title="rotary: the first pair at places 0..8",
+        rotation.text(1.12 * x, 1.12 * y, str(place), ha="center", va="center")
+    rotation.set(
+        title="rotary: the first pair at positions 0..8",
         xlim=(-1.3, 1.3),
         ylim=(-1.3, 1.3),
         aspect="equal",
     )
     for h, m in enumerate(alibi_slopes(settings.heads).tolist()):
         slope.plot([-m * place for place in range(T)], color=COLOURS[1 + h % 6], label=f"m = {m:g}")
-    slope.set(title="alibi: what is added to the scores", xlabel="distance")
-    reach = (relative.shape[-1] - 1) // 2
+    slope.set(title="alibi: bias of the scores", xlabel="distance")
+    max_distance = (relative.shape[-1] - 1) // 2
     for h, row in enumerate(relative.tolist()):
         number.plot(
-            range(-reach, 1), row[: reach + 1], color=COLOURS[1 + h % 6], label=f"head {h + 1}"
+            range(-max_distance, 1),
+            row[: max_distance + 1],
+            color=COLOURS[1 + h % 6],
+            label=f"head {h + 1}",
         )
-    number.set(title="relative: what was learned", xlabel="key - query")
+    number.set(title="relative: learned bias of the scores", xlabel="key - query")
     for colour, (kind, row) in zip(COLOURS, scores.items(), strict=False):
-        shown = [(at, score) for at, score in zip(lengths, row, strict=True) if score is not None]
-        length.plot(*zip(*shown, strict=True), "o-", color=colour, label=kind)
+        points = [(at, score) for at, score in zip(lengths, row, strict=True) if score is not None]
+        length.plot(*zip(*points, strict=True), "o-", color=colour, label=kind)
     length.set(
-        title=f"learned at length {settings.length}, asked at",
-        xlabel="length",
-        ylabel="letters named",
+        title=f"trained at length {settings.length}",
+        xlabel="test length",
+        ylabel="accuracy",
         ylim=(0, 1.02),
     )
     length.set_xscale("log", base=2)
-    length.set_xticks(lengths, [str(each) for each in lengths])
+    length.set_xticks(lengths, [str(at) for at in lengths])
     for axes in (slope, number, length):
         axes.legend(frameon=False, fontsize="small")
     return sheet

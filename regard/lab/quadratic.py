@@ -1,14 +1,15 @@
-"""Exact attention multiplies 2 L^2 D times; explicit weights also write 2 H L^2 numbers, a fused
-kernel does not.
+"""Exact attention takes 2 L^2 D multiplications; explicit weights also write 2 H L^2 numbers to
+memory, a fused kernel does not.
 
-    scores   S = Q K^T / sqrt(K)         L^2 K for each of H heads: L^2 D      H L^2 numbers written
-    weights  A = softmax(S)              about 2 H L^2 to scale and divide     H L^2 numbers written
-    output   O = A V                     L^2 K for each of H heads: L^2 D      L D numbers
+             operation                multiplications, all H heads       numbers written
+    scores   S = Q K^T / sqrt(K)      L^2 D                              H L^2
+    weights  A = softmax(S)           about 2 H L^2                      H L^2
+    output   O = A V                  L^2 D                              L D
 
-With its projections a layer takes 4 L D^2 + 2 L^2 D, so below L = 2 D the projections are the
-larger part. A fused kernel (FlashAttention, Dao et al. 2022) makes the same products a block at a
-time and never writes the L x L numbers down. Times and memory are measured and shown; the claims
-are about what is counted.
+With its projections a layer takes 4 L D^2 + 2 L^2 D multiplications, so for L < 2 D the projections
+dominate. A fused kernel (FlashAttention, Dao et al. 2022) computes the same products block by block
+and never stores an L x L matrix. The claims are about counts; times and memory are measured and
+only shown.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ from regard.lab.experiment import BLACK, BLUE, ORANGE, Claim, Report, Table, nea
 from regard.lab.timing import busy, load_per_core, spread
 from regard.layers.attention import attend_unchecked, weights_unchecked
 
-NUMBER = 4  # bytes of a float32
+NUMBER = 4  # bytes per float32
 
-ALSO = ("cost", "flash", "memory", "complexity", "flops")  # what else people call it
+ALSO = ("cost", "flash", "memory", "complexity", "flops")  # synonyms of the name
 
 
 class Settings(experiment.Settings):
     lengths: Annotated[tuple[Annotated[int, Field(ge=2, le=8192)], ...], Field(min_length=3)] = (
         64, 128, 256, 512, 1024, 2048,
     )  # fmt: skip
-    """L, the lengths measured, from short to long."""
+    """L, the sequence lengths, ascending."""
     width: Annotated[int, Field(ge=1, le=1024)] = 64
-    """D, width of all heads together."""
+    """D, the width of all heads together."""
     heads: Annotated[int, Field(ge=1, le=64)] = 4
-    """H, heads; must divide the width."""
+    """H, the number of heads; must divide the width."""
     repeats: Annotated[int, Field(ge=1, le=100)] = 9
-    """Each time is the shortest of this many: what else the machine does only makes it longer."""
+    """Calls per measurement; the shortest time counts, because other load only adds to it."""
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:
@@ -57,7 +58,7 @@ class Settings(experiment.Settings):
             )
         if any(a >= b for a, b in pairwise(self.lengths)):
             raise ValueError(f"lengths must rise; got {list(self.lengths)}")
-        if self.width // self.heads in self.lengths:  # q and k would look like scores
+        if self.width // self.heads in self.lengths:  # q and k would be counted as scores
             raise ValueError(
                 f"no length may be the width of a head; got {self.width // self.heads} for both"
             )
@@ -65,18 +66,18 @@ class Settings(experiment.Settings):
 
 
 def explicit(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """With the weights in sight."""
+    """Attention that stores its weights."""
     return weights_unchecked(q, k) @ v
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """On torch's kernel."""
+    """Attention with torch's fused kernel."""
     return attend_unchecked(q, k, v)
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One call: seconds, peak bytes (None: not known), and how far repeated calls differ."""
+    """Seconds and peak memory in bytes (None: unknown) of one call, and the spread of the times."""
 
     seconds: float
     memory: int | None
@@ -85,129 +86,141 @@ class Measured:
 
 @dataclass(frozen=True)
 class Length:
-    """What was counted and measured at one length."""
+    """Counts and measurements at one length."""
 
     L: int
-    products: int  # of attention alone
-    layer: int  # with its projections
-    square: int  # bytes in L x L tensors, explicit
-    fused_square: int
-    fused_bytes: int  # in all that the fused kernel hands back
+    products: int  # multiplications of attention alone
+    layer: int  # multiplications with the projections
+    square: int  # bytes of L x L tensors, explicit weights
+    fused_square: int  # bytes of L x L tensors, fused kernel
+    fused_bytes: int  # bytes of all outputs of the fused kernel
     explicit: Measured
     fused: Measured
 
 
 @torch.no_grad()
 def run(settings: Settings) -> Report:
-    D, H = settings.width, settings.heads
+    D = settings.width
+    H = settings.heads
     draws = torch.Generator().manual_seed(settings.seed)
-    for form in (explicit, fused):  # the first call of a process pays for what is made once
+    for form in (explicit, fused):  # warm up: the first call of a process is slower
         measure(form, _inputs(settings.lengths[0], D, H, draws), repeats=1)
     load = load_per_core()
-    every = []
+    results = []
     for number, L in enumerate(settings.lengths):
         experiment.progress(f"measuring L = {L:,}", number, len(settings.lengths))
-        every.append(_length(L, settings, draws))
+        results.append(_length(L, settings, draws))
     lengths = settings.lengths
-    places = sorted({each.fused_bytes / each.L for each in every})
+    bytes_per_position = sorted({result.fused_bytes / result.L for result in results})
+
     claims = (
         _exact(
-            "attention multiplies 2 L^2 D times",
-            every,
-            lambda e: e.products,
+            "attention takes 2 L^2 D multiplications",
+            results,
+            lambda result: result.products,
             lambda n: 2 * n * n * D,
         ),
         near(
-            "so its exponent in L is 2",
+            "they grow with exponent 2 in L",
             expected=2,
-            measured=exponent(lengths, [e.products for e in every]),
+            measured=exponent(lengths, [result.products for result in results]),
             within=1e-9,
         ),
         _exact(
             "with its projections, 4 L D^2 + 2 L^2 D",
-            every,
-            lambda e: e.layer,
+            results,
+            lambda result: result.layer,
             lambda n: 4 * n * D * D + 2 * n * n * D,
         ),
         _exact(
-            "explicit weights write 2 H L^2 numbers, scores and weights, in bytes",
-            every,
-            lambda e: e.square,
+            "explicit attention writes 2 H L^2 numbers, scores and weights (in bytes)",
+            results,
+            lambda result: result.square,
             lambda n: 2 * H * n * n * NUMBER,
         ),
         _exact(
-            "the fused kernel hands back none of them", every, lambda e: e.fused_square, lambda _: 0
+            "the fused kernel returns no L x L tensor",
+            results,
+            lambda result: result.fused_square,
+            lambda _: 0,
         ),
         Claim(
-            "what it hands back grows as L: the output, and one normaliser for each head and place",
-            f"{(D + H) * NUMBER} bytes a place at every L",
-            ", ".join(f"{each:g}" for each in places),
-            places == [(D + H) * NUMBER],
+            "it returns the output and one softmax normaliser per head and position: linear in L",
+            f"{(D + H) * NUMBER} bytes per position at every L",
+            ", ".join(f"{size:g}" for size in bytes_per_position),
+            bytes_per_position == [(D + H) * NUMBER],
         ),
     )
-    half = every[len(every) // 2 :]  # where what is paid once no longer counts
+    long = results[len(results) // 2 :]  # where constant costs are negligible
     tables = (
         Table(
-            f"Counted: H = {H} heads, D = {D}, one row, float32",
+            f"Counted: H = {H} heads, D = {D}, batch size 1, float32",
             ("L", "multiplications", "whole layer", "L x L bytes, explicit", "L x L bytes, fused"),
-            tuple((e.L, e.products, e.layer, e.square, e.fused_square) for e in every),
+            tuple((r.L, r.products, r.layer, r.square, r.fused_square) for r in results),
         ),
         Table(
-            f"Measured, {torch.get_num_threads()} of torch's threads",
-            ("L", "ms, explicit", "ms, fused", "MB at the peak, explicit", "MB at the peak, fused"),
+            f"Measured, threads: {torch.get_num_threads()}",
+            ("L", "ms, explicit", "ms, fused", "peak MB, explicit", "peak MB, fused"),
             tuple(
                 (
-                    e.L,
-                    e.explicit.seconds * 1e3,
-                    e.fused.seconds * 1e3,
-                    _mega(e.explicit),
-                    _mega(e.fused),
+                    r.L,
+                    r.explicit.seconds * 1e3,
+                    r.fused.seconds * 1e3,
+                    _megabytes(r.explicit),
+                    _megabytes(r.fused),
                 )
-                for e in every
+                for r in results
             ),
         ),
         Table(
-            f"Exponent of L in what was measured, from L = {half[0].L:,} on",
+            f"Exponents of L in these measurements, from L = {long[0].L:,} on",
             ("form", "time", "memory"),
             (
-                ("explicit", *_exponents([(e.L, e.explicit) for e in half])),
-                ("fused", *_exponents([(e.L, e.fused) for e in half])),
+                ("explicit", *_exponents([(r.L, r.explicit) for r in long])),
+                ("fused", *_exponents([(r.L, r.fused) for r in long])),
             ),
         ),
     )
-    note = busy([form.spread for each in every for form in (each.explicit, each.fused)], load)
-    return Report(claims, tables, _figure(every), () if note is None else (note,))
+    spreads = [form.spread for r in results for form in (r.explicit, r.fused)]
+    note = busy(spreads, load)
+    return Report(claims, tables, _figure(results), () if note is None else (note,))
 
 
 def _length(length: int, settings: Settings, draws: torch.Generator) -> Length:
-    D, H = settings.width, settings.heads
-    given = _inputs(length, D, H, draws)
-    with Trace() as seen:
-        explicit(*given)
-    with Trace() as hidden:
-        fused(*given)
+    """Count and measure both forms at one length."""
+    D = settings.width
+    H = settings.heads
+    qkv = _inputs(length, D, H, draws)
+    with Trace() as explicit_trace:
+        explicit(*qkv)
+    with Trace() as fused_trace:
+        fused(*qkv)
+    fused_outputs = fused_trace.written.items()
     return Length(
         length,
-        products=seen.products,
+        products=explicit_trace.products,
         layer=whole_layer(length, D, H, draws),
-        square=_square(seen, length),
-        fused_square=_square(hidden, length),
-        fused_bytes=sum(size for shape, size in hidden.written.items() if length in shape),
-        explicit=measure(explicit, given, settings.repeats),
-        fused=measure(fused, given, settings.repeats),
+        square=_square(explicit_trace, length),
+        fused_square=_square(fused_trace, length),
+        fused_bytes=sum(size for shape, size in fused_outputs if length in shape),
+        explicit=measure(explicit, qkv, settings.repeats),
+        fused=measure(fused, qkv, settings.repeats),
     )
 
 
 def _exact(
-    text: str, every: list[Length], counted: Callable[[Length], int], formula: Callable[[int], int]
+    text: str,
+    results: list[Length],
+    count: Callable[[Length], int],
+    formula: Callable[[int], int],
 ) -> Claim:
-    """That a count is its formula at every length."""
-    wrong = [each for each in every if counted(each) != formula(each.L)]
-    shown = (wrong or every)[-1]
+    """A claim that a count equals its formula at every length; the text shows one length."""
+    wrong = [result for result in results if count(result) != formula(result.L)]
+    example = (wrong or results)[-1]
     return Claim(
         text,
-        f"{formula(shown.L):,} at L = {shown.L:,}, and so at every L",
-        f"{counted(shown):,}",
+        f"{formula(example.L):,} at L = {example.L:,}, and the formula at every L",
+        f"{count(example):,}",
         holds=not wrong,
     )
 
@@ -223,7 +236,7 @@ def whole_layer(length: int, width: int, heads: int, draws: torch.Generator) -> 
 
 
 def exponent(lengths: Sequence[int], values: Sequence[float]) -> float:
-    """The slope of log(value) over log(length), by least squares; not a number where a value is 0.
+    """The slope of log(value) over log(length), by least squares; NaN if a value is 0.
 
     >>> round(exponent([1, 2, 4], [3, 12, 48]), 9)
     2.0
@@ -235,22 +248,21 @@ def exponent(lengths: Sequence[int], values: Sequence[float]) -> float:
     return float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
 
 
-def measure(form: Callable[..., Tensor], given: Sequence[Tensor], repeats: int) -> Measured:
-    memory, seconds = peak_memory(lambda: form(*given)), []
+def measure(form: Callable[..., Tensor], qkv: Sequence[Tensor], repeats: int) -> Measured:
+    """Peak memory of one call, and the shortest time of `repeats` further calls."""
+    memory = peak_memory(lambda: form(*qkv))
+    seconds = []
     for _ in range(repeats):
         start = perf_counter()
-        form(*given)
+        form(*qkv)
         seconds.append(perf_counter() - start)
     return Measured(min(seconds), memory, spread(seconds))
 
 
 def peak_memory(f: Callable[[], object]) -> int | None:
-    """How many bytes this process grows by while f runs, in whole pages; None where the system
-    does not tell."""
+    """The growth of the resident memory of this process during f() in bytes; None if unknown."""
     try:
-        ctypes.CDLL(None).malloc_trim(
-            0
-        )  # memory that was freed and kept would be used again unseen
+        ctypes.CDLL(None).malloc_trim(0)  # return freed memory, or its reuse would not count
         with open("/proc/self/clear_refs", "w") as reset:
             reset.write("5")
         before = _resident("VmRSS")
@@ -262,6 +274,7 @@ def peak_memory(f: Callable[[], object]) -> int | None:
 
 
 def _resident(field: str) -> int:
+    """VmRSS (resident memory) or VmHWM (its maximum) of this process in bytes."""
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) * 1024 for line in status if line.startswith(field))
 
@@ -278,51 +291,52 @@ def _inputs(
 
 
 def _square(trace: Trace, length: int) -> int:
-    """Bytes written into tensors of length x length."""
+    """Bytes written to tensors of shape (..., length, length)."""
     return sum(size for shape, size in trace.written.items() if shape[-2:] == (length, length))
 
 
 def _exponents(measured: Sequence[tuple[int, Measured]]) -> tuple[float, float | None]:
-    """Of the time, and of the memory if it is known and not nothing."""
+    """The exponent of the time, and that of the memory if it is known and not 0."""
     lengths = [L for L, _ in measured]
-    sizes = [each.memory for _, each in measured if each.memory]
-    time = exponent(lengths, [each.seconds for _, each in measured])
+    sizes = [call.memory for _, call in measured if call.memory]
+    time = exponent(lengths, [call.seconds for _, call in measured])
     return time, exponent(lengths, sizes) if len(sizes) == len(measured) else None
 
 
-def _mega(measured: Measured) -> float | None:
+def _megabytes(measured: Measured) -> float | None:
     return None if measured.memory is None else measured.memory / 1e6
 
 
-def _figure(every: list[Length]) -> Figure:
+def _figure(results: list[Length]) -> Figure:
     sheet = experiment.figure(11, 4.2)
     left, right = sheet.subplots(1, 2)
-    lengths = [each.L for each in every]
+    lengths = [result.L for result in results]
     forms = (
-        ("explicit weights", ORANGE, "o", [each.explicit for each in every]),
-        ("fused kernel", BLUE, "s", [each.fused for each in every]),
+        ("explicit weights", ORANGE, "o", [result.explicit for result in results]),
+        ("fused kernel", BLUE, "s", [result.fused for result in results]),
     )
-    for name, colour, marker, measured in forms:
+    for name, colour, marker, calls in forms:
         left.plot(
             lengths,
-            [each.seconds * 1e3 for each in measured],
+            [call.seconds * 1e3 for call in calls],
             color=colour,
             marker=marker,
             label=name,
         )
-        sizes = [math.nan if not each.memory else each.memory / 1e6 for each in measured]
+        sizes = [call.memory / 1e6 if call.memory else math.nan for call in calls]
         right.plot(lengths, sizes, color=colour, marker=marker, label=name)
-    squares = [each.square / 1e6 for each in every]
+    squares = [result.square / 1e6 for result in results]
     right.plot(lengths, squares, color=BLACK, linestyle=":", label="2 H L² numbers")
-    ends, top = (lengths[0], lengths[-1]), every[-1].explicit.seconds * 1e3
+    ends = (lengths[0], lengths[-1])
+    top = results[-1].explicit.seconds * 1e3
     left.plot(
         ends, [top * (L / ends[1]) ** 2 for L in ends], color=BLACK, linestyle=":", label="L²"
     )
     for axes, label, title in (
         (left, "ms", "time of one call"),
-        (right, "MB", "memory of one call at its peak"),
+        (right, "MB", "peak memory of one call"),
     ):
         axes.set_xscale("log", base=2)
-        axes.set(yscale="log", xlabel="L, places", ylabel=label, title=title)
+        axes.set(yscale="log", xlabel="L, sequence length", ylabel=label, title=title)
         axes.legend(frameon=False)
     return sheet

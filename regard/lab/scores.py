@@ -1,20 +1,20 @@
-"""Scores of unit inputs have mean 0 and variance s^4 after the sqrt(K) scaling, for any D, K and
-law of the weights.
+"""Scores of unit inputs have mean 0 and variance s^4 after scaling by 1/sqrt(K), for any D, K and
+distribution of the weights.
 
-Unit inputs x, y of width D and i.i.d. weights of mean 0, variance s^2 and excess kurtosis g (0 for
-the normal law):
+The inputs x, y have norm 1 and width D. The weights are i.i.d. with mean 0, variance s^2 and excess
+kurtosis g (0 for the normal distribution):
 
     q = x W_q, k = y W_k        every component: mean 0, variance s^2 |x|^2 = s^2
     E[q.k] = 0                  E[(q.k)^2] = K s^4           so q.k / sqrt(K) has variance s^4
-    excess kurtosis of q.k = ((3 + g |x|_4^4) (3 + g |y|_4^4) - 3) / K        -> 0 as K grows: the normal law
+    excess kurtosis of q.k = ((3 + g |x|_4^4) (3 + g |y|_4^4) - 3) / K        -> 0 as K grows
 
-The K terms of q.k are independent, so the central limit theorem makes the score normal as K grows,
-whatever the law of the weights. D alone does not: at K = 1 a score is a product of two numbers,
-whose excess kurtosis goes to 6 as D grows.
+The K terms of q.k are independent, so by the central limit theorem the score becomes normal as K
+grows, for every distribution of the weights. D has no such effect: at K = 1 a score is a product of
+two numbers, whose excess kurtosis tends to 6 as D grows.
 
-Unscaled, the scores spread like sqrt(K), softmax gives nearly everything to one place, and its
-gradient (the trace of its Jacobian, 1 - sum p^2) vanishes. Also, for a, b ~ N(0, I_D): E[(a.b)^2] =
-D, and the variance of (a.b)^2 is 2 D^2 + 6 D.
+The standard deviation of unscaled scores is proportional to sqrt(K). Softmax then puts nearly all
+weight on one key, and its gradient (the trace of its Jacobian, 1 - sum p^2) vanishes. Also, for
+a, b ~ N(0, I_D): E[(a.b)^2] = D, and the variance of (a.b)^2 is 2 D^2 + 6 D.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from regard.lab.experiment import BLACK, BLUE, COLOURS, RED, Claim, Report, Tabl
 
 Law = Literal["normal", "uniform", "signs", "sparse"]
 EXCESS = {"normal": 0.0, "uniform": -1.2, "signs": -2.0, "sparse": 7.0}
-MOST_NUMBERS = 1 << 22  # drawn at once
-WIDTH = 64  # D of the softmaxes
-SIGMAS = 5.0  # further from its expectation no mean of draws should be
+MOST_NUMBERS = 1 << 22  # drawn at a time, to limit memory
+WIDTH = 64  # D of the inputs of the softmaxes
+SIGMAS = 5.0  # allowed deviation of a measured mean, in standard deviations
 
-ALSO = ("variance", "scaling", "sqrt", "softmax", "logits")  # what else people call it
+ALSO = ("variance", "scaling", "sqrt", "softmax", "logits")  # synonyms of the name
 
 
 class Settings(experiment.Settings):
     laws: Annotated[tuple[Law, ...], Field(min_length=1)] = ("normal", "uniform", "signs", "sparse")
-    """What weights are drawn from: normal, uniform, signs (+s or -s), sparse (nine in ten are 0,
-    the others signs)."""
+    """Distributions of the weights: normal, uniform, signs (+s or -s, equally likely) or sparse
+    (0 with probability 0.9, otherwise a sign)."""
     widths: Annotated[tuple[Annotated[int, Field(ge=4, le=1024)], ...], Field(min_length=1)] = (
         8,
         64,
@@ -54,28 +54,29 @@ class Settings(experiment.Settings):
     head_widths: Annotated[
         tuple[Annotated[int, Field(ge=1, le=1024)], ...], Field(min_length=2)
     ] = (1, 4, 16, 64)
-    """K, the widths of a head: from 1, each at least twice the one before, to 16 or more."""
+    """K, the widths of a head: 1 first, each at least twice the previous, the last 16 or more."""
     spread: Annotated[float, Field(ge=0.1, le=3)] = 1.0
     """s, the standard deviation of a weight."""
     samples: Annotated[int, Field(ge=500, le=200_000)] = 8000
-    """Scores drawn for every law, D and K, each with weights of its own."""
+    """Scores for each distribution, D and K, each with newly drawn weights."""
     keys: Annotated[int, Field(ge=2, le=1024)] = 32
-    """Places that a softmax looks at."""
+    """The number of keys of a softmax."""
 
     @model_validator(mode="after")
     def _doubling(self) -> Self:
-        # From where scores are surely not normal to where they are, in steps that no noise hides.
+        # From clearly not normal to nearly normal, in steps that exceed the sampling noise.
         heads = self.head_widths
         if heads[0] != 1 or heads[-1] < 16 or any(b < 2 * a for a, b in pairwise(heads)):
             raise ValueError(
-                f"head_widths must at least double each time, from 1 to 16 or more; got {list(heads)}"
+                "head_widths must at least double each time, from 1 to 16 or more; "
+                f"got {list(heads)}"
             )
         return self
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Scores q.k, not scaled, of one law, D and K, and what they should be."""
+    """Unscaled scores q.k for one distribution, D and K, with their predicted moments."""
 
     law: str
     width: int
@@ -95,25 +96,27 @@ class Sample:
 
     @property
     def distance(self) -> float:
-        """Kolmogorov and Smirnov's: the largest gap between the distribution of the scaled
-        scores and N(0, s^4)."""
+        """The Kolmogorov-Smirnov distance between the scaled scores and N(0, s^4)."""
         normal = torch.special.ndtr(self.scaled.sort().values / self.spread**2)
         steps = torch.arange(len(normal) + 1, dtype=normal.dtype) / len(normal)
         return max((normal - steps[:-1]).max().item(), (steps[1:] - normal).max().item())
 
     @property
     def furthest(self) -> float:
-        """What that gap may be: the first term of Edgeworth's series, and the noise of a finite
-        sample."""
+        """An upper bound for `distance`: the first term of the Edgeworth series, and sampling
+        noise."""
         return abs(self.excess) / 24 * 0.551 + SIGMAS / 2 / math.sqrt(len(self.scores))
 
 
 def run(settings: Settings) -> Report:
     draws = torch.Generator().manual_seed(settings.seed)
-    s, last = settings.spread, settings.head_widths[-1]
+    s = settings.spread
+    last = settings.head_widths[-1]
     samples = list(sampled(settings, draws))
     softmaxes = [(K, *saturation(settings, K, draws)) for K in settings.head_widths]
     squares = [(D, *squared_dot(D, settings.samples, draws)) for D in settings.widths]
+
+    # deviations from the prediction, in standard deviations of the measurement
     means = [
         x.scores.mean().item() / (s**2 * math.sqrt(x.head_width / settings.samples))
         for x in samples
@@ -122,20 +125,21 @@ def run(settings: Settings) -> Report:
     after = [(x.scaled.var().item() / s**4 - 1) / x.noise for x in samples]
     limit = [x for x in samples if x.head_width == last]
     products = [x.distance for x in samples if x.head_width == 1]
-    scaled, raw = [row[1] for row in softmaxes], [row[2] for row in softmaxes]
-    everywhere = f"for every law, D and K ({len(samples)} of them)"
+    scaled = [row[1] for row in softmaxes]
+    raw = [row[2] for row in softmaxes]
+    everywhere = f"for every distribution, D and K ({len(samples)} cases)"
     claims = (
         _within_noise(f"the mean is 0, {everywhere}", means),
         _within_noise(f"before scaling the variance is K s^4, {everywhere}", before),
-        _within_noise(f"after scaling it is s^4 = {s**4:g}, {everywhere}", after),
+        _within_noise(f"after scaling the variance is s^4 = {s**4:g}, {everywhere}", after),
         Claim(
-            f"at K = {last} the scores are normal, under every law of the weights",
-            f"no further from N(0, s^4) than {max(x.furthest for x in limit):.4f}",
-            f"{max(x.distance for x in limit):.4f} at most",
+            f"at K = {last} the scores are normal, for every distribution of the weights",
+            f"Kolmogorov-Smirnov distance to N(0, s^4) below {max(x.furthest for x in limit):.4f}",
+            f"at most {max(x.distance for x in limit):.4f}",
             all(x.distance <= x.furthest for x in limit),
         ),
         Claim(
-            "it is K that makes them so, not D: at K = 1 they are further away, at every D",
+            "this is due to K, not D: at K = 1 the distance is larger, at every D",
             f"above {max(x.distance for x in limit):.4f}",
             f"{min(products):.4f} to {max(products):.4f}",
             min(products) > max(x.distance for x in limit),
@@ -145,22 +149,22 @@ def run(settings: Settings) -> Report:
             [(mean - D) / noise for D, mean, noise in squares],
         ),
         Claim(
-            "unscaled, softmax saturates: its gradient falls with every K",
+            "without scaling softmax saturates: its gradient falls as K grows",
             "falling",
-            " > ".join(f"{each.gradient:.3f}" for each in raw),
+            " > ".join(f"{softmax.gradient:.3f}" for softmax in raw),
             all(a.gradient > b.gradient for a, b in pairwise(raw)),
         ),
         Claim(
-            f"scaled, it does not: at K = {last} the gradient is that of scores drawn from N(0, s^4)",
+            f"with scaling it does not: at K = {last} the gradient is that of N(0, s^4) scores",
             f"{(target := normal_gradient(settings, draws)):.3f} ± 0.05",
             f"{scaled[-1].gradient:.3f} (unscaled {raw[-1].gradient:.3f})",
             abs(scaled[-1].gradient - target) <= 0.05,
         ),
     )
     moments = Table(
-        f"Scores with s = {s:g}; the kurtosis beside what the formula says",
+        f"Moments of the scores, s = {s:g}",
         (
-            "law",
+            "weights",
             "D",
             "K",
             "mean",
@@ -168,17 +172,26 @@ def run(settings: Settings) -> Report:
             "of q.k / sqrt(K)",
             "excess kurtosis",
             "predicted",
-            "from normal",
+            "distance to normal",
         ),
         tuple(_row(x) for x in samples),
     )
     softmax = Table(
-        f"Softmax over {settings.keys} places, D = {WIDTH}, normal weights",
-        ("K", "entropy", "largest weight", "gradient", "entropy unscaled", "largest unscaled", "gradient unscaled"),
-        tuple(
-            (K, a.entropy, a.largest, a.gradient, b.entropy, b.largest, b.gradient) for K, a, b in softmaxes
+        f"Softmax over {settings.keys} keys, D = {WIDTH}, normal weights",
+        (
+            "K",
+            "entropy",
+            "largest weight",
+            "gradient",
+            "entropy unscaled",
+            "largest unscaled",
+            "gradient unscaled",
         ),
-    )  # fmt: skip
+        tuple(
+            (K, a.entropy, a.largest, a.gradient, b.entropy, b.largest, b.gradient)
+            for K, a, b in softmaxes
+        ),
+    )
     dots = Table(
         "a, b ~ N(0, I_D)", ("D", "E[(a.b)^2] measured"), tuple((D, mean) for D, mean, _ in squares)
     )
@@ -186,7 +199,7 @@ def run(settings: Settings) -> Report:
 
 
 def weights(law: str, shape: tuple[int, ...], draws: torch.Generator) -> Tensor:
-    """Numbers of mean 0 and variance 1."""
+    """Random numbers of mean 0 and variance 1."""
     match law:
         case "normal":
             return torch.randn(shape, generator=draws)
@@ -199,21 +212,23 @@ def weights(law: str, shape: tuple[int, ...], draws: torch.Generator) -> Tensor:
 
 
 def unit(shape: tuple[int, ...], draws: torch.Generator) -> Tensor:
+    """Random vectors of norm 1."""
     return torch.nn.functional.normalize(torch.randn(shape, generator=draws), dim=-1)
 
 
 def sampled(settings: Settings, draws: torch.Generator) -> Iterator[Sample]:
-    """Scores of one pair of unit inputs for each D, under fresh weights every time."""
-    every = len(settings.widths) * len(settings.laws) * len(settings.head_widths)
+    """Scores of one pair of unit inputs for each D, with new weights for every score."""
+    total = len(settings.widths) * len(settings.laws) * len(settings.head_widths)
     numbers = count()
     for D in settings.widths:
         x, y = unit((2, D), draws)
         for law, K in product(settings.laws, settings.head_widths):
-            experiment.progress(f"drawing {law}, D = {D}, K = {K}", next(numbers), every)
-            scores, together = [], max(1, MOST_NUMBERS // (D * K))
-            for first in range(0, settings.samples, together):
-                shape = (min(together, settings.samples - first), K, D)
-                q, k = (weights(law, shape, draws) @ place * settings.spread for place in (x, y))
+            experiment.progress(f"drawing {law}, D = {D}, K = {K}", next(numbers), total)
+            scores = []
+            chunk = max(1, MOST_NUMBERS // (D * K))
+            for first in range(0, settings.samples, chunk):
+                shape = (min(chunk, settings.samples - first), K, D)
+                q, k = (weights(law, shape, draws) @ vector * settings.spread for vector in (x, y))
                 scores.append((q * k).sum(-1))
             excess = (
                 (3 + EXCESS[law] * x.pow(4).sum()) * (3 + EXCESS[law] * y.pow(4).sum()) - 3
@@ -229,8 +244,8 @@ def squared_dot(width: int, samples: int, draws: torch.Generator) -> tuple[float
 
 @dataclass(frozen=True)
 class Softmax:
-    """Means over many softmaxes: entropy as a share of the largest, the largest weight, the
-    trace of the Jacobian."""
+    """Means over many softmaxes: entropy relative to its maximum, largest weight, trace of the
+    Jacobian."""
 
     entropy: float
     largest: float
@@ -240,20 +255,20 @@ class Softmax:
 def saturation(
     settings: Settings, head_width: int, draws: torch.Generator
 ) -> tuple[Softmax, Softmax]:
-    """Of one query's scores with all keys, scaled and not."""
+    """The softmax of one query over all keys, with and without scaling."""
     rows = min(512, settings.samples)
     x, y = unit((rows, 1, WIDTH), draws), unit((rows, settings.keys, WIDTH), draws)
     scores = []
-    for each_x, each_y in zip(
-        x.split(32), y.split(32), strict=True
-    ):  # a pair of matrices for each row, 32 at a time
-        w_q, w_k = weights("normal", (2, len(each_x), WIDTH, head_width), draws) * settings.spread
-        scores.append(((each_x @ w_q) @ (each_y @ w_k).mT)[:, 0])
+    for x_chunk, y_chunk in zip(x.split(32), y.split(32), strict=True):
+        # a pair of matrices for each row
+        w_q, w_k = weights("normal", (2, len(x_chunk), WIDTH, head_width), draws) * settings.spread
+        scores.append(((x_chunk @ w_q) @ (y_chunk @ w_k).mT)[:, 0])
     raw = torch.cat(scores)
     return _softmax(raw / math.sqrt(head_width)), _softmax(raw)
 
 
 def normal_gradient(settings: Settings, draws: torch.Generator) -> float:
+    """The gradient of a softmax over scores drawn from N(0, s^4)."""
     return _softmax(torch.randn(8192, settings.keys, generator=draws) * settings.spread**2).gradient
 
 
@@ -264,6 +279,7 @@ def _softmax(scores: Tensor) -> Softmax:
 
 
 def _within_noise(text: str, deviations: list[float]) -> Claim:
+    """A claim that no measurement deviates from its prediction by more than noise."""
     worst = max(deviations, key=abs)
     expected = f"0 ± {SIGMAS:g} standard deviations of the measurement"
     return Claim(text, expected, f"{worst:+.1f} at worst", abs(worst) <= SIGMAS)
@@ -289,29 +305,38 @@ def _row(x: Sample) -> tuple[object, ...]:
 def _figure(
     settings: Settings, samples: list[Sample], softmaxes: list[tuple[int, Softmax, Softmax]]
 ) -> Figure:
-    sheet, s = experiment.figure(13, 4.4), settings.spread
+    sheet = experiment.figure(13, 4.4)
+    s = settings.spread
     spread, shape, softmax = sheet.subplots(1, 3)
-    heads, D = settings.head_widths, settings.widths[-1]
-    shown = [x for x in samples if x.width == D]
-    marks = dict(zip(settings.laws, "osD^", strict=False))
+    heads = settings.head_widths
+    D = settings.widths[-1]
+    of_width = [x for x in samples if x.width == D]
+    markers = dict(zip(settings.laws, "osD^", strict=False))
     for law, colour in zip(settings.laws, COLOURS[1:], strict=False):
-        own = [x for x in shown if x.law == law]
+        of_law = [x for x in of_width if x.law == law]
         style = dict(
-            color=colour, marker=marks[law], linestyle="none", markersize=7, fillstyle="none"
+            color=colour, marker=markers[law], linestyle="none", markersize=7, fillstyle="none"
         )
-        spread.plot(heads, [x.scores.var().item() for x in own], **style)
-        spread.plot(heads, [x.scaled.var().item() for x in own], label=law, **style)
+        spread.plot(heads, [x.scores.var().item() for x in of_law], **style)
+        spread.plot(heads, [x.scaled.var().item() for x in of_law], label=law, **style)
     spread.plot(heads, [K * s**4 for K in heads], color=BLACK, linewidth=1)
     spread.plot(heads, [s**4] * len(heads), color=BLACK, linewidth=1)
     spread.text(heads[-1], heads[-1] * s**4 / 3, "K s⁴\nunscaled", ha="right", va="top")
     spread.text(heads[-1], s**4 * 1.2, "s⁴, scaled", ha="right", va="bottom")
-    spread.set(xscale="log", yscale="log", xlabel="K, width of a head", ylabel="variance of the scores",
-               title=f"variance, D = {D}", xticks=heads, xticklabels=heads)  # fmt: skip
+    spread.set(
+        xscale="log",
+        yscale="log",
+        xlabel="K, width of a head",
+        ylabel="variance of the scores",
+        title=f"variance, D = {D}",
+        xticks=heads,
+        xticklabels=heads,
+    )
     spread.minorticks_off()
-    spread.legend(frameon=False, title="law of the weights")
+    spread.legend(frameon=False, title="distribution of the weights")
 
     law = "signs" if "signs" in settings.laws else settings.laws[0]
-    ends = [x for x in shown if x.law == law and x.head_width in (heads[0], heads[-1])]
+    ends = [x for x in of_width if x.law == law and x.head_width in (heads[0], heads[-1])]
     edges = torch.linspace(-4, 4, 65, dtype=torch.float64)
     for x, colour in zip(ends, (RED, BLUE), strict=True):
         counts = (
@@ -325,7 +350,7 @@ def _figure(
     shape.set(
         xlabel="q·k / (√K s²)",
         ylabel="density",
-        title=f"law of the scores, weights: {law}, D = {D}",
+        title=f"distribution of the scores, weights: {law}, D = {D}",
     )
     shape.legend(frameon=False)
 
@@ -345,8 +370,15 @@ def _figure(
             label=f"largest weight, {label}",
             **style,
         )
-    softmax.set(xscale="log", xlabel="K, width of a head", ylabel="mean", title=f"softmax over {settings.keys} places",
-                ylim=(0, 1), xticks=heads, xticklabels=heads)  # fmt: skip
+    softmax.set(
+        xscale="log",
+        xlabel="K, width of a head",
+        ylabel="mean",
+        title=f"softmax over {settings.keys} keys",
+        ylim=(0, 1),
+        xticks=heads,
+        xticklabels=heads,
+    )
     softmax.minorticks_off()
     softmax.legend(
         frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, fontsize="small"

@@ -29,7 +29,10 @@ def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_listing_is_instant(words: list[str]):
     """What makes it so: nothing heavy is imported for it (typer brings pydantic)."""
     heavy = "{'torch', 'numpy', 'matplotlib', 'regard.recipe'}"
-    code = f"import sys; from regard.cli import main; main({words}); sys.exit(str({heavy} & set(sys.modules)))"
+    code = (
+        f"import sys; from regard.cli import main; main({words}); "
+        f"sys.exit(str({heavy} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "set()"
 
@@ -49,7 +52,8 @@ def test_the_experiments_are_listed_with_their_claims(capsys):
     } <= set(lab.names())
     assert all(claim in line for claim, line in zip(lab.claims().values(), lines, strict=True))
     assert main(["lab", "--json"]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == lab.names()
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["name"]: row["claim"] for row in rows} == lab.claims()
 
 
 def test_an_experiment_tells_claims_measurements_verdicts_and_where_its_picture_is(
@@ -57,12 +61,10 @@ def test_an_experiment_tells_claims_measurements_verdicts_and_where_its_picture_
 ):
     assert main(["lab", "orthogonal", "--out", str(tmp_path / "new" / "folder")]) == 0
     told = capsys.readouterr().out
-    assert told.startswith(
-        "orthogonal: Orthonormal inputs do not come out of self-attention unchanged"
-    )
+    assert told.startswith("orthogonal: Self-attention does not leave orthonormal inputs unchanged")
     assert "settings: seed=0, places=4, width=8, strength=1.0" in told
     assert (
-        "a place keeps e^s / (e^s + N - 1) of itself (N = 4, s = 1)\n"
+        "the weight of a position on itself is e^s / (e^s + N - 1) (N = 4, s = 1)\n"
         "  expected  0.47537 ± 1e-10\n"
         "  measured  0.47537\n"
         "  holds\n"
@@ -162,10 +164,30 @@ def test_explain_tells_formula_and_settings_and_runs_nothing(capsys, monkeypatch
     assert main(["lab", "orthogonal", "--explain"]) == 0
     told = capsys.readouterr().out
     assert "a_nn = e^s / (e^s + N - 1)" in told
-    assert "  places=4      N, how many inputs there are.\n" in told
+    assert "  places=4      N, the number of inputs.\n" in told
     assert main(["lab", "orthogonal", "--explain", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["settings"]
-    assert {"field": "places", "value": "4", "sentence": "N, how many inputs there are."} in rows
+    assert {"field": "places", "value": "4", "sentence": "N, the number of inputs."} in rows
+
+
+def test_every_output_has_the_same_claim(tmp_path: Path, capsys):
+    """The list, the report, --explain, --json and --html, for a claim of two lines of source."""
+    claim = lab.claims()["dense-map"]
+    assert claim.startswith("With its attention weights") and claim.endswith("multiples of W_v^T.")
+    out = ("--out", str(tmp_path))
+
+    def printed(*words: str) -> str:
+        assert main(["lab", *words]) == 0
+        return capsys.readouterr().out
+
+    assert f"dense-map     {claim}\n" in printed()
+    assert printed("dense-map", *out, "--html").startswith(f"dense-map: {claim}\nsettings: ")
+    assert printed("dense-map", "--explain").startswith(f"dense-map: {claim}\n\nvec(X) ")
+    assert json.loads(printed("dense-map", "--explain", "--json"))["claim"] == claim
+    assert json.loads(printed("dense-map", *out, "--json"))["claim"] == claim
+    page = (tmp_path / "dense-map.html").read_text("utf-8")
+    assert f"<title>dense-map: {claim}</title>" in page
+    assert f"<h1>dense-map</h1><p>{claim}</p>" in page
 
 
 def refuted(_: object) -> Report:
@@ -176,7 +198,7 @@ def refuted(_: object) -> Report:
     return Report(claims, (table,), sheet)
 
 
-def test_a_claim_that_does_not_hold_is_code_1(tmp_path: Path, capsys, monkeypatch):
+def test_a_claim_that_does_not_hold_exits_3(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.setattr(orthogonal, "run", refuted)
     assert main(["lab", "orthogonal", "--out", str(tmp_path)]) == 3
     told = capsys.readouterr()
@@ -192,7 +214,7 @@ def test_a_claim_that_does_not_hold_is_code_1(tmp_path: Path, capsys, monkeypatc
 
 def test_help_tells_the_exit_codes(capsys):
     assert main(["lab", "--help"]) == 0
-    assert "Exit codes: 0 every claim holds, 3 one does not, 2" in capsys.readouterr().out
+    assert "Exit codes: 0 every claim holds, 3 a claim does not hold, 2" in capsys.readouterr().out
 
 
 def test_mistakes(tmp_path: Path, capsys):
@@ -237,7 +259,7 @@ def test_two_mistakes_are_told_at_once(tmp_path: Path, capsys):
         == 2
     )
     told = capsys.readouterr().err.splitlines()
-    assert told[0] == "regard: --set: 2 things to mend" and len(told) == 3
+    assert told[0] == "regard: --set: 2 things to fix" and len(told) == 3
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_the_experiment_runs(
@@ -294,7 +316,7 @@ def test_all_runs_every_experiment_and_has_a_line_for_each(tmp_path: Path, capsy
         line.split()[2] == "of" and line.endswith(" s") and "claims hold" in line
         for line in lines[:-1]
     )
-    assert lines[-1] == f"3 of 3 experiments hold; pictures in {tmp_path}"
+    assert lines[-1] == f"3 of 3 experiments hold; figures in {tmp_path}"
     written = {
         f"{name}.{kind}"
         for name in ("dense-map", "merged", "orthogonal")
@@ -313,7 +335,7 @@ def test_one_of_all_that_does_not_hold_is_named_and_exits_3(
     assert (
         "  DOES NOT HOLD: one is two; expected 2, measured 3\n  note: the machine is busy\n" in told
     )
-    assert told.endswith(f"2 of 3 experiments hold; pictures in {tmp_path}\n")
+    assert told.endswith(f"2 of 3 experiments hold; figures in {tmp_path}\n")
     assert main(["lab", "all", "--out", str(tmp_path), "--json"]) == 3
     rows = json.loads(capsys.readouterr().out)
     verdicts = [(row["experiment"], row["holds"]) for row in rows]

@@ -21,7 +21,7 @@ def close(a: Tensor, b: Tensor) -> None:
 
 
 def by_autograd(kind: str, given) -> dict[str, Tensor]:
-    """The gradients of a problem, by autograd through our way forward."""
+    """The gradients of a problem, by autograd through our forward pass."""
     leaves = {name: part.clone().requires_grad_() for name, part in given.weights.items()}
     ends = {
         name: part.clone().requires_grad_() for name, part in {"x": given.x, **given.starts}.items()
@@ -40,7 +40,7 @@ def by_autograd(kind: str, given) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rows", "length"), [(B, T), (1, 2), (3, 13)])
-def test_the_way_back_is_autograds(kind: str, rows: int, length: int):
+def test_the_backward_pass_is_autograds(kind: str, rows: int, length: int):
     given = problem(kind, rows=rows, length=length)
     made = CELLS[kind].backward(given.weights, given.cache, given.targets)
     expected = by_autograd(kind, given)
@@ -99,7 +99,7 @@ def test_a_start_not_given_is_zero(kind: str):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_way_back_asks_autograd_for_nothing_and_changes_nothing(kind: str):
+def test_the_backward_pass_asks_autograd_for_nothing_and_changes_nothing(kind: str):
     given = problem(kind)
     weights = {name: part.clone().requires_grad_() for name, part in given.weights.items()}
     made = CELLS[kind].backward(weights, given.cache, given.targets)
@@ -121,7 +121,8 @@ def test_shapes_that_do_not_fit_are_named():
     )
     narrow = given.weights | {"W_u": given.weights["W_u"][:, :D]}
     assert refused(lambda: cells.lstm_forward(narrow, given.x)) == (
-        "weights: W_u: must have shape (7, 10); got (7, 7); x has I = 3, b_u has D = 7, b_y has V = 11"
+        "weights: W_u: must have shape (7, 10); got (7, 7); "
+        "x has I = 3, b_u has D = 7, b_y has V = 11"
     )
     assert refused(lambda: cells.lstm_forward(given.weights, given.x[0])) == (
         "x: must have shape (B, T, I), T at least 1; got (5, 3)"
@@ -140,11 +141,11 @@ def test_shapes_that_do_not_fit_are_named():
     ) == ("rnn: must have one layer, one direction, and biases; got GRU(3, 7, num_layers=2)")
 
 
-# ----------------------------------------------------------------- mistakes, by a wrong way forward
+# ---------------------------------------------------------------- mistakes, by a wrong forward pass
 
 
 class WrongTanh(torch.autograd.Function):
-    """tanh with the slope 1 - tanh(x)."""
+    """tanh with the derivative 1 - tanh(x)."""
 
     @staticmethod
     def forward(ctx, x):
@@ -160,7 +161,7 @@ class WrongTanh(torch.autograd.Function):
 
 def student_lstm(*, candidate=torch.tanh, through_a=True, through_c=True, gate=torch.sigmoid):
     """An LSTM's gradients by autograd, through a forward that is right in its numbers and wrong
-    in its slopes."""
+    in its derivatives."""
 
     def backward(weights, cache, targets):
         every = {**weights, "x": cache.x, "a0": cache.a0, "c0": cache.c0}
@@ -196,7 +197,7 @@ def cause_of(check: GradientCheck) -> str:
     return cause
 
 
-def test_what_is_right_is_said_to_be():
+def test_right_gradients_pass():
     check = check_gradients(student_lstm())
     assert check
     assert check.wrong == () and len(check.right) == 13
@@ -212,21 +213,19 @@ def test_the_candidates_factor():
     assert all(finding.error > 1e-3 for finding in check.wrong)
 
 
-def test_da_next_left_out():
+def test_da_next_missing():
     check = check_gradients(student_lstm(through_a=False))
-    assert cause_of(check) == "da_next is left out: dL/da = W_y^T (yhat - y) + da_next"
-    assert "da_next is left out" in str(check)
+    assert cause_of(check) == "da_next is missing: dL/da = W_y^T (yhat - y) + da_next"
+    assert "da_next is missing" in str(check)
 
 
-def test_dc_next_left_out():
-    assert cause_of(check_gradients(student_lstm(through_c=False))).startswith(
-        "dc_next is left out"
-    )
+def test_dc_next_missing():
+    assert cause_of(check_gradients(student_lstm(through_c=False))).startswith("dc_next is missing")
 
 
-def test_two_slips_at_once():
+def test_two_mistakes_at_once():
     check = check_gradients(student_lstm(candidate=WrongTanh.apply, through_a=False))
-    da_next = "da_next is left out: dL/da = W_y^T (yhat - y) + da_next"
+    da_next = "da_next is missing: dL/da = W_y^T (yhat - y) + da_next"
     causes = {finding.name: finding.cause for finding in check.wrong}
     assert causes["W_f"] == da_next  # without da_next nothing comes to it through the candidate
     assert (
@@ -258,7 +257,7 @@ def test_b_y_times_a():
     check = check_gradients(changed(b_y=times_a))
     assert [(f.name, f.kind) for f in check.wrong] == [("b_y", "shape")]
     assert check.wrong[0].detail == "(11, 7) instead of (11,)"
-    assert check.wrong[0].cause == "(delta) times a^T, where a bias takes the delta alone"
+    assert check.wrong[0].cause == "(delta) times a^T, where it should be the delta alone"
 
 
 def test_every_sign_is_one_cause():
@@ -269,14 +268,15 @@ def test_every_sign_is_one_cause():
     assert cause_of(check) == "y - yhat, where it should be yhat - y"
 
 
-def test_b_o_left_out():
+def test_b_o_missing():
     def without(*args):
         return {name: part for name, part in cells.lstm_backward(*args).items() if name != "b_o"}
 
     check = check_gradients(without)
     assert [(f.name, f.kind) for f in check.wrong] == [("b_o", "missing")]
     assert str(check) == (
-        "lstm: 12 of 13 gradients are right\n  b_o: left out; it is sum_t do, do = dL/da tanh(c) o (1 - o)"
+        "lstm: 12 of 13 gradients are right\n"
+        "  b_o: missing; it is sum_t do, do = dL/da tanh(c) o (1 - o)"
     )
 
 
@@ -287,12 +287,10 @@ def test_the_weight_with_x_only():
     for function, kind in ((of_x, "shape"), (filled, "wrong")):
         check = check_gradients(function)
         assert [(f.name, f.kind) for f in check.wrong] == [("W_f", kind)]
-        assert cause_of(check) == (
-            "the weight's gradient is (delta) with x only, where it should be (delta) [a_prev; x]^T"
-        )
+        assert cause_of(check) == ("(delta) with x only, where it should be (delta) [a_prev; x]^T")
 
 
-def test_a_slope_applied_twice():
+def test_a_derivative_applied_twice():
     """The document's dL/db_u = dL/dgamma_u dGamma_u/dgamma_u."""
 
     def twice(cache, targets, _):
@@ -311,7 +309,7 @@ def test_a_slope_applied_twice():
 
     check = check_gradients(changed(b_u=twice))
     assert [(f.name, f.kind, f.cause) for f in check.wrong] == [
-        ("b_u", "wrong", "the slope of the gate is applied twice")
+        ("b_u", "wrong", "the derivative of the gate is applied twice")
     ]
 
 
@@ -334,8 +332,8 @@ def test_not_summed_over_time():
     check = check_gradients(changed(W_y=last_only, b_y=every_place))
     assert [(f.name, f.kind) for f in check.wrong] == [("W_y", "time"), ("b_y", "time")]
     assert check.causes == (
-        "that of place 5 of 5 only, not summed over time",
-        "one gradient a place, not summed over time",
+        "position 5 of 5 only, not summed over time",
+        "one gradient per position, not summed over time",
     )
 
 
@@ -351,7 +349,7 @@ def test_a_constant_factor():
     assert {finding.kind for finding in mean.wrong} == {"factor"} and len(mean.wrong) == 13
     assert (
         cause_of(mean)
-        == "1 / (B T) with B = 2 rows and T = 5 places: a mean, where the sum is asked"
+        == "1 / (B T) with B = 2 rows and T = 5 positions: a mean, where it should be the sum"
     )
 
 
@@ -401,20 +399,20 @@ def test_a_function_that_writes_into_what_it_is_given_does_not_spoil_the_check()
 
 
 @pytest.mark.parametrize(
-    "slip", ["da_next", "candidate", "past", "share", "swap", "reset", "slope-r"]
+    "mistake", ["da_next", "candidate", "past", "share", "swap", "reset", "derivative-r"]
 )
-def test_slips_of_a_gru_are_named(slip: str):
-    def slipped(*args):
-        return CELLS["gru"].way_back(*args, (slip,)).gradients
+def test_mistakes_of_a_gru_are_named(mistake: str):
+    def mistaken(*args):
+        return CELLS["gru"].backward_pass(*args, (mistake,)).gradients
 
-    assert cause_of(check_gradients(slipped, cell="gru")) == CELLS["gru"].slips[slip]
+    assert cause_of(check_gradients(mistaken, cell="gru")) == CELLS["gru"].mistakes[mistake]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_without_a_slip_it_is_the_way_back(kind: str):
+def test_without_a_mistake_it_is_the_backward_pass(kind: str):
     given = problem(kind)
     right = CELLS[kind].backward(given.weights, given.cache, given.targets)
-    made = CELLS[kind].way_back(given.weights, given.cache, given.targets).gradients
+    made = CELLS[kind].backward_pass(given.weights, given.cache, given.targets).gradients
     assert made.keys() == right.keys() == CELLS[kind].formulas.keys()
     for name in right:
         close(made[name], right[name])
@@ -436,7 +434,7 @@ def test_what_cannot_be_checked_is_refused():
         ),
         (
             lambda: check_gradients(len, length=1),
-            "length: needs 2 places or more, or mistakes over time do not show; got 1",
+            "length: must be at least 2, or mistakes in the recurrence have no effect; got 1",
         ),
     ]:
         with pytest.raises(InputError) as refused:
@@ -444,16 +442,16 @@ def test_what_cannot_be_checked_is_refused():
         assert str(refused.value) == said
 
 
-def test_each_gradient_is_told_its_own_causes_only():
+def test_each_gradient_has_its_own_causes_only():
     def two(weights, cache, targets):
         made = student_lstm(candidate=WrongTanh.apply)(weights, cache, targets)
         return made | {"b_y": -made["b_y"], "W_f": made["W_f"].T}
 
     causes = {finding.name: finding.cause for finding in check_gradients(two).wrong}
-    slope = "the candidate's factor is 1 - c~, where it should be 1 - c~^2"
+    derivative = "the candidate's factor is 1 - c~, where it should be 1 - c~^2"
     assert causes.pop("b_y") == "y - yhat, where it should be yhat - y"
     assert (
         causes.pop("W_f")
-        == f"{slope}; and [a_prev; x] (delta)^T, where it should be (delta) [a_prev; x]^T"
+        == f"{derivative}; and [a_prev; x] (delta)^T, where it should be (delta) [a_prev; x]^T"
     )
-    assert set(causes.values()) == {slope}
+    assert set(causes.values()) == {derivative}

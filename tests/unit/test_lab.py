@@ -18,6 +18,7 @@ from regard import lab
 from regard.cli import main
 from regard.errors import InputError
 from regard.lab import (
+    claim_of,
     dense_map,
     equivariance,
     experiment,
@@ -28,7 +29,6 @@ from regard.lab import (
     scores,
     statements,
 )
-from regard.lab import claim_of
 from regard.lab.experiment import Claim, Report, Table, settings
 from regard.layers.attention import attention_weights
 
@@ -89,7 +89,7 @@ def test_overrides_become_settings():
         (
             ["seed=-1", "widht=3"],
             (
-                "--set: 2 things to mend\n"
+                "--set: 2 things to fix\n"
                 "  --set: seed: must be a whole number >= 0 and < 4,294,967,296; got -1\n"
                 '  --set: widht: no such field; got 3; did you mean "width"?'
             ),
@@ -123,19 +123,23 @@ def test_what_a_report_says_follows_from_its_claims():
 
 @pytest.mark.parametrize("name", lab.names())
 def test_every_experiment_says_what_it_is(name: str):
-    """A claim in one line, a formula, a sentence under every setting, a page with its command."""
+    """A claim, a formula, a sentence for every setting; page and index have the same claim."""
     module = lab.load(name)
     formula = (module.__doc__ or "").partition("\n\n")[2]
     claim = claim_of(module.__doc__)
     assert claim == lab.claims()[name] and claim.endswith(".") and formula.strip()
     assert all(field.description for field in module.Settings.model_fields.values())
+    defaults = ", ".join(f"{key}={value}" for key, value, _ in page.described(module.Settings()))
     written = (DOCS / f"{name}.md").read_text("utf-8")
-    assert f"regard lab {name}" in written and "claims hold" in written
-    assert f"({name}.md)" in (DOCS / "README.md").read_text("utf-8")
+    assert written.startswith(f"# {name}\n\n{claim}\n\n")
+    assert f"    $ regard lab {name}\n    {name}: {claim}\n    settings: {defaults}\n\n" in written
+    assert "claims hold" in written
+    assert f"| [{name}]({name}.md) | {claim} |\n" in (DOCS / "README.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
-    "name", ["heads", "merged", "equivariance", "dense-map", "orthogonal", "statements"]
+    "name",
+    ["heads", "merged", "equivariance", "dense-map", "orthogonal", "statements", "depth"],
 )
 def test_the_output_on_a_page_is_the_real_one(name: str, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -201,8 +205,10 @@ FEW = ("samples=1000", "widths=[5, 11]", "head_widths=[1, 3, 17]")
     ("module", "changes"),
     [
         (scores, FEW),
-        (scores, ("samples=2000", "spread=0.5", 'laws=["signs", "sparse"]', "widths=[7]", "head_widths=[1, 37]")),
-        (scores, ("samples=500", "spread=3", "keys=5", "widths=[13]", "head_widths=[1, 2, 5, 19]", "seed=7")),
+        (scores, ("samples=2000", "spread=0.5", 'laws=["signs", "sparse"]', "widths=[7]",
+                  "head_widths=[1, 37]")),
+        (scores, ("samples=500", "spread=3", "keys=5", "widths=[13]", "head_widths=[1, 2, 5, 19]",
+                  "seed=7")),
         (heads, ()),
         (heads, ("heads=1", "width=5", "seed=2")),
         (heads, ("heads=3", "width=6", "length=7", "seed=3")),
@@ -220,7 +226,8 @@ FEW = ("samples=1000", "widths=[5, 11]", "head_widths=[1, 3, 17]")
         (orthogonal, ("places=11", "width=13", "strength=5", "seed=2")),
         (statements, ()),
         (statements, ("repeats=2", "attention=dot", "memory=1", "steps=1", "width=2", "seed=1")),
-        (statements, ("repeats=31", "attention=additive", "memory=13", "steps=3", "width=6", "seed=2")),
+        (statements, ("repeats=31", "attention=additive", "memory=13", "steps=3", "width=6",
+                      "seed=2")),
     ],
 )  # fmt: skip
 def test_every_claim_holds(module, changes: tuple[str, ...]):
@@ -263,9 +270,9 @@ def test_scores_scaled_by_k_are_too_small(monkeypatch):
     )
     broken(
         ran(scores, *FEW),
-        "after scaling it is s^4",
+        "after scaling the variance is s^4",
         "the scores are normal",
-        "it is K that makes them so",
+        "this is due to K, not D",
     )
 
 
@@ -285,7 +292,7 @@ def test_scores_of_longer_inputs_have_more_variance(monkeypatch):
 def test_a_softmax_of_unscaled_scores_is_told_from_a_scaled_one(monkeypatch):
     whole = scores.saturation
     monkeypatch.setattr(scores, "saturation", lambda *a: whole(*a)[::-1])
-    broken(ran(scores, *FEW), "scaled, it does not", "unscaled, softmax saturates")
+    broken(ran(scores, *FEW), "with scaling it does not", "without scaling softmax saturates")
 
 
 @pytest.mark.parametrize("law", scores.EXCESS)
@@ -328,17 +335,19 @@ def test_a_layer_is_never_nearer_than_the_bound_and_the_bound_is_exact_for_ortho
 def test_free_heads_that_were_of_low_rank_would_refute_the_claim(monkeypatch):
     monkeypatch.setattr(heads, "nearest", lambda z, free, k: (0.0, 0.0))
     texts = refuted(ran(heads))
-    assert any("no layer with heads of width K = 4 does" in text for text in texts)
+    assert any("heads of width K = 4 does not" in text for text in texts)
 
 
 def test_merged_without_its_scale_is_another_attention(monkeypatch):
     monkeypatch.setattr(merged, "merge", lambda w_q, w_k: w_q @ w_k.mT)
-    broken(ran(merged), "one matrix a head gives the same attention", "W~(t - s) gives every score")
+    broken(
+        ran(merged), "one matrix per head gives the same attention", "W~(t - s) gives every score"
+    )
 
 
 def test_were_rotary_no_turning_a_single_matrix_would_do(monkeypatch):
     monkeypatch.setattr(merged, "rotary", lambda x, places: x)
-    broken(ran(merged), "but no single matrix does")
+    broken(ran(merged), "no single matrix gives every score")
 
 
 def test_merged_counts_the_parameters_of_the_layer():
@@ -357,7 +366,9 @@ def test_a_layer_that_knows_the_order_refutes_equivariance(monkeypatch):
         "layer",
         lambda x, w, order: whole(x, w, "causal" if order == "none" else order),
     )
-    broken(ran(equivariance), "equivariant", "the mean over the places is invariant")
+    broken(
+        ran(equivariance), "equivariant", "the mean of the outputs over the sequence is invariant"
+    )
 
 
 @pytest.mark.parametrize("order", ["causal", "sinusoidal", "rotary"])
@@ -403,7 +414,7 @@ def test_were_the_output_its_input_the_claims_would_fall(monkeypatch):
     monkeypatch.setattr(
         orthogonal, "attention_weights", lambda q, k, scale: torch.eye(len(q), dtype=q.dtype)
     )
-    assert any("away from its input, not 0" in text for text in refuted(ran(orthogonal)))
+    assert any("output and input differ" in text for text in refuted(ran(orthogonal)))
 
 
 def test_the_numbers_of_four_orthonormal_inputs():
@@ -429,15 +440,17 @@ def test_similarities_that_forget_counts_refute_the_claims(monkeypatch):
 def test_a_decoder_without_attention_refutes_the_claim(monkeypatch):
     whole = statements.gradients
     monkeypatch.setattr(statements, "gradients", lambda chosen, attention: whole(chosen, "none"))
-    broken(ran(statements), "with attention every output sees every place")
+    broken(ran(statements), "with attention, every output")
 
 
 def test_rotary_turned_once_depends_on_the_place(monkeypatch):
-    whole = statements.looking
+    whole = statements.last_weights
     monkeypatch.setattr(
-        statements, "looking", lambda *a, every_layer: whole(*a, every_layer=not every_layer)
+        statements,
+        "last_weights",
+        lambda *a, every_layer: whole(*a, every_layer=not every_layer),
     )
-    broken(ran(statements), "rotary in every layer", "rotary is applied once")
+    broken(ran(statements), "rotary positions in every layer", "rotary is applied once")
 
 
 @pytest.mark.parametrize("unit", [" ", "<metadata>", " xmlns:x"])

@@ -1,5 +1,5 @@
-"""The experiment `depth`: its claims hold, for lengths that are no powers of 2 too, and the
-longest way through autograd's graph grows as they say."""
+"""The experiment `depth`: its claims hold, also for lengths that are not powers of 2, and the
+longest path through autograd's graph grows as they predict."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def test_other_formulas_would_not_do(monkeypatch: pytest.MonkeyPatch):
     right = {claim.text: claim.holds for claim in run(SMALL).claims}
     shallow = depth.attention
     monkeypatch.setattr(depth, "lstm", lambda length, width: shallow(length, width, heads=1))
-    monkeypatch.setattr(depth, "attention", lambda length, width, heads: (length, length))
+    monkeypatch.setattr(depth, "attention", lambda length, *_: depth.Cost(length, length))
     wrong = {claim.text: claim.holds for claim in run(SMALL).claims}
     assert all(right.values())
     assert [text for text, holds in wrong.items() if not holds] == [
-        "an LSTM waits for every place",
-        "attention grows with log T: maximum, normaliser and mix are trees over T",
-        "and with log D: projections and scores are trees over D and K",
-        "the work of attention is 4 T D^2 + 2 T^2 D all the same",
+        "the depth of an LSTM is linear in T",
+        "self-attention grows with log T: softmax's maximum and sum, and the weighted average",
+        "and with log D: projections and scores are sums over D and K",
+        "self-attention still takes 4 T D^2 + 2 T^2 D multiplications",
     ]
 
 
 def longest(result: torch.Tensor) -> int:
-    """Nodes on the longest way through autograd's graph."""
+    """Nodes on the longest path through autograd's graph."""
     seen: dict = {}
     todo = [result.grad_fn]
     while todo:

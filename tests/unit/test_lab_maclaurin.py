@@ -38,14 +38,14 @@ def test_features_without_their_weights_would_not_do(monkeypatch: pytest.MonkeyP
     )
     assert refuted() == [
         "phi(q) . phi(k) is the series, in both bases, for 1 to 5 terms",
-        "quadratic, parallel, chunked, recurrent are one operator, causal or not",
+        "the forms quadratic, parallel, chunked, recurrent give the same output, causal or not",
     ]
 
 
 def test_a_smaller_bound_would_not_do(monkeypatch: pytest.MonkeyPatch):
     made = maclaurin.maclaurin_error_bound
     monkeypatch.setattr(maclaurin, "maclaurin_error_bound", lambda q, k, n: made(q, k, n) / 1e3)
-    assert refuted() == ["no query's error is above the bound of the Taylor remainder"]
+    assert refuted() == ["the error of every query is within the bound of the Taylor remainder"]
 
 
 def test_forms_that_differ_would_not_do(monkeypatch: pytest.MonkeyPatch):
@@ -55,7 +55,9 @@ def test_forms_that_differ_would_not_do(monkeypatch: pytest.MonkeyPatch):
         "maclaurin_attention",
         lambda *qkv, **options: made(*qkv, **options) + 1e-6 * (options.get("form") == "recurrent"),
     )
-    assert refuted() == ["quadratic, parallel, chunked, recurrent are one operator, causal or not"]
+    assert refuted() == [
+        "the forms quadratic, parallel, chunked, recurrent give the same output, causal or not"
+    ]
 
 
 def test_a_series_of_sines_would_not_do(monkeypatch: pytest.MonkeyPatch):
@@ -66,12 +68,12 @@ def test_a_series_of_sines_would_not_do(monkeypatch: pytest.MonkeyPatch):
 def test_features_that_are_not_used_would_not_do(monkeypatch: pytest.MonkeyPatch):
     made = maclaurin.maclaurin_attention
     monkeypatch.setattr(maclaurin, "by_features", lambda *qkv: made(*qkv, form="quadratic"))
-    assert refuted() == ["features 2 L M (E + 1) times, M = 36"]
+    assert refuted() == ["features take 2 L M (E + 1), M = 36"]
 
 
 def test_odd_degrees_leave_the_values(monkeypatch: pytest.MonkeyPatch):
-    assert not 0 <= maclaurin._pulled_apart(4) <= 1
-    assert 0 <= maclaurin._pulled_apart(3) <= 1
+    assert not 0 <= maclaurin._output(4) <= 1
+    assert 0 <= maclaurin._output(3) <= 1
     assert maclaurin._lowest(3) == pytest.approx(0.5)
     assert math.isclose(maclaurin._lowest(2), -11)
 
@@ -113,6 +115,4 @@ def test_times_that_vary_come_with_a_note(monkeypatch: pytest.MonkeyPatch):
     assert run(SMALL).notes == ()
     monkeypatch.setattr(maclaurin, "_timed", lambda *_: [[1.0, 2.0, 3.0]] * 3)
     (note,) = run(SMALL).notes
-    assert (
-        note == "the machine is busy (repeated calls differ by 100%): measure again when it is idle"
-    )
+    assert note == "the machine is busy (repeated calls differ by 100%): repeat when idle"

@@ -27,15 +27,15 @@ def test_a_kernel_that_writes_its_weights_down_would_not_do(monkeypatch: pytest.
     monkeypatch.setattr(quadratic, "fused", quadratic.explicit)
     fails = [claim.text for claim in run(SMALL).claims if not claim.holds]
     assert fails == [
-        "the fused kernel hands back none of them",
-        "what it hands back grows as L: the output, and one normaliser for each head and place",
+        "the fused kernel returns no L x L tensor",
+        "it returns the output and one softmax normaliser per head and position: linear in L",
     ]
 
 
 def test_work_that_is_not_square_would_not_do(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(quadratic, "explicit", lambda q, k, v: q * (k * v).sum(-2, keepdim=True))
     claims = {claim.text: claim for claim in run(SMALL).claims}
-    assert not claims["attention multiplies 2 L^2 D times"].holds
+    assert not claims["attention takes 2 L^2 D multiplications"].holds
 
 
 def test_where_the_system_does_not_tell_memory_is_not_known(monkeypatch: pytest.MonkeyPatch):
