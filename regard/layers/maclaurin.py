@@ -24,15 +24,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from regard.errors import InputError, did_you_mean
+from regard.errors import InputError
 from regard.layers import checks, monomials, native
 
+Basis = Literal["symmetric", "full"]
+Form = Literal["auto", "quadratic", "parallel", "chunked", "recurrent"]
 FORMS = ("quadratic", "parallel", "chunked", "recurrent")
 CHUNK = 256  # places of a chunk of the causal forms
 SCORES = 1 << 18  # scores that exist at a time
@@ -56,7 +59,7 @@ class MaclaurinState:
 
 
 def maclaurin_features(
-    x: Tensor, terms: int = 3, basis: str = "symmetric"
+    x: Tensor, terms: int = 3, basis: Basis = "symmetric"
 ) -> Float[Tensor, "*rows M"]:
     """phi(x) with phi(q) . phi(k) = sum_{n<terms} (q . k)^n / n!, for x (…, D) and any number of
     terms >= 1.
@@ -76,13 +79,7 @@ def maclaurin_features(
     if not x.is_floating_point():
         raise InputError("needs floating-point numbers", where="x", got=x.dtype)
     width, places = x.shape[-1], x.shape[:-1].numel()
-    if basis not in ("symmetric", "full"):
-        raise InputError(
-            "no such basis",
-            where="basis",
-            got=basis,
-            hint=did_you_mean(basis, ["symmetric", "full"]),
-        )
+    checks.one_of("basis", basis, Basis)
     count = (
         monomials.how_many(width, terms)
         if basis == "symmetric"
@@ -115,7 +112,7 @@ def maclaurin_attention(
     terms: int = 3,
     causal: bool = False,
     scale: float | None = None,
-    form: str = "auto",
+    form: Form = "auto",
     mask: Tensor | None = None,
     allow_negative: bool = False,
 ) -> Float[Tensor, "*batch L E"]:
@@ -139,10 +136,7 @@ def maclaurin_attention(
     if scale is not None and not math.isfinite(scale):
         raise InputError("needs a finite number", where="scale", got=scale)
     lead = checks.queries_keys_values(q, k, v, mask)
-    if form != "auto" and form not in FORMS:
-        raise InputError(
-            "no such form", where="form", got=form, hint=did_you_mean(form, ["auto", *FORMS])
-        )
+    checks.one_of("form", form, Form)
     if causal and q.shape[-2] != k.shape[-2]:
         raise InputError(
             f"causal attention needs as many queries as keys: (…, {q.shape[-2]}, {k.shape[-1]})",
@@ -150,7 +144,7 @@ def maclaurin_attention(
             got=checks.shape(k),
             hint="cut the longer one, or feed pieces with maclaurin_continue",
         )
-    checks.may_look(mask, causal=causal)
+    checks.every_query_has_a_key(mask, causal=causal)
     dtype = v.dtype
     if not q.shape[-1]:
         q, k = (torch.nn.functional.pad(x, (0, 1)) for x in (q, k))
@@ -185,7 +179,7 @@ def unchecked_attention(
     terms: int,
     causal: bool = False,
     scale: float | None = None,
-    form: str = "auto",
+    form: Form = "auto",
     mask: Tensor | None = None,
 ) -> Float[Tensor, "*batch L E"]:
     """`maclaurin_attention` over leading axes `lead`, for layers: numbers that are none are the
