@@ -487,7 +487,7 @@ class Dot(nn.Module):
 
 
 class General(nn.Module):
-    """Bilinear score(h, m) = h^T W m                 (Luong et al. 2015, equation 8, second form)"""
+    """Bilinear score(h, m) = h^T W m                (Luong et al. 2015, equation 8, second form)"""
 
     def __init__(self, *, width: int, memory_width: int):
         super().__init__()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 
-Value = TypeVar("Value", str, int)
+Value = TypeVar("Value")
 
 
 def one_of(name: str, value: Value, literal: Any) -> Value:

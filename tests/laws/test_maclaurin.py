@@ -34,7 +34,7 @@ B, H, L, S, K, E = 2, 3, 11, 13, 5, 7
 SMALL = {
     (maclaurin, "CHUNK"): 4,
     (maclaurin, "SCORES"): 50,
-    (maclaurin, "SLAB"): 60,
+    (maclaurin, "SEGMENT"): 60,
     (monomials, "PLACES"): 5,
     (monomials, "PIECE"): 500,
     (monomials, "STEP"): 2,
@@ -47,10 +47,10 @@ def small(request, monkeypatch):
     if "usual" not in request.fixturenames:
         for (module, name), size in SMALL.items():
             monkeypatch.setattr(module, name, size)
-    monomials._stairs.cache_clear()
+    monomials._layout.cache_clear()
     torch.manual_seed(3)
     yield
-    monomials._stairs.cache_clear()
+    monomials._layout.cache_clear()
 
 
 @pytest.fixture
@@ -118,9 +118,9 @@ def test_monomials_stand_in_the_order_of_itertools():
         for axes in itertools.combinations_with_replacement(range(5), degree)
     ]
     close(monomials.monomials(x, 4), torch.tensor(expected, dtype=torch.float64))
-    piece, stairs = x[None, :, None].expand(2, 5, 3).contiguous(), monomials._stairs(5, 4)
-    filled = monomials.fill(piece, 4, torch.empty(2, stairs.features, 3, dtype=torch.float64))
-    close(filled[1, stairs.where, 2], torch.tensor(expected, dtype=torch.float64))
+    piece, layout = x[None, :, None].expand(2, 5, 3).contiguous(), monomials._layout(5, 4)
+    filled = monomials.fill(piece, 4, torch.empty(2, layout.features, 3, dtype=torch.float64))
+    close(filled[1, layout.where, 2], torch.tensor(expected, dtype=torch.float64))
 
 
 def test_what_inference_leaves_behind_is_good_for_training():
@@ -597,7 +597,7 @@ def test_bad_options_are_named():
     for terms in (0, -1, True):
         refused(f"terms: needs a whole number of at least 1; got {terms}", q, k, v, terms=terms)
     refused(
-        "terms: 4 terms have the odd top degree 3.*use 3 or 5, or insist with allow_negative=True",
+        "terms: 4 terms have the odd top degree 3.*use 3 or 5, or allow_negative=True",
         q,
         k,
         v,
