@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.layers.blocks import Dropout, EncoderBlock
-from regard.layers.convolution import HalvingConvolution
-from regard.layers.positions import NoPositions, Positions, grid, no_bias
-from regard.layers.recurrent import Recurrent, reverse_padded
+from regard.layers import checks
+from regard.layers.blocks import Activation, Dropout, EncoderBlock, Norm
+from regard.layers.convolution import ConvolutionActivation, HalvingConvolution
+from regard.layers.linear_attention import Kernel
+from regard.layers.positions import NoPositions, Positions, check_kernel, grid
+from regard.layers.recurrent import Cell, Directions, Recurrent, reverse_padded
 from regard.values import Memory, Source
+
+Merge = Literal["concatenate", "sum"]
+Summary = Literal["all", "mean"]
 
 
 class Encoder(nn.Module, ABC):
-    """Reads a Source and leaves a Memory of `width`, with a summary of `summary_width`."""
+    """The interface of all encoders: Source -> Memory."""
 
-    width: int
-    summary_width: int
+    width: int  # of the memory's states
+    summary_width: int  # of the memory's summary
 
     @abstractmethod
     def forward(self, source: Source) -> Memory: ...
 
 
 class RecurrentEncoder(Encoder):
-    """LSTM or GRU, one or two directions. The summary is the *top* layer's last state in each
+    """LSTM or GRU in one or two directions. The summary is the top layer's last state in each
     direction.
 
-    Two directions are either concatenated, each half as wide, or summed, each as wide as the
-    memory.
+    Two directions are either concatenated, each with half the width of the memory, or summed, each
+    with its full width.
     """
 
     def __init__(
@@ -40,29 +46,28 @@ class RecurrentEncoder(Encoder):
         inputs: int,
         width: int,
         layers: int,
-        cell: str = "lstm",
+        cell: Cell = "lstm",
         directions: int = 2,
-        merge: str = "concatenate",
+        merge: Merge = "concatenate",
         dropout: float = 0.0,
     ):
         super().__init__()
-        halved = directions == 2 and merge == "concatenate"
-        if halved and width % 2:
+        checks.one_of("directions", directions, Directions)
+        checks.one_of("merge", merge, Merge)
+        concatenated = directions == 2 and merge == "concatenate"
+        if concatenated and width % 2:
             raise InputError(
                 "two concatenated directions need an even width",
                 got=width,
                 hint="use an even width or merge = sum",
             )
-        each = width // 2 if halved else width
-        self.width, self.summary_width, self.summed = (
-            width,
-            width,
-            directions == 2 and merge == "sum",
-        )
+        self.width = width
+        self.summary_width = width
+        self.summed = directions == 2 and merge == "sum"
         self.rnn = Recurrent(
             cell=cell,
             inputs=inputs,
-            width=each,
+            width=width // 2 if concatenated else width,
             layers=layers,
             directions=directions,
             dropout=dropout,
@@ -71,19 +76,19 @@ class RecurrentEncoder(Encoder):
     def forward(self, source: Source) -> Memory:
         states, last = self.rnn.masked(source.features, source.mask)
         if self.summed:
-            states = states.unflatten(-1, (2, -1)).sum(-2)
+            states = states.unflatten(-1, (2, -1)).sum(-2)  # (B, S, 2 D) -> (B, S, D)
             last = last.unflatten(-1, (2, -1)).sum(-2)
-        return Memory(states, source.mask, last, source.grid)
+        return Memory(states, source.mask, summary=last, grid=source.grid)
 
 
 class BlankEncoder(Encoder):
-    """What stands around each place, and never the place itself:
+    """The context of each position without the position itself:
 
-        M[t] = [h_fwd[t-1]; h_bwd[t+1]]
+        M[t] = [h_forward[t-1]; h_backward[t+1]]
 
-    Two stacks of LSTM or GRU layers, left to right and right to left, which never read each other;
-    with one direction M[t] = h_fwd[t-1]. The summary is M at the place that is asked about, or else
-    the last state in each direction.
+    Two separate stacks of LSTM or GRU layers, one left to right and one right to left; with one
+    direction M[t] = h_forward[t-1]. The summary is M at the blank position, or without one the last
+    state in each direction.
     """
 
     def __init__(
@@ -92,14 +97,17 @@ class BlankEncoder(Encoder):
         inputs: int,
         width: int,
         layers: int,
-        cell: str = "lstm",
+        cell: Cell = "lstm",
         directions: int = 2,
         dropout: float = 0.0,
     ):
         super().__init__()
+        checks.one_of("directions", directions, Directions)
         if width % directions:
-            raise InputError("two directions side by side need an even width", got=width)
-        self.width = self.summary_width = width
+            raise InputError("two concatenated directions need an even width", got=width)
+        self.width = width
+        self.summary_width = width
+        # One stack of layers for each direction, first forward, then backward.
         self.ways = nn.ModuleList(
             Recurrent(
                 cell=cell, inputs=inputs, width=width // directions, layers=layers, dropout=dropout
@@ -109,32 +117,35 @@ class BlankEncoder(Encoder):
 
     def forward(self, source: Source) -> Memory:
         x, mask = source.features, source.mask
-        last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)  # (B, 1)
-        places = torch.arange(mask.shape[1], device=mask.device)
-        backwards = ((last - places) % mask.shape[1])[..., None]  # real places, last first
-        around, ends = [], []
-        for way, rnn in enumerate(self.ways):
-            states = rnn(x if way == 0 else reverse_padded(x, backwards))
-            ends.append(_at(states, last)[:, 0])
-            before = nn.functional.pad(states, (0, 0, 1, -1))  # h[t-1], nothing before the first
-            around.append(before if way == 0 else reverse_padded(before, backwards))
-        states = torch.cat(around, dim=-1).masked_fill(~mask[..., None], 0)
-        summary = (
-            torch.cat(ends, dim=-1)
-            if source.asked is None
-            else _at(states, source.asked[:, None])[:, 0]
-        )
+        length = mask.shape[1]
+        last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)  # (B, 1), the last real position
+        positions = torch.arange(length, device=mask.device)
+        reverse_index = ((last - positions) % length)[..., None]  # real positions, last one first
+
+        contexts, last_states = [], []
+        for direction, rnn in enumerate(self.ways):
+            backward = direction == 1
+            states = rnn(reverse_padded(x, reverse_index) if backward else x)
+            last_states.append(_gather(states, last)[:, 0])
+            previous = nn.functional.pad(states, (0, 0, 1, -1))  # h[t-1], zero at the first
+            contexts.append(reverse_padded(previous, reverse_index) if backward else previous)
+        states = torch.cat(contexts, dim=-1).masked_fill(~mask[..., None], 0)
+
+        if source.blank_position is None:
+            summary = torch.cat(last_states, dim=-1)
+        else:
+            summary = _gather(states, source.blank_position[:, None])[:, 0]
         return Memory(states, mask, summary, source.grid)
 
 
-def _at(x: Float[Tensor, "B S D"], places: Int[Tensor, "B P"]) -> Float[Tensor, "B P D"]:
-    """What stands at the places of each row."""
-    return x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
+def _gather(x: Float[Tensor, "B S D"], positions: Int[Tensor, "B P"]) -> Float[Tensor, "B P D"]:
+    """The vectors at these positions of each row."""
+    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
 
 
 class TransformerEncoder(Encoder):
-    """Positions, then blocks of self-attention and feed-forward. The summary is the mean of the
-    real places, or the state of the place that is asked about."""
+    """Positions, then blocks of self-attention and feed-forward. The summary is the state at the
+    blank position, or without one the mean of the states that are not padding."""
 
     def __init__(
         self,
@@ -146,16 +157,18 @@ class TransformerEncoder(Encoder):
         head_width: int | None = None,
         ffn_width: int,
         positions: Positions,
-        norm: str = "pre",
-        activation: str = "relu",
+        norm: Norm = "pre",
+        activation: Activation = "relu",
         dropout: float = 0.0,
-        kernel: str = "softmax",
+        kernel: Kernel = "softmax",
         terms: int = 3,
         key_bias: bool = True,
     ):
         super().__init__()
-        self.width = self.summary_width = width
-        no_bias(kernel, positions)
+        checks.one_of("norm", norm, Norm)
+        check_kernel(kernel, positions)
+        self.width = width
+        self.summary_width = width
         self.input_projection = nn.Identity() if inputs == width else nn.Linear(inputs, width)
         self.positions = positions
         self.blocks = nn.ModuleList(
@@ -176,60 +189,66 @@ class TransformerEncoder(Encoder):
         self.final_norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
 
     def forward(self, source: Source) -> Memory:
-        x, mask = self.input_projection(source.features), source.mask
+        mask = source.mask
         places = self._places(source)
-        x = self.positions.add(x, places)
-        rotation, bias = self.positions.rotation(places), self.positions.bias(places, places)
-        looked_at = None if bool(mask.all()) else mask  # a mask that hides nothing only costs time
-        if bias is not None:  # it takes the mask in: one tensor for all layers
-            bias = (
-                bias[None]
-                if looked_at is None
-                else torch.where(mask[:, None, None], bias, -torch.inf)
-            )
-            looked_at = None
+        x = self.positions.add(self.input_projection(source.features), places)
+        rotation = self.positions.rotation(places)
+        bias = self.positions.bias(places, places)
+
+        key_mask = None if bool(mask.all()) else mask  # a mask that hides nothing only costs time
+        if bias is not None:  # bias and mask become one tensor for all layers
+            if key_mask is None:
+                bias = bias[None]  # (1, H, S, S)
+            else:
+                bias = torch.where(mask[:, None, None], bias, -torch.inf)  # (B, H, S, S)
+                key_mask = None
+
         for block in self.blocks:
-            x = block(x, looked_at, rotation=rotation, bias=bias)
+            x = block(x, key_mask, rotation=rotation, bias=bias)
         x = self.final_norm(x)
-        if source.asked is not None:
-            return Memory(x, mask, _at(x, source.asked[:, None])[:, 0], source.grid)
-        real = mask[..., None].to(x.dtype)
-        return Memory(x, mask, (x * real).sum(1) / real.sum(1).clamp(min=1), source.grid)
+
+        if source.blank_position is None:
+            real = mask[..., None].to(x.dtype)
+            summary = (x * real).sum(1) / real.sum(1).clamp(min=1)
+        else:
+            summary = _gather(x, source.blank_position[:, None])[:, 0]
+        return Memory(x, mask, summary, source.grid)
 
     def _places(self, source: Source) -> Tensor:
-        """(S,), or (S, 2) for positions on a grid."""
+        """The indices of the positions: (S,), or (S, 2) on a grid."""
         if self.positions.axes == 2:
             if source.grid is None:
-                raise InputError("positions with two axes need places on a grid", got="a sequence")
+                raise InputError("positions with two axes need a grid", got="a sequence")
             return grid(*source.grid).to(source.mask.device)
         return torch.arange(source.mask.shape[1], device=source.mask.device)
 
 
 class IdentityEncoder(Encoder):
-    """No layers. The places are left as they are. The summary is their mean, or ("all") all of
-    them side by side, channel by channel, as a net that ends in dense layers wants them; so
-    their number is fixed."""
+    """No layers: the memory is the source. The summary is the mean of all positions ("mean"), or
+    all of them concatenated, channel by channel ("all"), as the input of dense layers; so their
+    number is fixed."""
 
-    def __init__(self, *, inputs: int, places: int, summary: str = "all"):
+    def __init__(self, *, inputs: int, places: int, summary: Summary = "all"):
         super().__init__()
-        self.mean = summary == "mean"
-        self.width, self.summary_width = inputs, inputs * (1 if self.mean else places)
+        self.mean = checks.one_of("summary", summary, Summary) == "mean"
+        self.width = inputs
+        self.summary_width = inputs if self.mean else inputs * places
 
     def forward(self, source: Source) -> Memory:
         if self.mean:
-            return Memory(source.features, source.mask, source.features.mean(1), source.grid)
-        return Memory(
-            source.features, source.mask, source.features.transpose(1, 2).flatten(1), source.grid
-        )
+            summary = source.features.mean(1)
+        else:
+            summary = source.features.transpose(1, 2).flatten(1)
+        return Memory(source.features, source.mask, summary, source.grid)
 
 
 class ConvolutionEncoder(Encoder):
-    """The language CNN: each layer halves the length, so the memory has ceil(S / 2^layers) places,
-    and its own mask.
+    """The language CNN: each layer halves the length, so the memory has ceil(S / 2^layers)
+    positions, and its own mask.
 
-    The summary is the mean of the real places. A place of the memory stands for 2^layers places of
-    the source and reads on past them as far as `kernel_size` goes; a source shorter than that
-    becomes one place. Without `positions` a place knows what it reads, and not where.
+    The summary is the mean of the positions that are not padding. A position of the memory stands
+    for 2^layers positions of the source; its receptive field extends beyond them, depending on
+    `kernel_size`. A shorter source becomes one position. `positions` are added to the source.
     """
 
     def __init__(
@@ -240,11 +259,12 @@ class ConvolutionEncoder(Encoder):
         layers: int,
         kernel_size: int = 3,
         positions: Positions | None = None,
-        activation: str = "relu",
+        activation: ConvolutionActivation = "relu",
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.width = self.summary_width = width
+        self.width = width
+        self.summary_width = width
         self.positions = positions or NoPositions()
         self.layers = nn.ModuleList(
             HalvingConvolution(
@@ -263,4 +283,5 @@ class ConvolutionEncoder(Encoder):
         for n, layer in enumerate(self.layers):
             x, mask = layer(x if n == 0 else self.dropout(x), mask)
         x = x.masked_fill(~mask[..., None], 0)
-        return Memory(x, mask, x.sum(1) / mask.sum(1, keepdim=True).clamp(min=1))
+        summary = x.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+        return Memory(x, mask, summary)

@@ -1,4 +1,4 @@
-"""Frontends turn the raw input into a Source: places with features, and which of them are real."""
+"""Frontends: raw input -> Source, a feature vector for each position, and a padding mask."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float, Int, Int16, Shaped, UInt8
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.layers.attention import part
+from regard.layers import checks
+from regard.layers.attention import submodule
 from regard.layers.blocks import Dropout
 from regard.layers.mel import (
     log_mel,
@@ -26,10 +27,13 @@ from regard.layers.mel import (
 from regard.layers.residual import PaddingMode, ResidualConvolution, convolution, norm
 from regard.values import Source
 
+Downsample = Literal["pool", "stride"]
+Levels = Literal["relative", "bands", "absolute"]
+
 
 class Embedding(nn.Module):
-    """sqrt(D) e[w]: vectors of unit variance, from a matrix whose rows have norm 1, as an output
-    matrix should."""
+    """Token embedding sqrt(D) e[w]. The rows of the matrix start with norm 1, so that it can also
+    be the output matrix; the embedding then has unit variance."""
 
     def __init__(self, *, vocabulary: int, width: int):
         super().__init__()
@@ -45,17 +49,16 @@ class Embedding(nn.Module):
         return self.table(tokens) * self.scale
 
     def step(self, token: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
-        """The same for one place, without what a module call does around it."""
-        return (
-            nn.functional.embedding(token, part(self, "table")._parameters["weight"]) * self.scale
-        )
+        """`forward` for one position, without the cost of a module call."""
+        weight = submodule(self, "table")._parameters["weight"]
+        return nn.functional.embedding(token, weight) * self.scale
 
 
 class Frontend(nn.Module, ABC):
-    """Makes places of `width` from the raw input; those of a picture lie on a `grid` (h, w)."""
+    """The interface of all frontends: raw input -> Source."""
 
-    width: int
-    grid: tuple[int, int] | None = None
+    width: int  # of the feature vectors
+    grid: tuple[int, int] | None = None  # height and width, if positions lie on a grid
 
     @abstractmethod
     def forward(self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"]) -> Source: ...
@@ -63,14 +66,13 @@ class Frontend(nn.Module, ABC):
     def example(
         self, rows: int, length: int
     ) -> tuple[Shaped[Tensor, "B ..."], Bool[Tensor, "B S"]]:
-        """Raw input without padding, `length` places long where that is free: what a cost is
-        counted on."""
-        raise InputError(f"{type(self).__name__} has no example to be counted on")
+        """A raw input without padding, with `length` positions if the length is variable, for
+        counting costs."""
+        raise InputError(f"{type(self).__name__} has no example to count costs on")
 
 
 class Tokens(Frontend):
-    """A place is a token of text. Where there is a `mark`, the place where it stands is asked
-    about."""
+    """Text: a position is a token. `mark` is the token of the blank, in the blank task."""
 
     def __init__(
         self, *, vocabulary: int, width: int, dropout: float = 0.0, mark: int | None = None
@@ -78,25 +80,26 @@ class Tokens(Frontend):
         super().__init__()
         self.embedding = Embedding(vocabulary=vocabulary, width=width)
         self.dropout = Dropout(dropout)
-        self.width, self.mark = width, mark
+        self.width = width
+        self.mark = mark
 
     def forward(self, raw: Int[Tensor, "B S"], mask: Bool[Tensor, "B S"]) -> Source:
-        asked = None if self.mark is None else (raw == self.mark).int().argmax(1)
-        return Source(self.dropout(self.embedding(raw)), mask, asked=asked)
+        blank_position = None if self.mark is None else (raw == self.mark).int().argmax(1)
+        features = self.dropout(self.embedding(raw))
+        return Source(features, mask, blank_position=blank_position)
 
     def example(self, rows: int, length: int) -> tuple[Int[Tensor, "B S"], Bool[Tensor, "B S"]]:
-        return torch.zeros(rows, length, dtype=torch.long), torch.ones(
-            rows, length, dtype=torch.bool
-        )
+        tokens = torch.zeros(rows, length, dtype=torch.long)
+        return tokens, torch.ones_like(tokens, dtype=torch.bool)
 
 
-# -- pictures: (B, h, w, C) of bytes, of one size, so that there is no padding and the mask says not
+# -- pictures: bytes (B, h, w, C) of one size, so there is no padding and the mask is not used
 
 
 class Pictures(Frontend):
-    """What reads pictures of one size and as many channels."""
+    """The interface of frontends for pictures of one size and number of channels."""
 
-    size: tuple[int, int]
+    size: tuple[int, int]  # height and width in pixels
     channels_in: int
 
     def example(
@@ -107,9 +110,8 @@ class Pictures(Frontend):
 
 
 class Convolutions(Pictures):
-    """A place is a point of the grid that convolutions leave. Each is followed by ReLU and
-    halves the grid: by the largest of each 2 x 2 points ("pool"), or by making every second
-    point only ("stride")."""
+    """Convolutions, each followed by ReLU; a position is a point of the last grid. Each
+    convolution halves the grid, by 2 x 2 max pooling ("pool") or by a stride of 2 ("stride")."""
 
     def __init__(
         self,
@@ -119,39 +121,44 @@ class Convolutions(Pictures):
         channels: Sequence[int],
         padding: Sequence[int],
         kernel_size: int = 3,
-        downsample: str = "pool",
+        downsample: Downsample = "pool",
     ):
         super().__init__()
-        self.size, self.channels_in, self.pool = size, channels_in, downsample == "pool"
+        self.size = size
+        self.channels_in = channels_in
+        self.pool = checks.one_of("downsample", downsample, Downsample) == "pool"
         layers = (
             nn.Conv2d(a, b, kernel_size, stride=1 if self.pool else 2, padding=pixels)
             for (a, b), pixels in zip(pairwise([channels_in, *channels]), padding, strict=True)
         )
         self.layers = cast(list[nn.Conv2d], nn.ModuleList(layers))
         self.width = channels[-1]
-        sides = size
+        height, width = size
         for pixels in padding:
-            inner = [side + 2 * pixels - kernel_size for side in sides]
-            sides = (_halved(inner[0], self.pool), _halved(inner[1], self.pool))
-            if min(sides) < 1:
+            height = _halved(height + 2 * pixels - kernel_size, self.pool)
+            width = _halved(width + 2 * pixels - kernel_size, self.pool)
+            if min(height, width) < 1:
                 raise InputError(
-                    "the picture is too small for so many convolutions",
+                    "the picture is too small for this many convolutions",
                     got=f"{size[0]} x {size[1]}",
                 )
-        self.grid = sides
+        self.grid = (height, width)
 
     def forward(self, raw: UInt8[Tensor, "B h w C"], mask: Bool[Tensor, "B S"]) -> Source:
         x = _pixels(raw, self.size, self.channels_in).to(self.layers[0].weight.dtype)
         for layer in self.layers:
             x = layer(x).relu()
             x = F.max_pool2d(x, 2) if self.pool else x
-        return _gridded(x)
+        return _grid_source(x)
 
 
 class ResidualConvolutions(Pictures):
-    """A place is a point of the grid that a deeper net leaves: a first convolution that makes
-    every `stem`-th point only, then stages of `blocks` residual convolutions, each ending in a
-    norm and on a grid half as fine as the one before it."""
+    """A residual network; a position is a point of the last grid.
+
+    The first convolution has the stride `stem`. One stage follows for each of `channels`: `blocks`
+    residual convolutions, a norm and a ReLU. Each stage but the first begins with a convolution of
+    stride 2.
+    """
 
     def __init__(
         self,
@@ -165,38 +172,42 @@ class ResidualConvolutions(Pictures):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.size, self.channels_in, self.width = size, channels_in, channels[-1]
+        self.size = size
+        self.channels_in = channels_in
+        self.width = channels[-1]
         layers: list[nn.Module] = [
             convolution(
                 channels_in, channels[0], 2 * stem - 1, stride=stem, padding_mode=padding_mode
             )
         ]
-        for n, wide in enumerate(channels):
-            if n:
+        for n, stage_channels in enumerate(channels):
+            if n > 0:
                 layers.append(
-                    convolution(channels[n - 1], wide, stride=2, padding_mode=padding_mode)
+                    convolution(
+                        channels[n - 1], stage_channels, stride=2, padding_mode=padding_mode
+                    )
                 )
             layers += (
-                ResidualConvolution(channels=wide, padding_mode=padding_mode) for _ in range(blocks)
+                ResidualConvolution(channels=stage_channels, padding_mode=padding_mode)
+                for _ in range(blocks)
             )
-            layers += [norm(wide), nn.ReLU()]
+            layers += [norm(stage_channels), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.dropout = Dropout(dropout)
-        steps = (stem, *(2 for _ in channels[1:]))
-        self.grid = (_strode(size[0], steps), _strode(size[1], steps))
+        strides = (stem, *(2 for _ in channels[1:]))
+        self.grid = (_after_strides(size[0], strides), _after_strides(size[1], strides))
 
     def forward(self, raw: UInt8[Tensor, "B h w C"], mask: Bool[Tensor, "B S"]) -> Source:
         weight = cast(nn.Conv2d, self.layers[0]).weight
-        x = (
-            4 * _pixels(raw, self.size, self.channels_in).to(weight.dtype) - 2
-        )  # about unit variance
-        # the norm is a quarter faster on a CPU where the channels of a point lie together
-        return _gridded(self.dropout(self.layers(x.contiguous(memory_format=torch.channels_last))))
+        pixels = _pixels(raw, self.size, self.channels_in).to(weight.dtype)
+        x = 4 * pixels - 2  # about unit variance
+        x = x.contiguous(memory_format=torch.channels_last)  # makes group norm faster on a CPU
+        return _grid_source(self.dropout(self.layers(x)))
 
 
 class Patches(Pictures):
-    """A place is a square of `patch` x `patch` pixels, each mapped by the same matrix
-    (Dosovitskiy et al. 2021)."""
+    """Patches of `patch` x `patch` pixels, each projected by the same matrix (Dosovitskiy et al.
+    2021); a position is a patch."""
 
     def __init__(
         self,
@@ -212,29 +223,32 @@ class Patches(Pictures):
             raise InputError(
                 "patches must tile the picture", got=f"{patch} for {size[0]} x {size[1]} pixels"
             )
-        self.size, self.channels_in, self.width = size, channels_in, width
+        self.size = size
+        self.channels_in = channels_in
+        self.width = width
         self.grid = (size[0] // patch, size[1] // patch)
         self.cut = nn.Conv2d(channels_in, width, patch, stride=patch)
         self.dropout = Dropout(dropout)
 
     def forward(self, raw: UInt8[Tensor, "B h w C"], mask: Bool[Tensor, "B S"]) -> Source:
         x = _pixels(raw, self.size, self.channels_in).to(self.cut.weight.dtype)
-        return _gridded(self.dropout(self.cut(x)))
+        return _grid_source(self.dropout(self.cut(x)))
 
 
-def _strode(side: int, steps: Sequence[int]) -> int:
-    """What is left of a side after strides."""
-    for step in steps:
-        side = -(-side // step)
+def _after_strides(side: int, strides: Sequence[int]) -> int:
+    """The side of a grid after convolutions with these strides."""
+    for stride in strides:
+        side = -(-side // stride)
     return side
 
 
 def _halved(side: int, pool: bool) -> int:
+    """The side of a grid after pooling, or a stride of 2; `side` is one less than without them."""
     return (side + 1) // 2 if pool else side // 2 + 1
 
 
 def _pixels(raw: Tensor, size: tuple[int, int], channels_in: int) -> Tensor:
-    """Bytes (B, h, w, C) as numbers in [0, 1), (B, C, h, w)."""
+    """Bytes (B, h, w, C) -> numbers in [0, 1), (B, C, h, w)."""
     if raw.shape[1:] != (*size, channels_in):
         raise InputError(
             f"pictures must have shape {(*size, channels_in)}", got=f"shape {tuple(raw.shape[1:])}"
@@ -242,24 +256,27 @@ def _pixels(raw: Tensor, size: tuple[int, int], channels_in: int) -> Tensor:
     return raw.permute(0, 3, 1, 2).to(torch.get_default_dtype()) / 256
 
 
-def _gridded(x: Float[Tensor, "B D h w"]) -> Source:
+def _grid_source(x: Float[Tensor, "B D h w"]) -> Source:
+    """A Source of the points of a grid, without padding."""
     rows, _, height, width = x.shape
     mask = torch.ones(rows, height * width, dtype=torch.bool, device=x.device)
     return Source(x.flatten(2).transpose(1, 2), mask, (height, width))
 
 
-# -- sounds: (B, N) of 16-bit samples, with a mask (B, N) of those that are real--------------------
+# -- sounds: 16-bit samples (B, N), with a mask (B, N) that is False at padding
 
 
 class Sound(Frontend):
-    """A place is what convolutions of reach 3 leave of frames of log-mel energies; a stride of 2
-    halves their number. With `channels` they go over time and over the mels, which each of them
-    halves: what another voice says a little higher is then found a little higher, and need not be
-    learned again (Abdel-Hamid et al. 2014).
+    """Log-mel frames, then convolutions of kernel size 3 with GELU; a position is a frame after
+    the `strides`.
 
-    Energies are made anew in every pass: that takes a tenth of a step, and lets training bend the
-    samples first. With `frames` every sound is cut or filled up to as many, and the silence at its
-    end counts as sound.
+    Without `channels` the convolutions run over time. With `channels` they run over time and mels,
+    and each halves the mels: a pattern at another pitch is then recognised by the same weights
+    (Abdel-Hamid et al. 2014).
+
+    Log-mel energies are computed in every pass: that takes a tenth of a training step, and allows
+    augmentation of the frames. With `frames` every sound is cut or padded to this many frames, and
+    the padding counts as sound.
     """
 
     def __init__(
@@ -274,7 +291,7 @@ class Sound(Frontend):
         channels: Sequence[int] = (),
         frames: int | None = None,
         dynamic_range: float = 8.0,
-        levels: str = "absolute",
+        levels: Levels = "absolute",
         tempo_perturbation: float = 0.0,
         time_masks: int = 0,
         time_mask_width: float = 0.0,
@@ -283,19 +300,19 @@ class Sound(Frontend):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.hop, self.frames, self.width = hop, frames, width
-        self.dynamic_range, self.levels, self.tempo_perturbation = (
-            dynamic_range,
-            levels,
-            tempo_perturbation,
-        )
+        self.hop = hop
+        self.frames = frames
+        self.width = width
+        self.dynamic_range = dynamic_range
+        self.levels = checks.one_of("levels", levels, Levels)
+        self.tempo_perturbation = tempo_perturbation
+        # Of SpecAugment: axis, number of masks, largest width.
         self.masks = ((1, time_masks, time_mask_width), (2, mel_masks, mel_mask_width))
         self.filters: Tensor
-        self.shape: Tensor
-        self.register_buffer(
-            "filters", mel_filters(mels=mels, window=window, rate=rate).float(), persistent=False
-        )
-        self.register_buffer("shape", torch.hann_window(window), persistent=False)
+        self.window: Tensor
+        filters = mel_filters(mels=mels, window=window, rate=rate).float()
+        self.register_buffer("filters", filters, persistent=False)
+        self.register_buffer("window", torch.hann_window(window), persistent=False)
         self.out: nn.Linear | None = None
         if channels:
             sizes = zip(pairwise((1, *channels)), strides, strict=True)
@@ -316,33 +333,35 @@ class Sound(Frontend):
 
     def forward(self, raw: Int16[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Source:
         if self.frames is not None:
-            more = self.frames * self.hop - raw.shape[1]
-            raw, mask = (
-                F.pad(raw.masked_fill(~mask, 0), (0, more)),
-                torch.ones_like(F.pad(mask, (0, more))),
-            )
+            missing = self.frames * self.hop - raw.shape[1]
+            raw = F.pad(raw.masked_fill(~mask, 0), (0, missing))
+            mask = torch.ones_like(F.pad(mask, (0, missing)))
         samples = raw.to(self.filters.dtype) / 32768
         x, mask = log_mel(
             samples,
             mask,
             filters=self.filters,
-            shape=self.shape,
+            window=self.window,
             hop=self.hop,
             dynamic_range=self.dynamic_range,
             relative=self.levels != "absolute",
         )
-        x = per_band_normalisation(x, mask) if self.levels == "bands" else x
+        if self.levels == "bands":
+            x = per_band_normalisation(x, mask)
+
         if self.training and self.tempo_perturbation:
             draws = torch.rand(len(x), device=x.device, dtype=x.dtype) * 2 - 1
             x, mask = time_stretch(x, mask, (1 + self.tempo_perturbation) ** draws)
         for axis, count, widest in self.masks if self.training else ():
-            x = spec_augment(x, mask, axis=axis, count=count, widest=widest) if count else x
+            if count:
+                x = spec_augment(x, mask, axis=axis, count=count, widest=widest)
+
         x = x.transpose(1, 2) if self.out is None else x[:, None]  # (B, M, S) or (B, 1, S, M)
         for layer in self.layers:
             real = mask[:, None] if self.out is None else mask[:, None, :, None]
-            x, mask = F.gelu(layer(x.masked_fill(~real, 0))), mask[:, :: layer.stride[0]]
+            x = F.gelu(layer(x.masked_fill(~real, 0)))
+            mask = mask[:, :: layer.stride[0]]
         x = x.transpose(1, 2)
-        x = x if self.out is None else F.gelu(self.out(x.flatten(2)))
-        return Source(
-            self.dropout(x), mask.contiguous()
-        )  # the kernel of a decoder's step reads it as it lies
+        if self.out is not None:
+            x = F.gelu(self.out(x.flatten(2)))
+        return Source(self.dropout(x), mask.contiguous())  # contiguous for the C decoder step

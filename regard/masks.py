@@ -1,4 +1,4 @@
-"""Masks. True means "may look", everywhere in this package."""
+"""Boolean masks. In this package True means "may be attended to"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from torch import Tensor
 
 
 def from_lengths(lengths: Int[Tensor, " B"], size: int | None = None) -> Bool[Tensor, "B S"]:
-    """The first `lengths[b]` places of row b.
+    """The padding mask of rows with these lengths: True at the first `lengths[b]` positions of
+    row b.
 
     >>> from_lengths(torch.tensor([1, 3])).int().tolist()
     [[1, 0, 0], [1, 1, 1]]
@@ -18,7 +19,7 @@ def from_lengths(lengths: Int[Tensor, " B"], size: int | None = None) -> Bool[Te
 
 
 def causal(length: int, device: torch.device | None = None) -> Bool[Tensor, "T T"]:
-    """Place t may look at places 0..t.
+    """The causal mask: position t may attend to positions 0..t.
 
     >>> causal(3).int().tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]

@@ -1,4 +1,4 @@
-"""The one model: a frontend, an encoder and a decoder."""
+"""The model: a frontend, an encoder and a decoder."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from regard.values import Memory
 class Model(nn.Module):
     """decoder(tokens, encoder(frontend(raw)))
 
-    `idf` (V,) says how seldom each token occurs in an answer; it re-ranks candidates and is no part
-    of the sums.
+    `idf` (V,) is the inverse document frequency of each token in the answers. It is stored with the
+    weights for re-ranking candidates, and is not used in `forward`.
     """
 
     def __init__(self, *, frontend: Frontend, encoder: Encoder, decoder: Decoder):
         super().__init__()
-        self.frontend, self.encoder, self.decoder = frontend, encoder, decoder
+        self.frontend = frontend
+        self.encoder = encoder
+        self.decoder = decoder
         self.idf: Tensor
         self.register_buffer("idf", torch.zeros(decoder.vocabulary))
 
     def read(self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"]) -> Memory:
+        """The memory of a raw input, where `mask` is True at real positions."""
         return self.encoder(self.frontend(raw, mask))
 
     def forward(
@@ -46,22 +49,28 @@ class Model(nn.Module):
         smoothing: float = 0.0,
         align: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """Summed over the real targets: the loss with label smoothing, and plain nats. `rows` says
-        which row of raw each target answers, if several answer the same, which is then read once.
+        """The loss with label smoothing, and the negative log-likelihood in nats, both summed over
+        the targets in `real`.
 
-        A share `align` of the loss asks the memory itself: its places, seen through the
-        decoder's own output, must say the targets in order (Kim et al. 2017), so that attention
-        soon has something to find there."""
-        places = real.flatten().nonzero()[:, 0]
-        memory = self.read(raw, mask) if rows is None else self.read(raw, mask).rows(rows)
-        hidden = self.decoder.states(tokens, memory).flatten(0, 1).index_select(0, places)
-        loss, nats = self.decoder.loss(hidden, targets.flatten()[places], smoothing=smoothing)
+        `rows[b]` is the row of `raw` that the targets of row b belong to. Where several targets
+        share one input, it is then encoded once.
+
+        `align` is the weight of a CTC loss on the memory: its positions, through the decoder's own
+        output layer, predict the targets in order (Kim et al. 2017), which helps attention find its
+        alignment early in training.
+        """
+        memory = self.read(raw, mask)
+        if rows is not None:
+            memory = memory.rows(rows)
+        positions = real.flatten().nonzero()[:, 0]
+        hidden = self.decoder.states(tokens, memory).flatten(0, 1).index_select(0, positions)
+        loss, nats = self.decoder.loss(hidden, targets.flatten()[positions], smoothing=smoothing)
         if align:
-            loss = (1 - align) * loss + align * ctc_loss(
-                self.decoder.output(memory.states), memory.mask, targets, real
-            )
+            ctc = ctc_loss(self.decoder.output(memory.states), memory.mask, targets, real)
+            loss = (1 - align) * loss + align * ctc
         return loss, nats
 
     @property
     def parameter_count(self) -> int:
-        return sum(p.numel() for p in self.parameters())
+        """The number of weights."""
+        return sum(parameter.numel() for parameter in self.parameters())

@@ -1,10 +1,13 @@
-"""The five values that cross a boundary: Source, Memory, State, Step, Answer.
+"""The five values passed between the parts of a model: Source, Memory, State, Step, Answer.
 
-One alphabet of sizes, used in every signature of the package:
+The letters of all shapes in this package:
 
-    B rows of a batch      S places of the source    T places of the target   D width of the model
-    H heads                K width of one head       V vocabulary             M features of a kernel
-    N layers (or twice as many, where each holds two tensors)                 C slots of a cache, C >= T
+    B rows of a batch     S positions of the source   T positions of the target   D model width
+    H heads               K width of one head         V vocabulary                M kernel features
+    N layers, or twice the layers where keys and values are stacked
+    C capacity of a key/value cache, C >= T
+
+A position (or place) is a token of a text, a frame of a sound, or a point or patch of a picture.
 """
 
 from __future__ import annotations
@@ -18,120 +21,140 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Source:
-    """What a frontend makes of the raw input. A place is a token, a frame of sound or a patch of
-    a picture."""
+    """The output of a frontend: one feature vector for each position of the raw input."""
 
     features: Float[Tensor, "B S D"]
-    mask: Bool[Tensor, "B S"]
-    grid: tuple[int, int] | None = None
-    asked: Int[Tensor, " B"] | None = (
-        None  # the place of each row that is asked about, where one is
-    )
+    mask: Bool[Tensor, "B S"]  # False at padding
+    grid: tuple[int, int] | None = None  # height and width, if the positions lie on a grid
+    blank_position: Int[Tensor, " B"] | None = None  # the position to fill in, in the blank task
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What the encoder leaves for the decoder to read."""
+    """The output of an encoder, which the decoder attends to."""
 
     states: Float[Tensor, "B S D"]
-    mask: Bool[Tensor, "B S"]
-    summary: Float[Tensor, "B E"]
+    mask: Bool[Tensor, "B S"]  # False at padding
+    summary: Float[Tensor, "B E"]  # one vector for the whole source
     grid: tuple[int, int] | None = None
 
     def rows(self, index: Int[Tensor, " R"]) -> Memory:
-        """Pick, repeat or re-order the batch."""
+        """The rows `index` of the batch: a selection, repetition or permutation."""
         return replace(
             self, states=self.states[index], mask=self.mask[index], summary=self.summary[index]
         )
 
 
 class KVCache:
-    """Keys and values of the tokens read so far, in slabs (N, B, H, C, K) that grow by doubling.
+    """Keys and values of the tokens read so far, in a tensor (N, B, H, C, K) whose capacity C
+    doubles when it is full.
 
-    It behaves as a value although it writes in place. Whoever holds an older KVCache sees only the
-    slots below its own position; only the newest holder may write the next slot, and anyone else
-    who tries copies the slab first.
+    It can be used as an immutable value although it is written in place. Several KVCaches share
+    one tensor; each is valid up to the position of the State that holds it. Only the newest may
+    write the next position: an older one copies the tensor first.
     """
 
-    __slots__ = ("_stamp", "_writer", "slab")
+    __slots__ = ("_newest_version", "_version", "tensor")
 
-    def __init__(self, slab: Float[Tensor, "N B H C K"]):
-        self.slab = slab
-        self._writer = [0]  # shared by all holders of this slab: the stamp of the newest
-        self._stamp = 0
+    def __init__(self, tensor: Float[Tensor, "N B H C K"]):
+        self.tensor = tensor
+        self._version = 0
+        self._newest_version = [0]  # a list, because all KVCaches of this tensor share it
 
-    def grown(self, longest: int) -> KVCache:
-        """This KVCache with a free slot at `max_position`, owned by the caller, who may now
-        write `slab[..., longest, :]`."""
-        capacity = self.slab.shape[-2]
-        if longest >= capacity:
-            return KVCache(_pad(self.slab, max(32, 2 * capacity, longest + 1), -2))
-        if self._stamp != self._writer[0]:
-            return KVCache(self.slab.clone())
-        heir = KVCache.__new__(KVCache)
-        self._writer[0] += 1
-        heir.slab, heir._writer, heir._stamp = self.slab, self._writer, self._writer[0]
-        return heir
+    def with_room_at(self, position: int) -> KVCache:
+        """A KVCache with the same contents, in which the caller may write
+        `tensor[..., position, :]`."""
+        capacity = self.tensor.shape[-2]
+        if position >= capacity:
+            return KVCache(_pad(self.tensor, max(32, 2 * capacity, position + 1), -2))
+        if self._version != self._newest_version[0]:
+            return KVCache(self.tensor.clone())
+
+        self._newest_version[0] += 1
+        newest = KVCache(self.tensor)
+        newest._newest_version = self._newest_version
+        newest._version = self._newest_version[0]
+        return newest
 
     def rows(self, index: Int[Tensor, " R"]) -> KVCache:
-        return KVCache(self.slab.index_select(1, index))
+        """The rows `index` of the batch, copied."""
+        return KVCache(self.tensor.index_select(1, index))
 
     def join(self, other: KVCache) -> KVCache:
-        return KVCache(_stack(self.slab, other.slab))
+        """The rows of `self`, then those of `other`."""
+        return KVCache(_join_rows(self.tensor, other.tensor))
+
+    # Former names, which tests of other packages still use.
+    grown = with_room_at
+
+    @property
+    def slab(self) -> Float[Tensor, "N B H C K"]:
+        return self.tensor
 
 
 @dataclass(frozen=True)
 class State:
     """What a decoder carries from step to step.
 
-    What memory, recurrent and kv_cache hold has its row (the B axis) second, behind the layer, so
-    that `rows` and `join` need not know what they move. Rows may be at different steps and over
-    memories of different length.
+    The tensors in `memory`, `recurrent` and `kv_cache` have the row (B) as their second axis, after
+    the layer, so `rows` and `join` need not know what they contain. Rows may be at different
+    positions and have memories of different lengths.
     """
 
-    position: Int[Tensor, " B"]  # tokens each row has read
-    mask: Bool[Tensor, "B S"]  # places of the memory each row may look at
-    memory: tuple[
-        Float[Tensor, "_ B _ _ _"], ...
-    ] = ()  # the memory's projected keys and values, or sums of them
-    recurrent: tuple[Float[Tensor, "_ B ..."], ...] = ()  # cells, or the sums of linear attention
-    kv_cache: KVCache | None = None  # a key/value cache
-    max_position: int = 0  # no row's position is above it
-    aligned: bool = True  # all rows are at position `max_position`
+    position: Int[Tensor, " B"]  # the number of tokens each row has read
+    mask: Bool[Tensor, "B S"]  # the positions of the memory each row may attend to
+    # The projected keys and values of the memory, or with linear attention sums over them:
+    memory: tuple[Float[Tensor, "_ B _ _ _"], ...] = ()
+    # The states of recurrent cells, or the sums of linear attention:
+    recurrent: tuple[Float[Tensor, "_ B ..."], ...] = ()
+    kv_cache: KVCache | None = None
+    max_position: int = 0  # an upper bound of `position`
+    aligned: bool = True  # whether all rows are at `max_position`
 
     @property
     def size(self) -> int:
+        """The number of rows."""
         return self.position.shape[0]
 
     def rows(self, index: Int[Tensor, " R"], *, memory_unchanged: bool = False) -> State:
-        """Pick, repeat or re-order the batch. `memory_unchanged` promises that every row still
-        reads the memory that stood in its place before (a beam re-ordered within its own
-        source), so the memory need not move."""
+        """The rows `index` of the batch: a selection, repetition or permutation.
+
+        `memory_unchanged` promises that each row keeps the memory it had (as in a beam that is
+        re-ordered within one source), so the memory is not copied.
+        """
+        if memory_unchanged:
+            mask = self.mask
+            memory = self.memory
+        else:
+            mask = self.mask[index]
+            memory = tuple(tensor.index_select(1, index) for tensor in self.memory)
         return replace(
             self,
             position=self.position[index],
-            mask=self.mask if memory_unchanged else self.mask[index],
-            memory=self.memory
-            if memory_unchanged
-            else tuple(m.index_select(1, index) for m in self.memory),
-            recurrent=tuple(c.index_select(1, index) for c in self.recurrent),
+            mask=mask,
+            memory=memory,
+            recurrent=tuple(tensor.index_select(1, index) for tensor in self.recurrent),
             kv_cache=None if self.kv_cache is None else self.kv_cache.rows(index),
         )
 
     def join(self, other: State) -> State:
         """The rows of `self`, then those of `other`."""
-        wide = max(self.mask.shape[1], other.mask.shape[1])
+        length = max(self.mask.shape[1], other.mask.shape[1])
+        mask = torch.cat([_pad(self.mask, length, -1), _pad(other.mask, length, -1)])
+        memory = tuple(_join_rows(a, b) for a, b in zip(self.memory, other.memory, strict=True))
+        recurrent = tuple(
+            torch.cat([a, b], dim=1) for a, b in zip(self.recurrent, other.recurrent, strict=True)
+        )
+        if self.kv_cache is None or other.kv_cache is None:
+            kv_cache = None
+        else:
+            kv_cache = self.kv_cache.join(other.kv_cache)
         return State(
             position=torch.cat([self.position, other.position]),
-            mask=torch.cat([_pad(self.mask, wide, -1), _pad(other.mask, wide, -1)]),
-            memory=tuple(_stack(a, b) for a, b in zip(self.memory, other.memory, strict=True)),
-            recurrent=tuple(
-                torch.cat([a, b], dim=1)
-                for a, b in zip(self.recurrent, other.recurrent, strict=True)
-            ),
-            kv_cache=None
-            if self.kv_cache is None or other.kv_cache is None
-            else self.kv_cache.join(other.kv_cache),
+            mask=mask,
+            memory=memory,
+            recurrent=recurrent,
+            kv_cache=kv_cache,
             max_position=max(self.max_position, other.max_position),
             aligned=self.aligned and other.aligned and self.max_position == other.max_position,
         )
@@ -139,8 +162,8 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """One token further: scores of the next token, what to carry on, and where the decoder
-    looked (None: it cannot)."""
+    """The result of one decoder step: the logits of the next token, the next state, and the
+    attention weights over the memory (None for a decoder without them)."""
 
     logits: Float[Tensor, "B V"]
     state: State
@@ -149,15 +172,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Answer:
-    """A finished answer; for each of its tokens, the weights over the memory that produced it.
+    """A finished answer and the attention weights of its tokens.
 
-    tokens   numbers of the tokens, without start and end mark
-    text     what they say
-    score    the log-probability of the answer by the model, end mark included
-    weights  (T, H, S), or None for a model without attention: how much token t of the answer attended to place s of
-             the source, in head h of the decoder's last layer. Each weights[t, h] adds up to 1. The places of a text
-             are its tokens, then the end mark; of a picture its grid, row by row; of a sound stretches of equal length.
-             An encoder that shortens its input leaves one place for every few of them.
+    tokens   the token ids, without start and end token
+    text     the decoded text
+    score    the log-probability of the answer under the model, end token included
+    weights  (T, H, S), or None for a model without attention: how much token t of the answer
+             attended to position s of the source, in head h of the decoder's last layer. Each
+             weights[t, h] sums to 1. The positions of a text are its tokens, then the end token;
+             those of a picture its grid, row by row; those of a sound intervals of equal length.
+             An encoder that shortens its input has fewer positions.
+
     >>> answer = bot.ask("Are you a robot?")  # doctest: +SKIP
     >>> answer.weights.shape  # doctest: +SKIP
     torch.Size([4, 1, 5])
@@ -172,7 +197,7 @@ class Answer:
 
 
 def _pad(tensor: Tensor, size: int, axis: int) -> Tensor:
-    """Zeros (False) appended along `axis` up to `size`."""
+    """`tensor` with zeros (False) appended along `axis` up to `size`."""
     missing = size - tensor.shape[axis]
     if missing == 0:
         return tensor
@@ -181,7 +206,7 @@ def _pad(tensor: Tensor, size: int, axis: int) -> Tensor:
     return torch.cat([tensor, tensor.new_zeros(shape)], dim=axis)
 
 
-def _stack(a: Tensor, b: Tensor) -> Tensor:
-    """Rows of a, then rows of b, the shorter one padded along the axis of places."""
+def _join_rows(a: Tensor, b: Tensor) -> Tensor:
+    """The rows of a, then those of b; the shorter one is padded along the axis of positions."""
     size = max(a.shape[-2], b.shape[-2])
     return torch.cat([_pad(a, size, -2), _pad(b, size, -2)], dim=1)

@@ -1,27 +1,49 @@
-"""What the attention functions ask of their arguments, said in words before torch says it in its
-own."""
+"""Argument checks of the layers: each raises an InputError that names the argument, what was
+received and what is allowed."""
 
 from __future__ import annotations
 
 import math
 import os
+from typing import Any, TypeVar, get_args
 
 import torch
 from torch import Tensor
 
 from regard.errors import InputError
 
+Value = TypeVar("Value")
+
+
+def one_of(name: str, value: Value, literal: Any) -> Value:
+    """Returns `value` if it is one of the values of a `Literal` type, else raises an InputError
+    about the argument `name`.
+
+    >>> from typing import Literal
+    >>> one_of("norm", "pre", Literal["pre", "post"])
+    'pre'
+    >>> one_of("norm", "Pre", Literal["pre", "post"])
+    Traceback (most recent call last):
+    ...
+    regard.errors.InputError: norm: must be "pre" or "post"; got 'Pre'
+    """
+    allowed = get_args(literal)
+    if type(value) in {type(choice) for choice in allowed} and value in allowed:
+        return value
+    choices = [f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in allowed]
+    raise InputError(f"must be {' or '.join(choices)}", where=name, got=repr(value))
+
 
 def shape(tensor: Tensor) -> str:
-    """(2, 3) for people."""
+    """The shape as text, such as (2, 3)."""
     return "(" + ", ".join(map(str, tensor.shape)) + ")"
 
 
 def queries_keys_values(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None
 ) -> tuple[int, ...]:
-    """The leading axes that q (…, L, K), k (…, S, K), v (…, S, E) and a key mask (…, S) have
-    together."""
+    """The leading axes to which q (…, L, K), k (…, S, K), v (…, S, E) and a key mask (…, S)
+    broadcast."""
     for name, tensor, wanted in (
         ("q", q, "(…, L, K)"),
         ("k", k, "(…, S, K)"),
@@ -40,49 +62,49 @@ def queries_keys_values(
             f"needs as many places as k: (…, {k.shape[-2]}, E)", where="v", got=shape(v)
         )
     if k.shape[-2] == 0:
-        raise InputError(
-            "needs at least one place to look at: (…, S, K) with S >= 1", where="k", got=shape(k)
-        )
+        raise InputError("needs at least one key: (…, S, K) with S >= 1", where="k", got=shape(k))
     leads = {"q": q.shape[:-2], "k": k.shape[:-2], "v": v.shape[:-2]}
     if mask is not None:
         if mask.dtype != torch.bool:
-            raise InputError("needs booleans, True = may look", where="mask", got=mask.dtype)
+            raise InputError(
+                "needs booleans, True = may be attended to", where="mask", got=mask.dtype
+            )
         if mask.ndim < 1 or mask.shape[-1] != k.shape[-2]:
             raise InputError(
                 f"needs one value a key: (…, {k.shape[-2]})", where="mask", got=shape(mask)
             )
         leads["mask"] = mask.shape[:-1]
     lead: tuple[int, ...] = q.shape[:-2]
-    for name, own in leads.items():
+    for name, axes in leads.items():
         try:
-            lead = lead if own == lead else torch.broadcast_shapes(lead, own)
+            lead = lead if axes == lead else torch.broadcast_shapes(lead, axes)
         except RuntimeError:
-            wanted = f"leading axes that go with {tuple(lead)}, those of the arguments before it"
-            raise InputError(f"needs {wanted}", where=name, got=tuple(own)) from None
+            wanted = f"leading axes that broadcast with {tuple(lead)}, of the arguments before it"
+            raise InputError(f"needs {wanted}", where=name, got=tuple(axes)) from None
     return tuple(lead)
 
 
 def finite(**named: Tensor) -> tuple[float, ...]:
-    """The largest magnitude in each tensor, when none holds a NaN or an infinity.
+    """The largest magnitude in each tensor; a NaN or an infinity raises an InputError.
 
-    One pass each: only if the largest is not finite is the tensor looked through. While torch
-    compiles or maps a function (`torch.compile`, `torch.export`, `vmap`) there are no numbers to
-    look at, and all count as small.
+    This takes one pass over each tensor. Under `torch.compile`, `torch.export` and `vmap` there are
+    no numbers to inspect, and each magnitude is reported as 0.
     """
     return tuple(_largest(name, tensor) for name, tensor in named.items())
 
 
-def result(*made: Tensor, **given: Tensor) -> None:
-    """What was made is finite, or else it is said what was not finite in what was given, or that
-    it was too large. A NaN or an infinity comes out wherever it goes in, so one sum of the
-    result is all that a good input pays."""
-    if not all(all_finite(tensor) for tensor in made):
-        largest = finite(**given)
-        raise too_large(dict(zip(given, largest, strict=True)), made[0].dtype)
+def result(*outputs: Tensor, **inputs: Tensor) -> None:
+    """Raises an InputError if an output is not finite: it names the input that is not finite, or
+    else says that the inputs are too large. NaN and infinity propagate, so finite inputs cost one
+    sum of each output."""
+    if not all(all_finite(tensor) for tensor in outputs):
+        largest = finite(**inputs)
+        raise too_large(dict(zip(inputs, largest, strict=True)), outputs[0].dtype)
 
 
 def all_finite(tensor: Tensor) -> bool:
-    """One sum, and only if that is not finite a look at each number."""
+    """Whether every number is finite. The sum is tested first; single numbers only if the sum is
+    not finite."""
     return math.isfinite(tensor.detach().sum().item()) or bool(tensor.isfinite().all())
 
 
@@ -96,25 +118,29 @@ def too_large(largest: dict[str, float], dtype: torch.dtype) -> InputError:
     )
 
 
-def may_look(mask: Tensor | None, *, causal: bool = False) -> None:
-    """Every query sees a key: a row whose keys are all masked has no weights that sum to 1."""
+def every_query_has_a_key(mask: Tensor | None, *, causal: bool = False) -> None:
+    """Raises an InputError if all keys of a query are masked: its weights could not sum to 1."""
     if mask is None:
         return
-    seen = mask[..., 0] if causal else mask.any(-1)
-    if not bool(seen.all()):
-        row = tuple((~seen).nonzero()[0].tolist())
-        raise InputError(
-            "hides the first key, and with causal=True the first query sees no other"
-            if causal
-            else "hides every key",
-            where="mask",
-            got=f"row {row} of {shape(mask)}" if row else shape(mask),
-            hint="allow at least one place in every row (True = may look)",
-        )
+    has_key = mask[..., 0] if causal else mask.any(-1)
+    if bool(has_key.all()):
+        return
+    row = tuple((~has_key).nonzero()[0].tolist())
+    if causal:
+        message = "hides the first key, and with causal=True the first query sees no other"
+    else:
+        message = "hides every key"
+    raise InputError(
+        message,
+        where="mask",
+        got=f"row {row} of {shape(mask)}" if row else shape(mask),
+        hint="allow at least one key in every row (True = may be attended to)",
+    )
 
 
 def fits(numbers: int, itemsize: int, *, what: str, hint: str) -> None:
-    """`numbers` of `itemsize` bytes are at most half of this machine's memory."""
+    """Raises an InputError unless `numbers` of `itemsize` bytes fit into half of this machine's
+    memory."""
     try:
         limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     except (ValueError, OSError, AttributeError):
@@ -135,8 +161,8 @@ def _largest(name: str, tensor: Tensor) -> float:
         return 0.0
     if math.isfinite(largest):
         return largest
-    kind, wrong = ("NaN", tensor.isnan()) if math.isnan(largest) else ("infinity", tensor.isinf())
-    first = tuple(wrong.nonzero()[0].tolist())
+    kind, where = ("NaN", tensor.isnan()) if math.isnan(largest) else ("infinity", tensor.isinf())
+    first = tuple(where.nonzero()[0].tolist())
     raise InputError(
         "needs finite numbers", where=name, got=f"{kind} at {first} of {shape(tensor)}"
     )

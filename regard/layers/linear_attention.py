@@ -1,13 +1,15 @@
-"""Attention whose weights are the first terms of the Maclaurin series of exp, as layers of a
-Transformer.
+"""Linear attention as layers of a Transformer: the weights are the first terms of the Maclaurin
+series of exp.
 
-The projections are those of `SelfAttention` and `CrossAttention`. What a decoder carries from step
-to step is not a cache that grows but the sums of `maclaurin`, (H, M, E + 1) a row, whatever it has
-read: see `regard.layers.maclaurin`. Where a query looked cannot be told from sums, so a step has no
-weights.
+The projections are those of `SelfAttention` and `CrossAttention`. A decoder's state is not a cache
+that grows but sums over all keys and values, (H, M, E + 1) a row, whose size does not depend on how
+many tokens they cover: see `regard.layers.maclaurin`. The weights of single keys cannot be computed
+from these sums, so a step returns no weights.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,32 +17,35 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers import monomials
-from regard.layers.attention import Rotation, linear, part
+from regard.layers.attention import Rotation, linear_step, submodule
 from regard.layers.maclaurin import unchecked_attention
 
+Kernel = Literal["softmax", "maclaurin"]
 
-def taken_in(
+
+def accumulate_keys_values(
     k: Float[Tensor, "*batch S K"],
     v: Float[Tensor, "*batch S E"],
     mask: Bool[Tensor, "..."],
     terms: int,
 ) -> Float[Tensor, "*batch M F"]:
-    """The sums of keys and values, a last column for the normaliser: all that a query needs to
-    know of them."""
-    u = torch.cat([v, torch.ones_like(v[..., :1])], -1) * mask[..., None]
-    return (_weighed(k, terms).transpose(-1, -2) @ u).contiguous()
+    """The sums phi(K)^T [V | 1] over the keys that are not masked. The last column is for the
+    normaliser."""
+    values = torch.cat([v, torch.ones_like(v[..., :1])], -1) * mask[..., None]
+    return (_key_features(k, terms).transpose(-1, -2) @ values).contiguous()
 
 
-def read_off(
+def read_sums(
     q: Float[Tensor, "*batch K"], sums: Float[Tensor, "*batch M F"], terms: int
 ) -> Float[Tensor, "*batch E"]:
-    """The context of one query a row."""
+    """The context phi(q) sums, normalised, of one query a row."""
     features = monomials.monomials(q * q.shape[-1] ** -0.5, terms)
-    numbers = (features[..., None, :] @ sums)[..., 0, :]
-    return numbers[..., :-1] / numbers[..., -1:]
+    numerators = (features[..., None, :] @ sums)[..., 0, :]
+    return numerators[..., :-1] / numerators[..., -1:]
 
 
-def _weighed(k: Float[Tensor, "*rows K"], terms: int) -> Float[Tensor, "*rows M"]:
+def _key_features(k: Float[Tensor, "*rows K"], terms: int) -> Float[Tensor, "*rows M"]:
+    """The monomials of the keys times their weights 1/alpha!."""
     return monomials.monomials(k, terms) * monomials.weights(k.shape[-1], terms, k)
 
 
@@ -49,11 +54,9 @@ class LinearSelfAttention(nn.Module):
 
     def __init__(self, *, width: int, heads: int, head_width: int | None = None, terms: int):
         super().__init__()
-        self.heads, self.head_width, self.terms = (
-            heads,
-            head_width or width // heads,
-            even_top(terms),
-        )
+        self.heads = heads
+        self.head_width = head_width or width // heads
+        self.terms = require_odd_terms(terms)
         self.qkv = nn.Linear(width, 3 * heads * self.head_width)
         self.out = nn.Linear(heads * self.head_width, width)
 
@@ -68,31 +71,30 @@ class LinearSelfAttention(nn.Module):
     ) -> Float[Tensor, "B T D"]:
         qkv = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).permute(2, 0, 3, 1, 4)
         q, k = qkv[:2] if rotation is None else rotation(qkv[:2])
-        seen = None if mask is None else mask[:, None]
+        v = qkv[2]
+        key_mask = None if mask is None else mask[:, None]
         context = unchecked_attention(
-            q, k, qkv[2], tuple(q.shape[:2]), terms=self.terms, causal=causal, mask=seen
+            q, k, v, tuple(q.shape[:2]), terms=self.terms, causal=causal, mask=key_mask
         )
         return self.out(context.transpose(1, 2).flatten(2))
 
     def start(self, rows: int, like: Tensor) -> Float[Tensor, "B H M F"]:
-        """Nothing seen yet."""
-        return like.new_zeros(
-            rows, self.heads, monomials.how_many(self.head_width, self.terms), self.head_width + 1
-        )
+        """The sums before the first position: zeros."""
+        features = monomials.how_many(self.head_width, self.terms)
+        return like.new_zeros(rows, self.heads, features, self.head_width + 1)
 
     def step(
         self, x: Float[Tensor, "B D"], sums: Float[Tensor, "B H M F"], rotation: Rotation | None
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H M F"]]:
-        """One place further, and the sums that have seen it."""
-        qkv = (
-            linear(x, part(self, "qkv")).view(-1, 3, self.heads, 1, self.head_width).transpose(0, 1)
-        )
+        """`forward` with `causal` for one position, and the sums with this position added."""
+        qkv = linear_step(x, submodule(self, "qkv"))
+        qkv = qkv.view(-1, 3, self.heads, 1, self.head_width).transpose(0, 1)
         q, k = qkv[:2] if rotation is None else rotation(qkv[:2])
         v = qkv[2]  # (B, H, 1, K)
-        u = torch.cat([v, torch.ones_like(v[..., :1])], -1)
-        sums = sums + _weighed(k, self.terms).transpose(-1, -2) * u
-        context = read_off(q[:, :, 0], sums, self.terms)
-        return linear(context.reshape(x.shape[0], -1), part(self, "out")), sums
+        value = torch.cat([v, torch.ones_like(v[..., :1])], -1)
+        sums = sums + _key_features(k, self.terms).transpose(-1, -2) * value
+        context = read_sums(q[:, :, 0], sums, self.terms)
+        return linear_step(context.reshape(x.shape[0], -1), submodule(self, "out")), sums
 
 
 class LinearCrossAttention(nn.Module):
@@ -108,19 +110,17 @@ class LinearCrossAttention(nn.Module):
         terms: int,
     ):
         super().__init__()
-        self.heads, self.head_width, self.terms = (
-            heads,
-            head_width or width // heads,
-            even_top(terms),
-        )
+        self.heads = heads
+        self.head_width = head_width or width // heads
+        self.terms = require_odd_terms(terms)
         self.query = nn.Linear(width, heads * self.head_width)
         self.kv = nn.Linear(memory_width, 2 * heads * self.head_width)
         self.out = nn.Linear(heads * self.head_width, width)
 
     def keys_values(self, states: Float[Tensor, "B S E"]) -> Float[Tensor, "2 B H S K"]:
-        return (
-            self.kv(states).unflatten(-1, (2, self.heads, self.head_width)).permute(2, 0, 3, 1, 4)
-        )
+        """The projected keys and values of the memory."""
+        kv = self.kv(states).unflatten(-1, (2, self.heads, self.head_width))
+        return kv.permute(2, 0, 3, 1, 4)
 
     def forward(
         self,
@@ -139,17 +139,20 @@ class LinearCrossAttention(nn.Module):
     def start(
         self, states: Float[Tensor, "B S E"], mask: Bool[Tensor, "B S"]
     ) -> Float[Tensor, "B H M F"]:
-        """The memory, taken in: of the same size whatever its length."""
+        """The sums over the memory, whose size does not depend on its length."""
         k, v = self.keys_values(states).unbind(0)
-        return taken_in(k, v, mask[:, None], self.terms)
+        return accumulate_keys_values(k, v, mask[:, None], self.terms)
 
     def step(self, x: Float[Tensor, "B D"], sums: Float[Tensor, "B H M F"]) -> Float[Tensor, "B D"]:
-        q = linear(x, part(self, "query")).view(-1, self.heads, self.head_width)
-        return linear(read_off(q, sums, self.terms).reshape(x.shape[0], -1), part(self, "out"))
+        """`forward` for one position."""
+        q = linear_step(x, submodule(self, "query")).view(-1, self.heads, self.head_width)
+        context = read_sums(q, sums, self.terms)
+        return linear_step(context.reshape(x.shape[0], -1), submodule(self, "out"))
 
 
-def even_top(terms: int) -> int:
-    """The number of terms, if the top degree is even: an odd one lets the normaliser cross zero."""
+def require_odd_terms(terms: int) -> int:
+    """Returns `terms` if it is odd: with an even number of terms the top degree is odd, and the
+    normaliser can be 0."""
     if terms < 1 or terms % 2 == 0:
         raise InputError(
             "a linear kernel needs an odd number of terms",

@@ -1,10 +1,10 @@
-"""The loss over a vocabulary, without ever holding the logits of a whole batch.
+"""Cross-entropy over a vocabulary, without the logits of a whole batch in memory, and CTC.
 
-    loss = sum_n [ lse(z_n) - (1 - e) z_n[y_n] - e mean_v z_n[v] ],   z_n = W h_n + b        (smoothing e)
+    loss = sum_n [ lse(z_n) - (1 - e) z_n[y_n] - e mean_v z_n[v] ],   z_n = W h_n + b
 
-Its gradient needs softmax(z) only: dz = softmax(z) - (1 - e) onehot(y) - e/V. So loss and gradients
-are made together, in pieces small enough for the processor's cache, and the (N, V) matrix of logits
-never exists.
+with label smoothing e. The gradient needs softmax(z) only: dz = softmax(z) - (1 - e) onehot(y) -
+e/V. So loss and gradients are computed together, for a few rows at a time, and the (N, V) matrix of
+all logits never exists.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-PIECE = 1 << 21  # numbers of a piece of logits
+PIECE = 1 << 21  # logits that exist at a time
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, smoothing: float, learning: bool):
-        size = weight.shape[0]
-        rows = max(1, PIECE // size)
-        flat_weight, flat_bias = weight.mean(0), bias.mean()
-        d_hidden, d_weight, d_bias = (
-            torch.empty_like(hidden),
-            torch.zeros_like(weight),
-            torch.zeros_like(bias),
-        )
-        smooth, nats = hidden.new_zeros(()), hidden.new_zeros(())
+    def forward(ctx, hidden, weight, bias, targets, smoothing: float, need_gradients: bool):
+        vocabulary = weight.shape[0]
+        rows = max(1, PIECE // vocabulary)
+        mean_weight, mean_bias = weight.mean(0), bias.mean()
+        d_hidden = torch.empty_like(hidden)
+        d_weight = torch.zeros_like(weight)
+        d_bias = torch.zeros_like(bias)
+        loss = hidden.new_zeros(())
+        nats = hidden.new_zeros(())
         for h, y, d_h in zip(
             hidden.split(rows), targets.split(rows), d_hidden.split(rows), strict=True
         ):
@@ -35,25 +34,24 @@ class _CrossEntropy(torch.autograd.Function):
             lse = z.logsumexp(1)
             nll = lse - z.gather(1, y[:, None]).squeeze(1)
             nats += nll.sum()
-            smooth += (1 - smoothing) * nll.sum() + smoothing * (
-                lse - (h @ flat_weight + flat_bias)
-            ).sum()
-            if not learning:
+            uniform = lse - (h @ mean_weight + mean_bias)
+            loss += (1 - smoothing) * nll.sum() + smoothing * uniform.sum()
+            if not need_gradients:
                 continue
             dz = z.sub_(lse[:, None]).exp_()
             dz[torch.arange(len(y)), y] -= 1 - smoothing
             if smoothing:
-                dz -= smoothing / size
+                dz -= smoothing / vocabulary
             torch.mm(dz, weight, out=d_h)
             d_weight.addmm_(dz.t(), h)
             d_bias += dz.sum(0)
-        ctx.made = (d_hidden, d_weight, d_bias)  # our own, so backward may scale them in place
+        ctx.gradients = (d_hidden, d_weight, d_bias)  # not shared, so backward may scale them
         ctx.mark_non_differentiable(nats)
-        return smooth, nats
+        return loss, nats
 
     @staticmethod
     def backward(ctx, *grads):
-        return *(part.mul_(grads[0]) for part in ctx.made), None, None, None
+        return *(gradient.mul_(grads[0]) for gradient in ctx.gradients), None, None, None
 
 
 def cross_entropy(
@@ -75,21 +73,24 @@ def ctc_loss(
     targets: Int[Tensor, "B T"],
     real: Bool[Tensor, "B T"],
     *,
-    silent: int = 0,
+    blank: int = 0,
 ) -> Float[Tensor, ""]:
-    """-log of the probability that the real places, each saying one token or `silent`, say the
-    real targets in order, a token that stays counted once; summed over rows that have places
-    enough (CTC, Graves et al. 2006). Real places have no gaps between them, real targets come
-    first."""
-    first = mask.int().argmax(1, keepdim=True)  # there may be padding before it
-    places = (first + torch.arange(mask.shape[1], device=mask.device)).clamp_max(mask.shape[1] - 1)
-    said = logits.log_softmax(-1).gather(1, places[..., None].expand_as(logits))
+    """The CTC loss of Graves et al. 2006, summed over the rows; a row with too few positions for
+    its targets counts 0.
+
+    The positions in `mask` must be contiguous, but there may be padding before them. The targets in
+    `real` must come first.
+    """
+    length = mask.shape[1]
+    first = mask.int().argmax(1, keepdim=True)
+    positions = (first + torch.arange(length, device=mask.device)).clamp_max(length - 1)
+    log_probs = logits.log_softmax(-1).gather(1, positions[..., None].expand_as(logits))
     return torch.nn.functional.ctc_loss(
-        said.transpose(0, 1),
+        log_probs.transpose(0, 1),
         targets,
         mask.sum(1),
         real.sum(1),
-        blank=silent,
+        blank=blank,
         reduction="sum",
         zero_infinity=True,
     )

@@ -1,11 +1,13 @@
-"""Sound as frames of log-mel energies, as pure functions. Padding is never heard: a clip gives the
-same numbers alone and in any batch.
+"""Log-mel energies of sounds, and augmentation of them, as pure functions. Padding does not affect
+the result: a clip gives the same numbers alone and in any batch.
 
-    E[t, f] = | sum_n w[n] x[h t + n - W/2] exp(-2 pi i f n / W) |^2       W the window, h the hop
-    L[t, m] = log10 max(1e-10, sum_f E[t, f] F[f, m]);   y = (max(L, max L - R) + 4) / 4     (Radford et al. 2022)
+    E[t, f] = | sum_n w[n] x[h t + n - W/2] exp(-2 pi i f n / W) |^2    W the window, h the hop
+    L[t, m] = log10 max(1e-10, sum_f E[t, f] F[f, m])
+    y = (max(L, max L - R) + 4) / 4                                    (Radford et al. 2022), R = 8
 
-with R = 8; or, so that it does not matter how loud a sound is, y = 2 (max(L, max L - R) - max L) /
-R + 2, from 0, which is silence and all there is around a sound, to 2.
+or, independent of the loudness of the clip, from 0 (silence) to 2,
+
+    y = 2 (max(L, max L - R) - max L) / R + 2
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from torch import Tensor
 
 from regard.masks import from_lengths
 
-QUIETEST = 1e-10  # energy below which nothing is told apart
+QUIETEST = 1e-10  # smaller energies are raised to this
 
 
 def hertz_to_mel(hertz: float) -> float:
@@ -35,20 +37,18 @@ def mel_to_hertz(mel: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 
 
 def mel_filters(*, mels: int, window: int, rate: int) -> Float[Tensor, "F M"]:
-    """Triangles on Slaney's scale from 0 Hz to rate / 2, each of area 1, as weights of the
-    energies of a window."""
+    """Mel filters F of the formula: triangles on Slaney's scale from 0 Hz to rate / 2, each of area
+    1."""
     hertz = torch.arange(window // 2 + 1, dtype=torch.float64) * rate / window
     corners = mel_to_hertz(torch.linspace(0, hertz_to_mel(rate / 2), mels + 2, dtype=torch.float64))
     left, centre, right = corners[:-2], corners[1:-1], corners[2:]
-    rising, falling = (
-        (hertz[:, None] - left) / (centre - left),
-        (right - hertz[:, None]) / (right - centre),
-    )
+    rising = (hertz[:, None] - left) / (centre - left)
+    falling = (right - hertz[:, None]) / (right - centre)
     return torch.minimum(rising, falling).clamp(min=0) * 2 / (right - left)
 
 
 def frame_mask(mask: Bool[Tensor, "B N"], hop: int) -> Bool[Tensor, "B S"]:
-    """Frames of real samples: one for each whole hop, and one at least."""
+    """The mask of the frames: one real frame for each whole hop of real samples, at least one."""
     return from_lengths((mask.sum(1) // hop).clamp(min=1), max(1, mask.shape[1] // hop))
 
 
@@ -57,47 +57,50 @@ def log_mel(
     mask: Bool[Tensor, "B N"],
     *,
     filters: Float[Tensor, "F M"],
-    shape: Float[Tensor, " W"],
+    window: Float[Tensor, " W"],
     hop: int,
     dynamic_range: float = 8.0,
     relative: bool = False,
 ) -> tuple[Float[Tensor, "B S M"], Bool[Tensor, "B S"]]:
-    """y of the formula, the second one if `relative`, and which frames are real. Before its
-    first sample a clip goes on as its mirror image, after its last in silence; `shape` is what a
-    window is multiplied by, `dynamic_range` is R."""
-    half, size = len(shape) // 2, len(shape)
+    """The levels y of the first formula, or of the second if `relative`, and the mask of the
+    frames. `window` is w of the formula, `dynamic_range` is R. A clip is padded by reflection
+    before its first sample and by zeros after its last."""
+    size = len(window)
+    half = size // 2
     samples = samples.masked_fill(~mask, 0)
     real = frame_mask(mask, hop)
     silence = samples.new_zeros(len(samples), max(half, half + 1 - samples.shape[1], size))
     samples = torch.cat([samples, silence], dim=1)
     samples = torch.cat([samples[:, 1 : half + 1].flip(1), samples], dim=1)
-    waves = torch.stft(samples, size, hop, window=shape, center=False, return_complex=True)[
-        ..., : real.shape[1]
-    ]
-    energy = waves.real.square() + waves.imag.square()  # (B, F, S); the root is never needed
+    spectrum = torch.stft(samples, size, hop, window=window, center=False, return_complex=True)
+    spectrum = spectrum[..., : real.shape[1]]
+    energy = spectrum.real.square() + spectrum.imag.square()  # (B, F, S)
     levels = (energy.transpose(1, 2) @ filters).clamp(min=QUIETEST).log10()
     loudest = levels.amax(2).masked_fill(~real, -math.inf).amax(1)[:, None, None]
     levels = levels.maximum(loudest - dynamic_range)
-    levels = (levels - loudest) * 2 / dynamic_range + 2 if relative else (levels + 4) / 4
+    if relative:
+        levels = (levels - loudest) * 2 / dynamic_range + 2
+    else:
+        levels = (levels + 4) / 4
     return levels.masked_fill(~real[..., None], 0), real
 
 
 def per_band_normalisation(
     features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"]
 ) -> Float[Tensor, "B S M"]:
-    """Each band of each clip with mean 0 and spread 1/2 (less where it hardly changes): what a
-    microphone or a room does to a band, it does to all of it."""
+    """Normalises each band of each clip to mean 0 and standard deviation 1/2 (less for a band that
+    hardly changes), which removes the constant effect of a microphone or a room (CMVN)."""
     real = mask[..., None].to(features.dtype)
     count = real.sum(1, keepdim=True)
-    apart = (features - (features * real).sum(1, keepdim=True) / count) * real
-    return apart / (2 * (apart.square().sum(1, keepdim=True) / count + 0.01).sqrt())
+    centred = (features - (features * real).sum(1, keepdim=True) / count) * real
+    return centred / (2 * (centred.square().sum(1, keepdim=True) / count + 0.01).sqrt())
 
 
 def time_stretch(
     features: Float[Tensor, "B S M"], mask: Bool[Tensor, "B S"], factor: Float[Tensor, " B"]
 ) -> tuple[Float[Tensor, "B S2 M"], Bool[Tensor, "B S2"]]:
-    """Clips that last `factor` times as long, at the same pitch: frames in straight lines
-    between those there are."""
+    """Clips stretched to `factor` times their length at the same pitch, by linear interpolation of
+    frames."""
     last = (mask.sum(1) - 1)[:, None]
     lengths = (mask.sum(1) * factor).round().long().clamp(min=1)
     real = from_lengths(lengths)
@@ -121,18 +124,17 @@ def spec_augment(
     count: int,
     widest: float,
 ) -> Float[Tensor, "B S M"]:
-    """`count` bands of each clip, in time (axis 1) or frequency (axis 2), set to its mean (Park
-    et al. 2019). Their width is drawn up to the share `widest` of the clip's own length, or of
-    the mels."""
+    """SpecAugment (Park et al. 2019): sets `count` random intervals of each clip, in time (axis 1)
+    or frequency (axis 2), to the clip's mean. The width of each is drawn uniformly, up to the share
+    `widest` of the clip's length or of the mels."""
     rows = len(features)
     sizes = mask.sum(1) if axis == 1 else torch.full((rows,), features.shape[2], device=mask.device)
     draws = torch.rand(2, rows, count, device=mask.device, dtype=features.dtype)
     width = draws[0] * widest * sizes[:, None]
     start = draws[1] * (sizes[:, None] - width)
     place = torch.arange(features.shape[axis], device=mask.device)
-    hidden = ((place >= start[..., None]) & (place < (start + width).floor()[..., None])).any(
-        1
-    )  # (B, S) or (B, M)
+    end = (start + width).floor()
+    hidden = ((place >= start[..., None]) & (place < end[..., None])).any(1)  # (B, S) or (B, M)
     hidden = hidden[..., None] if axis == 1 else hidden[:, None]
-    total = features.sum((1, 2)) / (mask.sum(1) * features.shape[2]).clamp(min=1)
-    return torch.where(hidden & mask[..., None], total[:, None, None], features)
+    mean = features.sum((1, 2)) / (mask.sum(1) * features.shape[2]).clamp(min=1)
+    return torch.where(hidden & mask[..., None], mean[:, None, None], features)

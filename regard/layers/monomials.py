@@ -1,15 +1,16 @@
 """Monomials: the features whose products are a polynomial of q . k.
 
-    (q . k)^n / n! = sum over |alpha| = n of  q^alpha k^alpha / alpha!           (the multinomial theorem)
+    (q . k)^n / n! = sum over |alpha| = n of  q^alpha k^alpha / alpha!     (multinomial theorem)
 
 so sum_{n<terms} (q . k)^n / n! is a product of monomials of q with monomials of k, weighted by
 1/alpha!, one for each multiset alpha of fewer than `terms` axes: M = C(D + terms - 1, D) of them.
-They stand by degree, and within a degree in the order of `itertools.combinations_with_replacement`:
-(a, b, …) with a <= b <= …. Hence those of degree n that begin with axis a are x_a times the *last*
-C(D - a + n - 2, n - 1) of degree n - 1.
+They are ordered by degree, and within a degree like `itertools.combinations_with_replacement`:
+(a, b, …) with a <= b <= …. Hence the monomials of degree n that begin with axis a are x_a times the
+*last* C(D - a + n - 2, n - 1) of degree n - 1.
 
-`gather`, `read` and `pull` are what linear attention does with them. They walk over the places in
-pieces that fit the cache: all features of all places never exist.
+`gather`, `read` and `pull` are the operations of linear attention on them. They process the
+positions in pieces that fit the processor's cache: the features of all positions never exist
+together.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-PIECE = 1 << 20  # numbers of a piece of features
-PLACES = 512  # places of a piece, at most
+PIECE = 1 << 20  # the most features of a piece
+PLACES = 512  # the most positions of a piece
 STEP = 8  # axes of a block of features
 
 
 def how_many(width: int, terms: int) -> int:
-    """M, the monomials of degree below `terms`.
+    """M, the number of monomials of degree below `terms`.
 
     >>> how_many(5, 3), how_many(64, 3)
     (21, 2145)
@@ -42,21 +43,19 @@ def _of_degree(width: int, degree: int) -> int:
 
 
 @lru_cache(maxsize=64)
-@torch.inference_mode(False)  # what is kept may be needed for training next time
+@torch.inference_mode(False)  # cached tensors must also work in training
 def _recipe(width: int, terms: int) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
-    """The weights 1/alpha! (M,), and for each degree from 2 the index pair that makes it: axis,
-    monomial before it."""
-    weight = run = torch.ones(
-        width, dtype=torch.float64
-    )  # run: how often a monomial's first axis is in it
+    """The weights 1/alpha! (M,), and for each degree from 2 the factors of its monomials: the
+    indices of an axis and of a monomial of the degree before."""
+    # run: the exponent of a monomial's first axis
+    weight = run = torch.ones(width, dtype=torch.float64)
     weights, pairs = [torch.ones(1, dtype=torch.float64), weight][:terms], []
     for degree in range(2, terms):
         axes, rests, runs = [], [], []
         for a in range(width):
             rest = torch.arange(len(weight))[len(weight) - _of_degree(width - a, degree - 1) :]
-            again = torch.arange(len(rest)) < _of_degree(
-                width - a, degree - 2
-            )  # the rest begins with a, too
+            # Whether the rest begins with axis a, too.
+            again = torch.arange(len(rest)) < _of_degree(width - a, degree - 2)
             axes.append(torch.full_like(rest, a))
             rests.append(rest)
             runs.append(torch.where(again, run[rest] + 1, 1))
@@ -68,7 +67,7 @@ def _recipe(width: int, terms: int) -> tuple[Tensor, tuple[tuple[Tensor, Tensor]
 
 
 def weights(width: int, terms: int, like: Tensor) -> Float[Tensor, " M"]:
-    """1/alpha! of every monomial, to be read only."""
+    """1/alpha! of every monomial (shared: do not write to it)."""
     return _weights(width, terms, like.dtype, like.device)
 
 
@@ -81,29 +80,31 @@ def _weights(
 
 
 def monomials(x: Float[Tensor, "*rows D"], terms: int) -> Float[Tensor, "*rows M"]:
-    """All monomials of the last axis, in few calls and with autograd: for few places."""
-    parts = [x.new_ones(*x.shape[:-1], 1), x][:terms]
+    """All monomials of the last axis, in few calls and with autograd; for few positions."""
+    by_degree = [x.new_ones(*x.shape[:-1], 1), x][:terms]
     for axes, rests in _recipe(x.shape[-1], terms)[1]:
-        parts.append(x[..., axes.to(x.device)] * parts[-1][..., rests.to(x.device)])
-    return torch.cat(parts, -1)
+        previous = by_degree[-1]
+        by_degree.append(x[..., axes.to(x.device)] * previous[..., rests.to(x.device)])
+    return torch.cat(by_degree, -1)
 
 
 @dataclass(frozen=True)
-class _Stairs:
-    """Where things stand among the features of a piece. Those of a degree come in blocks: STEP
-    axes times all monomials before them from the first of these axes on, in one multiplication.
-    Inside a block some occur twice, like x_1 x_0 and x_0 x_1; `where` (M,) names those that
-    count, in their usual order."""
+class _Layout:
+    """The layout of the features of a piece.
 
-    features: int
-    degrees: list[slice]
-    blocks: list[
-        list[tuple[slice, slice, slice]]
-    ]  # for each degree: axes, features, those of the degree before
+    The features of a degree come in blocks: STEP axes times all monomials of the degree before,
+    from the first of these axes on, in one multiplication. Inside a block some occur twice, such as
+    x_1 x_0 and x_0 x_1; `where` (M,) is the index of each monomial.
+    """
+
+    features: int  # their number, duplicates included
+    degrees: list[slice]  # the features of each degree
+    # For each degree, slices of: axes, features, features of the degree before.
+    blocks: list[list[tuple[slice, slice, slice]]]
     where: Tensor
 
     def spread(self, sums: Float[Tensor, "N M E"]) -> Float[Tensor, "N F E"]:
-        """Sums with zeros for what occurs twice."""
+        """The sums in this layout, with zeros for duplicates."""
         spread = sums.new_zeros(sums.shape[0], self.features, sums.shape[2])
         spread[:, self.where.to(sums.device)] = sums
         return spread
@@ -111,7 +112,7 @@ class _Stairs:
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
-def _stairs(width: int, terms: int) -> _Stairs:
+def _layout(width: int, terms: int) -> _Layout:
     groups = [slice(a, min(width, a + STEP)) for a in range(0, width, STEP)]
     degrees, blocks = [slice(0, 1), slice(1, 1 + width)][:terms], [[], []][:terms]
     begins, place = (
@@ -137,18 +138,19 @@ def _stairs(width: int, terms: int) -> _Stairs:
         degrees.append(slice(end, end + at))
         blocks.append(own)
         begins = starts
-    return _Stairs(degrees[-1].stop, degrees, blocks, torch.cat(where))
+    return _Layout(degrees[-1].stop, degrees, blocks, torch.cat(where))
 
 
 def fill(
     x: Float[Tensor, "N D C"], terms: int, out: Float[Tensor, "N F C"]
 ) -> Float[Tensor, "N F C"]:
-    """The features of a piece, places last: every write is one long run."""
-    stairs = _stairs(x.shape[1], terms)
+    """Writes the features of a piece to `out`, with positions last, so that every write is
+    contiguous."""
+    layout = _layout(x.shape[1], terms)
     out[:, 0] = 1
     if terms > 1:
-        out[:, stairs.degrees[1]] = x
-    for blocks in stairs.blocks:
+        out[:, layout.degrees[1]] = x
+    for blocks in layout.blocks:
         for axes, own, rest in blocks:
             to = out[:, own].unflatten(1, (axes.stop - axes.start, -1))
             torch.mul(x[:, axes, None], out[:, None, rest], out=to)
@@ -157,45 +159,51 @@ def fill(
 
 def _pull(
     x: Float[Tensor, "N D C"],
-    made: Float[Tensor, "N F C"],
+    features: Float[Tensor, "N F C"],
     grads: Float[Tensor, "N F C"],
     terms: int,
 ) -> Float[Tensor, "N D C"]:
-    """The gradient of x from that of its features, which is used up: the blocks of `fill`,
-    backwards."""
-    stairs, dx = _stairs(x.shape[1], terms), torch.zeros_like(x)
-    for blocks in reversed(stairs.blocks):
+    """The gradient of x from the gradient of its features, which is overwritten: the blocks of
+    `fill` in reverse."""
+    layout, dx = _layout(x.shape[1], terms), torch.zeros_like(x)
+    for blocks in reversed(layout.blocks):
         for axes, own, rest in blocks:
             d = grads[:, own].unflatten(1, (axes.stop - axes.start, -1))
-            dx[:, axes] += (d * made[:, None, rest]).sum(2)
+            dx[:, axes] += (d * features[:, None, rest]).sum(2)
             grads[:, rest] += (d * x[:, axes, None]).sum(1)
-    return dx.add_(grads[:, stairs.degrees[1]]) if terms > 1 else dx
+    return dx.add_(grads[:, layout.degrees[1]]) if terms > 1 else dx
 
 
 def _pieces(rows: int, places: int, features: int) -> Iterator[tuple[slice, slice]]:
-    """Rows and places of the pieces of a (rows, places, …) tensor, at most PIECE features each."""
-    tall = max(1, min(PLACES, places, PIECE // features))
-    wide = max(1, PIECE // (features * tall))
-    for row in range(0, rows, wide):
-        for place in range(0, places, tall):
-            yield slice(row, min(rows, row + wide)), slice(place, min(places, place + tall))
+    """Slices of rows and positions: the pieces of a (rows, positions, …) tensor, with at most
+    PIECE features each."""
+    piece_places = max(1, min(PLACES, places, PIECE // features))
+    piece_rows = max(1, PIECE // (features * piece_places))
+    for row in range(0, rows, piece_rows):
+        for place in range(0, places, piece_places):
+            yield (
+                slice(row, min(rows, row + piece_rows)),
+                slice(place, min(places, place + piece_places)),
+            )
 
 
-class _Room:
+class _Buffer:
     """One buffer for the features of every piece."""
 
     def __init__(self, like: Tensor, features: int):
-        self.like, self.features, self.slab = like, features, like.new_empty(0)
+        self.like = like
+        self.features = features
+        self.memory = like.new_empty(0)
 
     def __call__(self, rows: int, places: int) -> Tensor:
         size = rows * self.features * places
-        if self.slab.numel() < size:
-            self.slab = self.like.new_empty(size)
-        return self.slab[:size].view(rows, self.features, places)
+        if self.memory.numel() < size:
+            self.memory = self.like.new_empty(size)
+        return self.memory[:size].view(rows, self.features, places)
 
 
 def _product(a: Float[Tensor, "N E P"], b: Float[Tensor, "N P C"]) -> Float[Tensor, "N C E"]:
-    """b^T a^T, made as (a b)^T: with few E, half as fast again."""
+    """b^T a^T, computed as (a b)^T: for small E this is about 1.5 times as fast."""
     return torch.bmm(a, b).transpose(1, 2)
 
 
@@ -203,13 +211,13 @@ def gather(
     x: Float[Tensor, "N S D"], u: Float[Tensor, "N S E"], terms: int, sums: Float[Tensor, "N M E"]
 ) -> Float[Tensor, "N M E"]:
     """sums += weights * (monomials(x)^T u), in place."""
-    stairs, weight = _stairs(x.shape[2], terms), weights(x.shape[2], terms, x)[:, None]
-    where, room = stairs.where.to(x.device), _Room(x, stairs.features)
-    for rows, places in _pieces(x.shape[0], x.shape[1], stairs.features):
+    layout, weight = _layout(x.shape[2], terms), weights(x.shape[2], terms, x)[:, None]
+    where, buffer = layout.where.to(x.device), _Buffer(x, layout.features)
+    for rows, places in _pieces(x.shape[0], x.shape[1], layout.features):
         piece = x[rows, places].transpose(1, 2).contiguous()
-        made = fill(piece, terms, room(piece.shape[0], piece.shape[2]))
+        features = fill(piece, terms, buffer(piece.shape[0], piece.shape[2]))
         sums[rows].addcmul_(
-            _product(u[rows, places].transpose(1, 2), made.transpose(1, 2))[:, where], weight
+            _product(u[rows, places].transpose(1, 2), features.transpose(1, 2))[:, where], weight
         )
     return sums
 
@@ -218,12 +226,12 @@ def read(
     x: Float[Tensor, "N L D"], sums: Float[Tensor, "N M E"], terms: int
 ) -> Float[Tensor, "N L E"]:
     """monomials(x) sums."""
-    stairs, out = _stairs(x.shape[2], terms), x.new_empty(*x.shape[:2], sums.shape[2])
-    sums, room = stairs.spread(sums), _Room(x, stairs.features)
-    for rows, places in _pieces(x.shape[0], x.shape[1], stairs.features):
+    layout, out = _layout(x.shape[2], terms), x.new_empty(*x.shape[:2], sums.shape[2])
+    sums, buffer = layout.spread(sums), _Buffer(x, layout.features)
+    for rows, places in _pieces(x.shape[0], x.shape[1], layout.features):
         piece = x[rows, places].transpose(1, 2).contiguous()
-        made = fill(piece, terms, room(piece.shape[0], piece.shape[2]))
-        out[rows, places] = _product(sums[rows].transpose(1, 2), made)
+        features = fill(piece, terms, buffer(piece.shape[0], piece.shape[2]))
+        out[rows, places] = _product(sums[rows].transpose(1, 2), features)
     return out
 
 
@@ -235,17 +243,21 @@ def pull(
     *,
     both: bool,
 ) -> tuple[Float[Tensor, "N L D"], Float[Tensor, "N L E"] | None]:
-    """The gradient of x where g is that of monomials(x) sums; with `both` also monomials(x) sums
-    itself."""
+    """The gradient of x, where g is the gradient of monomials(x) sums; with `both` also
+    monomials(x) sums."""
     dx, product = torch.empty_like(x), x.new_empty(*x.shape[:2], sums.shape[2]) if both else None
-    stairs = _stairs(x.shape[2], terms)
-    sums, room, grads = stairs.spread(sums), _Room(x, stairs.features), _Room(x, stairs.features)
-    for rows, places in _pieces(x.shape[0], x.shape[1], stairs.features):
+    layout = _layout(x.shape[2], terms)
+    sums, buffer, grads = (
+        layout.spread(sums),
+        _Buffer(x, layout.features),
+        _Buffer(x, layout.features),
+    )
+    for rows, places in _pieces(x.shape[0], x.shape[1], layout.features):
         piece = x[rows, places].transpose(1, 2).contiguous()
         size = piece.shape[0], piece.shape[2]
-        made = fill(piece, terms, room(*size))
+        features = fill(piece, terms, buffer(*size))
         if product is not None:
-            product[rows, places] = _product(sums[rows].transpose(1, 2), made)
-        d_made = torch.bmm(sums[rows], g[rows, places].transpose(1, 2), out=grads(*size))
-        dx[rows, places] = _pull(piece, made, d_made, terms).transpose(1, 2)
+            product[rows, places] = _product(sums[rows].transpose(1, 2), features)
+        d_features = torch.bmm(sums[rows], g[rows, places].transpose(1, 2), out=grads(*size))
+        dx[rows, places] = _pull(piece, features, d_features, terms).transpose(1, 2)
     return dx, product

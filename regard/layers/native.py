@@ -1,11 +1,9 @@
-"""maclaurin.c and step.c, built on first use where there is a C compiler; nothing at all where
-there is none.
+"""The C library of maclaurin.c and step.c, compiled on first use; torch does the work without it.
 
-The library is kept in the cache ($REGARD_CACHE, or the usual place) under the hash of its source,
-its flags and the processor it was made for. REGARD_NATIVE=0 turns it off. It computes what
-`monomials` computes, for 3 terms, and what `DecoderBlock.step` does, for a few rows, in single
-precision and on the CPU; whatever goes wrong with building or loading it, torch does the work
-instead.
+The compiled library is cached in $REGARD_CACHE, or in the default cache folder, under the hash of
+its source, its flags and the processor it was compiled for. REGARD_NATIVE=0 turns it off. It
+implements `monomials` for 3 terms, and `DecoderBlock.step` for a few rows, in single precision on
+the CPU. If there is no C compiler, or compiling or loading fails, torch is used instead.
 """
 
 from __future__ import annotations
@@ -29,53 +27,47 @@ from regard.errors import RegardError
 
 SOURCES = [Path(__file__).with_name(name) for name in ("maclaurin.c", "step.c", "vectors.h")]
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
-WIDEST = 4096  # an axis must fit a short
-ROWS = 8
+WIDEST = 4096  # the largest width of a head: maclaurin.c stores the index of an axis as a short
+ROWS = 8  # the most rows of a decoder step
 
 
 def takes(q: Tensor, terms: int) -> bool:
-    """Whether the library is there and is for such queries."""
-    return terms == 3 and 0 < q.shape[-1] <= WIDEST and _is_for(q)
+    """Whether the library is available and supports these queries and terms."""
+    return terms == 3 and 0 < q.shape[-1] <= WIDEST and _supports(q)
 
 
-def steps(x: Float[Tensor, "B D"]) -> bool:
-    """Whether the library is there and is for steps of such rows. For more of them torch's
-    products are faster."""
-    return len(x) <= ROWS and not torch.is_grad_enabled() and _is_for(x)
+def supports_step(x: Float[Tensor, "B D"]) -> bool:
+    """Whether the library is available and supports a decoder step of these rows. For more than
+    ROWS rows torch's matrix products are faster."""
+    return len(x) <= ROWS and not torch.is_grad_enabled() and _supports(x)
 
 
-def _is_for(x: Tensor) -> bool:
+def _supports(x: Tensor) -> bool:
     single = x.dtype == torch.float32 and x.device.type == "cpu"
     return single and os.environ.get("REGARD_NATIVE") != "0" and library() is not None
 
 
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL | None:
-    """The built library, or None."""
-    compiler = (
-        shutil.which(os.environ.get("CC") or "cc") or shutil.which("gcc") or shutil.which("clang")
-    )
+    """The compiled library, or None."""
+    names = (os.environ.get("CC") or "cc", "gcc", "clang")
+    compiler = next(filter(None, map(shutil.which, names)), None)
     if compiler is None:
         return None
     try:
         texts = [source.read_text(encoding="utf-8") for source in SOURCES]
-        made_of = "\0".join([*texts, compiler, *FLAGS, processor()])
-        file = cache_folder() / f"regard-{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.so"
+        identity = "\0".join([*texts, compiler, *FLAGS, processor()])
+        file = cache_folder() / f"regard-{hashlib.sha256(identity.encode()).hexdigest()[:32]}.so"
         if not file.is_file():
             file.parent.mkdir(parents=True, exist_ok=True)
-            command = [
-                compiler,
-                *FLAGS,
-                *(str(source) for source in SOURCES if source.suffix == ".c"),
-                "-lm",
-                "-o",
-            ]
-            disk.write_file(
-                file,
-                lambda draft: subprocess.run(
-                    [*command, str(draft)], check=True, capture_output=True, timeout=120
-                ),  # noqa: S603
-            )
+            sources = [str(source) for source in SOURCES if source.suffix == ".c"]
+            command = [compiler, *FLAGS, *sources, "-lm", "-o"]
+
+            def compile_to(path: Path) -> None:
+                arguments = [*command, str(path)]
+                subprocess.run(arguments, check=True, capture_output=True, timeout=120)  # noqa: S603
+
+            disk.write_file(file, compile_to)
         # Loaded after torch, so that both share torch's OpenMP and its threads.
         return ctypes.CDLL(str(file))
     except (OSError, subprocess.SubprocessError, RegardError):
@@ -83,7 +75,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def processor() -> str:
-    """What -march=native depends on."""
+    """The description of the processor, on which -march=native depends."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n")[0].splitlines()
     except OSError:
@@ -96,7 +88,7 @@ def processor() -> str:
 
 
 def cache_folder() -> Path:
-    """The same folder as `build.cache_folder`, which layers may not see."""
+    """The same folder as `build.cache_folder`, which layers do not import."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard") / "native"
 
@@ -112,7 +104,7 @@ def forward(
     causal: bool,
 ) -> tuple[Float[Tensor, "N L E"], Float[Tensor, "N L 1"]]:
     """Context and normaliser of the queries, in chunked form; adds the keys to `sums`. `last` is
-    the column beside v, ones unless given."""
+    the last column of [v | last], ones by default."""
     context, normaliser = q.new_empty(*q.shape[:2], v.shape[2]), q.new_empty(*q.shape[:2], 1)
     _call("forward", q, k, v, last, scale, sums, context, normaliser, causal)
     return context, normaliser
@@ -131,29 +123,33 @@ def backward(
     *,
     causal: bool,
 ) -> tuple[Float[Tensor, "N L D"], Float[Tensor, "N S D"], Float[Tensor, "N S E"]]:
-    """Gradients of q, k and v from those of the numerators, [g | g_last], and of the sums at the
-    end, `d_sums`, which becomes that of the sums at the start. `sums` are those at the end;
-    causal: those at the start, and used up."""
-    made = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    _call("backward", q, k, v, last, g, g_last, scale, sums, d_sums, *made, causal)
-    return made
+    """Gradients of q, k and v from the gradients of the numerators, [g | g_last], and of the final
+    sums, `d_sums`. `d_sums` is overwritten with the gradient of the initial sums. `sums` are the
+    final sums, or with `causal` the initial sums, which are then overwritten."""
+    gradients = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    _call("backward", q, k, v, last, g, g_last, scale, sums, d_sums, *gradients, causal)
+    return gradients
 
 
-def _call(name: str, q: Tensor, k: Tensor, v: Tensor, *given: Tensor | float | None) -> None:
-    found = library()
-    assert found is not None
+def _call(name: str, q: Tensor, k: Tensor, v: Tensor, *others: Tensor | float | None) -> None:
+    """Calls maclaurin_<name> of the library, with the sizes before and the threads after."""
+    c_library = library()
+    assert c_library is not None
     sizes = map(ctypes.c_long, (*q.shape[:2], k.shape[1], k.shape[2], v.shape[2]))
-    passed = []
-    for one in (q, k, v, *given):
-        if isinstance(one, Tensor):
-            assert one.is_contiguous()
-            one = _address(one)
-        passed.append(ctypes.c_float(one) if isinstance(one, float) else one)
-    getattr(found, f"maclaurin_{name}")(*sizes, *passed, torch.get_num_threads())
+    arguments = []
+    for argument in (q, k, v, *others):
+        if isinstance(argument, Tensor):
+            assert argument.is_contiguous()
+            arguments.append(_address(argument))
+        elif isinstance(argument, float):
+            arguments.append(ctypes.c_float(argument))
+        else:
+            arguments.append(argument)
+    getattr(c_library, f"maclaurin_{name}")(*sizes, *arguments, torch.get_num_threads())
 
 
 class Sizes(ctypes.Structure):
-    """As in step.c."""
+    """The struct `Sizes` of step.c."""
 
     _fields_ = (
         *((name, ctypes.c_long) for name in ("rows", "D", "H", "K", "ffn_width", "C", "S", "V")),
@@ -164,13 +160,13 @@ class Sizes(ctypes.Structure):
 
 def decoder_step(
     blocks: Sequence[Tensor],
-    last: Sequence[Tensor | None],
+    output: Sequence[Tensor | None],
     x: Float[Tensor, "B D"],
-    past: Float[Tensor, "N B H C K"],
-    at: Int[Tensor, " B"],
+    cache: Float[Tensor, "N B H C K"],
+    cache_position: Int[Tensor, " B"],
     memory: Float[Tensor, "N B H S K"],
     mask: Bool[Tensor, "B S"],
-    waves: Float[Tensor, "B pairs 2"] | None,
+    rotation: Float[Tensor, "B pairs 2"] | None,
     *,
     ffn_width: int,
     vocabulary: int,
@@ -178,21 +174,28 @@ def decoder_step(
     gelu: bool,
     eps: float,
 ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B H S"]]:
-    """The logits that follow, and where the top block looked. Uses up `x` and writes keys and
-    values into `past`. Weights come in the order of step.c."""
-    found, (N, B, H, C, K), S = library(), past.shape, memory.shape[3]
-    assert found is not None
+    """The logits of the next token, and the last block's weights over the memory. Overwrites `x`
+    and writes keys and values into `cache`. `blocks` and `output` are weights in the order of
+    step.c."""
+    c_library = library()
+    assert c_library is not None
+    N, B, H, C, K = cache.shape
+    S = memory.shape[3]
     sizes = Sizes(B, x.shape[1], H, K, ffn_width, C, S, vocabulary, pre, gelu, eps)
-    looked, logits = x.new_empty(B, H, S), x.new_empty(B, vocabulary)
-    there = []
-    for each in (x, past, at, memory, mask, waves, looked, logits):
-        assert each is None or each.is_contiguous()
-        there.append(_address(each))
-    inside = (ctypes.c_void_p * len(blocks))(*[each.data_ptr() for each in blocks])
-    after = (ctypes.c_void_p * len(last))(*map(_address, last))
-    if found.decoder_step(ctypes.byref(sizes), ctypes.c_long(N // 2), inside, after, *there):
+    weights = x.new_empty(B, H, S)
+    logits = x.new_empty(B, vocabulary)
+    addresses = []
+    for tensor in (x, cache, cache_position, memory, mask, rotation, weights, logits):
+        assert tensor is None or tensor.is_contiguous()
+        addresses.append(_address(tensor))
+    block_weights = (ctypes.c_void_p * len(blocks))(*map(Tensor.data_ptr, blocks))
+    output_weights = (ctypes.c_void_p * len(output))(*map(_address, output))
+    failed = c_library.decoder_step(
+        ctypes.byref(sizes), ctypes.c_long(N // 2), block_weights, output_weights, *addresses
+    )
+    if failed:
         raise MemoryError
-    return logits, looked
+    return logits, weights
 
 
 def _address(tensor: Tensor | None) -> ctypes.c_void_p | None:

@@ -1,30 +1,32 @@
-"""Recurrent layers: LSTM and GRU over padded batches, and one step of them, from the same
-weights."""
+"""Recurrent layers: LSTM and GRU over padded batches, and single steps with the same weights."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from regard.layers import checks
 from regard.layers.blocks import Dropout
 
+Cell = Literal["lstm", "gru"]
+Directions = Literal[1, 2]
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 
 
 class Recurrent(nn.Module):
-    """A stack of LSTM or GRU layers in one or two directions, dropout between the layers.
+    """A stack of LSTM or GRU layers in one or two directions, with dropout between the layers.
 
-    `carried` is (h, c) for an LSTM and (h,) for a GRU, each (N, B, D) as torch has it.
+    `cells` are the states (h, c) of an LSTM or (h,) of a GRU, each (N, B, D) as in torch.
     """
 
     def __init__(
         self,
         *,
-        cell: str,
+        cell: Cell,
         inputs: int,
         width: int,
         layers: int,
@@ -32,7 +34,9 @@ class Recurrent(nn.Module):
         dropout: float = 0.0,
     ):
         super().__init__()
-        self.cell, self.width, self.directions = cell, width, directions
+        self.cell = checks.one_of("cell", cell, Cell)
+        self.width = width
+        self.directions = checks.one_of("directions", directions, Directions)
         self.layers = nn.ModuleList(
             CELLS[cell](
                 inputs if n == 0 else width * directions,
@@ -47,53 +51,59 @@ class Recurrent(nn.Module):
             self._open_forget_gates()
 
     def _open_forget_gates(self) -> None:
-        """A forget gate that starts open (bias 1) lets gradients through at once (Jozefowicz et
-        al. 2015)."""
+        """Sets the bias of the forget gates to 1, so that gradients pass from the start
+        (Jozefowicz et al. 2015)."""
         for name, bias in self.named_parameters():
             if "bias_ih" in name:
                 nn.init.ones_(bias.detach()[self.width : 2 * self.width])
 
     def forward(
-        self, x: Float[Tensor, "B T I"], carried: tuple[Float[Tensor, "N B D"], ...] | None = None
+        self, x: Float[Tensor, "B T I"], cells: tuple[Float[Tensor, "N B D"], ...] | None = None
     ) -> Float[Tensor, "B T D"]:
-        """The top layer's states of a sequence without padding inside (padding at the end does
-        no harm forwards)."""
+        """The top layer's states of rows whose padding, if any, is at the end (which does not
+        affect the forward direction). `cells` are the initial states, zero by default."""
         for n, layer in enumerate(self.layers):
-            start = (
-                None if carried is None else tuple(part[n : n + 1].contiguous() for part in carried)
-            )
-            x, _ = layer(
-                x if n == 0 else self.dropout(x),
-                start if self.cell == "lstm" or start is None else start[0],
-            )
+            start = None
+            if cells is not None:
+                start = tuple(state[n : n + 1].contiguous() for state in cells)
+                start = start if self.cell == "lstm" else start[0]
+            x, _ = layer(x if n == 0 else self.dropout(x), start)
         return x
 
     def masked(
         self, x: Float[Tensor, "B S I"], mask: Bool[Tensor, "B S"]
     ) -> tuple[Float[Tensor, "B S E"], Float[Tensor, "B E"]]:
-        """The top layer's states of padded rows (anything at padding), and its last state in each
-        direction. None that is real depends on a masked place: the backward direction starts at
-        each row's last real one.
+        """The top layer's states of padded rows (undefined at padding), and its last state in each
+        direction.
 
-        Rows are turned around rather than packed: torch has a fast LSTM, and packed rows do not
-        go through it."""
+        No state of a real position depends on padding: the backward direction starts at each row's
+        last real position. Rows are reversed rather than packed, because packed rows do not use
+        torch's fast LSTM kernel.
+        """
         lengths = mask.sum(1, keepdim=True).clamp(min=1)
-        places = torch.arange(x.shape[1], device=x.device)
-        back = torch.where(places < lengths, lengths - 1 - places, places)[..., None]  # (B, S, 1)
-        rows, ends = torch.arange(len(x), device=x.device), lengths.squeeze(1) - 1
-        lasts: list[Tensor] = []
+        positions = torch.arange(x.shape[1], device=x.device)
+        reverse_index = torch.where(positions < lengths, lengths - 1 - positions, positions)
+        reverse_index = reverse_index[..., None]  # (B, S, 1)
+        rows = torch.arange(len(x), device=x.device)
+        last = lengths.squeeze(1) - 1
+
+        last_states: list[Tensor] = []
         for n, layer in enumerate(self.layers):
             x = x if n == 0 else self.dropout(x)
-            ways = cast(nn.RNNBase, layer).all_weights
-            states = [self._over(x, ways[0])]
+            weights = cast(nn.RNNBase, layer).all_weights  # one list for each direction
+            states = [self._one_direction(x, weights[0])]
             if self.directions == 2:
-                states.append(self._over(reverse_padded(x, back), ways[1]))
-            lasts = [way[rows, ends] for way in states]
-            x = torch.cat([states[0], *(reverse_padded(way, back) for way in states[1:])], dim=-1)
-        return x, torch.cat(lasts, dim=-1)
+                states.append(self._one_direction(reverse_padded(x, reverse_index), weights[1]))
+            last_states = [direction[rows, last] for direction in states]
+            forward, *backward = states
+            reversed_back = (reverse_padded(direction, reverse_index) for direction in backward)
+            x = torch.cat([forward, *reversed_back], dim=-1)
+        return x, torch.cat(last_states, dim=-1)
 
-    def _over(self, x: Float[Tensor, "B S I"], weights: Sequence[Tensor]) -> Float[Tensor, "B S D"]:
-        """The states of one layer in one direction, from a start of zeros."""
+    def _one_direction(
+        self, x: Float[Tensor, "B S I"], weights: Sequence[Tensor]
+    ) -> Float[Tensor, "B S D"]:
+        """The states of one layer in one direction, with an initial state of zeros."""
         start = x.new_zeros(1, len(x), self.width)
         if self.cell == "lstm":
             return torch.lstm(
@@ -102,37 +112,40 @@ class Recurrent(nn.Module):
         return torch.gru(x, start, list(weights), True, 1, 0.0, self.training, False, True)[0]
 
     def step(
-        self, x: Float[Tensor, "B I"], carried: tuple[Float[Tensor, "N B D"], ...]
+        self, x: Float[Tensor, "B I"], cells: tuple[Float[Tensor, "N B D"], ...]
     ) -> tuple[Float[Tensor, "B D"], tuple[Float[Tensor, "N B D"], ...]]:
-        """One place further (one direction only)."""
-        after: list[tuple[Tensor, ...]] = []
+        """One position: the top layer's state, and the next cells (one direction only)."""
+        layer_cells: list[tuple[Tensor, ...]] = []
         for n, layer in enumerate(self.layers):
             weights = cast(nn.RNNBase, layer).all_weights[0]
             x = x if n == 0 else self.dropout(x)
             if self.cell == "lstm":
-                after.append(torch.lstm_cell(x, (carried[0][n], carried[1][n]), *weights))
+                next_cells = torch.lstm_cell(x, (cells[0][n], cells[1][n]), *weights)
             else:
-                after.append((torch.gru_cell(x, carried[0][n], *weights),))
-            x = after[-1][0]
-        return x, tuple(torch.stack(parts) for parts in zip(*after, strict=True))
+                next_cells = (torch.gru_cell(x, cells[0][n], *weights),)
+            layer_cells.append(next_cells)
+            x = next_cells[0]
+        return x, tuple(torch.stack(states) for states in zip(*layer_cells, strict=True))
 
 
 class _ReversePadded(torch.autograd.Function):
-    """x[b, back[b, s]]; `back` undoes itself, so the gradient is turned by it too, and nothing
-    else is kept."""
+    """x[b, index[b, s]] for an index that is its own inverse: the gradient uses the same index, so
+    nothing else is saved."""
 
     @staticmethod
-    def forward(ctx, x, back):
-        ctx.save_for_backward(back)
-        return x.gather(1, back.expand(-1, -1, x.shape[2]))
+    def forward(ctx, x, index):
+        ctx.save_for_backward(index)
+        return x.gather(1, index.expand(-1, -1, x.shape[2]))
 
     @staticmethod
     def backward(ctx, *grads):
-        (back,) = ctx.saved_tensors
-        return grads[0].gather(1, back.expand(-1, -1, grads[0].shape[2])), None
+        (index,) = ctx.saved_tensors
+        return grads[0].gather(1, index.expand(-1, -1, grads[0].shape[2])), None
 
 
-def reverse_padded(x: Float[Tensor, "B S I"], back: Int[Tensor, "B S 1"]) -> Float[Tensor, "B S I"]:
-    """Each row's places in the order `back`, which undoes itself: the real ones in the opposite
-    order."""
-    return cast(Tensor, _ReversePadded.apply(x, back))
+def reverse_padded(
+    x: Float[Tensor, "B S I"], reverse_index: Int[Tensor, "B S 1"]
+) -> Float[Tensor, "B S I"]:
+    """Each row of x with its real positions in reverse order. `reverse_index` must be its own
+    inverse."""
+    return cast(Tensor, _ReversePadded.apply(x, reverse_index))

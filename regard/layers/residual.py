@@ -2,9 +2,9 @@
 
     x <- x + W_2 * relu(norm(W_1 * relu(norm(x))))
 
-The norm is over groups of channels of one picture (Wu and He 2018): a picture gives the same
-numbers alone and in any batch, and there are no running means to save. Weights begin as He et al.
-2015 say, W_2 at half of that.
+The norm is a group norm (Wu and He 2018): a picture gives the same numbers alone and in any batch,
+and there are no running means to save. Weights are initialised as in He et al. 2015, W_2 at half of
+that.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.layers import checks
+
 PaddingMode = Literal["zeros", "edge"]
 
 
 def norm(channels: int) -> nn.GroupNorm:
-    """Eight channels a group, if that comes out even."""
+    """Group norm with eight channels a group, or one group if 8 does not divide the channels."""
     return nn.GroupNorm(channels // 8 if channels % 8 == 0 else 1, channels)
 
 
@@ -31,9 +33,12 @@ def convolution(
     bias: bool = True,
     padding_mode: PaddingMode = "zeros",
 ) -> nn.Conv2d:
-    """Every `stride`-th place; what it makes of numbers that went through ReLU is as large as
-    they are. `around` them it reads zeros, by which a place knows how far the edge is, or the
-    outermost ones again, and no place stands out."""
+    """A 2-D convolution of odd `kernel_size` with padding, initialised for inputs after a ReLU.
+
+    `padding_mode` "zeros" lets a position detect how near the border is; "edge" repeats the
+    outermost pixels, which does not.
+    """
+    checks.one_of("padding_mode", padding_mode, PaddingMode)
     mode = "replicate" if padding_mode == "edge" else "zeros"
     layer = nn.Conv2d(
         inputs,
@@ -49,13 +54,16 @@ def convolution(
 
 
 class ResidualConvolution(nn.Module):
+    """Two convolutions with a residual connection around them."""
+
     def __init__(self, *, channels: int, padding_mode: PaddingMode = "zeros"):
         super().__init__()
         self.norms = nn.ModuleList(norm(channels) for _ in range(2))
-        self.first, self.second = (
-            convolution(channels, channels, bias=False, padding_mode=padding_mode) for _ in range(2)
-        )
+        self.first = convolution(channels, channels, bias=False, padding_mode=padding_mode)
+        self.second = convolution(channels, channels, bias=False, padding_mode=padding_mode)
         self.second.weight.data /= 2
 
     def forward(self, x: Float[Tensor, "B C h w"]) -> Float[Tensor, "B C h w"]:
-        return x + self.second(self.norms[1](self.first(self.norms[0](x).relu())).relu())
+        y = self.first(self.norms[0](x).relu())
+        y = self.second(self.norms[1](y).relu())
+        return x + y

@@ -1,8 +1,14 @@
-/* One token further through the blocks of a Transformer decoder, for a few rows, in single precision: what
-   `DecoderBlock.step` does, without the price of a hundred calls of torch on vectors, and the scores of the next token.
-   Arrays are those of Python: x (rows, D), which is used up; past (2 N, rows, H, C, K) and memory (2 N, rows, H, S, K), keys then values of each of N blocks; `at` (rows),
-   the slot that each row writes; mask (rows, S), NULL where all may be seen; waves (rows, K / 2, 2), cos and sin, NULL where
-   nothing turns; weights (rows, H, S), where the last block looked in the memory; logits (rows, V). */
+/* One decoder step through all blocks of a Transformer decoder, and the logits of the next token, for a few rows, in
+   single precision: `DecoderBlock.step` without the cost of a hundred calls of torch on small vectors.
+
+   Arrays are those of Python:
+   x (rows, D), which is overwritten;
+   cache (2 N, rows, H, C, K) and memory (2 N, rows, H, S, K), keys then values of each of N blocks;
+   cache_position (rows), the position of the cache that each row writes;
+   mask (rows, S), False where masked;
+   rotation (rows, K / 2, 2), cos and sin of rotary positions, or NULL;
+   weights (rows, H, S), the last block's weights over the memory;
+   logits (rows, V). */
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,11 +19,13 @@
 typedef struct { const float *weight, *bias; } Layer;
 
 typedef struct {
-    Layer before_looking, project, looked, before_reading, query, read, before_thinking, wide, narrow;
+    Layer self_attention_norm, qkv, self_attention_out;
+    Layer cross_attention_norm, query, cross_attention_out;
+    Layer feed_forward_norm, up, down;
 } Block;
 
 typedef struct {
-    long rows, D, H, K, inner, capacity, S, V;
+    long rows, D, H, K, ffn_width, capacity, S, V;
     int pre, gelu;
     float eps;
 } Sizes;
@@ -36,7 +44,7 @@ INLINE float dot(long n, const float *a, const float *b) {
     return rest;
 }
 
-/* y (rows, outputs) = x (rows, inputs) weight^T + bias. It waits for the weights, so it asks for the next ones early. */
+/* y (rows, outputs) = x (rows, inputs) weight^T + bias. Memory-bound, so the next weights are prefetched. */
 static void linear(long rows, long inputs, long outputs, const float *x, Layer l, float *y) {
     long o = 0, whole = inputs - inputs % 8;
     for (; o + 4 <= outputs; o += 4) {
@@ -59,7 +67,7 @@ static void linear(long rows, long inputs, long outputs, const float *x, Layer l
             y[r * outputs + o] = dot(inputs, l.weight + o * inputs, x + r * inputs) + l.bias[o];
 }
 
-static void normal(const Sizes *z, const float *x, Layer l, float *y) {
+static void layer_norm(const Sizes *z, const float *x, Layer l, float *y) {
     for (long r = 0; r < z->rows; r++, x += z->D, y += z->D) {
         float mean = 0, spread = 0;
         for (long i = 0; i < z->D; i++) mean += x[i];
@@ -70,20 +78,20 @@ static void normal(const Sizes *z, const float *x, Layer l, float *y) {
     }
 }
 
-/* What a sublayer is given, and what follows when it made y of that. */
-static const float *enter(const Sizes *z, const float *x, Layer norm, float *y) {
+/* The input of a sublayer, and the residual connection after its output y. */
+static const float *before_sublayer(const Sizes *z, const float *x, Layer norm, float *y) {
     if (!z->pre) return x;
-    normal(z, x, norm, y);
+    layer_norm(z, x, norm, y);
     return y;
 }
 
-static void leave(const Sizes *z, float *x, const float *y, Layer norm) {
+static void after_sublayer(const Sizes *z, float *x, const float *y, Layer norm) {
     for (long i = 0; i < z->rows * z->D; i++) x[i] += y[i];
-    if (!z->pre) normal(z, x, norm, x);
+    if (!z->pre) layer_norm(z, x, norm, x);
 }
 
 /* softmax(q keys^T / sqrt(K)) values of one head */
-static void look(long K, long places, const float *q, const float *keys, const float *values, const char *mask, float *weights,
+static void attend(long K, long places, const float *q, const float *keys, const float *values, const char *mask, float *weights,
                  float *context) {
     float most = -INFINITY, total = 0, scale = 1 / sqrtf(K);
     for (long s = 0; s < places; s++) {
@@ -98,58 +106,58 @@ static void look(long K, long places, const float *q, const float *keys, const f
     }
 }
 
-static void turn(long K, float *x, const float *waves) {
+static void rotate(long K, float *x, const float *rotation) {
     for (long i = 0; i < K; i += 2) {
         float a = x[i], b = x[i + 1];
-        x[i] = a * waves[i] - b * waves[i + 1];
-        x[i + 1] = a * waves[i + 1] + b * waves[i];
+        x[i] = a * rotation[i] - b * rotation[i + 1];
+        x[i + 1] = a * rotation[i + 1] + b * rotation[i];
     }
 }
 
-/* `last` is the norm behind the blocks, with NULL for weight where there is none, and the output. */
-int decoder_step(const Sizes *z, long count, const Block *blocks, const Layer *last, float *x, float *past, const long *at,
-                 const float *memory, const char *mask, const float *waves, float *weights, float *logits) {
+/* `output` is the final norm (its weight is NULL if there is none) and the output layer. */
+int decoder_step(const Sizes *z, long count, const Block *blocks, const Layer *output, float *x, float *cache, const long *cache_position,
+                 const float *memory, const char *mask, const float *rotation, float *weights, float *logits) {
     long rows = z->rows, D = z->D, H = z->H, K = z->K, S = z->S, C = z->capacity;
-    long widest = 3 * H * K > z->inner ? 3 * H * K : z->inner;
-    float *room = malloc((rows * (2 * D + widest + H * K) + C) * sizeof(float));
-    if (!room) return 1;
-    float *normed = room, *made = normed + rows * D, *wide = made + rows * D, *context = wide + rows * widest;
-    float *own = context + rows * H * K; /* weights over the past, which nobody asks for */
+    long widest = 3 * H * K > z->ffn_width ? 3 * H * K : z->ffn_width;
+    float *buffer = malloc((rows * (2 * D + widest + H * K) + C) * sizeof(float));
+    if (!buffer) return 1;
+    float *normed = buffer, *y = normed + rows * D, *wide = y + rows * D, *context = wide + rows * widest;
+    float *self_weights = context + rows * H * K; /* weights of self-attention, not returned */
     for (const Block *b = blocks; b < blocks + count; b++) {
-        float *keys = past, *values = past + rows * H * C * K;
-        linear(rows, D, 3 * H * K, enter(z, x, b->before_looking, normed), b->project, wide);
+        float *keys = cache, *values = cache + rows * H * C * K;
+        linear(rows, D, 3 * H * K, before_sublayer(z, x, b->self_attention_norm, normed), b->qkv, wide);
         for (long r = 0; r < rows; r++)
             for (long h = 0; h < H; h++) {
                 float *q = wide + (3 * r * H + h) * K, *k = q + H * K, *v = k + H * K;
                 long start = (r * H + h) * C * K;
-                if (waves) turn(K, q, waves + r * K), turn(K, k, waves + r * K);
-                memcpy(keys + start + at[r] * K, k, K * sizeof(float));
-                memcpy(values + start + at[r] * K, v, K * sizeof(float));
-                look(K, at[r] + 1, q, keys + start, values + start, NULL, own, context + (r * H + h) * K);
+                if (rotation) rotate(K, q, rotation + r * K), rotate(K, k, rotation + r * K);
+                memcpy(keys + start + cache_position[r] * K, k, K * sizeof(float));
+                memcpy(values + start + cache_position[r] * K, v, K * sizeof(float));
+                attend(K, cache_position[r] + 1, q, keys + start, values + start, NULL, self_weights, context + (r * H + h) * K);
             }
-        linear(rows, H * K, D, context, b->looked, made);
-        leave(z, x, made, b->before_looking);
+        linear(rows, H * K, D, context, b->self_attention_out, y);
+        after_sublayer(z, x, y, b->self_attention_norm);
 
-        linear(rows, D, H * K, enter(z, x, b->before_reading, normed), b->query, wide);
+        linear(rows, D, H * K, before_sublayer(z, x, b->cross_attention_norm, normed), b->query, wide);
         for (long r = 0; r < rows; r++)
             for (long h = 0; h < H; h++) {
                 long head = r * H + h;
-                look(K, S, wide + head * K, memory + head * S * K, memory + (rows * H + head) * S * K, mask ? mask + r * S : NULL,
+                attend(K, S, wide + head * K, memory + head * S * K, memory + (rows * H + head) * S * K, mask ? mask + r * S : NULL,
                      weights + head * S, context + head * K);
             }
-        linear(rows, H * K, D, context, b->read, made);
-        leave(z, x, made, b->before_reading);
+        linear(rows, H * K, D, context, b->cross_attention_out, y);
+        after_sublayer(z, x, y, b->cross_attention_norm);
 
-        linear(rows, D, z->inner, enter(z, x, b->before_thinking, normed), b->wide, wide);
-        for (long i = 0; i < rows * z->inner; i++)
+        linear(rows, D, z->ffn_width, before_sublayer(z, x, b->feed_forward_norm, normed), b->up, wide);
+        for (long i = 0; i < rows * z->ffn_width; i++)
             wide[i] = z->gelu ? wide[i] * 0.5f * (1 + erff(wide[i] * (float)M_SQRT1_2)) : wide[i] > 0 ? wide[i] : 0;
-        linear(rows, z->inner, D, wide, b->narrow, made);
-        leave(z, x, made, b->before_thinking);
-        past += 2 * rows * H * C * K;
+        linear(rows, z->ffn_width, D, wide, b->down, y);
+        after_sublayer(z, x, y, b->feed_forward_norm);
+        cache += 2 * rows * H * C * K;
         memory += 2 * rows * H * S * K;
     }
-    if (last[0].weight) normal(z, x, last[0], x);
-    linear(rows, D, z->V, x, last[1], logits);
-    free(room);
+    if (output[0].weight) layer_norm(z, x, output[0], x);
+    linear(rows, D, z->V, x, output[1], logits);
+    free(buffer);
     return 0;
 }

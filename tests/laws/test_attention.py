@@ -152,7 +152,7 @@ BAD = {
     "no keys": (dict(k=rand(B, 0, K), v=rand(B, 0, E)), "k: needs at least one place"),
     "leading axes": (
         dict(k=rand(3, S, K)),
-        "k: needs leading axes that go with (2,), those of the arguments before it; got (3,)",
+        "k: needs leading axes that broadcast with (2,), of the arguments before it; got (3,)",
     ),
     "nan": (dict(k=HOLE), "k: needs finite numbers; got NaN at (1, 2, 3) of (2, 5, 11)"),
     "infinite scale": (dict(scale=math.inf), "scale: needs a finite number; got inf"),
@@ -175,7 +175,7 @@ BAD = {
     "bias of another shape": (dict(bias=rand(S, T)), "got torch.float64 (5, 7)"),
     "bias nan": (
         dict(bias=rand(T, S) * math.nan),
-        "bias: needs numbers, or -inf where a query may not look; got NaN",
+        "bias: needs finite numbers, or -inf where masked; got NaN",
     ),
     "baselines": (
         dict(mask=BLIND),

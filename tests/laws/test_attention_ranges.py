@@ -353,9 +353,9 @@ def test_multi_head_of_large_numbers(merged: bool, size: float):
     torch.manual_seed(2)
     layer = MultiHead(width=6, heads=2, merged=merged)
     x = torch.randn(2, 5, 6) * (size**0.5 if merged else size)
-    seen, weights = layer.look(x, causal=True)
+    seen, weights = layer.forward_with_weights(x, causal=True)
     assert seen.isfinite().all() and weights.isfinite().all()
-    exact, exact_weights = layer.double().look(x.double(), causal=True)
+    exact, exact_weights = layer.double().forward_with_weights(x.double(), causal=True)
     torch.testing.assert_close(weights.double(), exact_weights, rtol=1e-4, atol=1e-4)
     layer.float()
     torch.testing.assert_close(layer(x, causal=True), seen, rtol=1e-4, atol=1e-4 * size)
@@ -386,7 +386,12 @@ def test_multi_head_of_nothing(merged: bool, rows: int, length: int):
     layer = MultiHead(width=6, heads=2, merged=merged)
     memory = torch.randn(rows, 3, 6)
     assert layer(torch.randn(rows, length, 6), memory).shape == (rows, length, 6)
-    assert layer.look(torch.randn(rows, length, 6), memory)[1].shape == (rows, 2, length, 3)
+    assert layer.forward_with_weights(torch.randn(rows, length, 6), memory)[1].shape == (
+        rows,
+        2,
+        length,
+        3,
+    )
 
 
 def test_multi_head_in_half_precision():
@@ -397,7 +402,7 @@ def test_multi_head_in_half_precision():
             part.weight.copy_(torch.eye(64))
             part.bias.zero_()
     x = (torch.randn(1, 9, 64) * 0.2 + 16).to(torch.bfloat16)
-    _, weights = layer.look(x)
+    _, weights = layer.forward_with_weights(x)
     exact = attention_weights(x.double(), x.double())
     assert (weights[:, 0].double() - exact).abs().max() < torch.finfo(torch.bfloat16).eps + 1e-3
 

@@ -165,7 +165,7 @@ def test_a_recipe_builds_it():
         (5, 7, 7),
         (5, 7, 7),
     ]
-    assert (made.width, made.summary_width, made.dropout.share) == (7, 7, chosen.encoder.dropout)
+    assert (made.width, made.summary_width, made.dropout.p) == (7, 7, chosen.encoder.dropout)
     assert made.layers[0].activation is torch.tanh
 
 

@@ -131,12 +131,14 @@ def test_weights_that_change_are_seen(monkeypatch):
 
 def test_it_is_used_where_it_can_be_and_only_there(monkeypatch):
     row = torch.zeros(1, 4)
-    assert not native.steps(row)  # gradients are wanted
+    assert not native.supports_step(row)  # gradients are wanted
     with torch.no_grad():
-        assert native.steps(row) and native.steps(torch.zeros(native.ROWS, 4))
-        assert not native.steps(torch.zeros(native.ROWS + 1, 4)) and not native.steps(row.double())
+        assert native.supports_step(row) and native.supports_step(torch.zeros(native.ROWS, 4))
+        assert not native.supports_step(
+            torch.zeros(native.ROWS + 1, 4)
+        ) and not native.supports_step(row.double())
         monkeypatch.setenv("REGARD_NATIVE", "0")
-        assert not native.steps(row)
+        assert not native.supports_step(row)
     monkeypatch.setenv("REGARD_NATIVE", "1")
     called = []
     monkeypatch.setattr(

@@ -35,7 +35,9 @@ def same_state(a: State, b: State) -> None:
     for x, y in zip(a.recurrent, b.recurrent, strict=True):
         close(x, y)
     if a.kv_cache is not None and b.kv_cache is not None:
-        close(a.kv_cache.slab[..., : a.max_position, :], b.kv_cache.slab[..., : b.max_position, :])
+        close(
+            a.kv_cache.tensor[..., : a.max_position, :], b.kv_cache.tensor[..., : b.max_position, :]
+        )
 
 
 @torch.no_grad()

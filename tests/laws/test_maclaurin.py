@@ -34,7 +34,7 @@ B, H, L, S, K, E = 2, 3, 11, 13, 5, 7
 SMALL = {
     (maclaurin, "CHUNK"): 4,
     (maclaurin, "SCORES"): 50,
-    (maclaurin, "SLAB"): 60,
+    (maclaurin, "SEGMENT"): 60,
     (monomials, "PLACES"): 5,
     (monomials, "PIECE"): 500,
     (monomials, "STEP"): 2,
@@ -47,10 +47,10 @@ def small(request, monkeypatch):
     if "usual" not in request.fixturenames:
         for (module, name), size in SMALL.items():
             monkeypatch.setattr(module, name, size)
-    monomials._stairs.cache_clear()
+    monomials._layout.cache_clear()
     torch.manual_seed(3)
     yield
-    monomials._stairs.cache_clear()
+    monomials._layout.cache_clear()
 
 
 @pytest.fixture
@@ -118,9 +118,9 @@ def test_monomials_stand_in_the_order_of_itertools():
         for axes in itertools.combinations_with_replacement(range(5), degree)
     ]
     close(monomials.monomials(x, 4), torch.tensor(expected, dtype=torch.float64))
-    piece, stairs = x[None, :, None].expand(2, 5, 3).contiguous(), monomials._stairs(5, 4)
-    filled = monomials.fill(piece, 4, torch.empty(2, stairs.features, 3, dtype=torch.float64))
-    close(filled[1, stairs.where, 2], torch.tensor(expected, dtype=torch.float64))
+    piece, layout = x[None, :, None].expand(2, 5, 3).contiguous(), monomials._layout(5, 4)
+    filled = monomials.fill(piece, 4, torch.empty(2, layout.features, 3, dtype=torch.float64))
+    close(filled[1, layout.where, 2], torch.tensor(expected, dtype=torch.float64))
 
 
 def test_what_inference_leaves_behind_is_good_for_training():
@@ -544,7 +544,7 @@ def test_bad_shapes_are_named():
     refused(r"v: needs as many places as k: \(…, 13, E\); got \(12, 7\)", q, k, v[:-1])
     refused(r"k: needs at least one place", q, k[:0], v[:0])
     refused(
-        r"v: needs leading axes that go with \(2,\).*got \(3,\)",
+        r"v: needs leading axes that broadcast with \(2,\).*got \(3,\)",
         q.expand(2, L, K),
         k,
         v.expand(3, S, E),
@@ -557,7 +557,11 @@ def test_bad_shapes_are_named():
         mask=torch.ones(L, dtype=torch.bool),
     )
     refused(
-        r"mask: needs booleans, True = may look; got torch.float32", q, k, v, mask=torch.ones(S)
+        r"mask: needs booleans, True = may be attended to; got torch.float32",
+        q,
+        k,
+        v,
+        mask=torch.ones(S),
     )
     refused(
         r"k: causal attention needs as many queries as keys: \(…, 11, 5\); got \(13, 5\)",
@@ -593,16 +597,13 @@ def test_bad_options_are_named():
     for terms in (0, -1, True):
         refused(f"terms: needs a whole number of at least 1; got {terms}", q, k, v, terms=terms)
     refused(
-        "terms: 4 terms have the odd top degree 3.*use 3 or 5, or insist with allow_negative=True",
+        "terms: 4 terms have the odd top degree 3.*use 3 or 5, or allow_negative=True",
         q,
         k,
         v,
         terms=4,
     )
     refused("scale: needs a finite number; got inf", q, k, v, scale=math.inf)
-    refused('form: no such form; got chunkd; did you mean "chunked"', q, k, v, form="chunkd")
-    with pytest.raises(InputError, match="basis: no such basis; got ful"):
-        maclaurin_features(q, 3, "ful")
     with pytest.raises(InputError, match="terms: needs a whole number"):
         maclaurin_features(q, 0)
 

@@ -112,7 +112,7 @@ def test_from_torch_gives_the_same(
         (padding[:, None] & square, dict(key_padding_mask=~padding, attn_mask=~square)),
     ]:
         expected, looked = call(**masks)
-        out, weights = ours.look(x, memory, values=values, mask=mask)
+        out, weights = ours.forward_with_weights(x, memory, values=values, mask=mask)
         close(ours(x, memory, values=values, mask=mask), expected)
         close(out, expected)
         close(weights, looked)
@@ -130,7 +130,7 @@ def test_from_torch_of_self_attention_is_causal_too():
 
 @pytest.mark.parametrize("extra", ["add_bias_kv", "add_zero_attn"])
 def test_from_torch_refuses_what_it_cannot_say(extra: str):
-    with pytest.raises(InputError, match="appends a key and a value of its own"):
+    with pytest.raises(InputError, match="appends a key and a value"):
         MultiHead.from_torch(nn.MultiheadAttention(D, H, **{extra: True}))
 
 
@@ -155,7 +155,7 @@ def test_forward_is_the_formula_a_head(kind: str):
         )
     expected = torch.cat(parts, dim=-1) @ ours.out.weight.T + ours.out.bias
     close(ours(x, causal=True), expected)
-    close(ours.look(x, causal=True)[0], expected)
+    close(ours.forward_with_weights(x, causal=True)[0], expected)
 
 
 @pytest.mark.parametrize("kind", POSITIONS)
@@ -185,7 +185,7 @@ def test_the_transformers_own_layer_is_this_one(kind: str):
 def test_masks_of_every_shape(merged: bool):
     ours, x, memory = layer(merged=merged, memory_width=E), rand(B, T, D), rand(B, S, E)
     keys = keys_mask()
-    whole, weights = ours.look(x, memory, mask=keys)
+    whole, weights = ours.forward_with_weights(x, memory, mask=keys)
     assert (weights.masked_select(~keys[:, None, None].expand_as(weights)) == 0).all()
     for mask in (
         keys[:, None].expand(B, T, S),
@@ -205,7 +205,7 @@ def test_dropout_is_of_weights_in_training_only():
     assert torch.equal(ours(x), ours(x))
     ours.train()
     assert not torch.allclose(ours(x), ours(x))
-    assert not torch.allclose(ours.look(x)[0], ours.look(x)[0])
+    assert not torch.allclose(ours.forward_with_weights(x)[0], ours.forward_with_weights(x)[0])
 
 
 # ---- step by step
@@ -272,7 +272,7 @@ def test_rows_and_joins_step_as_they_would_apart(kind: str, merged: bool):
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_output_is_a_sum_over_heads(kind: str, bias: bool):
     ours, x = layer(kind, bias=bias), rand(B, T, D)
-    out, weights = ours.look(x)
+    out, weights = ours.forward_with_weights(x)
     entered = x if ours.positions is None else ours.positions.add(x, torch.arange(T))
     matrices = ours.as_sum_of_heads()
     total = sum(weights[:, h] @ entered @ matrices[h] for h in range(H))
@@ -287,8 +287,8 @@ def test_merged_is_the_same_attention(kind: str, bias: bool):
     ours, x = layer(kind, bias=bias), rand(B, T, D)
     merged = ours.merge()
     for seen in ({}, dict(causal=True), dict(mask=keys_mask(B, T))):
-        out, weights = ours.look(x, **seen)
-        merged_out, merged_weights = merged.look(x, **seen)
+        out, weights = ours.forward_with_weights(x, **seen)
+        merged_out, merged_weights = merged.forward_with_weights(x, **seen)
         close(merged_weights, weights)
         close(merged_out, out)
         close(merged(x, **seen), out)
@@ -300,9 +300,9 @@ def test_merged_is_the_same_attention(kind: str, bias: bool):
 
 def test_merged_over_a_memory_is_the_same_attention():
     ours, x, memory = layer(memory_width=E), rand(B, T, D), rand(B, S, E)
-    out, weights = ours.look(x, memory, mask=keys_mask())
+    out, weights = ours.forward_with_weights(x, memory, mask=keys_mask())
     close(ours.merge()(x, memory, mask=keys_mask()), out)
-    close(ours.merge().look(x, memory, mask=keys_mask())[1], weights)
+    close(ours.merge().forward_with_weights(x, memory, mask=keys_mask())[1], weights)
 
 
 def test_merged_learns_and_starts_as_an_ordinary_layer():
@@ -362,7 +362,7 @@ def test_a_grid_is_the_flattened_sequence(kind: str):
     context = attend(
         positions.rotate(q, order), positions.rotate(k, order), v, bias=positions.bias(order, order)
     )
-    out, weights = ours.look(x)
+    out, weights = ours.forward_with_weights(x)
     close(out, ours.out(context.transpose(1, 2).flatten(2)).view(B, 3, 5, D))
     close(ours(x), out)
     assert weights.shape == (B, H, 3, 5, 3, 5)
@@ -380,11 +380,11 @@ def test_masks_of_a_grid():
         rand(B, 3, 5, D),
         torch.rand(B, 3, 5, generator=torch.Generator().manual_seed(1)) < 0.7,
     )
-    out, weights = ours.look(x, mask=mask)
+    out, weights = ours.forward_with_weights(x, mask=mask)
     assert (weights.masked_select(~mask[:, None, None, None].expand_as(weights)) == 0).all()
     close(ours(x, mask=mask.flatten(1)[:, None, None].expand(B, H, 15, 15)), out)
     reader, memory = MultiHead(width=D, heads=H, memory_width=E).double(), rand(B, S, E)
-    out, weights = reader.look(x, memory, mask=keys_mask())
+    out, weights = reader.forward_with_weights(x, memory, mask=keys_mask())
     assert weights.shape == (B, H, 3, 5, S)
     close(out.flatten(1, 2), reader(x.flatten(1, 2), memory, mask=keys_mask()))
 
@@ -397,11 +397,11 @@ BLIND[3] = False
 BAD = {
     "width and heads": (
         lambda: MultiHead(width=7, heads=2),
-        "got width 7, heads 2; or give head_width, which is free",
+        "got width 7, heads 2; or pass a head_width of any size",
     ),
     "merged rotary": (
         lambda: layer("rotary", merged=True),
-        "merged: query and key cannot be merged under rotary positions; the turn by the distance i - j stands between",
+        "merged: query and key cannot be merged under rotary positions; a rotation by the distance",
     ),
     "merging rotary": (lambda: layer("rotary").merge(), "cannot be merged under rotary positions"),
     "other width": (
@@ -418,7 +418,7 @@ BAD = {
     ),
     "positions over a memory": (
         lambda: layer("alibi", memory_width=E),
-        "for a sequence looking at itself; got memory width 13",
+        "for self-attention; got memory width 13",
     ),
     "x": (
         lambda: layer()(rand(B, T, 3)),
@@ -436,7 +436,7 @@ BAD = {
     ),
     "memory and positions": (
         lambda: layer("alibi")(X, rand(B, S, D)),
-        "memory: positions are for a sequence looking at itself",
+        "memory: positions are for self-attention",
     ),
     "values alone": (
         lambda: layer()(X, values=X),
@@ -466,7 +466,7 @@ BAD = {
     ),
     "baselines": (
         lambda: layer()(X, mask=BLIND),
-        "mask: every query must have a key that it may look at; got none for row 3, place 0",
+        "mask: every query must have a key that it may attend to; got none for row 3, place 0",
     ),
     "blind causal": (
         lambda: layer()(X, mask=~keys_mask(B, T), causal=True),
@@ -474,11 +474,11 @@ BAD = {
     ),
     "start": (
         lambda: layer().start(),
-        "start: needs a memory to look at, or how many rows look at themselves",
+        "start: needs a memory, or the number of rows for self-attention",
     ),
     "start of a grid": (
         lambda: MultiHead(width=D, heads=H, positions=Alibi(heads=H, axes=2)).start(rows=1),
-        "start: a grid is seen at once, not place by place",
+        "start: a grid has no steps",
     ),
     "start with a blind row": (
         lambda: layer(memory_width=E).start(rand(B, T, E), mask=BLIND),

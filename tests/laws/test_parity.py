@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from regard.layers.attention import CrossAttention, SelfAttention, attend, attention_weights
-from regard.layers.blocks import DecoderBlock, EncoderBlock, drop
+from regard.layers.blocks import DecoderBlock, EncoderBlock, dropout_from_bytes
 from regard.layers.loss import cross_entropy, ctc_loss
 from regard.layers.positions import sinusoidal
 from regard.layers.recurrent import Recurrent
@@ -93,13 +93,13 @@ def test_cross_attention_is_torchs():
     )
     close(ours(x, ours.keys_values(memory), mask=mask), expected)
     rows = mask[:, None, None]
-    stepped, looked = ours.step(x[:, 3], ours.keys_values(memory), rows, weights=True)
+    stepped, looked = ours.step(x[:, 3], ours.keys_values(memory), rows, need_weights=True)
     close(stepped, expected[:, 3])
     close(looked[:, :, 0], weights[:, :, 3])
     for some in (x[:, 3], x[:, 3].repeat(7, 1)):  # few rows and many take different kernels
         times = len(some) // B
         kv = ours.keys_values(memory).repeat(1, times, 1, 1, 1)
-        unseen, none = ours.step(some, kv, rows.repeat(times, 1, 1, 1), weights=False)
+        unseen, none = ours.step(some, kv, rows.repeat(times, 1, 1, 1), need_weights=False)
         close(unseen, expected[:, 3].repeat(times, 1))
         assert none is None
 
@@ -233,13 +233,13 @@ def test_sinusoidal_is_the_formula():
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.7])
 def test_dropout_keeps_the_mean_and_passes_gradients(share: float):
     x = torch.ones(301, 1009, requires_grad=True)
-    y = drop(x, share)
+    y = dropout_from_bytes(x, share)
     y.sum().backward()
     zero = (y == 0).float().mean().item()
     assert zero == pytest.approx(round(share * 256) / 256, abs=0.005)
     assert y.mean().item() == pytest.approx(1, abs=0.01)
     assert x.grad is not None and torch.equal(x.grad, y)
-    assert torch.equal(drop(x, 0.0), x)
+    assert torch.equal(dropout_from_bytes(x, 0.0), x)
 
 
 @pytest.mark.parametrize("before", [0, 2])

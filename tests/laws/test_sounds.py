@@ -65,7 +65,7 @@ def test_log_mels_are_those_of_whisper():
         samples[None],
         torch.ones(1, 20_011, dtype=torch.bool),
         filters=filters,
-        shape=torch.hann_window(400),
+        window=torch.hann_window(400),
         hop=160,
     )
     assert real.shape == (1, 125) and bool(real.all())
@@ -91,7 +91,7 @@ def test_around_a_sound_there_is_silence():
         raw.double() / 32768,
         mask,
         filters=filters,
-        shape=shape,
+        window=shape,
         hop=HOP,
         dynamic_range=5.0,
         relative=True,
@@ -122,7 +122,8 @@ def test_bands_do_not_tell_through_what_they_came():
     "encoder", ["recurrent-lstm-2-concatenate", "transformer-post-rotary", "convolution-relu-2-3"]
 )
 @pytest.mark.parametrize(
-    "decoder", ["recurrent-lstm-general", "transformer-pre-sinusoidal", "recurrent-cross-attention-lstm"]
+    "decoder",
+    ["recurrent-lstm-general", "transformer-pre-sinusoidal", "recurrent-cross-attention-lstm"],
 )
 @pytest.mark.parametrize("channels", [(), (2, 3, 2)], ids=["time", "mels"])
 def test_padding_changes_nothing(encoder: str, decoder: str, channels: tuple[int, ...]):
