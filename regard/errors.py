@@ -87,6 +87,10 @@ class TrainingError(RegardError):
     """Training that cannot go on: not a number, a second trainer in the same folder."""
 
 
+class DivergedError(TrainingError):
+    """Loss, gradients or weights are not finite any more: the settings themselves are the cause."""
+
+
 class WriteError(RegardError):
     """A file that cannot be written: no permission, a limit on its size, a disk that fails."""
 

@@ -32,6 +32,8 @@ from regard.build import TASKS
 from regard.errors import (
     BundleError,
     BusyError,
+    DataError,
+    DivergedError,
     InputError,
     NoMemoryError,
     RecipeError,
@@ -109,10 +111,20 @@ def axis(written: str) -> Axis:
                 "a range goes from a number to a larger one", where=f"--sweep {key}", got=value
             )
         return Axis(key, low=low, high=high)
-    values = [one.strip() for one in _values(value)]
-    if not any(values):
+    values = [part.strip() for part in _values(value) if part.strip()]
+    if not values:
         raise InputError("no value to try", where=f"--sweep {key}", got=f'"{value}"')
-    return Axis(key, tuple(dict.fromkeys(one for one in values if one)))
+    for number, part in enumerate(values):
+        if part in values[:number]:
+            raise _twice(key, part, part)
+    return Axis(key, tuple(values))
+
+
+def _twice(key: str, first: str, second: str) -> InputError:
+    got = second if first == second else f"{first} and {second}"
+    return InputError(
+        "a value is given twice", where=f"--sweep {key}", got=got, hint="name each value once"
+    )
 
 
 def _ends(value: str) -> tuple[str, str] | None:
@@ -157,6 +169,7 @@ class Trial:
     step: int = 0
     seconds: float = 0.0
     why: str = ""
+    data: str = ""  # fingerprint of what it was trained on
 
     @property
     def name(self) -> str:
@@ -178,6 +191,10 @@ def _is_seed(key: str) -> bool:
     (True, True, False)
     """
     return key.rpartition(".")[2] == "seed"
+
+
+def _shapes_data(key: str) -> bool:
+    return key.startswith(("data.", "tokenizer.", "source.")) or _is_seed(key)
 
 
 @dataclass(frozen=True)
@@ -238,6 +255,21 @@ class Outcome:
     trials: list[Trial] = field(default_factory=list)
 
     @property
+    def is_mixed(self) -> bool:
+        """Whether trials that should have had the same data were trained on different data.
+
+        Fields that shape the data themselves (its section, the tokenizer, seeds) may be swept.
+        """
+        data: dict[str, str] = {}
+        for trial in self.trials:
+            if trial.state != "done" or not trial.data:
+                continue
+            shaping = {k: v for k, v in trial.values.items() if _shapes_data(k)}
+            if data.setdefault(_named(shaping), trial.data) != trial.data:
+                return True
+        return False
+
+    @property
     def ordered(self) -> list[Trial]:
         """Best first; those without a score come last."""
         return sorted(
@@ -246,7 +278,7 @@ class Outcome:
 
     @property
     def best(self) -> Trial | None:
-        if self.has_seeds:
+        if self.has_seeds or self.is_mixed:
             return None
         return next(
             (trial for trial in self.ordered if trial.state == "done" and trial.score is not None),
@@ -274,7 +306,7 @@ class Outcome:
     def best_setting(self) -> Setting | None:
         """The first that is complete, if there is another to be better than."""
         settings = self.settings
-        if len(settings) < 2 or not settings[0].is_complete:
+        if len(settings) < 2 or not settings[0].is_complete or self.is_mixed:
             return None
         return settings[0]
 
@@ -288,6 +320,7 @@ class Outcome:
         outcome: dict[str, Any] = {
             "score": self.score,
             "best": None if best is None else asdict(best),
+            "different_data": self.is_mixed,
         }
         if self.has_seeds:
             chosen = self.best_setting
@@ -354,6 +387,7 @@ def _check(make: Make, axes: Sequence[Axis]) -> None:
         if one.key in ("train.score", "task"):
             raise InputError(f"runs that differ in {one.key} cannot be compared", where="--sweep")
         ends = [_written(end, whole=float(end).is_integer()) for end in (one.low, one.high)]
+        recipes: list[tuple[str, Recipe]] = []
         for value in one.values or ends:
             try:
                 made = make([f"{one.key}={value}"])
@@ -368,11 +402,28 @@ def _check(make: Make, axes: Sequence[Axis]) -> None:
                 raise InputError(
                     "a whole number", where=f"--sweep {one.key}", got=f"{one.low:g}..{one.high:g}"
                 )
+            for other, recipe in recipes:
+                if recipe == made:  # 0.1 and 1e-1
+                    raise _twice(one.key, other, value)
+            recipes.append((value, made))
 
 
 def _written(value: float, *, whole: bool) -> str:
     """A number as a folder's name and an override have it; six digits tell any two trials apart."""
     return str(int(value)) if whole else f"{value:.6g}"
+
+
+def is_free_for(base: Recipe, axes: Sequence[Axis], folder: Path) -> bool:
+    """Whether the folder does not exist, or holds this very sweep."""
+    if not folder.exists():
+        return True
+    if not (folder / RECORD).exists():
+        return False
+    try:
+        _same_sweep(base, axes, folder)
+    except (InputError, RecipeError, BundleError):
+        return False
+    return True
 
 
 def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
@@ -418,11 +469,12 @@ class _Runs:
         """What is known of these values."""
         new = Trial(dict(values), str(self.folder / _folder(Trial(dict(values), "").name)))
         try:
-            return Trial(
-                **disk.read_json(Path(new.run) / RESULT) | {"values": new.values, "run": new.run}
-            )
-        except (BundleError, TypeError):  # none yet, or not one of ours: it is made
+            result = disk.read_json(Path(new.run) / RESULT)
+        except BundleError:  # none yet, or damaged: the trial is made again
             return new
+        if not _is_result(result):
+            return new
+        return Trial(**result | {"values": new.values, "run": new.run})
 
     def go(self, trial: Trial, watch: Callable[[dict[str, Any]], None] | None = None) -> Trial:
         """Train to the end, from where it stands; what it reached is written into its folder."""
@@ -442,23 +494,47 @@ class _Runs:
         except BusyError:
             return Trial(trial.values, trial.run, "elsewhere")
         except _Pruned:
-            found = Trial(trial.values, trial.run, "pruned")
-        except (
-            InputError,
-            NoMemoryError,
-            TrainingError,
-        ) as problem:  # InputError: a model that cannot be built
-            found = Trial(trial.values, trial.run, "failed", why=str(problem))
+            result = Trial(trial.values, trial.run, "pruned")
+        except DivergedError as problem:
+            result = Trial(trial.values, trial.run, "failed", why=str(problem))
+        except (InputError, DataError, BundleError, NoMemoryError, TrainingError) as problem:
+            # Another time it may go well (the folder was refused, the data changed, memory was
+            # short), so nothing is stored, and nothing is written into a folder that is not ours.
+            return Trial(trial.values, trial.run, "failed", why=str(problem))
         else:
             best = None if progress.best is None else abs(progress.best)
-            found = Trial(
-                trial.values, trial.run, "done", best, progress.best_step, progress.seconds
+            result = Trial(
+                trial.values,
+                trial.run,
+                "done",
+                best,
+                progress.best_step,
+                progress.seconds,
+                data=progress.data,
             )
-        run.mkdir(parents=True, exist_ok=True)
-        disk.write_json(
-            run / RESULT, {k: v for k, v in asdict(found).items() if k not in ("values", "run")}
-        )
-        return found
+        content = asdict(result)
+        del content["values"], content["run"]
+        disk.write_json(run / RESULT, content)
+        return result
+
+
+def _is_result(content: Any) -> bool:
+    """Whether this is what `_Runs.go` writes; a file with other types is not."""
+    if not isinstance(content, dict):
+        return False
+    match {"why": "", "data": ""} | content:
+        case {
+            "state": "done" | "failed" | "pruned",
+            "score": int() | float() | None,
+            "step": int(),
+            "seconds": int() | float(),
+            "why": str(),
+            "data": str(),
+            **others,
+        }:
+            score = content["score"]
+            return not others and (score is None or math.isfinite(score))
+    return False
 
 
 def _folder(name: str) -> str:

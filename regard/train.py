@@ -31,7 +31,7 @@ from regard.bundle import Bundle
 from regard.checkpoint import Progress
 from regard.data.batches import batches
 from regard.data.cache import Corpus, document_frequency
-from regard.errors import DataError, RegardError, TrainingError
+from regard.errors import DataError, DivergedError, RegardError, TrainingError
 from regard.evaluate import answers, likelihood, questions, ranked
 from regard.optimise import factor, optimiser, used_up
 from regard.recipe import Recipe, Train, differences
@@ -44,6 +44,7 @@ TRAIN, VALID, CHANGED = "train", "valid", "changed"  # kinds of its lines
 FITTED = "training_examples"
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
+PATIENCE = 1.0  # seconds in which a second Ctrl-C is taken for the first
 SAMPLES = 3
 ENOUGH = 200  # held-out examples to tell the best weights by
 JUDGED = 200  # training examples to validate on, if none are held out
@@ -156,6 +157,12 @@ class Stopped(RegardError):
             )
         self.exit_code = 128 + number
 
+    def of_sweep(self) -> RegardError:
+        """The same for a run of a sweep, where the sweep's own command goes on with it."""
+        stop = RegardError(self.what, hint="the same command goes on with this sweep")
+        stop.exit_code = self.exit_code
+        return stop
+
 
 class _Asked(Exception):
     """A signal came."""
@@ -236,13 +243,13 @@ def inverse_document_frequency(corpus: Corpus) -> Tensor:
 
 def _refuse_other_contents(run: Path) -> None:
     """A new run never goes where another one is, or anybody's own files."""
-    disk.claim(run, disk.MANIFEST, "run")
-    if bundle.has_begun(run):
+    if run.is_dir() and bundle.has_begun(run):
         raise TrainingError(
             "this folder already holds a run",
             where=run,
             hint=f"go on with: regard train --resume {run}, or choose another --out",
         )
+    disk.claim(run, disk.MANIFEST, "run")
 
 
 def _check_memory(recipe: Recipe, vocabulary: int, source_vocabulary: int) -> None:
@@ -307,7 +314,7 @@ class _Loop:
             self.run, self.model, self.average, self.optimiser, self.reporter.noted
         )
         if found is None:
-            self.reporter.noted("no whole checkpoint yet; beginning again from the first step")
+            self._begin_again(anyway)
         else:
             self.saved = self.progress = found
             self._use_threads(found.threads)
@@ -327,6 +334,17 @@ class _Loop:
         bundle.put_recipe(
             self.run, self.recipe
         )  # last: until it is there, the change can be asked for once more
+
+    def _begin_again(self, anyway: bool) -> None:
+        """Without a checkpoint a run starts at its first step, unless a trained model is there."""
+        if bundle.WEIGHTS in disk.manifest(self.run) and not anyway:
+            raise TrainingError(
+                "there is no checkpoint to go on from; the trained model is kept",
+                where=self.run,
+                hint="--anyway begins again from the first step",
+            )
+        checkpoint.set_all_aside(self.run)
+        self.reporter.noted("no whole checkpoint yet; beginning again from the first step")
 
     def _use_threads(self, number: int) -> None:
         """As many threads as before, where the recipe does not say: sums over other parts differ
@@ -407,6 +425,7 @@ class _Loop:
             self._train()
         except _Asked:
             if self.saved != self.progress and not self.recent.bad:
+                self.reporter.noted("stopping; saving a checkpoint (Ctrl-C again drops it)")
                 self._save()
             saved = checkpoint.newest(self.run)
             raise Stopped(asked[0], self.run, step=self.progress.step, saved=saved) from None
@@ -504,7 +523,7 @@ class _Loop:
                 if saved is None
                 else f"the checkpoint of step {saved:,} is kept"
             )
-            raise TrainingError(
+            raise DivergedError(
                 f"loss or gradient was not a number {BAD_STEPS_IN_A_ROW} times in a row",
                 where=f"{self.run}, step {self.progress.step}",
                 got=f"examples {', '.join(str(i) for i in group[0][:5])}, …",
@@ -577,7 +596,7 @@ class _Loop:
         bot = Bundle(self.recipe, self.task.tokenizer, self.task, judged)
         seen = likelihood(judged, self.task, self.held_out, at_most=self.judged, between=self._heed)
         if not math.isfinite(seen.nats):
-            raise TrainingError(
+            raise DivergedError(
                 "the weights are not numbers any more",
                 where=self.run,
                 hint="lower train.learning_rate",
@@ -761,7 +780,11 @@ def _threads(number: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """The signals that asked for an end, as they come; a second one is not caught any more."""
+    """The signals that asked for an end, as they come.
+
+    A second Ctrl-C within `PATIENCE` seconds is ignored (a key pressed twice); a later signal ends
+    everything at once, by an exception, so that the terminal is restored.
+    """
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -769,10 +792,17 @@ def _signals() -> Iterator[list[int]]:
 
     caught = (signal.SIGINT, signal.SIGTERM)
 
+    first = 0.0
+
     def ask(number: int, _: Any) -> None:
-        asked.append(number)
-        for each in caught:
-            signal.signal(each, signal.SIG_DFL)
+        nonlocal first
+        if not asked:
+            asked.append(number)
+            first = time.monotonic()
+        elif number == signal.SIGTERM:
+            raise SystemExit(128 + number)
+        elif time.monotonic() - first > PATIENCE:
+            raise KeyboardInterrupt
 
     before = {number: signal.signal(number, ask) for number in caught}
     try:
