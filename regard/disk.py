@@ -20,8 +20,8 @@ from regard.errors import (
     BundleError,
     BusyError,
     InputError,
-    OtherFormatError,
     NoRoomError,
+    OtherFormatError,
     WriteError,
 )
 

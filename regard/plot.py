@@ -186,7 +186,8 @@ def comparison(runs: Mapping[str, Path], score: str) -> Any:
 def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Which scores share a panel: those between 0 and 1. The others have scales of their own.
 
-    >>> _panels([{"bleu_4": 0.0, "exact": 0.0, "wer": 1.2}, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9}])
+    >>> first = {"bleu_4": 0.0, "exact": 0.0, "wer": 1.2}
+    >>> _panels([first, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9}])
     {'bleu_4': ['bleu_4'], 'wer': ['wer'], 'shares': ['exact']}
     """
     names = sorted(

@@ -2,8 +2,10 @@
 best.
 
     train.learning_rate=0.1,0.01,0.001     values: a grid, every combination of them is tried
-    train.learning_rate=1e-4..1e-1         a range: optuna proposes values, on a logarithmic scale where it spans a decade
-    seed=1,2,3                    seeds are no settings: the others are ranked by their mean over these
+    train.learning_rate=1e-4..1e-1         a range: optuna proposes values, on a logarithmic scale
+                                           if it spans a decade
+    seed=1,2,3                             seeds are no settings: the others are ranked by their
+                                           mean over these
 
 Every trial is a run of its own in the sweep's folder, named by its values, so whoever comes to the
 same values again, after a kill or from another process, goes on with that run or reads off what it
@@ -87,8 +89,10 @@ def axis(written: str) -> Axis:
     """
     >>> axis("train.learning_rate=0.1,0.01").values, axis("decoder.hidden=[4,8],[16]").values
     (('0.1', '0.01'), ('[4,8]', '[16]'))
-    >>> axis("train.learning_rate=1e-4..1e-1").is_logarithmic, axis("encoder.layers=1..4").is_logarithmic
-    (True, False)
+    >>> axis("train.learning_rate=1e-4..1e-1").is_logarithmic
+    True
+    >>> axis("encoder.layers=1..4").is_logarithmic
+    False
     """
     key, _, value = (part.strip() for part in written.partition("="))
     if not key or not value:
@@ -463,7 +467,10 @@ def _alone(folder: Path) -> Iterator[None]:
 
 class _Runs:
     def __init__(self, make: Make, folder: Path, score: str, told: Told):
-        self.make, self.folder, self.score, self.told = make, folder, score, told
+        self.make = make
+        self.folder = folder
+        self.score = score
+        self.told = told
 
     def trial(self, values: Mapping[str, str]) -> Trial:
         """What is known of these values."""

@@ -123,7 +123,8 @@ def kept_because(facts: Facts, progress: Progress) -> str:
     extreme = "lowest" if facts.score in metrics.LOWER_IS_BETTER else "highest"
     value = "" if progress.best is None else f", {abs(progress.best):.4g},"
     judged = f"{facts.judged:,} {facts.judged_part} examples"
-    return f"kept the weights of step {progress.kept_step:,}: {extreme} {facts.score}{value} on {judged}"
+    why = f"{extreme} {facts.score}{value} on {judged}"
+    return f"kept the weights of step {progress.kept_step:,}: {why}"
 
 
 class Reporter(Protocol):
@@ -143,12 +144,14 @@ class Stopped(RegardError):
         again = f"regard train --resume {run}"
         if saved is None:
             super().__init__(
-                "stopped; the last steps were not numbers, and no checkpoint had been saved before them",
+                "stopped; the last steps were not numbers, "
+                "and no checkpoint had been saved before them",
                 hint=f"begin again from the first step with: {again}",
             )
         elif saved < step:
             super().__init__(
-                f"stopped; the last steps were not numbers and are not saved, the checkpoint of step {saved:,} is kept",
+                "stopped; the last steps were not numbers and are not saved, "
+                f"the checkpoint of step {saved:,} is kept",
                 hint=f"go on from there with: {again}",
             )
         else:
@@ -267,13 +270,11 @@ class _Loop:
     def __init__(
         self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool
     ):
-        self.recipe, self.how, self.run, self.corpus, self.reporter = (
-            recipe,
-            recipe.train,
-            run,
-            corpus,
-            reporter,
-        )
+        self.recipe = recipe
+        self.how = recipe.train
+        self.run = run
+        self.corpus = corpus
+        self.reporter = reporter
         self.task = build.task(recipe, corpus.tokenizer)
         _check_memory(recipe, corpus.tokenizer.size, corpus.tokenizer.source_size)
         self.model = build.model(
@@ -282,10 +283,8 @@ class _Loop:
         self.model.idf.copy_(inverse_document_frequency(corpus))
         self.average = copy.deepcopy(self.model) if self.how.ema_decay else None
         self.optimiser = optimiser(self.model, self.how)
-        self.progress, self.saved = (
-            Progress(data=corpus.fingerprint, threads=effective_threads()),
-            None,
-        )
+        self.progress = Progress(data=corpus.fingerprint, threads=effective_threads())
+        self.saved = None
         self.lost_weights = False
         self.log = _Log(run, tensorboard=tensorboard)
         self.held_out = corpus.valid if len(corpus.valid) else corpus.train
@@ -305,7 +304,7 @@ class _Loop:
         )
         self.baselines = {"baselines": baselines} if baselines else {}
 
-    # -- going on with a run that was stopped --------------------------------------------------------------------------
+    # -- going on with a run that was stopped --------------------------------------------
 
     def resume(self, changed: list[str], anyway: bool) -> None:
         """Stand where the newest checkpoint stands. What is `changed` is written down where it
@@ -323,7 +322,8 @@ class _Loop:
                     raise TrainingError(
                         "the data is not what this run was trained on so far",
                         where=self.run,
-                        hint="resume with the data it began with, add --anyway to go on with this, or train a new run",
+                        hint="resume with the data it began with, "
+                        "add --anyway to go on with this, or train a new run",
                     )
                 changed = [*changed, f"data: {found.data[:12]} -> {self.corpus.fingerprint[:12]}"]
         if self.progress.kept_step and not bundle.has_weights(self.run):
@@ -354,13 +354,15 @@ class _Loop:
         threads = effective_threads()
         if self.how.threads is None and threads != number:
             self.reporter.noted(
-                f"this run was trained with {number} threads so far and only {threads} can be had here; "
+                f"this run was trained with {number} threads so far "
+                f"and only {threads} can be had here; "
                 "it goes on, but does not end with the same bits"
             )
         elif threads > (os.cpu_count() or 1):
             self.reporter.noted(
-                f"going on with {threads} threads as before, so that it ends with the same bits; this machine has "
-                f"{os.cpu_count()} cores, and --anyway --set train.threads={os.cpu_count()} may be faster"
+                f"going on with {threads} threads as before, so that it ends with the same bits; "
+                f"this machine has {os.cpu_count()} cores, "
+                f"and --anyway --set train.threads={os.cpu_count()} may be faster"
             )
         self.progress = replace(self.progress, threads=threads)
 
@@ -412,7 +414,7 @@ class _Loop:
         self.log.add(self.progress, CHANGED, {"changes": changed})
         self.reporter.noted(f"going on with a change, {', '.join(changed)}")
 
-    # -- the loop ------------------------------------------------------------------------------------------------------
+    # -- the loop ------------------------------------------------------------------------
 
     def go(self, asked: list[int]) -> Progress:
         """Train to the end of the budget, or until a signal is `asked`."""
@@ -585,7 +587,7 @@ class _Loop:
                 list(self.average.parameters()), list(self.model.parameters()), 1 - decay
             )
 
-    # -- validation, checkpoints, what is told -------------------------------------------------------------------------
+    # -- validation, checkpoints, what is told -------------------------------------------
 
     def _validate(self) -> None:
         """Score the weights that would be kept, and keep them if they are the best so far. A

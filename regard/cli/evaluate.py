@@ -120,7 +120,8 @@ def _nothing(run: Path, recipe: Recipe, split: Split) -> DataError:
         missing,
         where=run,
         got=f"{share} = {getattr(recipe.data, split.value)}",
-        hint=f"a new run holds some out with: regard train RECIPE{own} --set {share}=0.1, or {other}",
+        hint=f"a new run holds some out with: regard train RECIPE{own} --set {share}=0.1, "
+        f"or {other}",
     )
 
 

@@ -72,7 +72,9 @@ def swept(
                 )
             else:
                 console.print("\n" + table(known[-1], plot), soft_wrap=True, markup=False)
-    if not any(trial.score is not None for trial in known[-1].trials):
+    trials_made = known[-1].trials
+    has_score = any(trial.score is not None for trial in trials_made)
+    if not has_score and any(trial.state == "failed" for trial in trials_made):
         raise TrainingError("no trial of this sweep has a score", where=folder)
 
 

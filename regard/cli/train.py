@@ -42,7 +42,8 @@ def train(
         Path | None,
         typer.Option(
             parser=filled_path,
-            help="Your own data: pairs (.tsv, .csv, .jsonl, .gz), labelled texts or pictures, sounds, plain text, …",
+            help="Your own data: pairs (.tsv, .csv, .jsonl, .gz), labelled texts or pictures, "
+            "sounds, plain text, …",
         ),
     ] = None,
     changes: Annotated[
@@ -64,7 +65,8 @@ def train(
         bool,
         typer.Option(
             "--anyway",
-            help="With --resume: go on although the data changed, or settings are changed with --set. It is written "
+            help="With --resume: go on although the data changed, settings are changed with --set, "
+            "or no checkpoint is left (then from the first step). It is written "
             "down in metrics.jsonl. Another architecture or vocabulary stays refused.",
         ),
     ] = False,
@@ -78,7 +80,8 @@ def train(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUES",
-            help="Train once for each value, as in train.learning_rate=0.1,0.01, or search a range, train.learning_rate=1e-4..1e-1; "
+            help="Train once for each value, as in train.learning_rate=0.1,0.01, "
+            "or search a range, train.learning_rate=1e-4..1e-1; "
             "several make a grid. The same command goes on with a sweep that was stopped.",
         ),
     ] = None,
@@ -88,7 +91,8 @@ def train(
     storage: Annotated[
         str | None,
         typer.Option(
-            help="Of a sweep: a database many machines share, postgresql://… (extra postgres); a file in its folder."
+            help="Of a sweep: a database many machines share, postgresql://… (extra postgres); "
+            "a file in its folder."
         ),
     ] = None,
     prune: Annotated[
@@ -99,7 +103,7 @@ def train(
         bool, typer.Option("--json", help="The result as JSON on stdout; progress on stderr.")
     ] = False,
 ) -> None:
-    """Train a model. Ctrl-C saves a checkpoint; --resume goes on from it, as if nothing had happened.
+    """Train a model. Ctrl-C saves a checkpoint; --resume goes on from it with the same result.
 
     \b
     regard train chat-attention --minutes 2
@@ -391,10 +395,11 @@ class _Shown:
         self.facts = facts
         recipe = facts.recipe
         columns = columns_taken(recipe.data)
+        counts = ", ".join(f"{count:,} {name}" for name, count in facts.examples.items())
         self.console.print(
             f"data      {printable(facts.data)}\n"
             f"{f'          {printable(columns)}{chr(10)}' if columns else ''}"
-            f"          {', '.join(f'{count:,} {name}' for name, count in facts.examples.items())}; "
+            f"          {counts}; "
             f"vocabulary {facts.vocabulary:,} ({recipe.tokenizer.kind})\n"
             f"encoder   {_sizes(recipe.encoder, ('layers', 'width'))}\n"
             f"decoder   {_sizes(recipe.decoder, DECODER_SIZES)}\n"
@@ -443,7 +448,8 @@ class Lines(_Shown):
         if time.monotonic() - self.last >= QUIET_SECONDS:
             self.last = time.monotonic()
             self.console.print(
-                f"step {progress.step:,}  {done:4.0%}  {_facts(loss, speed)}  left {_left(progress, done)}",
+                f"step {progress.step:,}  {done:4.0%}  {_facts(loss, speed)}  "
+                f"left {_left(progress, done)}",
                 soft_wrap=True,
                 markup=False,
             )
