@@ -214,9 +214,10 @@ def _steps(run: Path) -> list[Path]:
     folders = []
     for folder in (run / FOLDER).glob("step-*"):
         digits = folder.name.removeprefix("step-")
-        if digits.isdecimal() and len(digits) < 20 and folder.name == _name(int(digits)):
-            if folder.is_dir():
-                folders.append(folder)
+        if not digits.isdecimal() or len(digits) >= 20:
+            continue
+        if folder.name == _name(int(digits)) and folder.is_dir():
+            folders.append(folder)
     return sorted(folders, key=_step_of, reverse=True)
 
 
