@@ -303,7 +303,11 @@ class Outcome:
             group.trials.append(trial)
         return sorted(
             groups.values(),
-            key=lambda one: (one.mean is None, not one.is_complete, self._sign * (one.mean or 0.0)),
+            key=lambda setting: (
+                setting.mean is None,
+                not setting.is_complete,
+                self._sign * (setting.mean or 0.0),
+            ),
         )
 
     @property
@@ -357,7 +361,7 @@ def sweep(
     with _alone(folder):
         _same_sweep(base, axes, folder)
     runs = _Runs(make, folder, base.train.score or TASKS[base.task].best, told)
-    every = [] if trials or any(one.is_range for one in axes) else _points(axes)
+    every = [] if trials or any(axis_.is_range for axis_ in axes) else _points(axes)
     if every and not storage and not prune:
         return _grid(runs, every, learned)
     where = storage or f"sqlite:///{folder / STORAGE}"
@@ -369,17 +373,17 @@ def sweep(
 
 def _points(axes: Sequence[Axis]) -> list[dict[str, str]]:
     """Every combination of the values."""
-    names = [one.key for one in axes]
+    names = [axis_.key for axis_ in axes]
     return [
         dict(zip(names, values, strict=True))
-        for values in itertools.product(*(one.values for one in axes))
+        for values in itertools.product(*(axis_.values for axis_ in axes))
     ]
 
 
 def _check(make: Make, axes: Sequence[Axis]) -> None:
     """Everything that may be tried is a recipe."""
     if twice := [
-        key for key in {one.key for one in axes} if sum(one.key == key for one in axes) > 1
+        key for key in {axis_.key for axis_ in axes} if sum(axis_.key == key for axis_ in axes) > 1
     ]:
         raise InputError(
             "a field is swept twice",
@@ -387,28 +391,30 @@ def _check(make: Make, axes: Sequence[Axis]) -> None:
             got=twice[0],
             hint="name all its values at once",
         )
-    for one in axes:
-        if one.key in ("train.score", "task"):
-            raise InputError(f"runs that differ in {one.key} cannot be compared", where="--sweep")
-        ends = [_written(end, whole=float(end).is_integer()) for end in (one.low, one.high)]
+    for axis_ in axes:
+        if axis_.key in ("train.score", "task"):
+            raise InputError(f"runs that differ in {axis_.key} cannot be compared", where="--sweep")
+        ends = [_written(end, whole=float(end).is_integer()) for end in (axis_.low, axis_.high)]
         recipes: list[tuple[str, Recipe]] = []
-        for value in one.values or ends:
+        for value in axis_.values or ends:
             try:
-                made = make([f"{one.key}={value}"])
+                made = make([f"{axis_.key}={value}"])
             except RecipeError as problem:
                 first, *details = str(problem).replace("--set", "--sweep").split("\n  ")
                 raise RecipeError(first, details=details) from None
             if (
-                one.is_range
-                and is_whole(made, one.key)
-                and not (one.low.is_integer() and one.high.is_integer())
+                axis_.is_range
+                and is_whole(made, axis_.key)
+                and not (axis_.low.is_integer() and axis_.high.is_integer())
             ):
                 raise InputError(
-                    "a whole number", where=f"--sweep {one.key}", got=f"{one.low:g}..{one.high:g}"
+                    "a whole number",
+                    where=f"--sweep {axis_.key}",
+                    got=f"{axis_.low:g}..{axis_.high:g}",
                 )
             for other, recipe in recipes:
                 if recipe == made:  # 0.1 and 1e-1
-                    raise _twice(one.key, other, value)
+                    raise _twice(axis_.key, other, value)
             recipes.append((value, made))
 
 
@@ -433,7 +439,7 @@ def is_free_for(base: Recipe, axes: Sequence[Axis], folder: Path) -> bool:
 def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
     """The folder is this sweep's own; other values of the same fields may join it."""
     record = folder / RECORD
-    keys = sorted(one.key for one in axes)
+    keys = sorted(axis_.key for axis_ in axes)
     if record.exists():
         match disk.read_json(record):
             case {"recipe": dict(made), "keys": [*swept]}:
@@ -614,11 +620,11 @@ def _searched(
         study = _study(optuna, runs.folder.resolve().name, storage, base, prune)
         for point in every:
             study.enqueue_trial(point, skip_if_exists=True)
-    whole = {one.key: one.is_range and is_whole(base, one.key) for one in axes}
+    whole = {axis_.key: axis_.is_range and is_whole(base, axis_.key) for axis_ in axes}
     minimise = runs.score in LOWER_IS_BETTER
 
     def objective(proposed: Any) -> float:
-        values = {one.key: _proposed(proposed, one, whole[one.key]) for one in axes}
+        values = {axis_.key: _proposed(proposed, axis_, whole[axis_.key]) for axis_ in axes}
 
         def watch(record: dict[str, Any]) -> None:
             if runs.score in record:
@@ -726,11 +732,11 @@ def _storage_errors(url: str) -> Iterator[None]:
 
 
 def _unusable(url: str, problem: BaseException) -> InputError:
-    said = str(problem).strip().splitlines() or [type(problem).__name__]
+    lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return InputError(
         "the storage cannot be used",
         where="--storage",
-        got=f"{_without_password(url)}: {_without_password(said[0])}",
+        got=f"{_without_password(url)}: {_without_password(lines[0])}",
         hint="sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'",
     )
 
@@ -742,8 +748,8 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
             study = _opened(optuna, name, url, prune)
             break
         except Exception as problem:
-            said = str(problem).strip().splitlines() or [type(problem).__name__]
-            if left and re.search("already exists|duplicate key", said[0]):
+            lines = str(problem).strip().splitlines() or [type(problem).__name__]
+            if left and re.search("already exists|duplicate key", lines[0]):
                 time.sleep(1.0)  # another machine was making the same tables
                 continue
             raise _unusable(url, problem) from None
@@ -756,13 +762,15 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
     return study
 
 
-def _proposed(trial: Any, one: Axis, whole: bool) -> str:
-    if not one.is_range:
-        return trial.suggest_categorical(one.key, list(one.values))
+def _proposed(trial: Any, axis_: Axis, whole: bool) -> str:
+    if not axis_.is_range:
+        return trial.suggest_categorical(axis_.key, list(axis_.values))
     if whole:
-        return str(trial.suggest_int(one.key, int(one.low), int(one.high), log=one.is_logarithmic))
+        return str(
+            trial.suggest_int(axis_.key, int(axis_.low), int(axis_.high), log=axis_.is_logarithmic)
+        )
     return _written(
-        trial.suggest_float(one.key, one.low, one.high, log=one.is_logarithmic), whole=False
+        trial.suggest_float(axis_.key, axis_.low, axis_.high, log=axis_.is_logarithmic), whole=False
     )
 
 

@@ -128,7 +128,7 @@ def kept_because(facts: Facts, progress: Progress) -> str:
 
 
 class Reporter(Protocol):
-    """Who is told how training goes."""
+    """Receives the progress of training."""
 
     def began(self, facts: Facts) -> None: ...
     def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None: ...
@@ -213,11 +213,11 @@ def train(
 def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
     """What is not as the run's own recipe has it, budgets aside, if the run can go on like that."""
     before = Recipe.from_json(disk.read_json(run / bundle.RECIPE), run / bundle.RECIPE)
-    found = {line.partition(":")[0]: line for line in differences(before, recipe)}
-    found = {key: line for key, line in found.items() if key not in BUDGET}
+    changed = {line.partition(":")[0]: line for line in differences(before, recipe)}
+    changed = {key: line for key, line in changed.items() if key not in BUDGET}
     if rigid := [
         line
-        for key, line in found.items()
+        for key, line in changed.items()
         if not key.startswith(BENDING) and not key.endswith(DROPOUT)
     ]:
         raise TrainingError(
@@ -226,7 +226,7 @@ def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
             got=", ".join(rigid),
             hint="train a new run for that",
         )
-    refused = [line for key, line in found.items() if key not in PLACES]
+    refused = [line for key, line in changed.items() if key not in PLACES]
     if refused and not anyway:
         raise TrainingError(
             "not the recipe this run began with",
@@ -234,7 +234,7 @@ def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
             got=", ".join(refused),
             hint="add --anyway to go on like that, or train a new run",
         )
-    return list(found.values())
+    return list(changed.values())
 
 
 def inverse_document_frequency(corpus: Corpus) -> Tensor:
@@ -298,7 +298,7 @@ class _Loop:
             questions(self.held_out, self.task, at_most=self.task.judged) if answering else []
         )
         baselines = (
-            self.task.baselines([one.references for one in self.questions])
+            self.task.baselines([question.references for question in self.questions])
             if self.questions
             else {}
         )
@@ -309,15 +309,15 @@ class _Loop:
     def resume(self, changed: list[str], anyway: bool) -> None:
         """Stand where the newest checkpoint stands. What is `changed` is written down where it
         can be found again."""
-        found = checkpoint.load_newest(
+        restored = checkpoint.load_newest(
             self.run, self.model, self.average, self.optimiser, self.reporter.noted
         )
-        if found is None:
+        if restored is None:
             self._begin_again(anyway)
         else:
-            self.saved = self.progress = found
-            self._use_threads(found.threads)
-            if found.data != self.corpus.fingerprint:
+            self.saved = self.progress = restored
+            self._use_threads(restored.threads)
+            if restored.data != self.corpus.fingerprint:
                 if not anyway:
                     raise TrainingError(
                         "the data is not what this run was trained on so far",
@@ -325,7 +325,10 @@ class _Loop:
                         hint="resume with the data it began with, "
                         "add --anyway to go on with this, or train a new run",
                     )
-                changed = [*changed, f"data: {found.data[:12]} -> {self.corpus.fingerprint[:12]}"]
+                changed = [
+                    *changed,
+                    f"data: {restored.data[:12]} -> {self.corpus.fingerprint[:12]}",
+                ]
         if self.progress.kept_step and not bundle.has_weights(self.run):
             self._rebuild_weights()
         self.log.forget(after=self.progress)
@@ -546,9 +549,9 @@ class _Loop:
         """One update from a group of batches: its nats and target tokens. If anything is not a
         number, none is made."""
         torch.manual_seed(_seed(self.recipe.seed, self.progress.step))
-        made = [self._batch(index, number) for number, index in enumerate(group)]
-        total, nats = sum(int(batch.real.sum()) for batch in made), 0.0
-        for batch in made:
+        micro_batches = [self._batch(index, number) for number, index in enumerate(group)]
+        total, nats = sum(int(batch.real.sum()) for batch in micro_batches), 0.0
+        for batch in micro_batches:
             loss, plain = self.model.loss(
                 *batch, smoothing=self.how.label_smoothing, align=self.how.ctc_weight
             )
@@ -587,7 +590,7 @@ class _Loop:
                 list(self.average.parameters()), list(self.model.parameters()), 1 - decay
             )
 
-    # -- validation, checkpoints, what is told -------------------------------------------
+    # -- validation, checkpoints, reports -------------------------------------------
 
     def _validate(self) -> None:
         """Score the weights that would be kept, and keep them if they are the best so far. A
@@ -596,25 +599,31 @@ class _Loop:
         judged = self.average if self.average is not None else self.model
         judged.eval()
         bot = Bundle(self.recipe, self.task.tokenizer, self.task, judged)
-        seen = likelihood(judged, self.task, self.held_out, at_most=self.judged, between=self._heed)
-        if not math.isfinite(seen.nats):
+        held_out = likelihood(
+            judged, self.task, self.held_out, at_most=self.judged, between=self._heed
+        )
+        if not math.isfinite(held_out.nats):
             raise DivergedError(
                 "the weights are not numbers any more",
                 where=self.run,
                 hint="lower train.learning_rate",
             )
-        record, tables = dict(seen.scores), {}
+        record, tables = dict(held_out.scores), {}
         if self.questions:
-            found = ranked(
-                bot, [one.given for one in self.questions], rows=ROWS, between=self._heed
+            candidates = ranked(
+                bot, [question.given for question in self.questions], rows=ROWS, between=self._heed
             )
-            scores = self.task.judge(found, [one.references for one in self.questions])
+            scores = self.task.judge(
+                candidates, [question.references for question in self.questions]
+            )
             record |= scores.numbers
             tables = {
                 name: table for name, table in scores.tables.items() if len(table) <= MOST_ROWS
             } | self.baselines
-        said = answers(bot, [one.given for one in self.samples], between=self._heed)
-        samples = [(one.shown, answer) for one, answer in zip(self.samples, said, strict=True)]
+        texts = answers(bot, [question.given for question in self.samples], between=self._heed)
+        samples = [
+            (question.shown, answer) for question, answer in zip(self.samples, texts, strict=True)
+        ]
         self.model.train()
 
         score = record[self.score] if self.score in metrics.LOWER_IS_BETTER else -record[self.score]
@@ -641,10 +650,10 @@ class _Loop:
         self.saved = self.progress
 
     def _facts(self) -> Facts:
-        parts, seen = {}, set()
+        parts, counted = {}, set()
         for name in ("frontend", "encoder", "decoder"):
-            own = set(getattr(self.model, name).parameters()) - seen
-            parts[name], seen = sum(p.numel() for p in own), seen | own
+            own = set(getattr(self.model, name).parameters()) - counted
+            parts[name], counted = sum(p.numel() for p in own), counted | own
         corpus = self.corpus
         return Facts(
             recipe=self.recipe,
