@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
@@ -15,13 +16,12 @@ from regard.bundle import load_tensors, read_tensors, size, tensors, write_tenso
 from regard.errors import BundleError, OtherFormatError
 from regard.model import Model
 
-FOLDER, KEPT = "checkpoints", 2
-WEIGHTS, AVERAGE, OPTIMISER, PROGRESS = (
-    "weights.safetensors",
-    "average.safetensors",
-    "optimiser.safetensors",
-    "progress.json",
-)
+FOLDER = "checkpoints"
+KEPT = 2  # checkpoints
+WEIGHTS = "weights.safetensors"
+AVERAGE = "average.safetensors"
+OPTIMISER = "optimiser.safetensors"
+PROGRESS = "progress.json"
 
 
 @dataclass(frozen=True)
@@ -69,10 +69,17 @@ def save(
 
     target = run / FOLDER / _name(progress.step)
     target.parent.mkdir(exist_ok=True)
+    if target.exists() and _has_extra_files(target):
+        _set_aside(target)
     with disk.needs(sum(size(part) for part in content.values())):
         disk.write_folder(target, write)
-    for old in [folder for folder in _steps(run) if folder != target][KEPT - 1 :]:
-        disk.remove_folder(old)
+
+    older = [folder for folder in _steps(run) if _step_of(folder) < progress.step]
+    for folder in older[KEPT - 1 :]:
+        if _has_extra_files(folder):
+            _set_aside(folder)  # a person's own file is in it
+        else:
+            disk.remove_folder(folder)
 
 
 def load_newest(
@@ -82,62 +89,144 @@ def load_newest(
     optimiser: torch.optim.Optimizer,
     noted: Callable[[str], None],
 ) -> Progress | None:
-    """Restore the newest checkpoint that is whole, saying so for each that is not; None: there
-    is none. One that is whole and still does not fit the model, or that a later version wrote,
-    is an error, and stays."""
+    """Restore the newest whole checkpoint; None if there is none, and then nothing has changed.
+
+    Damaged checkpoints are named, and set aside once another one is loaded. A checkpoint whose only
+    fault is an extra file is loaded if no other is whole. One that is whole and does not fit the
+    model, or that another version wrote, is an error, and stays.
+    """
+    damaged: list[tuple[Path, BundleError]] = []
+    with_extra_files: list[Path] = []
+    chosen = None
     for folder in _steps(run):
         try:
-            disk.verify_folder(folder)
+            disk.verify(folder, WEIGHTS, OPTIMISER, PROGRESS)
         except OtherFormatError:
             raise
         except BundleError as problem:
+            damaged.append((folder, problem))
+            continue
+        _progress(folder)  # another version's file is an error, not damage
+        try:
+            _check_step(folder)
+            with_extra_files.append(folder)
+            disk.verify_folder(folder)
+        except BundleError as problem:
+            damaged.append((folder, problem))
+        else:
+            chosen = folder
+            break
+
+    if chosen is None and with_extra_files:
+        chosen = with_extra_files[0]
+        extra = disk.extra_files(chosen)[0]
+        noted(f"{extra}: not part of the checkpoint; the file is kept, and training goes on")
+        damaged = [(folder, problem) for folder, problem in damaged if folder != chosen]
+
+    if chosen is None:
+        for _, problem in damaged:
+            noted(str(problem))
+        return None
+
+    progress = _load(chosen, model, average, optimiser)
+    for folder, problem in damaged:
+        if _step_of(folder) > _step_of(chosen):
             aside = _set_aside(folder)  # so that it is never taken for the newest again
             noted(f"{problem}; it is now {aside.name}, trying the checkpoint before it")
-            continue
-        progress = _progress(folder)
-        load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
-        if average is not None:
-            file = folder / AVERAGE
-            file = (
-                file if file.exists() else folder / WEIGHTS
-            )  # averaging was not on yet: the mean begins here
-            load_tensors(average, read_tensors(file), file)
-        _load_optimiser(optimiser, model, read_tensors(folder / OPTIMISER))
-        return progress
-    return None
+    return progress
+
+
+def set_all_aside(run: Path) -> None:
+    """Rename every checkpoint of a run that begins again from its first step."""
+    for folder in _steps(run):
+        _set_aside(folder)
+
+
+def _load(
+    folder: Path, model: Model, average: Model | None, optimiser: torch.optim.Optimizer
+) -> Progress:
+    progress = _progress(folder)
+    load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    if average is not None:
+        # Without saved averages, averaging was not on yet: the mean begins with the weights.
+        file = folder / (AVERAGE if AVERAGE in disk.manifest(folder) else WEIGHTS)
+        load_tensors(average, read_tensors(file), file)
+    _load_optimiser(optimiser, model, read_tensors(folder / OPTIMISER))
+    return progress
+
+
+def _check_step(folder: Path) -> None:
+    """The step in the folder's name is that of its progress file."""
+    step = _progress(folder).step
+    if step != _step_of(folder):
+        raise BundleError("damaged: it is of another step", where=folder, got=f"step {step}")
+
+
+def _is_loadable(folder: Path) -> bool:
+    """Whether the files of a checkpoint are whole, whatever else is beside them."""
+    try:
+        disk.verify(folder, WEIGHTS, OPTIMISER, PROGRESS)
+        _check_step(folder)
+    except BundleError:
+        return False
+    return True
+
+
+def _has_extra_files(folder: Path) -> bool:
+    try:
+        return bool(disk.extra_files(folder))
+    except BundleError:
+        return True  # without a manifest nobody knows whose files these are
 
 
 def kept_weights(run: Path, step: int) -> dict[str, torch.Tensor] | None:
     """The weights that a run kept at `step`, if there is a whole checkpoint of that step."""
     for folder in _steps(run):
-        if int(folder.name[5:]) == step:
-            try:
-                disk.verify_folder(folder)
-            except BundleError:
+        if _step_of(folder) == step:
+            if not _is_loadable(folder):
                 return None
-            average = folder / AVERAGE
-            return read_tensors(average if average.exists() else folder / WEIGHTS)
+            name = AVERAGE if AVERAGE in disk.manifest(folder) else WEIGHTS
+            return read_tensors(folder / name)
     return None
 
 
 def newest(run: Path) -> int | None:
-    """The step of the newest checkpoint; None: there is none."""
-    return next((int(folder.name[5:]) for folder in _steps(run)), None)
+    """The step of the newest checkpoint; None if there is none. A folder whose progress file is
+    missing or of another step does not count."""
+    for folder in _steps(run):
+        with contextlib.suppress(BundleError):
+            _check_step(folder)
+            return _step_of(folder)
+    return None
+
+
+def recorded_data(run: Path) -> str | None:
+    """The fingerprint of the data that the newest checkpoint was trained on; None if unknown."""
+    for folder in _steps(run):
+        with contextlib.suppress(BundleError):
+            _check_step(folder)
+            return _progress(folder).data or None
+    return None
 
 
 def _steps(run: Path) -> list[Path]:
     """Newest first, and only those whose name is exactly what `save` gives."""
-    numbers = [
-        int(folder.name[5:])
-        for folder in (run / FOLDER).glob("step-*")
-        if folder.name[5:].isdecimal()
-    ]
-    folders = [run / FOLDER / _name(number) for number in sorted(set(numbers), reverse=True)]
-    return [folder for folder in folders if folder.is_dir()]
+    folders = []
+    for folder in (run / FOLDER).glob("step-*"):
+        digits = folder.name.removeprefix("step-")
+        if not digits.isdecimal() or len(digits) >= 20:
+            continue
+        if folder.name == _name(int(digits)) and folder.is_dir():
+            folders.append(folder)
+    return sorted(folders, key=_step_of, reverse=True)
 
 
 def _name(step: int) -> str:
     return f"step-{step:06d}"
+
+
+def _step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix("step-"))
 
 
 def _set_aside(folder: Path) -> Path:
@@ -158,7 +247,10 @@ def _progress(folder: Path) -> Progress:
         field.name for field in fields(Progress)
     }:
         raise BundleError("not a progress file of this version of regard", where=folder / PROGRESS)
-    return Progress(**content)
+    progress = Progress(**content)
+    if not isinstance(progress.step, int) or not isinstance(progress.data, str):
+        raise BundleError("damaged: not a progress file", where=folder / PROGRESS)
+    return progress
 
 
 def _load_optimiser(

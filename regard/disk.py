@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -19,8 +20,8 @@ from regard.errors import (
     BundleError,
     BusyError,
     InputError,
-    OtherFormatError,
     NoRoomError,
+    OtherFormatError,
     WriteError,
 )
 
@@ -28,7 +29,14 @@ MANIFEST = "manifest.json"
 FORMAT = 2
 LOCK = ".regard-lock"
 INTACT = "what was saved before is intact"
-MADE_BY = "made by regard"  # in the first lines of every picture and page that we write
+MADE_BY = "made by regard"  # in the metadata of every picture and page that we write
+_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG_MARK = b"tEXtSoftware\0" + MADE_BY.encode()
+_MARKS = (  # how a file of ours begins, and the metadata that its first bytes contain
+    (_PNG_SIGNATURE, _PNG_MARK),
+    (b"<?xml", f"<dc:title>{MADE_BY}</dc:title>".encode()),
+    (b"<!DOCTYPE html>", f'<meta name="generator" content="{MADE_BY}">'.encode()),
+)
 
 # Only names of this form are ever cleaned up, so that nobody's own files are: the file or folder
 # they are for, the process that wrote them, and which half of a save they are.
@@ -59,6 +67,10 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
             draft.unlink(missing_ok=True)
 
 
+# What the manifest of a run lists before its first validation.
+_CREATED = frozenset({"recipe.json", "tokenizer.json"})
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     with needs(len(content)):
         write_file(path, lambda draft: draft.write_bytes(content))
@@ -85,9 +97,10 @@ def claim_output(path: Path) -> None:
     """Refuse to overwrite a file that is not a picture or page of ours."""
     if path.is_file():
         with path.open("rb") as file:
-            if MADE_BY.encode() in file.read(4096):
-                return
-    if path.exists():
+            head = file.read(4096)
+        if any(head.startswith(start) and mark in head for start, mark in _MARKS):
+            return
+    if path.exists() or path.is_symlink():  # also a link whose target is missing
         raise InputError(
             "something that regard did not write is there already",
             where=path,
@@ -173,8 +186,13 @@ def manifest(folder: Path) -> dict[str, list[str]]:
                 hint="train it again",
             )
         case {"format": int(version), "files": dict(files)} if version == FORMAT:
-            return files
+            if all(_are_sums(sums) for sums in files.values()):
+                return files
     raise BundleError("damaged: not a manifest", where=folder / MANIFEST)
+
+
+def _are_sums(sums: Any) -> bool:
+    return isinstance(sums, list) and all(isinstance(each, str) for each in sums)
 
 
 def verify(folder: Path, *needed: str) -> None:
@@ -192,9 +210,14 @@ def verify_folder(folder: Path) -> None:
     """The files of the manifest are there, are what was written, and nothing else is beside
     them. Hidden files do not count: a file manager leaves its own."""
     verify(folder)
+    if extra := extra_files(folder):
+        raise BundleError("damaged: a file that was not saved with it", where=extra[0])
+
+
+def extra_files(folder: Path) -> list[Path]:
+    """Visible files and folders that the manifest does not list."""
     names = {entry.name for entry in folder.iterdir() if not entry.name.startswith(".")}
-    if extra := sorted(names - {MANIFEST, *manifest(folder)}):
-        raise BundleError("damaged: a file that was not saved with it", where=folder / extra[0])
+    return [folder / name for name in sorted(names - {MANIFEST, *manifest(folder)})]
 
 
 def _verify(folder: Path, chosen: Callable[[Iterable[str]], Iterable[str]]) -> None:
@@ -268,13 +291,23 @@ def _is_whole(folder: Path) -> bool:
 
 
 def claim(folder: Path, mark: str, what: str) -> None:
-    """Refuse to write into a folder with somebody's own files: it must be new, empty, or have
-    our file `mark`."""
+    """Refuse to write into a folder with somebody's own files.
+
+    It must be new, be empty, or have our file `mark`. If the mark is a manifest, the folder must
+    be a run that was only just created: other folders of ours have manifests too.
+    """
     if not folder.exists():
         return
     if not folder.is_dir():
         raise InputError("a file has this name", where=folder, hint="choose another --out")
     if (folder / mark).exists():
+        if mark == MANIFEST and (others := sorted(manifest(folder).keys() - _CREATED)):
+            raise InputError(
+                f"this folder holds something else than a {what}",
+                where=folder,
+                got=", ".join(others[:3]) + (", …" if len(others) > 3 else ""),
+                hint="choose a new folder for --out",
+            )
         return
     names = sorted(entry.name for entry in folder.iterdir())
     others = [name for name in names if name != LOCK and not _DRAFT.fullmatch(name)]
@@ -294,15 +327,22 @@ def append_line(path: Path, line: str) -> None:
 
 
 def read_json_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a log. What is not UTF-8 is replaced, and a line that a kill cut short is
-    left out."""
+    """The objects of a log. What is not UTF-8 is replaced. A line that is not JSON (a kill cut it
+    short, for example) or has a number that is not finite is skipped."""
     records = []
     for line in path.read_text("utf-8", errors="replace").split("\n"):
         with contextlib.suppress(ValueError, RecursionError):
-            record = json.loads(line)
+            record = json.loads(line, parse_constant=_finite, parse_float=_finite)
             if isinstance(record, dict):
                 records.append(record)
     return records
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 def digest(path: Path) -> str:

@@ -40,8 +40,8 @@ class RegardError(Exception):
     """What is wrong, where, what was received, and what is allowed or what to type next. `details`
     have a line each.
 
-    >>> str(RegardError("no such recipe", where="recipes", got="chat-atention", hint="did you mean chat-attention?"))
-    'recipes: no such recipe; got chat-atention; did you mean chat-attention?'
+    >>> str(RegardError("no such recipe", where="recipes", got="chat-gro", hint="chat-gru?"))
+    'recipes: no such recipe; got chat-gro; chat-gru?'
     """
 
     exit_code = 2
@@ -55,7 +55,10 @@ class RegardError(Exception):
         hint: str | None = None,
         details: Iterable[str] = (),
     ):
-        self.what, self.where, self.got, self.hint = what, where, got, hint
+        self.what = what
+        self.where = where
+        self.got = got
+        self.hint = hint
         self.details = tuple(details)
         head = what if where is None else f"{where}: {what}"
         received = None if got is None else f"got {got}"
@@ -85,6 +88,10 @@ class InputError(RegardError):
 
 class TrainingError(RegardError):
     """Training that cannot go on: not a number, a second trainer in the same folder."""
+
+
+class DivergedError(TrainingError):
+    """Loss, gradients or weights are not finite any more: the settings themselves are the cause."""
 
 
 class WriteError(RegardError):

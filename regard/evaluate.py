@@ -60,7 +60,9 @@ def likelihood(
 ) -> Likelihood:
     """Over the whole part, or over its first `at_most` examples. `between` is called before each
     batch, and may raise to end it all."""
-    training, nats, tokens, words = model.training, 0.0, 0, 0
+    training = model.training
+    nats = 0.0
+    tokens = words = 0
     model.eval()
     size = min(len(part), at_most or len(part))
     source, target = (lengths[:size] for lengths in task.lengths(part))
@@ -69,11 +71,8 @@ def likelihood(
         batch = task.batch(part.gather_sources(index), [part.target[i] for i in index])
         nats += float(model.loss(*batch)[1])
         tokens += int(batch.real.sum())
-        words += (
-            sum(len(metrics.words(part.texts(i).target)) + 1 for i in index)
-            if task.answers_are_text
-            else 0
-        )
+        if task.answers_are_text:
+            words += sum(len(metrics.words(part.texts(i).target)) + 1 for i in index)
     model.train(training)
     return Likelihood(nats, tokens, words)
 
@@ -139,13 +138,14 @@ def ranked(
     order = sorted(
         range(len(prompts)), key=lambda i: len(prompts[i]) if isinstance(prompts[i], str) else 0
     )
-    found: dict[int, list[str]] = {}
+    texts: dict[int, list[str]] = {}
     for start in range(0, len(order), rows):
         between()
         index = order[start : start + rows]
-        asked = bundle.candidates([prompts[i] for i in index], options)
-        found |= zip(index, ([answer.text for answer in row] for row in asked), strict=True)
-    return [found[i] for i in range(len(prompts))]
+        candidates = bundle.candidates([prompts[i] for i in index], options)
+        for i, row in zip(index, candidates, strict=True):
+            texts[i] = [answer.text for answer in row]
+    return [texts[i] for i in range(len(prompts))]
 
 
 def evaluate(
@@ -155,22 +155,23 @@ def evaluate(
     something."""
     if not len(part):
         raise DataError("no examples to evaluate on")
-    seen = likelihood(bundle.model, bundle.task, part)
-    asked = questions(part, bundle.task, at_most=at_most)
-    best = ranked(bundle, [one.given for one in asked], options)
-    own = [first for first, *_ in best]
-    scores = bundle.task.judge(best, [one.references for one in asked])
-    numbers = seen.scores | scores.numbers
+    held_out = likelihood(bundle.model, bundle.task, part)
+    prompts = questions(part, bundle.task, at_most=at_most)
+    references = [question.references for question in prompts]
+    candidates = ranked(bundle, [question.given for question in prompts], options)
+    scores = bundle.task.judge(candidates, references)
+    numbers = held_out.scores | scores.numbers
+    samples = [
+        {"prompt": question.shown, "answer": first, "references": question.references}
+        for question, (first, *_) in zip(prompts[:20], candidates[:20], strict=True)
+    ]
     return {
         "examples": len(part),
-        "prompts": len(asked),
+        "prompts": len(prompts),
         **numbers,
         **scores.tables,
         "better": {name: direction for name in numbers if (direction := metrics.better(name))},
-        "baselines": bundle.task.baselines([one.references for one in asked]),
-        "references": bundle.task.of_references([one.references[0] for one in asked]),
-        "samples": [
-            {"prompt": one.shown, "answer": answer, "references": one.references}
-            for one, answer in list(zip(asked, own, strict=True))[:20]
-        ],
+        "baselines": bundle.task.baselines(references),
+        "references": bundle.task.of_references([texts[0] for texts in references]),
+        "samples": samples,
     }

@@ -11,24 +11,27 @@ from regard.recipe import Train
 
 
 def optimiser(model: Model, how: Train) -> torch.optim.Optimizer:
-    """Matrices decay, vectors only if asked; the decoder may have a rate of its own (`peak` is a
-    group's highest)."""
+    """AdamW or SGD over groups of parameters; `peak` is the highest learning rate of a group.
+
+    Weight decay applies to matrices, and to vectors if `decay_biases_and_norms`. The decoder may
+    have a learning rate of its own.
+    """
+    vector_decay = how.weight_decay if how.decay_biases_and_norms else 0.0
+    rates = {
+        "frontend": how.learning_rate,
+        "encoder": how.learning_rate,
+        "decoder": how.decoder_learning_rate,
+    }
     groups = []
-    for part, rate in (
-        ("frontend", how.learning_rate),
-        ("encoder", how.learning_rate),
-        ("decoder", how.decoder_learning_rate),
-    ):
-        named = [p for name, p in model.named_parameters() if name.startswith(f"{part}.")]
-        for decay, kept in (
-            (how.weight_decay, [p for p in named if p.ndim > 1]),
-            (
-                how.weight_decay if how.decay_biases_and_norms else 0.0,
-                [p for p in named if p.ndim < 2],
-            ),
-        ):
-            if kept:
-                groups.append({"params": kept, "lr": rate, "peak": rate, "weight_decay": decay})
+    for part, rate in rates.items():
+        own = [p for name, p in model.named_parameters() if name.startswith(f"{part}.")]
+        matrices = [p for p in own if p.ndim > 1]
+        vectors = [p for p in own if p.ndim < 2]
+        for parameters, decay in ((matrices, how.weight_decay), (vectors, vector_decay)):
+            if parameters:
+                groups.append(
+                    {"params": parameters, "lr": rate, "peak": rate, "weight_decay": decay}
+                )
     if how.optimiser == "sgd":
         return torch.optim.SGD(groups, lr=how.learning_rate)
     return torch.optim.AdamW(groups, betas=how.betas, fused=True)
@@ -49,26 +52,22 @@ def factor(how: Train, step: int, done: float, epochs: float = 0.0) -> float:
     >>> [factor(how, step, step / 10, step / 2) for step in range(10)]
     [0.0, 0.0, 0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 0.0, 0.0]
     """
+    final = how.final_learning_rate_share
     if how.schedule == "epochs":
         epoch = int(epochs)
         falling = (epoch - how.warmup_steps) / max(
             1, _expected_epochs(how, done, epochs) - how.warmup_steps - 1
         )
         height = epoch / how.warmup_steps if epoch < how.warmup_steps else max(0.0, 1 - falling)
-        return how.final_learning_rate_share + (1 - how.final_learning_rate_share) * height
+        return final + (1 - final) * height
     warm = min(1.0, (step + 1) / how.warmup_steps) if how.warmup_steps else 1.0
     match how.schedule:
         case "inverse-sqrt":
             return warm * math.sqrt(max(how.warmup_steps, 1) / max(step + 1, how.warmup_steps, 1))
         case "cosine":
-            return warm * (
-                how.final_learning_rate_share
-                + (1 - how.final_learning_rate_share) * (1 + math.cos(math.pi * done)) / 2
-            )
+            return warm * (final + (1 - final) * (1 + math.cos(math.pi * done)) / 2)
         case "linear":
-            return warm * (
-                how.final_learning_rate_share + (1 - how.final_learning_rate_share) * (1 - done)
-            )
+            return warm * (final + (1 - final) * (1 - done))
         case "constant":
             return warm
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from regard.disk import read_json_lines, write_buffered
+from regard.disk import MADE_BY, read_json_lines, write_output
 from regard.errors import printable
 from regard.metrics import LOWER_IS_BETTER
 
@@ -35,10 +35,64 @@ JUDGED_ON = {
 
 def curves(run: Path) -> Path:
     """Draw how a run went into its `curves.png`."""
-    lines = read_json_lines(run / "metrics.jsonl")
-    path, drawn = run / "curves.png", figure(lines, run.resolve().name)
-    write_buffered(path, lambda file: drawn.savefig(file, format="png", dpi=120))
+    drawing = figure(read_log(run), run.resolve().name)
+    path = run / "curves.png"
+    _write(drawing, path)
     return path
+
+
+def _write(drawing: Any, path: Path) -> None:
+    """Write a PNG that says who made it; a person's own file of that name is refused."""
+    metadata = {"Software": MADE_BY}
+    write_output(path, lambda file: drawing.savefig(file, format="png", dpi=120, metadata=metadata))
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl that can be drawn; damaged ones are skipped."""
+    return [line for line in read_json_lines(run / "metrics.jsonl") if _can_be_drawn(line)]
+
+
+def _can_be_drawn(line: dict[str, Any]) -> bool:
+    step = line.get("step")
+    if not isinstance(line.get("kind"), str) or not _is_number(step) or not 0 <= step < 1 << 53:
+        return False
+    for name in ("loss", "perplexity", "word_perplexity"):
+        if name in line and not _is_number(line[name]):
+            return False
+    if line.get("perplexity", 1) <= 0:
+        return False
+    score = line.get("score", "perplexity")
+    if not isinstance(score, str) or (score in line and not _is_number(line[score])):
+        return False
+    return _is_table_of_scores(line.get("baselines", {})) and _is_confusion(line)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def _is_table_of_scores(baselines: Any) -> bool:
+    if not isinstance(baselines, dict):
+        return False
+    for scores in baselines.values():
+        if not isinstance(scores, dict) or not all(map(_is_number, scores.values())):
+            return False
+    return True
+
+
+def _is_confusion(line: dict[str, Any]) -> bool:
+    """Whether the counts are a square table with a label for each row, or there are none."""
+    counts = line.get("confusion")
+    if not counts:
+        return True
+    labels = line.get("labels")
+    if not isinstance(counts, list) or not isinstance(labels, list):
+        return False
+    size = len(labels)
+    for row in counts:
+        if not isinstance(row, list) or len(row) != size or not all(map(_is_number, row)):
+            return False
+    return len(counts) == size
 
 
 def figure(lines: list[dict[str, Any]], name: str) -> Any:
@@ -97,7 +151,7 @@ def figure(lines: list[dict[str, Any]], name: str) -> Any:
 def together(runs: Mapping[str, Path], score: str, path: Path) -> Path:
     """Draw several runs into one file."""
     made = comparison(runs, score)
-    write_buffered(path, lambda file: made.savefig(file, format="png", dpi=120))
+    _write(made, path)
     return path
 
 
@@ -109,7 +163,7 @@ def comparison(runs: Mapping[str, Path], score: str) -> Any:
     trained, judged = (made.add_subplot(1, 2, place) for place in (1, 2))
     kinds: set[str] = set()
     for number, (name, run) in enumerate(runs.items()):
-        lines = read_json_lines(run / "metrics.jsonl")
+        lines = read_log(run)
         dashes = ("-", "--", ":", "-.")[number // 10 % 4]
         look = {"label": printable(name), "color": f"C{number % 10}", "linestyle": dashes}
         _line(trained, [(line["step"], line["loss"]) for line in lines if "loss" in line], **look)
@@ -132,7 +186,8 @@ def comparison(runs: Mapping[str, Path], score: str) -> Any:
 def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Which scores share a panel: those between 0 and 1. The others have scales of their own.
 
-    >>> _panels([{"bleu_4": 0.0, "exact": 0.0, "wer": 1.2}, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9}])
+    >>> first = {"bleu_4": 0.0, "exact": 0.0, "wer": 1.2}
+    >>> _panels([first, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9}])
     {'bleu_4': ['bleu_4'], 'wer': ['wer'], 'shares': ['exact']}
     """
     names = sorted(

@@ -41,7 +41,8 @@ def shortage(error: BaseException) -> NoMemoryError | None:
     wanted = re.search(r"allocate (\d+) bytes|allocate ([\d.]+ [KMGTP]i?B)", text)
     got = None
     if wanted:
-        got = f"{_size(int(wanted[1])) if wanted[1] else wanted[2]} at once, {_size(available_memory())} available"
+        amount = _size(int(wanted[1])) if wanted[1] else wanted[2]
+        got = f"{amount} at once, {_size(available_memory())} available"
     return NoMemoryError("not enough memory", got=got, hint=HINT)
 
 
@@ -51,20 +52,19 @@ def allocations() -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
-        told = shortage(error)
-        if told is None:
+        memory_error = shortage(error)
+        if memory_error is None:
             raise
-        raise told from None
+        raise memory_error from None
 
 
 def _of_machine() -> int:
     """What the system can give without swapping; all there is where it does not say that."""
     with contextlib.suppress(OSError):
-        said = re.search(
-            r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text("utf-8"), re.MULTILINE
-        )
-        if said:
-            return int(said[1]) * 1024
+        text = Path("/proc/meminfo").read_text("utf-8")
+        available = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+        if available:
+            return int(available[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -2,8 +2,10 @@
 best.
 
     train.learning_rate=0.1,0.01,0.001     values: a grid, every combination of them is tried
-    train.learning_rate=1e-4..1e-1         a range: optuna proposes values, on a logarithmic scale where it spans a decade
-    seed=1,2,3                    seeds are no settings: the others are ranked by their mean over these
+    train.learning_rate=1e-4..1e-1         a range: optuna proposes values, on a logarithmic scale
+                                           if it spans a decade
+    seed=1,2,3                             seeds are no settings: the others are ranked by their
+                                           mean over these
 
 Every trial is a run of its own in the sweep's folder, named by its values, so whoever comes to the
 same values again, after a kill or from another process, goes on with that run or reads off what it
@@ -32,6 +34,8 @@ from regard.build import TASKS
 from regard.errors import (
     BundleError,
     BusyError,
+    DataError,
+    DivergedError,
     InputError,
     NoMemoryError,
     RecipeError,
@@ -85,8 +89,10 @@ def axis(written: str) -> Axis:
     """
     >>> axis("train.learning_rate=0.1,0.01").values, axis("decoder.hidden=[4,8],[16]").values
     (('0.1', '0.01'), ('[4,8]', '[16]'))
-    >>> axis("train.learning_rate=1e-4..1e-1").is_logarithmic, axis("encoder.layers=1..4").is_logarithmic
-    (True, False)
+    >>> axis("train.learning_rate=1e-4..1e-1").is_logarithmic
+    True
+    >>> axis("encoder.layers=1..4").is_logarithmic
+    False
     """
     key, _, value = (part.strip() for part in written.partition("="))
     if not key or not value:
@@ -109,10 +115,20 @@ def axis(written: str) -> Axis:
                 "a range goes from a number to a larger one", where=f"--sweep {key}", got=value
             )
         return Axis(key, low=low, high=high)
-    values = [one.strip() for one in _values(value)]
-    if not any(values):
+    values = [part.strip() for part in _values(value) if part.strip()]
+    if not values:
         raise InputError("no value to try", where=f"--sweep {key}", got=f'"{value}"')
-    return Axis(key, tuple(dict.fromkeys(one for one in values if one)))
+    for number, part in enumerate(values):
+        if part in values[:number]:
+            raise _twice(key, part, part)
+    return Axis(key, tuple(values))
+
+
+def _twice(key: str, first: str, second: str) -> InputError:
+    got = second if first == second else f"{first} and {second}"
+    return InputError(
+        "a value is given twice", where=f"--sweep {key}", got=got, hint="name each value once"
+    )
 
 
 def _ends(value: str) -> tuple[str, str] | None:
@@ -157,6 +173,7 @@ class Trial:
     step: int = 0
     seconds: float = 0.0
     why: str = ""
+    data: str = ""  # fingerprint of what it was trained on
 
     @property
     def name(self) -> str:
@@ -178,6 +195,10 @@ def _is_seed(key: str) -> bool:
     (True, True, False)
     """
     return key.rpartition(".")[2] == "seed"
+
+
+def _shapes_data(key: str) -> bool:
+    return key.startswith(("data.", "tokenizer.", "source.")) or _is_seed(key)
 
 
 @dataclass(frozen=True)
@@ -238,6 +259,21 @@ class Outcome:
     trials: list[Trial] = field(default_factory=list)
 
     @property
+    def is_mixed(self) -> bool:
+        """Whether trials that should have had the same data were trained on different data.
+
+        Fields that shape the data themselves (its section, the tokenizer, seeds) may be swept.
+        """
+        data: dict[str, str] = {}
+        for trial in self.trials:
+            if trial.state != "done" or not trial.data:
+                continue
+            shaping = {k: v for k, v in trial.values.items() if _shapes_data(k)}
+            if data.setdefault(_named(shaping), trial.data) != trial.data:
+                return True
+        return False
+
+    @property
     def ordered(self) -> list[Trial]:
         """Best first; those without a score come last."""
         return sorted(
@@ -246,7 +282,7 @@ class Outcome:
 
     @property
     def best(self) -> Trial | None:
-        if self.has_seeds:
+        if self.has_seeds or self.is_mixed:
             return None
         return next(
             (trial for trial in self.ordered if trial.state == "done" and trial.score is not None),
@@ -267,14 +303,18 @@ class Outcome:
             group.trials.append(trial)
         return sorted(
             groups.values(),
-            key=lambda one: (one.mean is None, not one.is_complete, self._sign * (one.mean or 0.0)),
+            key=lambda setting: (
+                setting.mean is None,
+                not setting.is_complete,
+                self._sign * (setting.mean or 0.0),
+            ),
         )
 
     @property
     def best_setting(self) -> Setting | None:
         """The first that is complete, if there is another to be better than."""
         settings = self.settings
-        if len(settings) < 2 or not settings[0].is_complete:
+        if len(settings) < 2 or not settings[0].is_complete or self.is_mixed:
             return None
         return settings[0]
 
@@ -288,6 +328,7 @@ class Outcome:
         outcome: dict[str, Any] = {
             "score": self.score,
             "best": None if best is None else asdict(best),
+            "different_data": self.is_mixed,
         }
         if self.has_seeds:
             chosen = self.best_setting
@@ -320,7 +361,7 @@ def sweep(
     with _alone(folder):
         _same_sweep(base, axes, folder)
     runs = _Runs(make, folder, base.train.score or TASKS[base.task].best, told)
-    every = [] if trials or any(one.is_range for one in axes) else _points(axes)
+    every = [] if trials or any(axis_.is_range for axis_ in axes) else _points(axes)
     if every and not storage and not prune:
         return _grid(runs, every, learned)
     where = storage or f"sqlite:///{folder / STORAGE}"
@@ -332,17 +373,17 @@ def sweep(
 
 def _points(axes: Sequence[Axis]) -> list[dict[str, str]]:
     """Every combination of the values."""
-    names = [one.key for one in axes]
+    names = [axis_.key for axis_ in axes]
     return [
         dict(zip(names, values, strict=True))
-        for values in itertools.product(*(one.values for one in axes))
+        for values in itertools.product(*(axis_.values for axis_ in axes))
     ]
 
 
 def _check(make: Make, axes: Sequence[Axis]) -> None:
     """Everything that may be tried is a recipe."""
     if twice := [
-        key for key in {one.key for one in axes} if sum(one.key == key for one in axes) > 1
+        key for key in {axis_.key for axis_ in axes} if sum(axis_.key == key for axis_ in axes) > 1
     ]:
         raise InputError(
             "a field is swept twice",
@@ -350,24 +391,31 @@ def _check(make: Make, axes: Sequence[Axis]) -> None:
             got=twice[0],
             hint="name all its values at once",
         )
-    for one in axes:
-        if one.key in ("train.score", "task"):
-            raise InputError(f"runs that differ in {one.key} cannot be compared", where="--sweep")
-        ends = [_written(end, whole=float(end).is_integer()) for end in (one.low, one.high)]
-        for value in one.values or ends:
+    for axis_ in axes:
+        if axis_.key in ("train.score", "task"):
+            raise InputError(f"runs that differ in {axis_.key} cannot be compared", where="--sweep")
+        ends = [_written(end, whole=float(end).is_integer()) for end in (axis_.low, axis_.high)]
+        recipes: list[tuple[str, Recipe]] = []
+        for value in axis_.values or ends:
             try:
-                made = make([f"{one.key}={value}"])
+                made = make([f"{axis_.key}={value}"])
             except RecipeError as problem:
                 first, *details = str(problem).replace("--set", "--sweep").split("\n  ")
                 raise RecipeError(first, details=details) from None
             if (
-                one.is_range
-                and is_whole(made, one.key)
-                and not (one.low.is_integer() and one.high.is_integer())
+                axis_.is_range
+                and is_whole(made, axis_.key)
+                and not (axis_.low.is_integer() and axis_.high.is_integer())
             ):
                 raise InputError(
-                    "a whole number", where=f"--sweep {one.key}", got=f"{one.low:g}..{one.high:g}"
+                    "a whole number",
+                    where=f"--sweep {axis_.key}",
+                    got=f"{axis_.low:g}..{axis_.high:g}",
                 )
+            for other, recipe in recipes:
+                if recipe == made:  # 0.1 and 1e-1
+                    raise _twice(axis_.key, other, value)
+            recipes.append((value, made))
 
 
 def _written(value: float, *, whole: bool) -> str:
@@ -375,10 +423,23 @@ def _written(value: float, *, whole: bool) -> str:
     return str(int(value)) if whole else f"{value:.6g}"
 
 
+def is_free_for(base: Recipe, axes: Sequence[Axis], folder: Path) -> bool:
+    """Whether the folder does not exist, or holds this very sweep."""
+    if not folder.exists():
+        return True
+    if not (folder / RECORD).exists():
+        return False
+    try:
+        _same_sweep(base, axes, folder)
+    except (InputError, RecipeError, BundleError):
+        return False
+    return True
+
+
 def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
     """The folder is this sweep's own; other values of the same fields may join it."""
     record = folder / RECORD
-    keys = sorted(one.key for one in axes)
+    keys = sorted(axis_.key for axis_ in axes)
     if record.exists():
         match disk.read_json(record):
             case {"recipe": dict(made), "keys": [*swept]}:
@@ -412,17 +473,21 @@ def _alone(folder: Path) -> Iterator[None]:
 
 class _Runs:
     def __init__(self, make: Make, folder: Path, score: str, told: Told):
-        self.make, self.folder, self.score, self.told = make, folder, score, told
+        self.make = make
+        self.folder = folder
+        self.score = score
+        self.told = told
 
     def trial(self, values: Mapping[str, str]) -> Trial:
         """What is known of these values."""
         new = Trial(dict(values), str(self.folder / _folder(Trial(dict(values), "").name)))
         try:
-            return Trial(
-                **disk.read_json(Path(new.run) / RESULT) | {"values": new.values, "run": new.run}
-            )
-        except (BundleError, TypeError):  # none yet, or not one of ours: it is made
+            result = disk.read_json(Path(new.run) / RESULT)
+        except BundleError:  # none yet, or damaged: the trial is made again
             return new
+        if not _is_result(result):
+            return new
+        return Trial(**result | {"values": new.values, "run": new.run})
 
     def go(self, trial: Trial, watch: Callable[[dict[str, Any]], None] | None = None) -> Trial:
         """Train to the end, from where it stands; what it reached is written into its folder."""
@@ -442,23 +507,47 @@ class _Runs:
         except BusyError:
             return Trial(trial.values, trial.run, "elsewhere")
         except _Pruned:
-            found = Trial(trial.values, trial.run, "pruned")
-        except (
-            InputError,
-            NoMemoryError,
-            TrainingError,
-        ) as problem:  # InputError: a model that cannot be built
-            found = Trial(trial.values, trial.run, "failed", why=str(problem))
+            result = Trial(trial.values, trial.run, "pruned")
+        except DivergedError as problem:
+            result = Trial(trial.values, trial.run, "failed", why=str(problem))
+        except (InputError, DataError, BundleError, NoMemoryError, TrainingError) as problem:
+            # Another time it may go well (the folder was refused, the data changed, memory was
+            # short), so nothing is stored, and nothing is written into a folder that is not ours.
+            return Trial(trial.values, trial.run, "failed", why=str(problem))
         else:
             best = None if progress.best is None else abs(progress.best)
-            found = Trial(
-                trial.values, trial.run, "done", best, progress.best_step, progress.seconds
+            result = Trial(
+                trial.values,
+                trial.run,
+                "done",
+                best,
+                progress.best_step,
+                progress.seconds,
+                data=progress.data,
             )
-        run.mkdir(parents=True, exist_ok=True)
-        disk.write_json(
-            run / RESULT, {k: v for k, v in asdict(found).items() if k not in ("values", "run")}
-        )
-        return found
+        content = asdict(result)
+        del content["values"], content["run"]
+        disk.write_json(run / RESULT, content)
+        return result
+
+
+def _is_result(content: Any) -> bool:
+    """Whether this is what `_Runs.go` writes; a file with other types is not."""
+    if not isinstance(content, dict):
+        return False
+    match {"why": "", "data": ""} | content:
+        case {
+            "state": "done" | "failed" | "pruned",
+            "score": int() | float() | None,
+            "step": int(),
+            "seconds": int() | float(),
+            "why": str(),
+            "data": str(),
+            **others,
+        }:
+            score = content["score"]
+            return not others and (score is None or math.isfinite(score))
+    return False
 
 
 def _folder(name: str) -> str:
@@ -531,11 +620,11 @@ def _searched(
         study = _study(optuna, runs.folder.resolve().name, storage, base, prune)
         for point in every:
             study.enqueue_trial(point, skip_if_exists=True)
-    whole = {one.key: one.is_range and is_whole(base, one.key) for one in axes}
+    whole = {axis_.key: axis_.is_range and is_whole(base, axis_.key) for axis_ in axes}
     minimise = runs.score in LOWER_IS_BETTER
 
     def objective(proposed: Any) -> float:
-        values = {one.key: _proposed(proposed, one, whole[one.key]) for one in axes}
+        values = {axis_.key: _proposed(proposed, axis_, whole[axis_.key]) for axis_ in axes}
 
         def watch(record: dict[str, Any]) -> None:
             if runs.score in record:
@@ -643,11 +732,11 @@ def _storage_errors(url: str) -> Iterator[None]:
 
 
 def _unusable(url: str, problem: BaseException) -> InputError:
-    said = str(problem).strip().splitlines() or [type(problem).__name__]
+    lines = str(problem).strip().splitlines() or [type(problem).__name__]
     return InputError(
         "the storage cannot be used",
         where="--storage",
-        got=f"{_without_password(url)}: {_without_password(said[0])}",
+        got=f"{_without_password(url)}: {_without_password(lines[0])}",
         hint="sqlite:///PATH, or postgresql://USER@HOST/NAME after pip install 'regard[postgres]'",
     )
 
@@ -659,8 +748,8 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
             study = _opened(optuna, name, url, prune)
             break
         except Exception as problem:
-            said = str(problem).strip().splitlines() or [type(problem).__name__]
-            if left and re.search("already exists|duplicate key", said[0]):
+            lines = str(problem).strip().splitlines() or [type(problem).__name__]
+            if left and re.search("already exists|duplicate key", lines[0]):
                 time.sleep(1.0)  # another machine was making the same tables
                 continue
             raise _unusable(url, problem) from None
@@ -673,13 +762,15 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
     return study
 
 
-def _proposed(trial: Any, one: Axis, whole: bool) -> str:
-    if not one.is_range:
-        return trial.suggest_categorical(one.key, list(one.values))
+def _proposed(trial: Any, axis_: Axis, whole: bool) -> str:
+    if not axis_.is_range:
+        return trial.suggest_categorical(axis_.key, list(axis_.values))
     if whole:
-        return str(trial.suggest_int(one.key, int(one.low), int(one.high), log=one.is_logarithmic))
+        return str(
+            trial.suggest_int(axis_.key, int(axis_.low), int(axis_.high), log=axis_.is_logarithmic)
+        )
     return _written(
-        trial.suggest_float(one.key, one.low, one.high, log=one.is_logarithmic), whole=False
+        trial.suggest_float(axis_.key, axis_.low, axis_.high, log=axis_.is_logarithmic), whole=False
     )
 
 

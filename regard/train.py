@@ -31,7 +31,7 @@ from regard.bundle import Bundle
 from regard.checkpoint import Progress
 from regard.data.batches import batches
 from regard.data.cache import Corpus, document_frequency
-from regard.errors import DataError, RegardError, TrainingError
+from regard.errors import DataError, DivergedError, RegardError, TrainingError
 from regard.evaluate import answers, likelihood, questions, ranked
 from regard.optimise import factor, optimiser, used_up
 from regard.recipe import Recipe, Train, differences
@@ -44,6 +44,7 @@ TRAIN, VALID, CHANGED = "train", "valid", "changed"  # kinds of its lines
 FITTED = "training_examples"
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
+PATIENCE = 1.0  # seconds in which a second Ctrl-C is taken for the first
 SAMPLES = 3
 ENOUGH = 200  # held-out examples to tell the best weights by
 JUDGED = 200  # training examples to validate on, if none are held out
@@ -122,11 +123,12 @@ def kept_because(facts: Facts, progress: Progress) -> str:
     extreme = "lowest" if facts.score in metrics.LOWER_IS_BETTER else "highest"
     value = "" if progress.best is None else f", {abs(progress.best):.4g},"
     judged = f"{facts.judged:,} {facts.judged_part} examples"
-    return f"kept the weights of step {progress.kept_step:,}: {extreme} {facts.score}{value} on {judged}"
+    why = f"{extreme} {facts.score}{value} on {judged}"
+    return f"kept the weights of step {progress.kept_step:,}: {why}"
 
 
 class Reporter(Protocol):
-    """Who is told how training goes."""
+    """Receives the progress of training."""
 
     def began(self, facts: Facts) -> None: ...
     def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None: ...
@@ -142,12 +144,14 @@ class Stopped(RegardError):
         again = f"regard train --resume {run}"
         if saved is None:
             super().__init__(
-                "stopped; the last steps were not numbers, and no checkpoint had been saved before them",
+                "stopped; the last steps were not numbers, "
+                "and no checkpoint had been saved before them",
                 hint=f"begin again from the first step with: {again}",
             )
         elif saved < step:
             super().__init__(
-                f"stopped; the last steps were not numbers and are not saved, the checkpoint of step {saved:,} is kept",
+                "stopped; the last steps were not numbers and are not saved, "
+                f"the checkpoint of step {saved:,} is kept",
                 hint=f"go on from there with: {again}",
             )
         else:
@@ -155,6 +159,12 @@ class Stopped(RegardError):
                 f"stopped; a checkpoint of step {step:,} is saved", hint=f"go on with: {again}"
             )
         self.exit_code = 128 + number
+
+    def of_sweep(self) -> RegardError:
+        """The same for a run of a sweep, where the sweep's own command goes on with it."""
+        stop = RegardError(self.what, hint="the same command goes on with this sweep")
+        stop.exit_code = self.exit_code
+        return stop
 
 
 class _Asked(Exception):
@@ -203,11 +213,11 @@ def train(
 def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
     """What is not as the run's own recipe has it, budgets aside, if the run can go on like that."""
     before = Recipe.from_json(disk.read_json(run / bundle.RECIPE), run / bundle.RECIPE)
-    found = {line.partition(":")[0]: line for line in differences(before, recipe)}
-    found = {key: line for key, line in found.items() if key not in BUDGET}
+    changed = {line.partition(":")[0]: line for line in differences(before, recipe)}
+    changed = {key: line for key, line in changed.items() if key not in BUDGET}
     if rigid := [
         line
-        for key, line in found.items()
+        for key, line in changed.items()
         if not key.startswith(BENDING) and not key.endswith(DROPOUT)
     ]:
         raise TrainingError(
@@ -216,7 +226,7 @@ def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
             got=", ".join(rigid),
             hint="train a new run for that",
         )
-    refused = [line for key, line in found.items() if key not in PLACES]
+    refused = [line for key, line in changed.items() if key not in PLACES]
     if refused and not anyway:
         raise TrainingError(
             "not the recipe this run began with",
@@ -224,7 +234,7 @@ def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
             got=", ".join(refused),
             hint="add --anyway to go on like that, or train a new run",
         )
-    return list(found.values())
+    return list(changed.values())
 
 
 def inverse_document_frequency(corpus: Corpus) -> Tensor:
@@ -236,13 +246,13 @@ def inverse_document_frequency(corpus: Corpus) -> Tensor:
 
 def _refuse_other_contents(run: Path) -> None:
     """A new run never goes where another one is, or anybody's own files."""
-    disk.claim(run, disk.MANIFEST, "run")
-    if bundle.has_begun(run):
+    if run.is_dir() and bundle.has_begun(run):
         raise TrainingError(
             "this folder already holds a run",
             where=run,
             hint=f"go on with: regard train --resume {run}, or choose another --out",
         )
+    disk.claim(run, disk.MANIFEST, "run")
 
 
 def _check_memory(recipe: Recipe, vocabulary: int, source_vocabulary: int) -> None:
@@ -260,13 +270,11 @@ class _Loop:
     def __init__(
         self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool
     ):
-        self.recipe, self.how, self.run, self.corpus, self.reporter = (
-            recipe,
-            recipe.train,
-            run,
-            corpus,
-            reporter,
-        )
+        self.recipe = recipe
+        self.how = recipe.train
+        self.run = run
+        self.corpus = corpus
+        self.reporter = reporter
         self.task = build.task(recipe, corpus.tokenizer)
         _check_memory(recipe, corpus.tokenizer.size, corpus.tokenizer.source_size)
         self.model = build.model(
@@ -275,10 +283,8 @@ class _Loop:
         self.model.idf.copy_(inverse_document_frequency(corpus))
         self.average = copy.deepcopy(self.model) if self.how.ema_decay else None
         self.optimiser = optimiser(self.model, self.how)
-        self.progress, self.saved = (
-            Progress(data=corpus.fingerprint, threads=effective_threads()),
-            None,
-        )
+        self.progress = Progress(data=corpus.fingerprint, threads=effective_threads())
+        self.saved = None
         self.lost_weights = False
         self.log = _Log(run, tensorboard=tensorboard)
         self.held_out = corpus.valid if len(corpus.valid) else corpus.train
@@ -292,33 +298,37 @@ class _Loop:
             questions(self.held_out, self.task, at_most=self.task.judged) if answering else []
         )
         baselines = (
-            self.task.baselines([one.references for one in self.questions])
+            self.task.baselines([question.references for question in self.questions])
             if self.questions
             else {}
         )
         self.baselines = {"baselines": baselines} if baselines else {}
 
-    # -- going on with a run that was stopped --------------------------------------------------------------------------
+    # -- going on with a run that was stopped --------------------------------------------
 
     def resume(self, changed: list[str], anyway: bool) -> None:
         """Stand where the newest checkpoint stands. What is `changed` is written down where it
         can be found again."""
-        found = checkpoint.load_newest(
+        restored = checkpoint.load_newest(
             self.run, self.model, self.average, self.optimiser, self.reporter.noted
         )
-        if found is None:
-            self.reporter.noted("no whole checkpoint yet; beginning again from the first step")
+        if restored is None:
+            self._begin_again(anyway)
         else:
-            self.saved = self.progress = found
-            self._use_threads(found.threads)
-            if found.data != self.corpus.fingerprint:
+            self.saved = self.progress = restored
+            self._use_threads(restored.threads)
+            if restored.data != self.corpus.fingerprint:
                 if not anyway:
                     raise TrainingError(
                         "the data is not what this run was trained on so far",
                         where=self.run,
-                        hint="resume with the data it began with, add --anyway to go on with this, or train a new run",
+                        hint="resume with the data it began with, "
+                        "add --anyway to go on with this, or train a new run",
                     )
-                changed = [*changed, f"data: {found.data[:12]} -> {self.corpus.fingerprint[:12]}"]
+                changed = [
+                    *changed,
+                    f"data: {restored.data[:12]} -> {self.corpus.fingerprint[:12]}",
+                ]
         if self.progress.kept_step and not bundle.has_weights(self.run):
             self._rebuild_weights()
         self.log.forget(after=self.progress)
@@ -328,6 +338,17 @@ class _Loop:
             self.run, self.recipe
         )  # last: until it is there, the change can be asked for once more
 
+    def _begin_again(self, anyway: bool) -> None:
+        """Without a checkpoint a run starts at its first step, unless a trained model is there."""
+        if bundle.WEIGHTS in disk.manifest(self.run) and not anyway:
+            raise TrainingError(
+                "there is no checkpoint to go on from; the trained model is kept",
+                where=self.run,
+                hint="--anyway begins again from the first step",
+            )
+        checkpoint.set_all_aside(self.run)
+        self.reporter.noted("no whole checkpoint yet; beginning again from the first step")
+
     def _use_threads(self, number: int) -> None:
         """As many threads as before, where the recipe does not say: sums over other parts differ
         in the last bits."""
@@ -336,13 +357,15 @@ class _Loop:
         threads = effective_threads()
         if self.how.threads is None and threads != number:
             self.reporter.noted(
-                f"this run was trained with {number} threads so far and only {threads} can be had here; "
+                f"this run was trained with {number} threads so far "
+                f"and only {threads} can be had here; "
                 "it goes on, but does not end with the same bits"
             )
         elif threads > (os.cpu_count() or 1):
             self.reporter.noted(
-                f"going on with {threads} threads as before, so that it ends with the same bits; this machine has "
-                f"{os.cpu_count()} cores, and --anyway --set train.threads={os.cpu_count()} may be faster"
+                f"going on with {threads} threads as before, so that it ends with the same bits; "
+                f"this machine has {os.cpu_count()} cores, "
+                f"and --anyway --set train.threads={os.cpu_count()} may be faster"
             )
         self.progress = replace(self.progress, threads=threads)
 
@@ -394,7 +417,7 @@ class _Loop:
         self.log.add(self.progress, CHANGED, {"changes": changed})
         self.reporter.noted(f"going on with a change, {', '.join(changed)}")
 
-    # -- the loop ------------------------------------------------------------------------------------------------------
+    # -- the loop ------------------------------------------------------------------------
 
     def go(self, asked: list[int]) -> Progress:
         """Train to the end of the budget, or until a signal is `asked`."""
@@ -407,6 +430,7 @@ class _Loop:
             self._train()
         except _Asked:
             if self.saved != self.progress and not self.recent.bad:
+                self.reporter.noted("stopping; saving a checkpoint (Ctrl-C again drops it)")
                 self._save()
             saved = checkpoint.newest(self.run)
             raise Stopped(asked[0], self.run, step=self.progress.step, saved=saved) from None
@@ -504,7 +528,7 @@ class _Loop:
                 if saved is None
                 else f"the checkpoint of step {saved:,} is kept"
             )
-            raise TrainingError(
+            raise DivergedError(
                 f"loss or gradient was not a number {BAD_STEPS_IN_A_ROW} times in a row",
                 where=f"{self.run}, step {self.progress.step}",
                 got=f"examples {', '.join(str(i) for i in group[0][:5])}, …",
@@ -525,9 +549,9 @@ class _Loop:
         """One update from a group of batches: its nats and target tokens. If anything is not a
         number, none is made."""
         torch.manual_seed(_seed(self.recipe.seed, self.progress.step))
-        made = [self._batch(index, number) for number, index in enumerate(group)]
-        total, nats = sum(int(batch.real.sum()) for batch in made), 0.0
-        for batch in made:
+        micro_batches = [self._batch(index, number) for number, index in enumerate(group)]
+        total, nats = sum(int(batch.real.sum()) for batch in micro_batches), 0.0
+        for batch in micro_batches:
             loss, plain = self.model.loss(
                 *batch, smoothing=self.how.label_smoothing, align=self.how.ctc_weight
             )
@@ -566,7 +590,7 @@ class _Loop:
                 list(self.average.parameters()), list(self.model.parameters()), 1 - decay
             )
 
-    # -- validation, checkpoints, what is told -------------------------------------------------------------------------
+    # -- validation, checkpoints, reports -------------------------------------------
 
     def _validate(self) -> None:
         """Score the weights that would be kept, and keep them if they are the best so far. A
@@ -575,25 +599,31 @@ class _Loop:
         judged = self.average if self.average is not None else self.model
         judged.eval()
         bot = Bundle(self.recipe, self.task.tokenizer, self.task, judged)
-        seen = likelihood(judged, self.task, self.held_out, at_most=self.judged, between=self._heed)
-        if not math.isfinite(seen.nats):
-            raise TrainingError(
+        held_out = likelihood(
+            judged, self.task, self.held_out, at_most=self.judged, between=self._heed
+        )
+        if not math.isfinite(held_out.nats):
+            raise DivergedError(
                 "the weights are not numbers any more",
                 where=self.run,
                 hint="lower train.learning_rate",
             )
-        record, tables = dict(seen.scores), {}
+        record, tables = dict(held_out.scores), {}
         if self.questions:
-            found = ranked(
-                bot, [one.given for one in self.questions], rows=ROWS, between=self._heed
+            candidates = ranked(
+                bot, [question.given for question in self.questions], rows=ROWS, between=self._heed
             )
-            scores = self.task.judge(found, [one.references for one in self.questions])
+            scores = self.task.judge(
+                candidates, [question.references for question in self.questions]
+            )
             record |= scores.numbers
             tables = {
                 name: table for name, table in scores.tables.items() if len(table) <= MOST_ROWS
             } | self.baselines
-        said = answers(bot, [one.given for one in self.samples], between=self._heed)
-        samples = [(one.shown, answer) for one, answer in zip(self.samples, said, strict=True)]
+        texts = answers(bot, [question.given for question in self.samples], between=self._heed)
+        samples = [
+            (question.shown, answer) for question, answer in zip(self.samples, texts, strict=True)
+        ]
         self.model.train()
 
         score = record[self.score] if self.score in metrics.LOWER_IS_BETTER else -record[self.score]
@@ -620,10 +650,10 @@ class _Loop:
         self.saved = self.progress
 
     def _facts(self) -> Facts:
-        parts, seen = {}, set()
+        parts, counted = {}, set()
         for name in ("frontend", "encoder", "decoder"):
-            own = set(getattr(self.model, name).parameters()) - seen
-            parts[name], seen = sum(p.numel() for p in own), seen | own
+            own = set(getattr(self.model, name).parameters()) - counted
+            parts[name], counted = sum(p.numel() for p in own), counted | own
         corpus = self.corpus
         return Facts(
             recipe=self.recipe,
@@ -761,7 +791,11 @@ def _threads(number: int | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """The signals that asked for an end, as they come; a second one is not caught any more."""
+    """The signals that asked for an end, as they come.
+
+    A second Ctrl-C within `PATIENCE` seconds is ignored (a key pressed twice); a later signal ends
+    everything at once, by an exception, so that the terminal is restored.
+    """
     asked: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -769,10 +803,17 @@ def _signals() -> Iterator[list[int]]:
 
     caught = (signal.SIGINT, signal.SIGTERM)
 
+    first = 0.0
+
     def ask(number: int, _: Any) -> None:
-        asked.append(number)
-        for each in caught:
-            signal.signal(each, signal.SIG_DFL)
+        nonlocal first
+        if not asked:
+            asked.append(number)
+            first = time.monotonic()
+        elif number == signal.SIGTERM:
+            raise SystemExit(128 + number)
+        elif time.monotonic() - first > PATIENCE:
+            raise KeyboardInterrupt
 
     before = {number: signal.signal(number, ask) for number in caught}
     try:

@@ -196,8 +196,9 @@ def captions_by_heart(path: Path, *more: str) -> list[str]:
 def by_heart(path: Path, *more: str) -> list[str]:
     """Overrides that make any recipe for text small, and free of whatever keeps it from learning
     by heart."""
+    kinds = {"labelled.tsv": "labelled", "sentences.txt": "text"}
     return [
-        f"data.kind={ {'labelled.tsv': 'labelled', 'sentences.txt': 'text'}.get(path.name, 'pairs') }",
+        f"data.kind={kinds.get(path.name, 'pairs')}",
         f'data.path="{path}"',
         "data.valid_path=",
         "data.valid=0.0",

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli import streams
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
 from regard.cli.waiting import Waiting
-from regard.errors import DataError, printable
+from regard.errors import DataError, InputError, printable
 
 if TYPE_CHECKING:
     from regard.recipe import Recipe
@@ -39,7 +40,10 @@ def evaluate(
             help="Other data of the same kind; not given: the run's own held-out part.",
         ),
     ] = None,
-    split: Annotated[Split, typer.Option(help="Which part of the run's own data.")] = Split.valid,
+    split: Annotated[
+        Split | None,
+        typer.Option(help="Which part of the run's own data; not given: valid. Not with --data."),
+    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -59,8 +63,15 @@ def evaluate(
     regard evaluate runs/demo
     regard evaluate runs/demo --data mine.tsv --limit 200 --json
     """
+    if data is not None and split is not None:
+        raise InputError(
+            "--split is for the run's own data, and --data is other data, used whole",
+            got=f"--split {split.value}",
+            hint="leave one of them out",
+        )
+    split = split or Split.valid
     with Waiting(f"loading {run}"), inference_threads(None):
-        from regard import build
+        from regard import build, checkpoint
         from regard.bundle import load
         from regard.evaluate import evaluate as judged
 
@@ -79,6 +90,13 @@ def evaluate(
             if data is None
             else _unusable(data, corpus.tally.summary())
         )
+    if data is None:
+        recorded = checkpoint.recorded_data(run)
+        if recorded is not None and recorded != corpus.fingerprint:
+            streams.tell(
+                f"{run}: its data is not what it was trained on; "
+                "the held-out examples may be others, and some may have been trained on"
+            )
     scores = {"data": corpus.tally.summary()}
     with Waiting(f"scoring {len(part):,} examples"):
         scores |= judged(bundle, part, options=search, at_most=limit)
@@ -102,7 +120,8 @@ def _nothing(run: Path, recipe: Recipe, split: Split) -> DataError:
         missing,
         where=run,
         got=f"{share} = {getattr(recipe.data, split.value)}",
-        hint=f"a new run holds some out with: regard train RECIPE{own} --set {share}=0.1, or {other}",
+        hint=f"a new run holds some out with: regard train RECIPE{own} --set {share}=0.1, "
+        f"or {other}",
     )
 
 

@@ -7,11 +7,13 @@ import json
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from regard.errors import printable
+from regard.cli import streams
+from regard.errors import InputError, TrainingError, printable
 
 if TYPE_CHECKING:
+    from regard.recipe import Recipe
     from regard.sweep import Make, Outcome, Trial
     from regard.train import Reporter
 
@@ -56,9 +58,8 @@ def swept(
                 prune=prune,
             )
         )
-    except Stopped:
-        console.print("the same command goes on with this sweep", markup=False)
-        raise
+    except Stopped as stop:
+        raise stop.of_sweep() from None
     finally:  # also after Ctrl-C: what is known is shown
         if known:
             plot = _plotted(known[-1], folder)
@@ -71,6 +72,24 @@ def swept(
                 )
             else:
                 console.print("\n" + table(known[-1], plot), soft_wrap=True, markup=False)
+    trials_made = known[-1].trials
+    has_score = any(trial.score is not None for trial in trials_made)
+    if not has_score and any(trial.state == "failed" for trial in trials_made):
+        raise TrainingError("no trial of this sweep has a score", where=folder)
+
+
+def default_folder(base: Recipe, written: Sequence[str], name: str) -> Path:
+    """runs/NAME-sweep, or the first of runs/NAME-sweep-2, … that is new or holds this sweep."""
+    from regard.sweep import axis, is_free_for
+
+    axes = [axis(text) for text in written]
+    first = Path("runs") / f"{name}-sweep"
+    folder = first
+    number = 1
+    while not is_free_for(base, axes, folder):
+        number += 1
+        folder = first.with_name(f"{first.name}-{number}")
+    return folder
 
 
 def _plotted(known: Outcome, folder: Path) -> str | None:
@@ -78,7 +97,13 @@ def _plotted(known: Outcome, folder: Path) -> str | None:
 
     runs = {trial.name: Path(trial.run) for trial in known.trials}
     there = {name: run for name, run in runs.items() if (run / "metrics.jsonl").is_file()}
-    return str(together(there, known.score, folder / CURVES)) if there else None
+    if not there:
+        return None
+    try:
+        return str(together(there, known.score, folder / CURVES))
+    except InputError as problem:  # a person's own file has this name
+        streams.tell(f"no curves are drawn: {problem}")
+        return None
 
 
 def table(known: Outcome, plot: str | None) -> str:
@@ -90,10 +115,19 @@ def table(known: Outcome, plot: str | None) -> str:
 def _trial_rows(known: Outcome) -> list[str]:
     best = known.best
     wide = _widest(trial.name for trial in known.trials)
-    rows = [f"{'trial':<{wide}}{known.score:>12}{'best step':>12}{'seconds':>10}"]
-    return rows + [
-        _row(trial, wide) + ("  best" if trial == best else "") for trial in known.ordered
-    ]
+    rows = [_head(known, wide)]
+    for trial in known.ordered:
+        mark = "  best" if trial == best else ""
+        rows.append(_row(trial, wide, _score_width(known)) + mark)
+    return rows
+
+
+def _head(known: Outcome, wide: int) -> str:
+    return f"{'trial':<{wide}}{known.score:>{_score_width(known)}}{'best step':>12}{'seconds':>10}"
+
+
+def _score_width(known: Outcome) -> int:
+    return max(12, len(known.score) + 2)
 
 
 def _seed_rows(known: Outcome) -> list[str]:
@@ -101,10 +135,9 @@ def _seed_rows(known: Outcome) -> list[str]:
     for."""
     best = known.best_setting
     names = [setting.name or "all seeds" for setting in known.settings]
-    wide = _widest([*names, *(trial.name for trial in known.trials)])
-    rows = [
-        f"{known.score + ' over seeds':<{wide}}{'mean':>12}{'std':>10}{'lowest':>10}{'highest':>10}{'seeds':>7}"
-    ]
+    title = f"{known.score} over seeds"
+    wide = _widest([title, *names, *(trial.name for trial in known.trials)])
+    rows = [f"{title:<{wide}}{'mean':>12}{'std':>10}{'lowest':>10}{'highest':>10}{'seeds':>7}"]
     for name, setting in zip(names, known.settings, strict=True):
         spread = [
             setting.mean,
@@ -122,8 +155,8 @@ def _seed_rows(known: Outcome) -> list[str]:
         )
         mark = "  best mean" if setting == best else ""
         rows.append(f"{name:<{wide}}{mean:>12}{std:>10}{lowest:>10}{highest:>10}{seeds:>7}{mark}")
-    rows += ["", f"{'trial':<{wide}}{known.score:>12}{'best step':>12}{'seconds':>10}"]
-    return rows + [_row(trial, wide) for trial in known.trials]
+    rows += ["", _head(known, wide)]
+    return rows + [_row(trial, wide, _score_width(known)) for trial in known.trials]
 
 
 def _widest(names: Iterable[str]) -> int:
@@ -134,6 +167,11 @@ def _verdict(known: Outcome) -> str:
     """What was found out, and what to type next."""
     if not any(setting.scores for setting in known.settings):
         return "no run has a score yet"
+    if known.is_mixed:
+        return (
+            "the data changed between these runs, so they are not compared; "
+            "repeat the sweep in a new folder with --out"
+        )
     if best := known.best:
         return f"the best run is {best.run}; ask it with: regard ask {best.run} …"
     if setting := known.best_setting:
@@ -143,9 +181,9 @@ def _verdict(known: Outcome) -> str:
     return "no setting has all its seeds yet"
 
 
-def _row(trial: Trial, wide: int) -> str:
+def _row(trial: Trial, wide: int, score_width: int) -> str:
     if trial.score is None:
         why = "; ".join(line.strip() for line in trial.why.splitlines())
-        return f"{trial.name:<{wide}}{trial.state:>12}  {why}".rstrip()
-    numbers: tuple[Any, ...] = (f"{trial.score:.4g}", f"{trial.step:,}", f"{trial.seconds:.0f}")
-    return f"{trial.name:<{wide}}{numbers[0]:>12}{numbers[1]:>12}{numbers[2]:>10}"
+        return f"{trial.name:<{wide}}{trial.state:>{score_width}}  {why}".rstrip()
+    score = f"{trial.score:.4g}"
+    return f"{trial.name:<{wide}}{score:>{score_width}}{trial.step:>12,}{trial.seconds:>10.0f}"

@@ -42,7 +42,8 @@ def train(
         Path | None,
         typer.Option(
             parser=filled_path,
-            help="Your own data: pairs (.tsv, .csv, .jsonl, .gz), labelled texts or pictures, sounds, plain text, …",
+            help="Your own data: pairs (.tsv, .csv, .jsonl, .gz), labelled texts or pictures, "
+            "sounds, plain text, …",
         ),
     ] = None,
     changes: Annotated[
@@ -51,7 +52,10 @@ def train(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(parser=filled_path, help="The run's folder; not given: runs/RECIPE."),
+        typer.Option(
+            parser=filled_path,
+            help="The run's folder; not given: runs/RECIPE, or if that exists runs/RECIPE-2, …",
+        ),
     ] = None,
     resume: Annotated[
         Path | None,
@@ -61,7 +65,8 @@ def train(
         bool,
         typer.Option(
             "--anyway",
-            help="With --resume: go on although the data changed, or settings are changed with --set. It is written "
+            help="With --resume: go on although the data changed, settings are changed with --set, "
+            "or no checkpoint is left (then from the first step). It is written "
             "down in metrics.jsonl. Another architecture or vocabulary stays refused.",
         ),
     ] = False,
@@ -75,7 +80,8 @@ def train(
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUES",
-            help="Train once for each value, as in train.learning_rate=0.1,0.01, or search a range, train.learning_rate=1e-4..1e-1; "
+            help="Train once for each value, as in train.learning_rate=0.1,0.01, "
+            "or search a range, train.learning_rate=1e-4..1e-1; "
             "several make a grid. The same command goes on with a sweep that was stopped.",
         ),
     ] = None,
@@ -85,7 +91,8 @@ def train(
     storage: Annotated[
         str | None,
         typer.Option(
-            help="Of a sweep: a database many machines share, postgresql://… (extra postgres); a file in its folder."
+            help="Of a sweep: a database many machines share, postgresql://… (extra postgres); "
+            "a file in its folder."
         ),
     ] = None,
     prune: Annotated[
@@ -96,7 +103,7 @@ def train(
         bool, typer.Option("--json", help="The result as JSON on stdout; progress on stderr.")
     ] = False,
 ) -> None:
-    """Train a model. Ctrl-C saves a checkpoint; --resume goes on from it, as if nothing had happened.
+    """Train a model. Ctrl-C saves a checkpoint; --resume goes on from it with the same result.
 
     \b
     regard train chat-attention --minutes 2
@@ -129,6 +136,7 @@ def train(
         if data is not None:
             changes = _own_data(data, _own_recipe(run, []), str(run), changes, resumed=True)
         chosen = _own_recipe(run, [*changes, *budget])
+        _check_data_of_run(chosen, run)
     else:
         if anyway:
             raise InputError(
@@ -151,9 +159,9 @@ def train(
                 hint="--data PATH says where yours is; regard data fetch gets some",
             )
         if sweep:
-            from regard.cli.sweeping import swept
+            from regard.cli.sweeping import default_folder, swept
 
-            folder = out or Path("runs") / f"{Path(recipe).stem}-sweep"
+            folder = out or default_folder(chosen, sweep, Path(recipe).stem)
             swept(
                 lambda more: load(recipe, [*changes, *budget, *more]),
                 sweep,
@@ -168,6 +176,19 @@ def train(
     _run(chosen, run, as_json, resume=resume is not None, anyway=anyway, tensorboard=tensorboard)
 
 
+def _check_data_of_run(recipe: Recipe, run: Path) -> None:
+    """The data of a run that is resumed may have moved, or the command is given elsewhere."""
+    path = getattr(recipe.data, "path", None)
+    if path is None or Path(path).exists():
+        return
+    place = "" if Path(path).is_absolute() else f", looked for in {Path.cwd()}"
+    raise DataError(
+        f"no such file or folder, which the run {run} was trained on{place}",
+        where=path,
+        hint="--data PATH says where it is now",
+    )
+
+
 def budget_changes(**limits: float | None) -> list[str]:
     """A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not
     the first of both.
@@ -177,6 +198,9 @@ def budget_changes(**limits: float | None) -> list[str]:
     """
     if all(limit is None for limit in limits.values()):
         return []
+    for name, limit in limits.items():
+        if limit is not None and not 0 < limit < math.inf:
+            raise InputError("a budget is more than nothing", where=f"--{name}", got=f"{limit:g}")
     return [f"train.{name}={'' if limit is None else limit}" for name, limit in limits.items()]
 
 
@@ -191,11 +215,15 @@ def _run(
         from regard.train import train as go
 
     console = Console(stderr=as_json, highlight=False)
+    console.print(f"run       {printable(run)}", soft_wrap=True, markup=False)
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
         progress = go(
             recipe, run, reporter=reporter, resume=resume, anyway=anyway, tensorboard=tensorboard
         )
-    plot = curves(run)
+    try:
+        plot = f"curves in {curves(run)}"
+    except InputError as problem:  # a person's own file has this name
+        plot = f"no curves are drawn: {problem}"
     facts = reporter.facts
     because = kept_because(facts, progress)
     if as_json:
@@ -216,12 +244,18 @@ def _run(
         }
         print(json.dumps(record))
         return
-    console.print(
-        f"done: {progress.step:,} steps in {_clock(progress.seconds)}; curves in {printable(plot)}\n"
-        f"{because}\n{printable(_next(recipe, run))}",
-        soft_wrap=True,
-        markup=False,
-    )
+    lines = [f"done: {progress.step:,} steps in {_clock(progress.seconds)}; {plot}", because]
+    if resume and progress.step == facts.resumed_at:
+        more = f"regard train --resume {run} --steps {2 * progress.step}"
+        lines[0] = f"nothing is left to do: {progress.step:,} steps are made; go on with: {more}"
+    if not reporter.scores_are_finite:
+        lines.append(
+            "the last scores are not finite: the learning rate is likely too high; "
+            f"try --set train.learning_rate={recipe.train.learning_rate / 10:g}"
+        )
+    lines.append(_next(recipe, run))
+    for line in lines:
+        console.print(printable(line), soft_wrap=True, markup=False)
 
 
 def _next(recipe: Recipe, run: Path) -> str:
@@ -235,6 +269,8 @@ def _next(recipe: Recipe, run: Path) -> str:
 def _existing(run: Path) -> Path:
     from regard.disk import manifest
 
+    if not run.exists():
+        raise InputError("no such run", where=run, hint="a run is a folder, such as runs/NAME")
     if not (run / "manifest.json").exists():
         raise InputError("not a run folder: it has no manifest.json", where=run)
     if (
@@ -350,6 +386,7 @@ class _Shown:
     def __init__(self, console: Any):
         self.console = console
         self.reading = Waiting("reading data")
+        self.scores_are_finite = True  # those of the last validation
 
     def began(self, facts: Facts) -> None:
         from regard.build import columns_taken
@@ -358,10 +395,11 @@ class _Shown:
         self.facts = facts
         recipe = facts.recipe
         columns = columns_taken(recipe.data)
+        counts = ", ".join(f"{count:,} {name}" for name, count in facts.examples.items())
         self.console.print(
             f"data      {printable(facts.data)}\n"
             f"{f'          {printable(columns)}{chr(10)}' if columns else ''}"
-            f"          {', '.join(f'{count:,} {name}' for name, count in facts.examples.items())}; "
+            f"          {counts}; "
             f"vocabulary {facts.vocabulary:,} ({recipe.tokenizer.kind})\n"
             f"encoder   {_sizes(recipe.encoder, ('layers', 'width'))}\n"
             f"decoder   {_sizes(recipe.decoder, DECODER_SIZES)}\n"
@@ -376,7 +414,9 @@ class _Shown:
     def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
         from regard.plot import JUDGED_ON
 
-        scores = ", ".join(f"{k} {v:.4g}" for k, v in record.items() if isinstance(v, float))
+        numbers = {name: value for name, value in record.items() if isinstance(value, float)}
+        self.scores_are_finite = all(map(math.isfinite, numbers.values()))
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         self.console.print(
             f"step {record['step']:,}: {JUDGED_ON[record['kind']]} {scores}"
             f"{'  (best so far)' if record['best'] else ''}",
@@ -408,7 +448,8 @@ class Lines(_Shown):
         if time.monotonic() - self.last >= QUIET_SECONDS:
             self.last = time.monotonic()
             self.console.print(
-                f"step {progress.step:,}  {done:4.0%}  {_facts(loss, speed)}  left {_left(progress, done)}",
+                f"step {progress.step:,}  {done:4.0%}  {_facts(loss, speed)}  "
+                f"left {_left(progress, done)}",
                 soft_wrap=True,
                 markup=False,
             )

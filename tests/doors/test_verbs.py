@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from regard import cli
+from regard import cli, disk
+from regard.cli.train import Lines
 from tests.tiny import PAIRS, by_heart, pairs_file
 
 VERBS = ["train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab"]
@@ -165,7 +168,11 @@ def test_a_run_is_resumed_with_changes_only_anyway(
     told = capsys.readouterr().out
     assert "train.learning_rate: 0.005 -> 0.0001" in told and "resuming at step 160" in told
     kept = json.loads((run / "recipe.json").read_text())["train"]
-    assert (kept["steps"], kept["rate"], kept["decoder_rate"]) == (165, 1e-4, 1e-4)
+    assert (kept["steps"], kept["learning_rate"], kept["decoder_learning_rate"]) == (
+        165,
+        1e-4,
+        1e-4,
+    )
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "changed"] == [160]
     assert cli.main(["ask", str(run), "Hello!"]) == 0
@@ -212,3 +219,48 @@ def test_mistakes_end_in_one_line(trained: Path, tmp_path: Path, capsys, monkeyp
     )
     assert 'did you mean "train"?' in one_line(capsys, "trian", "chat-attention")
     assert "--limit" in one_line(capsys, "evaluate", trained, "--limit", "0")
+
+
+def test_what_a_resume_needs_is_said(trained: Path, tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    run = shutil.copytree(trained, tmp_path / "run")
+    assert "nope: no such run" in one_line(capsys, "train", "--resume", "nope")
+    refused = one_line(capsys, "train", "chat-gru", "--minutes", "0")
+    assert "--minutes: a budget is more than nothing; got 0" in refused
+    assert cli.main(["train", "--resume", str(run)]) == 0
+    output = capsys.readouterr().out
+    assert output.startswith(f"run       {run}\n")
+    assert "nothing is left to do: 160 steps are made; go on with:" in output
+    content = json.loads((run / "recipe.json").read_text())
+    content["data"]["path"] = "gone.tsv"
+    disk.put(run, "recipe.json", lambda draft: draft.write_text(json.dumps(content)))
+    error = one_line(capsys, "train", "--resume", run)
+    assert "gone.tsv: no such file or folder, which the run" in error
+    assert f"looked for in {tmp_path}; --data PATH" in error
+
+
+def test_scores_that_are_not_finite_are_said(tmp_path: Path, capsys):
+    reporter = Lines(SimpleNamespace(print=lambda *_, **__: None))
+    reporter.validated({"step": 1, "kind": "valid", "best": False, "perplexity": math.inf}, [])
+    assert not reporter.scores_are_finite
+
+
+def test_evaluate_says_that_data_changed(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    file = pairs_file(tmp_path)
+    sets = [
+        word
+        for change in by_heart(file, "data.valid=0.2", "train.steps=2")
+        for word in ("--set", change)
+    ]
+    run = tmp_path / "run"
+    assert cli.main(["train", "chat-gru", "--out", str(run), *sets]) == 0
+    capsys.readouterr()
+    assert cli.main(["evaluate", str(run)]) == 0
+    assert "not what it was trained on" not in capsys.readouterr().err
+    file.write_text("\n".join(reversed(file.read_text().splitlines())))
+    assert cli.main(["evaluate", str(run)]) == 0
+    assert "its data is not what it was trained on" in capsys.readouterr().err
+    refused = one_line(capsys, "evaluate", run, "--data", file, "--split", "train")
+    assert "--split is for the run's own data" in refused

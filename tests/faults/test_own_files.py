@@ -232,3 +232,41 @@ def test_a_claim_names_what_is_there(tmp_path: Path):
         InputError, match=r"not empty and holds no run; got a, b, c, …; choose a new folder"
     ):
         disk.claim(tmp_path, disk.MANIFEST, "run")
+
+
+@pytest.mark.parametrize(
+    "content", [b"Dear diary, this was made by regard.", b"\x89PNG\r\n\x1a\n made by regard"]
+)
+def test_words_in_a_file_do_not_make_it_ours(tmp_path: Path, content: bytes):
+    own = tmp_path / "own.png"
+    own.write_bytes(content)
+    with pytest.raises(InputError, match="something that regard did not write"):
+        disk.claim_output(own)
+    link = tmp_path / "link.png"
+    link.symlink_to(tmp_path / "missing.png")
+    with pytest.raises(InputError, match="something that regard did not write"):
+        disk.claim_output(link)
+
+
+def test_a_sweep_keeps_curves_and_folders_of_somebody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "s"
+    words = ["train", "chat-gru", "--out", str(folder), *settings(tmp_path), "--steps", "2"]
+    assert cli.main([*words, "--sweep", "train.learning_rate=0.1"]) == 0
+    assert cli.main([*words, "--sweep", "train.learning_rate=0.1"]) == 0  # over our own curves
+    (folder / "curves.png").write_bytes(b"mine")
+    own = folder / "train.learning_rate=0.2"
+    own.mkdir()
+    (own / "notes.txt").write_text("mine")
+    capsys.readouterr()
+    assert cli.main([*words, "--sweep", "train.learning_rate=0.2"]) == 2
+    captured = capsys.readouterr()
+    assert "no trial of this sweep has a score" in captured.err
+    assert contents(own) == {"notes.txt": b"mine"} or [p.name for p in own.iterdir()] == [
+        "notes.txt"
+    ]
+    assert cli.main([*words, "--sweep", "train.learning_rate=0.1"]) == 0
+    assert "no curves are drawn" in capsys.readouterr().err
+    assert (folder / "curves.png").read_bytes() == b"mine"

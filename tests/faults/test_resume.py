@@ -48,7 +48,8 @@ def settings(folder: Path, *more: str) -> list[str]:
 def command(folder: Path, run: Path) -> list[str]:
     """A program that begins the run, or goes on with it."""
     code = (
-        "import sys; from pathlib import Path; from regard import recipe; from regard.train import train\n"
+        "import sys; from pathlib import Path; from regard import recipe\n"
+        "from regard.train import train\n"
         "from tests.tiny import Silent; from tests.faults.test_resume import settings\n"
         "folder, run = Path(sys.argv[1]), Path(sys.argv[2])\n"
         "chosen = recipe.load(sys.argv[3], settings(folder))\n"
@@ -272,6 +273,90 @@ def test_what_a_file_manager_leaves_is_no_damage(tiny_run):
     reporter = Silent()
     train(chosen, run, reporter=reporter, resume=True)
     assert reporter.facts.resumed_at == STEPS and not reporter.notes
+
+
+@pytest.mark.parametrize("name", ["Thumbs.db", "notes.txt"])
+def test_an_extra_file_in_every_checkpoint_does_not_begin_again(tiny_run, name: str):
+    chosen, run = tiny_run
+    for folder in (run / checkpoint.FOLDER).iterdir():
+        (folder / name).write_text("mine")
+    reporter = Silent()
+    train(chosen.override([f"train.steps={STEPS + 12}"]), run, reporter=reporter, resume=True)
+    assert reporter.facts.resumed_at == STEPS
+    assert name in reporter.notes[0] and "the file is kept" in reporter.notes[0]
+    own = sorted((run / checkpoint.FOLDER).rglob(name))
+    assert len(own) == 2 and all(file.read_text() == "mine" for file in own)
+
+
+@pytest.mark.parametrize("how", ["removed", "damaged"])
+def test_without_a_checkpoint_the_trained_model_is_kept(tiny_run, how: str):
+    chosen, run = tiny_run
+    if how == "removed":
+        shutil.rmtree(run / checkpoint.FOLDER)
+    else:
+        for folder in (run / checkpoint.FOLDER).iterdir():
+            (folder / checkpoint.WEIGHTS).write_bytes(b"otherwise")
+    before = state(run)
+    shorter = chosen.override(["train.steps=4"])
+    with pytest.raises(TrainingError, match="no checkpoint to go on from; the trained model is"):
+        train(shorter, run, reporter=Silent(), resume=True)
+    assert state(run) == before
+    assert train(shorter, run, reporter=Silent(), resume=True, anyway=True).step == 4
+
+
+def test_a_checkpoint_under_another_steps_name_is_not_the_newest(tiny_run):
+    chosen, run = tiny_run
+    home = run / checkpoint.FOLDER
+    shutil.copytree(home / f"step-{STEPS - 4:06d}", home / "step-99999999999")
+    assert checkpoint.newest(run) == STEPS
+    reporter = Silent()
+    train(chosen, run, reporter=reporter, resume=True)
+    assert reporter.facts.resumed_at == STEPS
+    assert f"it is of another step; got step {STEPS - 4}" in reporter.notes[0]
+
+
+def test_a_new_run_does_not_go_into_a_checkpoint(tiny_run):
+    chosen, run = tiny_run
+    before = state(run)
+    with pytest.raises(InputError, match="holds something else than a run"):
+        train(chosen, run / checkpoint.FOLDER / f"step-{STEPS:06d}", reporter=Silent())
+    assert state(run) == before
+
+
+def test_a_damaged_log_is_no_fault(tiny_run):
+    chosen, run = tiny_run
+    with (run / "metrics.jsonl").open("a") as log:
+        for value in ("-3.5", "NaN", "1e999", '"much"'):
+            log.write(f'{{"step": 60, "kind": "valid", "perplexity": {value}}}\n')
+    train(chosen, run, reporter=Silent(), resume=True)
+    assert plot.curves(run).exists()
+
+
+def test_a_manifest_with_other_types_is_damaged(tiny_run):
+    chosen, run = tiny_run
+    newest = run / checkpoint.FOLDER / f"step-{STEPS:06d}" / disk.MANIFEST
+    content = disk.read_json(newest)
+    content["files"][checkpoint.WEIGHTS] = 5
+    disk.write_json(newest, content)
+    reporter = Silent()
+    train(chosen, run, reporter=reporter, resume=True)
+    assert "not a manifest" in reporter.notes[0] and reporter.facts.resumed_at == STEPS - 4
+
+
+def test_ctrl_c_twice_at_once_still_saves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    chosen = recipe.load("chat-attention", settings(tmp_path))
+
+    class Twice(Silent):
+        def stepped(self, progress, loss, speed, done) -> None:
+            if progress.step == 6:
+                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    reporter = Twice()
+    with pytest.raises(Stopped, match="a checkpoint of step 6 is saved"):
+        train(chosen, tmp_path / "run", reporter=reporter)
+    assert reporter.notes == ["stopping; saving a checkpoint (Ctrl-C again drops it)"]
 
 
 # -- a resume needs only the recipe, the tokenizer and a checkpoint---------------------------------
@@ -505,7 +590,8 @@ def test_changed_settings(tiny_run):
     with pytest.raises(TrainingError) as refused:
         train(other, run, reporter=Silent(), resume=True)
     assert str(refused.value) == (
-        f"{run}: not the recipe this run began with; got encoder.dropout: 0.3 -> 0.1, train.learning_rate: 0.005 -> 0.0001; "
+        f"{run}: not the recipe this run began with; got encoder.dropout: 0.3 -> 0.1, "
+        "train.learning_rate: 0.005 -> 0.0001; "
         "add --anyway to go on like that, or train a new run"
     )
     assert state(run) == before
@@ -794,7 +880,8 @@ def test_what_is_told_of_a_stop_is_true(tmp_path: Path, monkeypatch: pytest.Monk
     )  # no signal: it ends after five in a row
     assert told(1, resume=True) == f"stopped; a checkpoint of step 1 is saved; go on with: {again}"
     assert told(3, resume=True) == (
-        "stopped; the last steps were not numbers and are not saved, the checkpoint of step 1 is kept; "
+        "stopped; the last steps were not numbers and are not saved, "
+        "the checkpoint of step 1 is kept; "
         f"go on from there with: {again}"
     )
     assert checkpoint.newest(run) == 1

@@ -28,7 +28,9 @@ def test_scores_have_a_panel_for_each_scale():
 
 def test_dashed_is_the_best_that_is_reached_without_the_input():
     blind = {"one string": {"cer": 0.7, "exact": 0.0}, "another's text": {"cer": 0.8, "exact": 0.1}}
-    (shares,) = figure([line(n, cer=0.5, exact=0.4, blind=blind) for n in (1, 2)], "run").axes[1:]
+    (shares,) = figure([line(n, cer=0.5, exact=0.4, baselines=blind) for n in (1, 2)], "run").axes[
+        1:
+    ]
     dashed = {
         drawn.get_color(): drawn.get_ydata()
         for drawn in shares.lines

@@ -509,3 +509,46 @@ def test_a_record_that_is_damaged_is_said(tiny, tmp_path, content):
     (tmp_path / "sweep.json").write_text(content)
     with pytest.raises(BundleError, match="damaged: not the record of a sweep"):
         sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path, told=Teller())
+
+
+@pytest.mark.parametrize("values", ["seed=1,1", "train.learning_rate=0.1,1e-1"])
+def test_a_value_given_twice_is_refused(tiny, tmp_path, values):
+    with pytest.raises(InputError, match="a value is given twice"):
+        sweep(maker(tiny), [axis(values)], tmp_path / "s", told=Teller())
+
+
+def test_runs_on_different_data_are_not_ranked(tiny, tmp_path):
+    sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path / "s", told=Teller())
+    lines = (tmp_path / "pairs.tsv").read_text().splitlines()
+    (tmp_path / "pairs.tsv").write_text("\n".join(reversed(lines)))
+    axes = [axis("train.learning_rate=0.01,0.02")]
+    outcome = sweep(maker(tiny), axes, tmp_path / "s", told=Teller())
+    assert outcome.is_mixed and outcome.best is None
+    assert "the data changed between these runs" in table(outcome, None)
+
+
+@pytest.mark.parametrize(
+    "content", ['{"state": "done", "score": "good"}', "[]", '{"state": 5}', '{"score": NaN}']
+)
+def test_a_damaged_result_is_made_again(tiny, tmp_path, content):
+    axes = [axis("train.learning_rate=0.01")]
+    first = sweep(maker(tiny), axes, tmp_path / "s", told=Teller())
+    (Path(first.trials[0].run) / "result.json").write_text(content)
+    again = sweep(maker(tiny), axes, tmp_path / "s", told=Teller())
+    assert again.trials[0].score == first.trials[0].score
+
+
+def test_another_sweep_has_another_default_folder(tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    changes = [word for change in tiny for word in ("--set", change)]
+    command = ["train", "chat-gru", *changes, "--steps", "1"]
+    assert cli.main([*command, "--sweep", "train.learning_rate=0.1"]) == 0
+    assert cli.main([*command, "--sweep", "seed=1,2"]) == 0
+    assert cli.main([*command, "--sweep", "seed=1,2,3"]) == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == [
+        "chat-gru-sweep",
+        "chat-gru-sweep-2",
+    ]
+    rows = capsys.readouterr().out.splitlines()
+    head = [number for number, row in enumerate(rows) if "over seeds" in row][-1]
+    assert rows[head].index("seeds", 20) + 5 == len(rows[head + 1])
