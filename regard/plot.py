@@ -54,7 +54,9 @@ def read_log(run: Path) -> list[dict[str, Any]]:
 
 def _can_be_drawn(line: dict[str, Any]) -> bool:
     step = line.get("step")
-    if not isinstance(line.get("kind"), str) or not _is_number(step) or not 0 <= step < 1 << 53:
+    if not isinstance(line.get("kind"), str):
+        return False
+    if not isinstance(step, int) or not 0 <= step < 1 << 53:
         return False
     for name in ("loss", "perplexity", "word_perplexity"):
         if name in line and not _is_number(line[name]):

@@ -38,7 +38,7 @@ from matplotlib.figure import Figure
 from pydantic import Field
 from torch import Tensor
 
-from regard.decoders import RecurrentDecoder
+from regard.decoders import AttentionScore, RecurrentDecoder
 from regard.lab import experiment
 from regard.lab.experiment import BLUE, ORANGE, Claim, Report, Table, clean, near, zero
 from regard.layers.attention import attention_weights
@@ -205,7 +205,7 @@ def count_cosine(a: Sequence[str], b: Sequence[str]) -> float:
 # ------------------------------------------------------------------------------------- LSTM decoder
 
 
-def gradients(settings: Settings, attention: str) -> Tensor:
+def gradients(settings: Settings, attention: AttentionScore) -> Tensor:
     """The norm of the gradient of output t with respect to encoder state s, (T, S + padding)."""
     D = settings.width
     S = settings.memory + PADDING

@@ -158,7 +158,10 @@ BAD = {
     "infinite scale": (dict(scale=math.inf), "scale: needs a finite number; got inf"),
     "mask of numbers": (
         dict(mask=torch.ones(T, S)),
-        "mask: needs torch.bool that broadcasts to the scores (…, T, S) = (2, 7, 5); got torch.float32 (7, 5)",
+        (
+            "mask: needs torch.bool that broadcasts to the scores (…, T, S) = (2, 7, 5); "
+            "got torch.float32 (7, 5)"
+        ),
     ),
     "mask of keys": (
         dict(mask=torch.ones(B, S, dtype=torch.bool)),

@@ -464,7 +464,10 @@ def test_a_sum_of_weights_that_overflows_is_not_a_context_of_0():
 @pytest.mark.parametrize("form", [*FORMS, "auto"])
 def test_maclaurin_says_what_is_too_large(form: str):
     x = torch.full((3, 2), 1e200, dtype=torch.float64)
-    message = "q, k, v: numbers too large: their products overflow float64; got magnitudes up to 1e+200, 1e\\+200, 1"
+    message = (
+        "q, k, v: numbers too large: their products overflow float64; "
+        "got magnitudes up to 1e+200, 1e\\+200, 1"
+    )
     with pytest.raises(InputError, match=message.replace("1e+200,", r"1e\+200,", 1)):
         maclaurin_attention(x, x, torch.ones(3, 2, dtype=torch.float64), form=form)
 

@@ -73,16 +73,15 @@ def transformer_sizes(norm: str, positions: str, activation: str = "relu") -> di
 
 
 ENCODERS: dict[str, Callable[[], Encoder]] = {
-    f"recurrent-{cell}-{directions}-{merge}": lambda cell=cell, directions=directions, merge=merge: (
-        RecurrentEncoder(
-            inputs=INPUTS,
-            width=WIDTH,
-            layers=2,
-            cell=cell,
-            directions=directions,
-            merge=merge,
-            dropout=0.3,
-        )
+    f"recurrent-{cell}-{directions}-{merge}": partial(
+        RecurrentEncoder,
+        inputs=INPUTS,
+        width=WIDTH,
+        layers=2,
+        cell=cell,
+        directions=directions,
+        merge=merge,
+        dropout=0.3,
     )
     for cell, (directions, merge) in itertools.product(
         ["lstm", "gru"], [(1, "sum"), (2, "concatenate"), (2, "sum")]
