@@ -108,7 +108,7 @@ class BlankEncoder(Encoder):
         self.width = width
         self.summary_width = width
         # One stack of layers for each direction, first forward, then backward.
-        self.ways = nn.ModuleList(
+        self.directions = nn.ModuleList(
             Recurrent(
                 cell=cell, inputs=inputs, width=width // directions, layers=layers, dropout=dropout
             )
@@ -123,7 +123,7 @@ class BlankEncoder(Encoder):
         reverse_index = ((last - positions) % length)[..., None]  # real positions, last one first
 
         contexts, last_states = [], []
-        for direction, rnn in enumerate(self.ways):
+        for direction, rnn in enumerate(self.directions):
             backward = direction == 1
             states = rnn(reverse_padded(x, reverse_index) if backward else x)
             last_states.append(_gather(states, last)[:, 0])

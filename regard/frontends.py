@@ -227,12 +227,12 @@ class Patches(Pictures):
         self.channels_in = channels_in
         self.width = width
         self.grid = (size[0] // patch, size[1] // patch)
-        self.cut = nn.Conv2d(channels_in, width, patch, stride=patch)
+        self.projection = nn.Conv2d(channels_in, width, patch, stride=patch)
         self.dropout = Dropout(dropout)
 
     def forward(self, raw: UInt8[Tensor, "B h w C"], mask: Bool[Tensor, "B S"]) -> Source:
-        x = _pixels(raw, self.size, self.channels_in).to(self.cut.weight.dtype)
-        return _grid_source(self.dropout(self.cut(x)))
+        x = _pixels(raw, self.size, self.channels_in).to(self.projection.weight.dtype)
+        return _grid_source(self.dropout(self.projection(x)))
 
 
 def _after_strides(side: int, strides: Sequence[int]) -> int:

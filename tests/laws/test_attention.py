@@ -149,7 +149,7 @@ BAD = {
         dict(v=rand(B, 3, E)),
         "v: needs as many places as k: (…, 5, E); got (2, 3, 13)",
     ),
-    "no keys": (dict(k=rand(B, 0, K), v=rand(B, 0, E)), "k: needs at least one place"),
+    "no keys": (dict(k=rand(B, 0, K), v=rand(B, 0, E)), "k: needs at least one key"),
     "leading axes": (
         dict(k=rand(3, S, K)),
         "k: needs leading axes that broadcast with (2,), of the arguments before it; got (3,)",
@@ -158,10 +158,15 @@ BAD = {
     "infinite scale": (dict(scale=math.inf), "scale: needs a finite number; got inf"),
     "mask of numbers": (
         dict(mask=torch.ones(T, S)),
+<<<<<<< HEAD
         (
             "mask: needs torch.bool that broadcasts to the scores (…, T, S) = (2, 7, 5); "
             "got torch.float32 (7, 5)"
         ),
+=======
+        "mask: needs torch.bool that broadcasts to the scores (…, T, S) = (2, 7, 5); "
+        "got torch.float32 (7, 5)",
+>>>>>>> w-layers
     ),
     "mask of keys": (
         dict(mask=torch.ones(B, S, dtype=torch.bool)),
@@ -182,7 +187,7 @@ BAD = {
     ),
     "baselines": (
         dict(mask=BLIND),
-        "mask: hides every key of a query; got query (1, 4) of (2, 7); let every query look",
+        "mask: hides every key of a query; got query (1, 4) of (2, 7); allow at least one key",
     ),
     "blind when causal": (
         dict(mask=torch.arange(S) > 0, causal=True),

@@ -107,7 +107,7 @@ def test_it_is_the_formula():
     e = model.frontend.embedding
     x = e(batch.raw)
     forwards, backwards = (torch.nn.LSTM(11, 7, batch_first=True).double() for _ in range(2))
-    for own, plain in zip(model.encoder.ways, (forwards, backwards), strict=True):
+    for own, plain in zip(model.encoder.directions, (forwards, backwards), strict=True):
         plain.load_state_dict(own.layers[0].state_dict())
     before, after = forwards(x[:, :at])[0][0, -1], backwards(x[:, at + 1 :].flip(1))[0][0, -1]
     w_f, w_b = model.decoder.projection.weight.split(7, dim=1)

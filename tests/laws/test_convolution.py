@@ -143,7 +143,7 @@ def test_a_reach_that_skips_places_is_refused():
         HalvingConvolution(inputs=3, width=5, kernel_size=1, activation="relu")
     assert (
         str(refused.value)
-        == "kernel_size: a kernel_size below 2 leaves every second place unread; got 1; 2 or more"
+        == "kernel_size: a kernel_size below 2 skips every second position; got 1; 2 or more"
     )
 
 

@@ -542,7 +542,7 @@ def test_bad_shapes_are_named():
     refused(r"q: needs the shape \(…, L, K\); got \(5\)", q[0], k, v)
     refused(r"k: needs the width of q: \(…, S, 5\); got \(13, 3\)", q, k[:, :3], v)
     refused(r"v: needs as many places as k: \(…, 13, E\); got \(12, 7\)", q, k, v[:-1])
-    refused(r"k: needs at least one place", q, k[:0], v[:0])
+    refused(r"k: needs at least one key", q, k[:0], v[:0])
     refused(
         r"v: needs leading axes that broadcast with \(2,\).*got \(3,\)",
         q.expand(2, L, K),

@@ -147,7 +147,7 @@ def test_grids_of_many_sizes(downsample: str, size: tuple[int, int]):
 
 
 def test_what_cannot_be_cut_is_refused():
-    with pytest.raises(InputError, match="too small for so many convolutions; got 4 x 4"):
+    with pytest.raises(InputError, match="too small for this many convolutions; got 4 x 4"):
         Convolutions(size=(4, 4), channels_in=1, channels=[3, 3, 3], padding=[0, 0, 0])
     with pytest.raises(InputError, match="patches must tile the picture; got 4 for 15 x 21"):
         Patches(size=SIZE, channels_in=1, patch=4, width=5)
@@ -182,7 +182,7 @@ def test_positions_on_the_grid_tell_places_apart(positions: str):
 def test_positions_on_a_grid_need_one():
     reads = transformer(WIDTH, Sinusoidal(width=WIDTH, axes=2))
     source = FRONTENDS["patches"]()(pictures(1), nothing_hidden(1))
-    with pytest.raises(InputError, match="need places on a grid; got a sequence"):
+    with pytest.raises(InputError, match="need a grid; got a sequence"):
         reads(type(source)(source.features, source.mask, None))
 
 
