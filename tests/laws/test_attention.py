@@ -158,15 +158,10 @@ BAD = {
     "infinite scale": (dict(scale=math.inf), "scale: needs a finite number; got inf"),
     "mask of numbers": (
         dict(mask=torch.ones(T, S)),
-<<<<<<< HEAD
         (
             "mask: needs torch.bool that broadcasts to the scores (…, T, S) = (2, 7, 5); "
             "got torch.float32 (7, 5)"
         ),
-=======
-        "mask: needs torch.bool that broadcasts to the scores (…, T, S) = (2, 7, 5); "
-        "got torch.float32 (7, 5)",
->>>>>>> w-layers
     ),
     "mask of keys": (
         dict(mask=torch.ones(B, S, dtype=torch.bool)),

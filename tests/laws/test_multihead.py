@@ -457,15 +457,10 @@ BAD = {
     ),
     "mask": (
         lambda: layer()(X, mask=torch.ones(T, T, dtype=torch.bool)),
-<<<<<<< HEAD
         (
             "mask: must be bool (B, S) or (B, T, S) or (B, H, T, S); got (11, 11) torch.bool; "
             "B=5, H=2, T=11, S=11"
         ),
-=======
-        "mask: must be bool (B, S) or (B, T, S) or (B, H, T, S); got (11, 11) torch.bool; "
-        "B=5, H=2, T=11, S=11",
->>>>>>> w-layers
     ),
     "mask of numbers": (lambda: layer()(X, mask=torch.ones(B, T)), "got (5, 11) torch.float32"),
     "mask of a grid": (
