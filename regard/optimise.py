@@ -47,7 +47,9 @@ def factor(how: Train, step: int, done: float, epochs: float = 0.0) -> float:
     >>> how = Train(epochs=5, warmup_steps=2, final_learning_rate_share=0.0, schedule="epochs")
     >>> [factor(how, 0, epoch / 5, epoch) for epoch in range(5)]
     [0.0, 0.5, 1.0, 0.5, 0.0]
-    # 2 steps an epoch: 5 epochs
+
+    With 2 steps an epoch, 10 steps are 5 epochs:
+
     >>> how = Train(steps=10, warmup_steps=2, final_learning_rate_share=0.0, schedule="epochs")
     >>> [factor(how, step, step / 10, step / 2) for step in range(10)]
     [0.0, 0.0, 0.5, 0.5, 1.0, 1.0, 0.5, 0.5, 0.0, 0.0]

@@ -6,6 +6,9 @@
 
 Closed forms need neither torch nor weights. docs/budget.md says what is counted and how the closed
 forms are tested.
+
+>>> budget("image-pool").parameters == budget("image-pool", batch=1).parameters
+True
 """
 
 from __future__ import annotations

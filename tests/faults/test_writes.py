@@ -164,10 +164,11 @@ def test_maps_are_named(tmp_path: Path, capsys, monkeypatch):
             capsys, *ask, tmp_path / "maps.png"
         )
     assert not (tmp_path / "maps.png").exists()
-    assert f"{tmp_path}: something that regard did not write" in one_line(capsys, *ask, tmp_path)
-    (tmp_path / "pipe").symlink_to("/dev/full")
-    assert "pipe: something that regard did not write" in one_line(capsys, *ask, tmp_path / "pipe")
-    assert Path("/dev/full").is_char_device() and (tmp_path / "pipe").is_symlink()
+    assert "--maps: the file of the maps must end in .png" in one_line(capsys, *ask, tmp_path)
+    (tmp_path / "pipe.png").symlink_to("/dev/full")
+    error = one_line(capsys, *ask, tmp_path / "pipe.png")
+    assert "pipe.png: something that regard did not write" in error
+    assert Path("/dev/full").is_char_device() and (tmp_path / "pipe.png").is_symlink()
 
 
 def test_the_lab_names_its_page(tmp_path: Path, capsys):

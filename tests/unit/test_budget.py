@@ -868,6 +868,6 @@ def test_labels_and_vocabularies_are_for_those_that_have_them():
     with pytest.raises(InputError, match="labels are for classifiers; got task chat"):
         budget("chat-lstm", labels=3)
     with pytest.raises(
-        InputError, match="a classifier of pictures has labels and no vocabulary; got vocabulary 9"
+        InputError, match="a classifier of images has labels and no vocabulary; got vocabulary 9"
     ):
         budget("image-pool", vocabulary=9)

@@ -267,7 +267,7 @@ def test_missing_file(tmp_path):
 @pytest.mark.parametrize(("old", "new"), [("mark pad", "pad"), ("mark unknown", "!!")])
 def test_pieces_without_marks_are_refused(pieces, old, new):
     data = pieces.to_json()
-    data["tokenizer"]["model"]["vocab"][new] = data["tokenizer"]["model"]["vocab"].pop(old)
+    data["model"]["vocab"][new] = data["model"]["vocab"].pop(old)
     with pytest.raises(BundleError, match="the four marks first"):
         tokenizers.load(data)
 
