@@ -268,7 +268,7 @@ def test_missing_file(tmp_path):
 def test_pieces_without_marks_are_refused(pieces, old, new):
     data = pieces.to_json()
     data["model"]["vocab"][new] = data["model"]["vocab"].pop(old)
-    with pytest.raises(BundleError, match="the four marks first"):
+    with pytest.raises(BundleError, match="the four special tokens first"):
         tokenizers.load(data)
 
 
