@@ -144,7 +144,8 @@ def write_folder(path: Path, write: Callable[[Path], None]) -> None:
             raise
         finally:
             shutil.rmtree(draft, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
+            if path.exists():  # otherwise the old folder is all there is, and `recover` restores it
+                shutil.rmtree(old, ignore_errors=True)
 
 
 def remove_folder(path: Path) -> None:

@@ -170,3 +170,23 @@ def test_a_half_that_is_not_whole_is_not_taken(tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     with pytest.raises(BundleError, match=r"text: damaged"):
         disk.verify_folder(tmp_path / "a")
+
+
+def test_an_old_folder_that_cannot_be_put_back_at_once_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    disk.write_folder(tmp_path / "a", lambda draft: (draft / "text").write_text("old"))
+    replace = os.replace
+
+    def failing(source: Path, target: Path) -> None:
+        if target == tmp_path / "a":
+            raise OSError("the disk is gone")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(OSError, match="the disk is gone"):
+        disk.write_folder(tmp_path / "a", lambda draft: (draft / "text").write_text("new"))
+    monkeypatch.undo()
+    disk.recover(tmp_path)
+    assert (tmp_path / "a" / "text").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
