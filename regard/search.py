@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -160,6 +160,13 @@ class Hypothesis:
     score: float  # log-probability by the model, end token included
     weights: Float[Tensor, "T H S"] | None = field(compare=False)  # attention of each token
     rank: float  # what it was ranked by; without MMI and idf if it is the only candidate
+    finish: Literal["stop", "length"] = "stop"  # ended by its end token, or by max_new_tokens
+    # The model's log-probability of each token, and of the end token if it ended by it:
+    logprobs: tuple[float, ...] = field(default=(), compare=False)
+    # On request, the likeliest tokens at each of these steps with their probabilities:
+    alternatives: tuple[tuple[tuple[int, float], ...], ...] | None = field(
+        default=None, compare=False
+    )
 
 
 # --- processors: logits in, logits out ---
