@@ -19,7 +19,7 @@ import numpy as np
 from bench import measure
 from bench.judging import train_and_evaluate
 from regard import build, recipe
-from regard.data.cache import Corpus
+from regard.data.corpus import Corpus
 from regard.evaluate import questions
 from regard.tasks.blank import Blank
 

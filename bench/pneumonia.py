@@ -22,7 +22,7 @@ from bench import measure
 from bench.judging import ValidationReporter
 from regard import build, recipe
 from regard.bundle import Bundle, load
-from regard.data.cache import Split
+from regard.data.corpus import Split
 from regard.evaluate import answers, questions
 from regard.train import train
 

@@ -14,7 +14,7 @@ import torch
 from regard import metrics
 from regard.bundle import Bundle
 from regard.data.batches import ordered
-from regard.data.cache import Split
+from regard.data.corpus import Split
 from regard.errors import DataError
 from regard.model import Model
 from regard.search import Options

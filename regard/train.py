@@ -30,7 +30,7 @@ from regard import build, bundle, checkpoint, disk, metrics, tokenizers
 from regard.bundle import Bundle
 from regard.checkpoint import Progress
 from regard.data.batches import batches
-from regard.data.cache import Corpus, document_frequency
+from regard.data.corpus import Corpus, document_frequency
 from regard.errors import DataError, DivergedError, RegardError, TrainingError
 from regard.evaluate import answers, likelihood, questions, ranked
 from regard.optimise import factor, optimiser, used_up

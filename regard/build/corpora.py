@@ -1,12 +1,11 @@
-"""Build the readers of a recipe's [data], and the tokenized corpus."""
+"""Build the tokenizer of a recipe and its tokenized corpus."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +13,14 @@ import numpy as np
 
 from regard import recipe as r
 from regard import tokenizers
-from regard.data import (
-    cache,
-    captions,
-    detect,
-    drawn,
-    labelled,
-    parallel,
-    pictures,
-    readers,
-    sentences,
-    sound,
-    spoken,
-    tables,
-)
-from regard.data.examples import Example
-from regard.data.lines import Tally
+from regard.data import cache, detect
+from regard.data.corpus import TOKENS, Corpus, Form
+from regard.data.encode import Rules
+from regard.data.kinds import KINDS, Contents, DataSet, Reader, SourceForm
+from regard.data.sentences import sentences_of
 from regard.errors import DataError
 
-UNDIVIDED = {  # fields that make all of the data one split
-    **dict.fromkeys(("valid_path", "valid_target_path", "test_path", "test_target_path")),
-    "split": "hash",
-    "hold_out": None,
-    "usual_test": False,
-}
-COLUMNS = ("source_column", "target_column", "path_column", "text_column", "label_column")
-Read = Callable[[Tally], Iterator[Example]]
+# -- tokenizers-------------------------------------------------------------------------------------
 
 
 def fit_tokenizer(recipe: r.Recipe) -> Callable[[Iterator[str]], tokenizers.Tokenizer] | None:
@@ -59,242 +40,20 @@ def fit_tokenizer(recipe: r.Recipe) -> Callable[[Iterator[str]], tokenizers.Toke
             return None
 
 
-@dataclass(frozen=True)
-class Contents:
-    """The contents of a section [data]: the reader of the training data, readers of separate
-    validation and test data, and every file they depend on. Synthetic data depends on the source
-    files that generate it."""
-
-    read: Callable[..., Iterator[Example]]
-    files: list[Path]
-    valid: Callable[..., Iterator[Example]] | None = None
-    test: Callable[..., Iterator[Example]] | None = None
+# -- corpora----------------------------------------------------------------------------------------
 
 
-def contents(recipe: r.Recipe) -> Contents:
-    """The contents of a recipe's data; for task "blank", as single sentences."""
-    held = _contents(recipe)
-    if recipe.task != "blank" or isinstance(recipe.data, r.DataText):
-        return held
-    targets = recipe.data.kind == "chatterbot"
-    return Contents(sentences.sentences_of(held.read, targets=targets), held.files)
-
-
-def _contents(recipe: r.Recipe) -> Contents:
-    match recipe.data:
-        case r.DataChatterbot() as d:
-            files = readers.chatterbot_files(d.language, d.topics)
-            return Contents(
-                partial(readers.read_chatterbot, language=d.language, topics=d.topics), files
-            )
-        case r.DataPairs() as d:
-
-            def pairs(path: str) -> Callable[..., Iterator[Example]]:
-                source, target = _columns(d, path, tables.PAIRS, d.source_column, d.target_column)
-                return partial(readers.read_pairs, path, source_column=source, target_column=target)
-
-            return _from_paths(pairs, d, readers.files)
-        case r.DataCornell() as d:
-            return _from_paths(lambda path: partial(readers.read_cornell, path), d, readers.files)
-        case r.DataMadeTranslation() as d:
-            return Contents(
-                partial(parallel.read_made, count=d.count, seed=d.seed), [Path(parallel.__file__)]
-            )
-        case r.DataParallel() as d:
-            pairs_of_files = [
-                _both(d.path, d.target_path),
-                _both(d.valid_path, d.valid_target_path),
-                _both(d.test_path, d.test_target_path),
-            ]
-            read, valid, test = (
-                None if pair is None else partial(parallel.read_parallel, *pair)
-                for pair in pairs_of_files
-            )
-            assert read is not None
-            files = [Path(path) for pair in pairs_of_files if pair for path in pair]
-            return Contents(read, files, valid, test)
-        case r.DataLabelled() as d:
-
-            def texts(path: str) -> Callable[..., Iterator[Example]]:
-                text, label = _columns(d, path, tables.LABELLED, d.text_column, d.label_column)
-                return partial(labelled.read_labelled, path, text_column=text, label_column=label)
-
-            return _from_paths(texts, d, labelled.labelled_files)
-        case r.DataText() as d:
-            return _from_paths(
-                lambda path: partial(sentences.read_text, path, layout=d.layout),
-                d,
-                sentences.text_files,
-            )
-        case r.DataReviews():
-            return Contents(labelled.read_reviews, [labelled.reviews_file()])
-
-    if isinstance(recipe.source, r.SourceSound):
-        return _sounds(recipe, recipe.source)
-    return _pictures(recipe)
-
-
-def _pictures(recipe: r.Recipe) -> Contents:
-    """The contents of data with pictures, labelled or with captions."""
-    assert not isinstance(recipe.source, r.SourceTokens | r.SourceSound)  # rejected by the recipe
-    assert isinstance(recipe.data, r.Pictures | r.Captions)
-    form: dict[str, Any] = {
-        "size": recipe.source.size,
-        "channels_in": recipe.source.channels_in,
-        "crop": recipe.source.fit == "crop",
-    }
-    match recipe.data:
-        case r.DataDigits():
-            return Contents(partial(pictures.read_digits, **form), [pictures.digits_file()])
-        case r.DataPictures() as d:
-            return _from_paths(
-                lambda path: partial(pictures.read_folders, path, **form), d, pictures.folder_files
-            )
-        case r.DataMedmnist() as d:
-            read, valid, test = (
-                partial(pictures.read_medmnist, d.path, part=part, first=first, **form)
-                for part, first in (("train", ()), ("val", ()), ("test", d.test_first))
-            )
-            return Contents(read, [Path(d.path)], valid, test)
-        case r.DataDrawn() as d:
-            read = partial(drawn.read_drawn, count=d.count, seed=d.seed, **form)
-            return Contents(read, [Path(drawn.__file__), Path(pictures.__file__)])
-        case r.DataFlickr8k() as d:
-            fitted = captions.Fitted(
-                lambda: captions.Album(captions.flickr8k_images(d.path, d.images)), **form
-            )
-            read, valid, test = (
-                partial(captions.read_flickr8k, d.path, part=part, fitted=fitted)
-                if part == "train" or captions.flickr8k_list(d.path, part)
-                else None
-                for part in captions.LISTS
-            )
-            assert read is not None
-            return Contents(read, captions.flickr8k_files(d.path, d.images), valid, test)
-        case r.DataCoco() as d:
-
-            def coco(path: str, images: str | None) -> Callable[..., Iterator[Example]]:
-                fitted = captions.Fitted(
-                    lambda: captions.Album(captions.coco_images(path, images)), **form
-                )
-                return partial(captions.read_coco, path, fitted=fitted)
-
-            read = coco(d.path, d.images)
-            files = [Path(d.path), captions.coco_images(d.path, d.images)]
-            if d.valid_path is None:
-                return Contents(read, files)
-            files += [Path(d.valid_path), captions.coco_images(d.valid_path, d.valid_images)]
-            return Contents(read, files, coco(d.valid_path, d.valid_images))
-        case r.DataCaptioned() as d:
-            columns = {"path_column": d.path_column, "text_column": d.text_column}
-
-            def table(path: str) -> Callable[..., Iterator[Example]]:
-                home = d.images or str(Path(path).parent)
-                anywhere = not d.images
-                fitted = captions.Fitted(lambda: captions.Album(home, anywhere=anywhere), **form)
-                return partial(captions.read_captioned, path, fitted=fitted, **columns)
-
-            return _from_paths(
-                table, d, partial(captions.captioned_files, images=d.images, **columns)
-            )
-
-
-def _sounds(recipe: r.Recipe, source: r.SourceSound) -> Contents:
-    """The contents of data with sounds and transcripts."""
-    assert isinstance(recipe.data, r.Sounds)
-    max_characters = recipe.data.max_target if recipe.data.truncate else None
-    how = sound.Hearing(source.rate, recipe.data.max_seconds, max_characters)
-    match recipe.data:
-        case r.DataSpoken() as d:
-            read, valid, test = (
-                partial(spoken.read_spoken, part, count=d.count, seed=d.seed, how=how)
-                for part in ("train", "valid", "test")
-            )
-            return Contents(read, spoken.makers(), valid, test)
-        case r.DataSounds() as d:
-            columns = {"path_column": d.path_column, "text_column": d.text_column}
-            read_table = partial(sound.read_sounds, how=how, **columns)
-            return _from_paths(
-                lambda path: partial(read_table, path), d, partial(sound.sounds_files, **columns)
-            )
-        case r.DataLjspeech() as d:
-            read = partial(sound.read_ljspeech, d.path, how=how)
-            files = sound.ljspeech_files(d.path)
-            if d.split == "hash":
-                return Contents(read, files)
-            train, valid, test = (
-                partial(read, part=part, shares=(d.valid, d.test)) for part in cache.SPLITS
-            )
-            return Contents(train, files, valid if d.valid else None, test if d.test else None)
-        case r.DataFsdd() as d:
-            files = [file for file, *_ in sound.fsdd_files(d.path).named]
-            read = partial(sound.read_fsdd, d.path, how=how, hold_out=d.hold_out)
-            if not d.usual_test and d.hold_out is None:
-                return Contents(read, files)
-            train, test = (partial(read, part=part) for part in ("train", "test"))
-            if d.voices:
-                train = _concatenated(train, partial(spoken.read_digits, count=d.voices, how=how))
-                files = [*files, *spoken.makers()]
-            return Contents(train, files, test=test)
-
-
-def _concatenated(*readers: Callable[..., Iterator[Example]]) -> Callable[..., Iterator[Example]]:
-    """A reader of the examples of several readers, one after the other."""
-    return lambda *, tally: chain.from_iterable(read(tally=tally) for read in readers)
-
-
-def _columns(
-    data: r.DataPairs | r.DataLabelled,
-    path: str,
-    roles: tables.Roles,
-    source: tables.Column,
-    target: tables.Column,
-) -> tuple[tables.Column, tables.Column]:
-    """The columns of one of a section's files: validation and test files have the columns of the
-    training file."""
-    if path == data.path or not (Path(data.path).is_file() and Path(path).is_file()):
-        return source, target
-    return tables.same_columns(Path(data.path), Path(path), roles, source, target)
-
-
-def _both(source: str | None, target: str | None) -> tuple[str, str] | None:
-    """Two paths as a pair, or None if one is missing."""
-    return None if source is None or target is None else (source, target)
-
-
-def _from_paths(
-    reader: Callable[[str], Callable[..., Iterator[Example]]],
-    data: r.DataPairs
-    | r.DataCornell
-    | r.DataLabelled
-    | r.DataText
-    | r.DataPictures
-    | r.DataSounds
-    | r.DataCaptioned,
-    files: Callable[[str], list[Path]],
-) -> Contents:
-    """The contents of a section with a path, and optional paths of validation and test data."""
-    valid = None if data.valid_path is None else reader(data.valid_path)
-    test = None if data.test_path is None else reader(data.test_path)
-    read = reader(data.path)
-
-    all_files = []
-    for path in (data.path, data.valid_path, data.test_path):
-        if path:
-            all_files += files(path)
-    return Contents(read, all_files, valid, test)
-
-
-def corpus(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer | None = None) -> cache.Corpus:
+def corpus(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer | None = None) -> Corpus:
     """The tokenized data of a recipe, from the cache if the same contents were prepared with the
     same settings before. A `tokenizer` must be equal to the one fitted to this data."""
     data = recipe.data
-    if isinstance(data, r.DataMedmnist | r.DataSpoken):  # with splits of their own
-        valid = test = 0.0
-    else:
-        valid = data.valid
-        test = data.test
-    prepared = _prepared(recipe, fit_tokenizer(recipe), valid=valid, test=test)
+    prepared = _prepared(
+        recipe,
+        contents(recipe),
+        fit=fit_tokenizer(recipe),
+        tokenizer=recipe.tokenizer.model_dump(mode="json"),
+        shares=data.shares,
+    )
     if tokenizer is not None and tokenizer.to_json() != prepared.tokenizer.to_json():
         raise DataError(
             "the data is not what the run was trained on: it makes another vocabulary",
@@ -304,29 +63,34 @@ def corpus(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer | None = None) -> c
     return prepared
 
 
-def other(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer, path: Path) -> cache.Corpus:
+def other(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer, path: Path) -> Corpus:
     """All examples of another file, tokenized with an existing tokenizer, as the split `train`. Of
     data with splits of its own, only the last split."""
-    data = recipe.data
-    data_set = detect.undivided(_recognised(recipe, path))
-    section = r.SECTIONS["data"][data_set.kind]
-    fields = {name: value for name, value in UNDIVIDED.items() if name in section.model_fields}
-    fields |= data_set.fields
-    if data_set.kind == data.kind:
-        data = data.model_copy(update=fields)
+    data_set = _recognised(recipe, path)
+    section = KINDS[data_set.kind].section
+    fields = section.undivided() | (data_set.held_out or data_set.fields)
+    if data_set.kind == recipe.data.kind:
+        data = recipe.data.model_copy(update=fields)
     else:
         data = section.model_validate({"kind": data_set.kind} | fields)
+
+    recipe = recipe.model_copy(update={"data": data})
+    splits = contents(recipe)
+    last = splits.test or splits.valid or splits.train
     return _prepared(
-        recipe.model_copy(update={"data": data}), lambda _: tokenizer, tokenizer=tokenizer.to_json()
+        recipe,
+        Contents(last, splits.files),
+        fit=lambda _: tokenizer,
+        tokenizer=tokenizer.to_json(),
+        shares=(0.0, 0.0),
     )
 
 
-def _recognised(recipe: r.Recipe, path: Path) -> detect.DataSet:
+def _recognised(recipe: r.Recipe, path: Path) -> DataSet:
     """The kind and fields of other data for a run: as detected, or of the run's kind if its own
     table is detected as the same kind as this one."""
     data = recipe.data
-    columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
-    recognise = partial(detect.recognise, columns=columns)
+    recognise = partial(detect.recognise, columns=data.columns)
     about: dict[str, Any] = {
         "task": recipe.task,
         "source": recipe.source.kind,
@@ -336,11 +100,8 @@ def _recognised(recipe: r.Recipe, path: Path) -> detect.DataSet:
         return recognise(path, **about)
     except detect.DoesNotFit as problem:
         own = Path(getattr(data, "path", ""))
-        if (
-            data.kind not in detect.ROLES
-            or not own.is_file()
-            or recognise(own).kind != problem.data_set.kind
-        ):
+        is_table = KINDS[data.kind].table is not None and own.is_file()
+        if not is_table or recognise(own).kind != problem.data_set.kind:
             raise
         return recognise(path, **about, kind=data.kind)
 
@@ -348,68 +109,54 @@ def _recognised(recipe: r.Recipe, path: Path) -> detect.DataSet:
 def columns_taken(data: r.Data) -> str | None:
     """A line that says which columns or files are used as source and target; None if there is no
     choice."""
-    if isinstance(data, r.DataParallel):
-        return f"files: source = {Path(data.path).name}, target = {Path(data.target_path).name}"
-    if data.kind not in detect.ROLES or not Path(getattr(data, "path", "")).is_file():
-        return None
-    columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
-    return detect.columns_taken(Path(getattr(data, "path", "")), data.kind, columns)
+    path = Path(getattr(data, "path", ""))
+    if KINDS[data.kind].table is not None and path.is_file():
+        return detect.columns_taken(path, data.kind, data.columns)
+    return data.note()
+
+
+def contents(recipe: r.Recipe) -> Contents:
+    """The readers and files of a recipe's data; for task "blank", as single sentences."""
+    data = recipe.data
+    splits = KINDS[data.kind].contents(data, _source_form(recipe))
+    if recipe.task != "blank" or data.answer == "blank":
+        return splits
+    return Contents(sentences_of(splits.train, targets=data.answer == "text"), splits.files)
+
+
+def _source_form(recipe: r.Recipe) -> SourceForm:
+    """The form in which the model reads pictures and sounds."""
+    source = recipe.source
+    if isinstance(source, r.SourceTokens):
+        return SourceForm()
+    if isinstance(source, r.SourceSound):
+        return SourceForm(rate=source.rate)
+    return SourceForm(size=source.size, channels_in=source.channels_in, crop=source.fit == "crop")
 
 
 def _prepared(
     recipe: r.Recipe,
-    fit: Callable[[Iterator[str]], tokenizers.Tokenizer] | None,
+    splits: Contents,
     *,
-    tokenizer: object = None,
-    valid: float = 0.0,
-    test: float = 0.0,
-) -> cache.Corpus:
-    """The corpus of a recipe's data, from the cache or prepared. `tokenizer` is the JSON of an
-    existing tokenizer, with which all data is one split."""
+    fit: Callable[[Iterator[str]], tokenizers.Tokenizer] | None,
+    tokenizer: object,
+    shares: tuple[float, float],
+) -> Corpus:
+    """The corpus of a recipe's data, from the cache or prepared. `tokenizer` describes the result
+    of `fit` in the fingerprint."""
     data = recipe.data
-    held = contents(recipe)
-    read = held.read
-    read_valid = held.valid
-    read_test = held.test
-    if tokenizer is not None:
-        read_valid = read_test = None
-        if isinstance(data, r.DataMedmnist | r.DataFlickr8k):
-            read = held.test or held.valid or held.read
-
-    if isinstance(data, r.Pictures):
-        rules: dict[str, Any] = {"max_source": 1, "max_target": 1}
-        excluded = {"path", "valid_path", "test_path"}
-    elif isinstance(data, r.Sounds):
-        rules = {"max_source": 1, "max_target": data.max_target}
-        excluded = {"path", "valid_path", "test_path", "count_padding"}
-    elif isinstance(data, r.Captions):
-        rules = {"max_source": 1, "max_target": data.max_target}
-        excluded = {"path", "images", "valid_path", "valid_images", "test_path"}
-    else:
-        rules = {
-            "max_source": data.max_source,
-            "max_target": data.max_target,
-            "max_words": data.max_words,
-            "drop_unknown": data.drop_unknown,
-            "plain_source": isinstance(recipe.source, r.SourceTokens) and recipe.source.plain,
-        }
-        excluded = {
-            "path",
-            "valid_path",
-            "test_path",
-            "target_path",
-            "valid_target_path",
-            "test_target_path",
-        }
+    limits = data.limits()
+    if isinstance(data, r.Texts):
+        limits["plain_source"] = isinstance(recipe.source, r.SourceTokens) and recipe.source.plain
 
     key = {
-        "content": cache.fingerprint(held.files),
-        "tokenizer": tokenizer or recipe.tokenizer.model_dump(mode="json"),
-        "data": data.model_dump(mode="json", exclude=excluded),
-        "parts": [valid, test, read_valid is not None, read_test is not None],
-        "rules": rules,
+        "content": cache.fingerprint(splits.files),
+        "tokenizer": tokenizer,
+        "data": data.model_dump(mode="json", exclude=set(data.not_content)),
+        "parts": [*shares, splits.valid is not None, splits.test is not None],
+        "rules": limits,
     }
-    if names := _names(data, held.files):
+    if names := _names(data, splits.files):
         key["names"] = names
     if isinstance(recipe.source, r.SourceSound):
         key["rate"] = recipe.source.rate
@@ -417,50 +164,49 @@ def _prepared(
         key["fit"] = recipe.source.fit
     if recipe.task == "blank":
         key["task"] = "blank"  # the same data gives other examples
-        rules = rules | {"known": 1}
 
+    valid, test = shares
+    known = 1 if recipe.task == "blank" else 0
     return cache.prepare(
-        lambda tally: read(tally=tally),
+        _with_tally(splits.train),
         key=key,
         fit=fit,
         folder=cache_folder(),
-        valid=valid,
-        test=test,
-        read_valid=_with_tally(read_valid),
-        read_test=_with_tally(read_test),
+        rules=Rules(valid=valid, test=test, known=known, **limits),
+        read_valid=None if splits.valid is None else _with_tally(splits.valid),
+        read_test=None if splits.test is None else _with_tally(splits.test),
         form=_form(recipe),
         labels=recipe.task == "classify",
-        **rules,
     )
 
 
 def _names(data: r.Data, files: Sequence[Path]) -> list[str]:
     """Names of the files in the section's folders, relative to them: they may be labels."""
-    homes = []
+    folders = []
     for field in ("path", "valid_path", "test_path"):
         path = getattr(data, field, None)
         if path and Path(path).is_dir():
-            homes.append(Path(path))
+            folders.append(Path(path))
 
     names = []
     for file in files:
-        inside = [home for home in homes if home in file.parents]
-        names += [file.relative_to(home).as_posix() for home in inside]
+        above = [folder for folder in folders if folder in file.parents]
+        names += [file.relative_to(folder).as_posix() for folder in above]
     return names
 
 
-def _with_tally(read: Callable[..., Iterator[Example]] | None) -> Read | None:
+def _with_tally(reader: Reader) -> cache.Read:
     """The same reader with the tally as its positional argument."""
-    return None if read is None else lambda tally: read(tally=tally)
+    return lambda tally: reader(tally=tally)
 
 
-def _form(recipe: r.Recipe) -> cache.Form:
+def _form(recipe: r.Recipe) -> Form:
     """How the sources are stored in the cache."""
     if isinstance(recipe.source, r.SourceTokens):
-        return cache.TOKENS
+        return TOKENS
     if isinstance(recipe.source, r.SourceSound):
-        return cache.Form(np.int16)
-    return cache.Form(np.uint8, (*recipe.source.size, recipe.source.channels_in))
+        return Form(np.int16)
+    return Form(np.uint8, (*recipe.source.size, recipe.source.channels_in))
 
 
 def cache_folder() -> Path:

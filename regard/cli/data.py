@@ -19,7 +19,8 @@ from regard.errors import printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from regard.data.fetch import DataSet, Progress
+    from regard.data.download import Progress
+    from regard.data.public import PublicDataSet
 
 QUIET_SECONDS = 10  # between two lines when there is no terminal
 
@@ -220,7 +221,7 @@ def export_data(
     print(printable(f"train on them with: {shlex.join(train)}"))
 
 
-def _facts(one: DataSet) -> dict[str, Any]:
+def _facts(one: PublicDataSet) -> dict[str, Any]:
     """What a person should know before the download begins."""
     return {
         "name": one.name,

@@ -25,7 +25,7 @@ from regard.data.examples import Example, Item
 from regard.data.lines import EMPTY, Tally, mended, read_lines
 from regard.data.pictures import LARGEST_FILE, SUFFIXES, content_of, decoded
 from regard.data.readers import checked, read_pairs, tidy
-from regard.data.tables import CAPTIONED, Column
+from regard.data.roles import CAPTIONED, Column
 from regard.errors import DataError, InputError
 
 MOST_MEMBERS = 1_000_000  # of a zip

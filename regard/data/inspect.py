@@ -1,79 +1,113 @@
-"""What a file or folder is: its kind, how many examples can be used, what is wrong with the
-others, and for whom."""
+"""Describe a data set: its kind, its examples, what is wrong with the others, who can use it."""
 
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from regard.data.detect import KINDS, RATE, SeveralDataSets, recognise
-from regard.data.examples import Item, shown
+from regard.data.column_types import LABELS
+from regard.data.detect import SeveralDataSets, recognise
+from regard.data.examples import Example, Item, shown
+from regard.data.kinds import KINDS, LOOKED_AT, DataSet
 from regard.data.lines import Tally
 from regard.data.readers import quantiles, word_count
-from regard.data.tables import LABELS, Column
+from regard.data.roles import Column
+
+SAMPLES = 3
 
 
 def inspect(
     path: Path | str, *, source_column: Column = None, target_column: Column = None
 ) -> dict[str, Any]:
-    """What `regard data inspect` shows: counts, lengths, three examples, and a command that
-    trains on it; of a folder of several data sets, what they are."""
+    """The record that `regard data inspect` prints: counts, lengths, three examples, and a command
+    that trains on it; of a folder of several data sets, a list of them."""
+    columns = {"source_column": source_column, "target_column": target_column}
     try:
-        seen = recognise(
-            path, columns={"source_column": source_column, "target_column": target_column}
-        )
+        data_set = recognise(path, columns=columns)
     except SeveralDataSets as several:
-        sets = [
-            {"path": str(one.path), "kind": one.kind, "what": KINDS[one.kind].words}
-            for one in several.sets
-        ]
-        return {"kind": "several", "sets": sets}
+        return {"kind": "several", "sets": [_entry(data_set) for data_set in several.sets]}
+
     tally = Tally()
-    draw = random.Random(0)
-    words: defaultdict[str, Counter[int]] = defaultdict(Counter)
-    labels, names, seconds, samples = (
-        Counter[str](),
-        set[str](),
-        Counter[int](),
-        list[dict[str, str]](),
-    )
-    for i, example in enumerate(seen.read(tally=tally)):
-        match example.source:
-            case Item(values=values) if values.ndim == 1:
-                seconds[len(values)] += 1
-            case Item(name=name):
-                names.add(name)
-            case text if seen.kind != "text":
-                words["source"][word_count(text)] += 1
-        if seen.kind in ("labelled", "pictures", "medmnist"):
-            labels[example.target] += 1
-        else:
-            words["target"][word_count(example.target)] += 1
-        place = i if i < 3 else draw.randrange(i + 1)  # reservoir: each example has the same chance
-        if place < 3:
-            told = {} if seen.kind == "text" else {"source": shown(example.source)}
-            samples[place : place + 1] = [told | {"target": example.target}]
-    found: dict[str, Any] = {
-        "kind": seen.kind,
+    statistics = _Statistics(KINDS[data_set.kind].section.answer)
+    for example in data_set.read(tally=tally):
+        statistics.add(example)
+
+    record: dict[str, Any] = {
+        "kind": data_set.kind,
         "usable": tally.used,
         "skipped": dict(sorted(tally.skipped.items())),
         "replaced_characters": tally.replaced,
-        "words": {side: quantiles(lengths) for side, lengths in words.items()},
-        "samples": samples,
-        "train": seen.command(),
+        "words": statistics.words(),
+        "samples": statistics.samples,
+        "train": data_set.command(),
     }
-    if seen.note:
-        found["note"] = seen.note
-    if seconds:
-        total = sum(length * count for length, count in seconds.items())
-        found["seconds"] = {
-            name: round(length / RATE, 2) for name, length in quantiles(seconds).items()
-        }
-        found["seconds"] |= {"total": round(total / RATE, 1)}
-    if names:
-        found["pictures"] = len(names)
-    if labels:
-        found["labels"] = dict(labels.most_common(LABELS))
-    return found
+    if data_set.note:
+        record["note"] = data_set.note
+    if statistics.sound_lengths:
+        record["seconds"] = statistics.seconds()
+    if statistics.pictures:
+        record["pictures"] = len(statistics.pictures)
+    if statistics.labels:
+        record["labels"] = dict(statistics.labels.most_common(LABELS))
+    return record
+
+
+def _entry(data_set: DataSet) -> dict[str, str]:
+    words = KINDS[data_set.kind].words
+    return {"path": str(data_set.path), "kind": data_set.kind, "what": words}
+
+
+@dataclass
+class _Statistics:
+    """Counts over examples, and a random sample of them."""
+
+    answer: str  # of the kind of data
+    source_words: Counter[int] = field(default_factory=Counter)
+    target_words: Counter[int] = field(default_factory=Counter)
+    sound_lengths: Counter[int] = field(default_factory=Counter)  # in samples of a sound
+    pictures: set[str] = field(default_factory=set)
+    labels: Counter[str] = field(default_factory=Counter)
+    samples: list[dict[str, str]] = field(default_factory=list)
+    count: int = 0
+    draw: random.Random = field(default_factory=lambda: random.Random(0))
+
+    def add(self, example: Example) -> None:
+        source, target = example
+        if isinstance(source, str):
+            if self.answer != "blank":  # otherwise source and target are the same
+                self.source_words[word_count(source)] += 1
+        elif source.values.ndim == 1:
+            self.sound_lengths[len(source.values)] += 1
+        else:
+            self.pictures.add(source.name)
+
+        if self.answer == "label":
+            self.labels[target] += 1
+        else:
+            self.target_words[word_count(target)] += 1
+        self._sample(source, target)
+
+    def _sample(self, source: str | Item, target: str) -> None:
+        """Reservoir sampling: each example has the same chance."""
+        place = self.count if self.count < SAMPLES else self.draw.randrange(self.count + 1)
+        self.count += 1
+        if place >= SAMPLES:
+            return
+        sample = {"target": target}
+        if self.answer != "blank":
+            sample = {"source": shown(source), "target": target}
+        self.samples[place : place + 1] = [sample]
+
+    def words(self) -> dict[str, dict[str, int]]:
+        sides = {"source": self.source_words, "target": self.target_words}
+        return {side: quantiles(lengths) for side, lengths in sides.items() if lengths}
+
+    def seconds(self) -> dict[str, float]:
+        rate = LOOKED_AT.rate
+        total = sum(length * count for length, count in self.sound_lengths.items())
+        lengths = quantiles(self.sound_lengths)
+        seconds = {name: round(length / rate, 2) for name, length in lengths.items()}
+        return seconds | {"total": round(total / rate, 1)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from regard.data.examples import Example, legible
 from regard.data.lines import Tally, is_binary, read_lines
 from regard.data.readers import checked, read_pairs, tidy, usable
-from regard.data.tables import LABELLED, Column
+from regard.data.roles import LABELLED, Column
 from regard.errors import DataError
 
 LARGEST_TEXT = 1 << 20  # bytes of a file that is one text

@@ -23,7 +23,7 @@ import numpy as np
 from regard.data.examples import Example, Item, legible
 from regard.data.lines import Tally
 from regard.data.readers import checked
-from regard.data.tables import PICTURES as SUFFIXES
+from regard.data.roles import PICTURES as SUFFIXES
 from regard.errors import DataError, InputError
 
 if TYPE_CHECKING:

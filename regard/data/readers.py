@@ -15,10 +15,13 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from regard.data.columns import choose
 from regard.data.examples import Example
 from regard.data.lines import EMPTY, Tally, mended, read_lines
 from regard.data.messages import exchanges
-from regard.data.tables import PAIRS, Column, Roles, choose, json_object, look, read_rows
+from regard.data.roles import PAIRS, Column, Roles
+from regard.data.rows import json_object, read_rows
+from regard.data.tables import look
 from regard.errors import DataError, did_you_mean
 
 # -- the ChatterBot corpus--------------------------------------------------------------------------
@@ -139,7 +142,7 @@ def read_pairs(
 
     Columns are given by name or by number from 1; without them they are known by their names
     (prompt, reply; question, answer; …) or by what they hold, and where that is not plain they are
-    asked for (`tables.choose`).
+    asked for (`columns.choose`).
     """
     path = _existing_file(path)
     pairs = _pairs(path, source_column, target_column, tally, roles)

@@ -10,33 +10,8 @@ The docstring of a field is its documentation: docs/recipes.md is generated from
 (`python -m regard.recipe`).
 """
 
-from regard.recipe.data import (
-    Captions,
-    Data,
-    DataCaptioned,
-    DataChatterbot,
-    DataCoco,
-    DataCornell,
-    DataDigits,
-    DataDrawn,
-    DataFlickr8k,
-    DataFsdd,
-    DataLabelled,
-    DataLjspeech,
-    DataMadeTranslation,
-    DataMedmnist,
-    DataPairs,
-    DataParallel,
-    DataPictures,
-    DataReviews,
-    DataSounds,
-    DataSpoken,
-    DataText,
-    Pictures,
-    Sounds,
-    Texts,
-)
-from regard.recipe.fields import LARGEST, WIDTH, Section, allowed, shown
+from regard.fields import LARGEST, WIDTH, Section, allowed, shown
+from regard.recipe.data import READS, Captions, Data, Pictures, Sounds, Texts
 from regard.recipe.learning import Search, Train
 from regard.recipe.page import document
 from regard.recipe.parts import (
@@ -73,7 +48,7 @@ from regard.recipe.reading import (
     resolve_file,
     text,
 )
-from regard.recipe.whole import READS, SECTIONS, Recipe, read_value
+from regard.recipe.whole import SECTIONS, Recipe, read_value
 
 __all__ = [
     "LARGEST",
@@ -83,25 +58,6 @@ __all__ = [
     "WIDTH",
     "Captions",
     "Data",
-    "DataCaptioned",
-    "DataChatterbot",
-    "DataCoco",
-    "DataCornell",
-    "DataDigits",
-    "DataDrawn",
-    "DataFlickr8k",
-    "DataFsdd",
-    "DataLabelled",
-    "DataLjspeech",
-    "DataMadeTranslation",
-    "DataMedmnist",
-    "DataPairs",
-    "DataParallel",
-    "DataPictures",
-    "DataReviews",
-    "DataSounds",
-    "DataSpoken",
-    "DataText",
     "Decoder",
     "DecoderClassifier",
     "DecoderRecurrent",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import LARGEST, Count, Rate, Section, Seed, Share, Size, Weight, Whole
+from regard.fields import LARGEST, Count, Rate, Section, Seed, Share, Size, Weight, Whole
 
 
 class Train(Section):

@@ -9,9 +9,9 @@ from typing import Any, Literal, Self, get_args
 from pydantic import ValidationError, model_validator
 
 from regard.errors import RecipeError, did_you_mean
+from regard.fields import LARGEST, Section, Seed, Text, allowed, shown
 from regard.recipe import renamed
-from regard.recipe.data import Captions, Data, Pictures, Sounds
-from regard.recipe.fields import LARGEST, Section, Seed, Text, allowed, shown
+from regard.recipe.data import READS, Captions, Data, Pictures, Sounds
 from regard.recipe.learning import Search, Train
 from regard.recipe.parts import (
     Decoder,
@@ -31,14 +31,6 @@ from regard.recipe.parts import (
     TokenizerWords,
 )
 
-READS = {  # the kinds of data each task can be trained on
-    "chat": ("chatterbot", "pairs", "cornell"),
-    "translate": ("made-translation", "parallel", "pairs"),
-    "classify": ("digits", "pictures", "medmnist", "reviews", "labelled"),
-    "speech": ("spoken", "ljspeech", "fsdd", "sounds"),
-    "caption": ("drawn", "flickr8k", "coco", "captioned"),
-    "blank": ("chatterbot", "reviews", "text"),
-}
 SCORED = {  # the validation scores that can select the best weights of each task
     "chat": ("perplexity", "chrf"),
     "translate": ("perplexity", "bleu", "chrf", "exact"),

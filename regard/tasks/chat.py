@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from regard import metrics
-from regard.data.cache import Split
+from regard.data.corpus import Split
 from regard.tasks.sources import TextSource
 from regard.tasks.task import Batch, Input, Scores, Task, text_batch
 from regard.tokenizers import Tokenizer

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard import metrics
-from regard.data.cache import Split
+from regard.data.corpus import Split
 from regard.errors import InputError
 from regard.tasks.sources import Source
 from regard.tasks.task import Batch, Input, Scores, Task

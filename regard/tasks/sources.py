@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.cache import Split
+from regard.data.corpus import Split
 from regard.data.pictures import from_array, from_image, is_image, read_picture
 from regard.errors import InputError
 from regard.tasks.task import Input, padded, to_array

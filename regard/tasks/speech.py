@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from regard import metrics
-from regard.data.cache import Split
+from regard.data.corpus import Split
 from regard.data.sound import LOUDEST, from_samples, loud, read_sound, too_long
 from regard.errors import InputError
 from regard.masks import from_lengths

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from regard.data.batches import pad
-from regard.data.cache import Split
+from regard.data.corpus import Split
 from regard.errors import InputError
 from regard.masks import from_lengths
 from regard.search import SpecialTokens

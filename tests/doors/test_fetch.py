@@ -35,6 +35,8 @@ from hypothesis import strategies as st
 
 from regard import cli
 from regard.data import fetch
+from regard.data.download import TRIES
+from regard.data.public import Download, PublicDataSet
 from regard.data.unpack import unpack
 from regard.errors import DataError
 
@@ -138,7 +140,7 @@ def site() -> Iterator[Site]:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr(fetch, "PAUSE", 0)
+    monkeypatch.setattr("regard.data.download.PAUSE", 0)
     return tmp_path / "cache" / "data"
 
 
@@ -357,7 +359,7 @@ def test_a_link_in_place_of_a_file_is_somebodys_own(
 def test_files_put_there_during_the_download_stay(site: Site, tmp_path: Path, capsys, monkeypatch):
     out = tmp_path / "d1"
     command = words("cornell", site, zipped(), "--out", str(out))
-    obtain = fetch._obtain
+    obtain = fetch.download_file
 
     def meanwhile(*arguments):
         (out / "thesis.txt").write_text("mine")
@@ -365,7 +367,7 @@ def test_files_put_there_during_the_download_stay(site: Site, tmp_path: Path, ca
         return obtain(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(fetch, "_obtain", meanwhile)
+        patch.setattr(fetch, "download_file", meanwhile)
         error = refused(capsys, *command)
     assert f"{out}/movie_lines.txt: something that regard did not fetch" in error
     assert (out / "thesis.txt").read_text() == "mine"
@@ -445,7 +447,7 @@ def several(site: Site, monkeypatch) -> dict[str, bytes]:
         "two.gz": "md5:" + hashlib.md5(contents["two.gz"]).hexdigest(),
     }
     downloads = tuple(
-        fetch.Download(
+        Download(
             name,
             site.at(f"sets/{name}"),
             size=len(content),
@@ -454,7 +456,7 @@ def several(site: Site, monkeypatch) -> dict[str, bytes]:
         )
         for name, content in contents.items()
     )
-    tiny = fetch.DataSet("tiny", "three files", "none", downloads, needs=tuple(contents))
+    tiny = PublicDataSet("tiny", "three files", "none", downloads, needs=tuple(contents))
     monkeypatch.setitem(fetch.SETS, "tiny", tiny)
     return contents
 
@@ -564,7 +566,7 @@ def test_a_server_that_never_gets_further_is_given_up_and_resumed_another_day(
         f"{site.at('it')}: the download stopped; got the connection ended early, 123,456 of"
         in error
     )
-    assert "run it again to go on from there" in error and len(site.asked) == 1 + fetch.TRIES
+    assert "run it again to go on from there" in error and len(site.asked) == 1 + TRIES
     part = cache / "cornell" / ".regard-part" / "cornell_movie_dialogs_corpus.zip.part"
     assert part.stat().st_size == 123_456 and clean(cache)
     site.wall, site.asked = None, []
@@ -582,7 +584,7 @@ def test_a_server_that_cannot_go_on_starts_over(site: Site, cache: Path):
 def test_a_server_that_goes_on_wrongly_is_given_up(site: Site, capsys):
     site.cuts, site.wrong = [100_000] * 50, True
     assert "the download stopped" in refused(capsys, *words("cornell", site, zipped()))
-    assert len(site.asked) <= 3 * fetch.TRIES
+    assert len(site.asked) <= 3 * TRIES
 
 
 def test_a_file_that_changed_in_between_starts_over(site: Site, cache: Path, capsys):
@@ -751,7 +753,7 @@ def test_a_web_page_is_not_an_archive(site: Site, cache: Path, capsys):
 def test_refusals_of_the_server(site: Site, cache: Path, capsys, code: int, said: str):
     site.codes = [code] * 9
     assert f"{site.at('it')}: {said}" in refused(capsys, *words("cornell", site, zipped()))
-    assert clean(cache) and len(site.asked) == (fetch.TRIES if code == 503 else 1)
+    assert clean(cache) and len(site.asked) == (TRIES if code == 503 else 1)
 
 
 def test_nobody_there(capsys):

@@ -15,14 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import cache
-from regard.data.cache import (
-    RaggedArray,
-    RaggedArrayWriter,
-    document_frequency,
-    fingerprint,
-    prepare,
-)
+from regard.data.cache import fingerprint, prepare
+from regard.data.corpus import document_frequency
+from regard.data.encode import Rules
 from regard.data.examples import Example, part_of
+from regard.data.ragged import RaggedArray, RaggedArrayWriter
 from regard.data.readers import read_pairs
 from regard.errors import DataError, NoRoomError
 from regard.tokenizers import BPE, UNKNOWN, Characters, Words, plain
@@ -41,14 +38,10 @@ def reader(examples=EXAMPLES):
 
 
 def prepared(folder, examples=EXAMPLES, **settings):
-    defaults = {
-        "key": {"data": 1},
-        "fit": Words.fit,
-        "valid": 0.2,
-        "test": 0.1,
-        "max_source": 50,
-        "max_target": 50,
-    }
+    limits = {"valid": 0.2, "test": 0.1, "max_source": 50, "max_target": 50}
+    for name in Rules.__dataclass_fields__.keys() & settings.keys():
+        limits[name] = settings.pop(name)
+    defaults = {"key": {"data": 1}, "fit": Words.fit, "rules": Rules(**limits)}
     return prepare(reader(examples), folder=folder, **(defaults | settings))
 
 
@@ -109,7 +102,8 @@ def test_the_codec_sees_training_texts_only(tmp_path):
 def test_small_chunks_change_nothing(tmp_path, monkeypatch):
     whole = prepared(tmp_path / "a")
     frequency = document_frequency(whole.train, whole.tokenizer.size)
-    monkeypatch.setattr(cache, "CHUNK", 3)
+    monkeypatch.setattr("regard.data.encode.CHUNK", 3)
+    monkeypatch.setattr("regard.data.corpus.ROWS", 3)
     chunked = prepared(tmp_path / "b")
     assert texts(whole.train) == texts(chunked.train)
     assert np.array_equal(whole.train.target.values, chunked.train.target.values)
@@ -127,10 +121,7 @@ def test_the_second_time_nothing_is_read(tmp_path):
         key={"data": 1},
         fit=never,
         folder=tmp_path,
-        valid=0.2,
-        test=0.1,
-        max_source=50,
-        max_target=50,
+        rules=Rules(valid=0.2, test=0.1, max_source=50, max_target=50),
     )
     assert second.tally == first.tally
     assert second.fingerprint == first.fingerprint
@@ -234,11 +225,8 @@ def test_what_is_left_out_is_not_bad(tmp_path):
         key={},
         fit=Words.fit,
         folder=tmp_path / "cache",
-        valid=0,
-        test=0,
+        rules=Rules(valid=0, test=0, max_source=9, max_target=9),
         read_valid=reader([Example(f"prompt {i}", "held out") for i in range(19)]),
-        max_source=9,
-        max_target=9,
     )
     assert corpus.tally.skipped == {"wrong field count": 10, "also held out": 19}
     assert texts(corpus.train) == [Example("prompt 19", "reply 19")]
@@ -256,10 +244,7 @@ def test_what_the_reader_complains_of_arrives(tmp_path, fit):
             key={},
             fit=fit,
             folder=tmp_path / "cache",
-            valid=0,
-            test=0,
-            max_source=9,
-            max_target=9,
+            rules=Rules(valid=0, test=0, max_source=9, max_target=9),
         )
 
 
@@ -284,10 +269,7 @@ def test_a_crash_leaves_nothing(tmp_path):
             key={},
             fit=Words.fit,
             folder=tmp_path,
-            valid=0,
-            test=0,
-            max_source=9,
-            max_target=9,
+            rules=Rules(valid=0, test=0, max_source=9, max_target=9),
         )
     assert not list(tmp_path.iterdir())
 
@@ -412,13 +394,15 @@ def test_the_usual_small_setting_on_real_pairs(tmp_path):
         key={"content": fingerprint([pairs])},
         fit=partial(Words.fit, min_count=3),
         folder=tmp_path,
-        valid=0.05,
-        test=0.05,
-        max_source=40,
-        max_target=40,
-        max_words=9,
-        drop_unknown=True,
-        plain_source=True,
+        rules=Rules(
+            valid=0.05,
+            test=0.05,
+            max_source=40,
+            max_target=40,
+            max_words=9,
+            drop_unknown=True,
+            plain_source=True,
+        ),
     )
     assert len(corpus.train) > 5000
     assert corpus.tally.used == len(corpus.train) + len(corpus.valid) + len(corpus.test)

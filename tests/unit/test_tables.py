@@ -15,9 +15,12 @@ import pytest
 
 from regard import cli, recipe
 from regard.data import detect
+from regard.data.column_types import content_of
+from regard.data.columns import UnclearColumns
 from regard.data.lines import Tally
 from regard.data.readers import read_pairs
-from regard.data.tables import UnclearColumns, content_of, delimiter_of, look
+from regard.data.rows import delimiter_of
+from regard.data.tables import look
 from regard.errors import DataError
 
 COUNT = 40

@@ -11,7 +11,9 @@ import torch
 
 from regard import build, cli, recipe, tokenizers
 from regard.bundle import load
-from regard.data.cache import Form, prepare
+from regard.data.cache import prepare
+from regard.data.corpus import Form
+from regard.data.encode import Rules
 from regard.data.examples import Example, Item, part_of
 from regard.errors import BundleError, DataError, InputError, RecipeError
 from regard.evaluate import evaluate
@@ -76,8 +78,9 @@ def prepared(folder: Path, examples: list[Example], form: Form, **more):
             tally.used += 1
             yield example
 
-    sizes = dict(valid=0.2, test=0.1, max_source=1, max_target=1)
-    return prepare(read, key={}, fit=None, folder=folder, form=form, labels=True, **(sizes | more))
+    rules = Rules(valid=0.2, test=0.1, max_source=1, max_target=1)
+    settings = dict(key={}, fit=None, form=form, labels=True, rules=rules)
+    return prepare(read, folder=folder, **(settings | more))
 
 
 @pytest.mark.parametrize(

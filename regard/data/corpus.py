@@ -1,0 +1,119 @@
+"""A corpus as numbers: its training, validation and test split, and its tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from regard.data.examples import Example
+from regard.data.lines import Tally
+from regard.data.ragged import RaggedArray
+from regard.tokenizers import Tokenizer
+
+SPLITS = ("train", "valid", "test")
+COLUMNS: dict[str, type[np.generic]] = {
+    "source": np.int32,  # or as the corpus's Form says
+    "target": np.int32,
+    "source-text": np.uint8,
+    "target-text": np.uint8,
+}
+ROWS = 8192  # targets counted at a time
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the sources of a corpus are as numbers: their type, and their shape if they all have the
+    same."""
+
+    dtype: type[np.generic]
+    shape: tuple[int, ...] | None = None
+
+    @property
+    def is_text(self) -> bool:
+        return self.dtype is np.int32
+
+    def to_json(self) -> list[Any]:
+        return [np.dtype(self.dtype).name, self.shape]
+
+
+TOKENS = Form(np.int32)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training, validation or test examples: tokens without special tokens (or pictures, or
+    samples), and the texts they came from; a picture or sound has its name there."""
+
+    form: Form
+    source: RaggedArray
+    target: RaggedArray
+    source_text: RaggedArray
+    target_text: RaggedArray
+
+    @classmethod
+    def open(cls, folder: Path, name: str, form: Form) -> Split:
+        return cls(
+            form,
+            source=RaggedArray(folder / f"{name}-source", form.dtype, form.shape),
+            target=RaggedArray(folder / f"{name}-target", COLUMNS["target"]),
+            source_text=RaggedArray(folder / f"{name}-source-text", COLUMNS["source-text"]),
+            target_text=RaggedArray(folder / f"{name}-target-text", COLUMNS["target-text"]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @property
+    def groups(self) -> np.ndarray | None:
+        """(n,): where each run of examples with the same source begins, such as the captions of one
+        picture; None: each has its own."""
+        if self.form.shape is None or not len(self):
+            return None
+        starts = np.flatnonzero(np.diff(self.source.ends, prepend=0))
+        return None if len(starts) == len(self) else starts
+
+    def gather_sources(self, index: Iterable[int | np.integer]) -> list[np.ndarray]:
+        """The sources of examples; neighbours with the same source share one array."""
+        sources: list[np.ndarray] = []
+        last_end = None
+        for i in index:
+            end = self.source.ends[i]
+            is_same = self.form.shape is not None and end == last_end
+            sources.append(sources[-1] if is_same else self.source[i])
+            last_end = end
+        return sources
+
+    def texts(self, index: int | np.integer) -> Example:
+        return Example(self.source_name(index), self.target_text[index].tobytes().decode())
+
+    def source_name(self, index: int | np.integer) -> str:
+        """The source as text, or its name."""
+        return self.source_text[index].tobytes().decode()
+
+
+@dataclass(frozen=True)
+class Corpus:
+    train: Split
+    valid: Split
+    test: Split
+    tokenizer: Tokenizer
+    tally: Tally
+    fingerprint: str  # of everything the corpus was prepared from
+
+
+def document_frequency(split: Split, size: int) -> np.ndarray:
+    """(V,): the number of targets each token occurs in."""
+    counts = np.zeros(size, np.int64)
+    lengths = split.target.lengths
+    for start in range(0, len(split), ROWS):
+        rows = lengths[start : start + ROWS]
+        first = split.target.ends[start - 1] if start else 0
+        tokens = split.target.values[first : first + rows.sum()].astype(np.int64)
+        row_of_token = np.repeat(np.arange(len(rows)), rows)
+        distinct = np.unique(row_of_token * size + tokens)
+        counts += np.bincount(distinct % size, minlength=size)
+    return counts

@@ -1,0 +1,150 @@
+"""What the sections [data] of a recipe have in common: texts, pictures, sounds, captions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from regard.fields import Section, Share, Size, Text
+
+
+class DataSection(Section):
+    """A section [data]: where the examples are, and which of them are used."""
+
+    input: ClassVar[Literal["text", "picture", "sound"]]
+    """What the model reads."""
+    answer: ClassVar[Literal["text", "label", "blank"]] = "text"
+    """What it answers; "blank" is a word of the text it reads."""
+    not_content: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("path", "valid_path", "test_path"),
+            *("target_path", "valid_target_path", "test_target_path"),
+            *("images", "valid_images", "count_padding"),
+        }
+    )
+    """Fields that do not change the examples: where files are, and how training uses them."""
+
+    kind: str
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The shares of the examples to hold out for validation and for testing."""
+        return 0.0, 0.0
+
+    @property
+    def columns(self) -> dict[str, str | int | None]:
+        """The columns of a table, by field; None: to be detected."""
+        return {name: value for name, value in self if name.endswith("_column")}
+
+    def limits(self) -> dict[str, Any]:
+        """The examples to keep: the arguments of `Rules` that the section sets."""
+        raise NotImplementedError
+
+    @classmethod
+    def undivided(cls) -> dict[str, object]:
+        """Values of fields with which all examples are one split."""
+        paths = ("valid_path", "valid_target_path", "test_path", "test_target_path")
+        return {name: None for name in paths if name in cls.model_fields}
+
+    def note(self) -> str | None:
+        """A line that says which files are used as source and target, where that was a choice."""
+        return None
+
+
+class SplitSection(DataSection):
+    """Data that is split by shares."""
+
+    valid: Share = 0.05
+    """Share of the examples held out for validation, selected by a hash of the prompt (or of the
+    bytes of a picture); not used with a `valid_path`."""
+    test: Share = 0.0
+    """Share of the examples held out as the test set, selected likewise; not used with a
+    `test_path`."""
+
+    @model_validator(mode="after")
+    def _leaves_training_data(self) -> Self:
+        if self.valid + self.test >= 1:
+            raise ValueError(
+                f"valid and test must leave something to train on; got {self.valid} + {self.test}"
+            )
+        return self
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        return self.valid, self.test
+
+
+class Texts(SplitSection):
+    """Texts, with an answer or a label each."""
+
+    input = "text"
+
+    max_source: Size = 64
+    """Maximum number of tokens of a prompt; pairs with a longer one are left out."""
+    max_target: Size = 64
+    """Maximum number of tokens of an answer; pairs with a longer one are left out."""
+    max_words: Size | None = None
+    """Maximum number of words of a prompt or an answer; longer pairs are left out; not set: any."""
+    drop_unknown: bool = False
+    """Leaves out pairs that contain an unknown word."""
+
+    def limits(self) -> dict[str, Any]:
+        return {
+            "max_source": self.max_source,
+            "max_target": self.max_target,
+            "max_words": self.max_words,
+            "drop_unknown": self.drop_unknown,
+        }
+
+
+class TextFiles(Texts):
+    """Texts in files, with separate files for validation and testing if there are any."""
+
+    valid_path: Text | None = None
+    """A separate file for validation, in the format of the training data; the share `valid` is then
+    not held out."""
+    test_path: Text | None = None
+    """A separate file for testing, in the format of the training data; the share `test` is then not
+    held out."""
+
+
+class Pictures(DataSection):
+    """Pictures with labels."""
+
+    input = "picture"
+    answer = "label"
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_source": 1, "max_target": 1}
+
+
+class Sounds(DataSection):
+    """Sounds with transcripts."""
+
+    input = "sound"
+
+    max_seconds: Annotated[float, Field(gt=0, le=60)] = 20.0
+    """Maximum length of a sound; longer ones are left out."""
+    max_target: Size = 200
+    """Maximum number of tokens of a transcript; sounds with a longer one are left out."""
+    truncate: bool = False
+    """Truncates longer transcripts to `max_target` characters instead of leaving them out."""
+    count_padding: bool = False
+    """Pads every transcript to `max_target` and includes the padding in the loss, as the reference
+    implementation did."""
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_source": 1, "max_target": self.max_target}
+
+
+class Captions(SplitSection):
+    """Pictures with captions."""
+
+    input = "picture"
+
+    max_target: Size = 40
+    """Maximum number of tokens of a caption; longer ones are left out."""
+
+    def limits(self) -> dict[str, Any]:
+        return {"max_source": 1, "max_target": self.max_target}

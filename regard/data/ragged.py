@@ -1,0 +1,91 @@
+"""Rows of different length on disk, memory-mapped."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from math import prod
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+import numpy as np
+
+
+class RaggedArray:
+    """Rows of different length in two memory-mapped files: all values one after the other, and
+    where each row ends.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with RaggedArrayWriter(Path(folder) / "rows", np.int32) as writer:
+    ...         writer.extend([[5, 6], [], [7]])
+    ...     rows = RaggedArray(Path(folder) / "rows", np.int32)
+    ...     len(rows), rows[0].tolist(), rows.lengths.tolist()
+    (3, [5, 6], [2, 0, 1])
+    """
+
+    def __init__(self, path: Path, dtype: type[np.generic], shape: tuple[int, ...] | None = None):
+        self.values = _mapped(path.with_suffix(".values"), dtype)
+        self.ends = _mapped(path.with_suffix(".ends"), np.int64)
+        self.shape = shape  # of every row, if they all have the same
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, index: int | np.integer) -> np.ndarray:
+        if not 0 <= index < len(self.ends):  # also ends a for loop
+            raise IndexError(index)
+        end = self.ends[index]
+        if self.shape is not None:  # equal rows share their values, and so their end
+            return self.values[end - prod(self.shape) : end].reshape(self.shape)
+        start = self.ends[index - 1] if index else 0
+        return self.values[start:end]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.ends, prepend=0)
+
+
+class RaggedArrayWriter:
+    """Writes the files of a RaggedArray, row by row."""
+
+    def __init__(self, path: Path, dtype: type[np.generic]):
+        self._path = path
+        self._dtype = dtype
+        self._end = 0
+        self.last: object = None  # the object the last row was encoded from, if the caller sets it
+
+    def __enter__(self) -> RaggedArrayWriter:
+        self._values: BinaryIO = self._path.with_suffix(".values").open("wb")
+        self._ends: BinaryIO = self._path.with_suffix(".ends").open("wb")
+        return self
+
+    def extend(self, rows: Iterable[Iterable[int] | np.ndarray | bytes]) -> None:
+        for row in rows:
+            values = row if isinstance(row, bytes) else np.asarray(row, self._dtype).tobytes()
+            self._end += len(values) // np.dtype(self._dtype).itemsize
+            self._values.write(values)
+            self.repeat()
+
+    def repeat(self) -> None:
+        """Write the last row once more; only if all rows have one shape."""
+        self._ends.write(self._end.to_bytes(8, "little"))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for file in (self._values, self._ends):
+            with file:
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def _mapped(path: Path, dtype: type[np.generic]) -> np.ndarray:
+    little_endian = np.dtype(dtype).newbyteorder("<")
+    if not path.stat().st_size:  # an empty file cannot be mapped
+        return np.empty(0, little_endian)
+    return np.memmap(path, little_endian, "r")

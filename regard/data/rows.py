@@ -1,0 +1,126 @@
+"""The rows of a table of text: TSV, CSV or JSON lines."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Literal
+
+from regard.data.lines import Tally, read_lines
+from regard.errors import DataError
+
+Format = Literal["tsv", "csv", "jsonl"]
+
+QUOTED = 50  # lines that one quoted CSV field may span before its quote counts as a mistake
+DELIMITER_LINES = 20  # that tell the delimiter of a CSV file
+SUFFIXES: dict[str, Format] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+
+
+def format_of(path: Path, first: str) -> Format:
+    name = path.name.lower().removesuffix(".gz")
+    for suffix, kind in SUFFIXES.items():
+        if name.endswith(suffix):
+            return kind
+    if first.lstrip().startswith("{"):
+        return "jsonl"
+    return "tsv" if "\t" in first else "csv"
+
+
+def read_rows(path: Path, tally: Tally) -> tuple[Format, Iterator[Any]]:
+    """The format of a file, and its rows: lists of cells, or objects."""
+    lines = read_lines(path, tally)
+    head = list(islice(lines, 1))
+    kind = format_of(path, "".join(head))
+    if kind == "jsonl":
+        objects = (json_object(line, tally) for line in chain(head, lines))
+        return kind, (row for row in objects if row is not None)
+    if kind == "tsv":
+        return kind, (line.split("\t") for line in chain(head, lines) if line)
+    head += islice(lines, DELIMITER_LINES - 1)
+    return kind, _csv_rows(chain(head, lines), delimiter_of(head), tally)
+
+
+def json_object(line: str, tally: Tally) -> dict[str, Any] | None:
+    if not line.strip():
+        return None
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        tally.skip("not JSON")
+        return None
+    if not isinstance(row, dict):
+        tally.skip("not an object")
+        return None
+    return row
+
+
+def is_json_lines(path: Path) -> bool:
+    """Whether a .json file has an object a line, and is not COCO's; an array is refused."""
+    lines = (line for line in read_lines(path, Tally()) if line.strip())
+    first = next(lines, "").strip()
+    if first.startswith("["):
+        rows = path.name.removesuffix(".gz").removesuffix(".json") + ".jsonl"
+        unpack = ["gzip", "-dc", str(path)] if path.name.endswith(".gz") else ["cat", str(path)]
+        convert = f"{shlex.join(unpack)} | jq -c '.[]' > {shlex.quote(rows)}"
+        raise DataError(
+            "a JSON array, of which regard reads the form with one object a line (.jsonl)",
+            where=path,
+            hint=f"convert it, for example: {convert}",
+        )
+    row = json_object(first, Tally())
+    return row is not None and not {"images", "annotations"} & row.keys()
+
+
+def delimiter_of(lines: Iterable[str]) -> str:
+    """The mark that most lines have the same number of times.
+
+    >>> delimiter_of(["Well, yes;no", "a, b, c;d", "e;f, g"]), delimiter_of(["only one column"])
+    (';', ',')
+    """
+    unquoted = [re.sub('"[^"]*"?', "", line) for line in lines if line]
+
+    def agreement(mark: str) -> int:
+        counts = Counter(line.count(mark) for line in unquoted if mark in line)
+        return max(counts.values(), default=0)
+
+    return max(",;\t|", key=agreement)  # the first of those that agree as well
+
+
+def _csv_rows(lines: Iterator[str], delimiter: str, tally: Tally) -> Iterator[list[str]]:
+    """The rows of a CSV file. A quote that does not close costs its own line only."""
+    waiting: deque[str] = deque()  # lines read ahead of the row they belong to
+    ran_out = False
+
+    def feed() -> Iterator[str]:
+        nonlocal ran_out
+        for i in range(QUOTED):
+            if i == len(waiting):
+                waiting.extend(islice(lines, 1))
+            if i == len(waiting):
+                break
+            yield waiting[i] + "\n"
+        ran_out = True  # the csv module asks for another line only while a quote is open
+
+    while waiting or (waiting := deque(islice(lines, 1))):
+        if '"' not in waiting[0]:
+            row, taken = waiting[0].split(delimiter) if waiting[0] else [], 1
+        else:
+            ran_out, reader = False, csv.reader(feed(), delimiter=delimiter)
+            try:
+                row, taken = next(reader), reader.line_num
+            except csv.Error:
+                row, taken = [], reader.line_num
+                tally.skip("field too long")
+            if ran_out:
+                row, taken = [], 1
+                tally.skip("unclosed quote")
+        for _ in range(taken):
+            waiting.popleft()
+        if row:
+            yield row
