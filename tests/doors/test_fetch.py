@@ -1077,7 +1077,7 @@ def test_drafts_of_the_killed_are_swept(site: Site, cache: Path):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "no data set named; regard data fetch NAME; known: cornell, ljspeech, octmnist"),
+        ([], "no data set named; regard data fetch NAME; known: cornell, multi30k, octmnist"),
         (["fsdd"], "fsdd: cannot be fetched by regard; get it from https://github.com/"),
         (["cornel"], 'no such data set; got "cornel"; did you mean "cornell"?'),
         (

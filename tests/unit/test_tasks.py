@@ -78,7 +78,8 @@ def prepared(folder: Path, examples: list[Example], form: Form, **more):
             tally.used += 1
             yield example
 
-    rules = Rules(valid=0.2, test=0.1, max_source=1, max_target=1)
+    shares = {name: more.pop(name, share) for name, share in (("valid", 0.2), ("test", 0.1))}
+    rules = Rules(**shares, max_source=1, max_target=1)
     settings = dict(key={}, fit=None, form=form, labels=True, rules=rules)
     return prepare(read, folder=folder, **(settings | more))
 
