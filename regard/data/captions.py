@@ -22,9 +22,10 @@ from typing import IO, Any
 import numpy as np
 
 from regard.data.examples import Example, Item
-from regard.data.lines import EMPTY, Tally, mended, read_lines
+from regard.data.lines import EMPTY, Tally, clean_text, read_lines
+from regard.data.pairs import read_pairs
 from regard.data.pictures import LARGEST_FILE, SUFFIXES, content_of, decoded
-from regard.data.readers import checked, read_pairs, tidy
+from regard.data.reading import checked, tidy
 from regard.data.roles import CAPTIONED, Column
 from regard.errors import DataError, InputError
 
@@ -299,7 +300,7 @@ def _coco(path: Path, tally: Tally) -> Told:
         match row:
             case {"image_id": int() | str() as key, "caption": str() as sentence}:
                 if key in names:
-                    told[names[key]].append(tidy(mended(sentence, tally)))
+                    told[names[key]].append(tidy(clean_text(sentence, tally)))
                 else:
                     tally.skip("dangling id")
             case _:

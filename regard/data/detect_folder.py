@@ -11,12 +11,13 @@ from itertools import islice
 from pathlib import Path
 
 from regard import disk
-from regard.data import labelled, pictures, readers, sentences
+from regard.data import labelled, pictures, sentences
 from regard.data.columns import UnclearColumns
 from regard.data.detect_file import file_readings, plain_text, recognise_kind
 from regard.data.detect_table import target_holds_text
 from regard.data.kinds import KINDS, LOOKED_AT, DataSet
 from regard.data.lines import Tally, read_lines
+from regard.data.pairs import read_pairs
 from regard.data.roles import PICTURES, SOUNDS
 from regard.data.rows import SUFFIXES
 from regard.errors import DataError
@@ -97,7 +98,7 @@ def _members(folder: Path, depth: int, questions: list[UnclearColumns]) -> list[
                 members.append(file_readings(entry, {}, None, None)[0])
             except UnclearColumns as problem:  # a table all the same
                 questions.append(problem)
-                read = partial(readers.read_pairs, entry, limit=1.0)
+                read = partial(read_pairs, entry, limit=1.0)
                 members.append(DataSet.at("pairs", entry, read))
             except DataError:
                 continue

@@ -13,11 +13,12 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from regard.data import readers, sound
+from regard.data import sound
 from regard.data.column_types import may_be_labels
 from regard.data.columns import UnclearColumns, are_languages, choose
 from regard.data.kinds import KINDS, DataSet
 from regard.data.lines import Tally
+from regard.data.pairs import read_pairs
 from regard.data.roles import LABELLED, PAIRS, REPLY_NAMES, Column, Roles
 from regard.data.rows import read_rows
 from regard.data.tables import Choice, Table, look
@@ -35,7 +36,7 @@ def table_readings(
     if table.format == "jsonl" and not columns:
         _refuse_conversations(table)
     if table.has_messages and not columns:
-        read = partial(readers.read_pairs, path, limit=1.0)
+        read = partial(read_pairs, path, limit=1.0)
         return [DataSet.at("pairs", path, read, MESSAGES)]
     if table.is_empty:
         _refuse_empty(path)
@@ -104,7 +105,7 @@ def _refuse_empty(path: Path) -> None:
             f"no usable examples in {path}: only one column",
             hint="pairs and labelled texts need two; for sentences alone: " + shlex.join(command),
         )
-    list(readers.read_pairs(path, tally=Tally(), limit=1.0))
+    list(read_pairs(path, tally=Tally(), limit=1.0))
 
 
 def _kind_of_files(table: Table, columns: Mapping[str, Column], task: str | None) -> str | None:

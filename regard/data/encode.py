@@ -22,7 +22,7 @@ from regard.data.corpus import COLUMNS, SPLITS, Form
 from regard.data.examples import Example, Item, identity, part_of, shown
 from regard.data.lines import EMPTY, Tally
 from regard.data.ragged import RaggedArrayWriter
-from regard.data.readers import word_count
+from regard.data.reading import word_count
 from regard.errors import DataError
 from regard.tokenizers import UNKNOWN, Labels, Tokenizer, plain
 

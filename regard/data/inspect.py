@@ -13,7 +13,7 @@ from regard.data.detect import SeveralDataSets, recognise
 from regard.data.examples import Example, Item, shown
 from regard.data.kinds import KINDS, LOOKED_AT, DataSet
 from regard.data.lines import Tally
-from regard.data.readers import quantiles, word_count
+from regard.data.reading import quantiles, word_count
 from regard.data.roles import Column
 
 SAMPLES = 3

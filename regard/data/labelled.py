@@ -10,7 +10,8 @@ from pathlib import Path
 
 from regard.data.examples import Example, legible
 from regard.data.lines import Tally, is_binary, read_lines
-from regard.data.readers import checked, read_pairs, tidy, usable
+from regard.data.pairs import read_pairs
+from regard.data.reading import checked, tidy, usable
 from regard.data.roles import LABELLED, Column
 from regard.errors import DataError
 

@@ -1,5 +1,5 @@
-"""A file as clean lines of text, whatever bytes it has, in bounded memory; and the count of what
-had to be mended."""
+"""A file as clean lines of text, whatever bytes it has, in bounded memory; and the tally of what
+was skipped or replaced."""
 
 from __future__ import annotations
 
@@ -99,11 +99,9 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 def _open(path: Path) -> BinaryIO:
-    return (
-        cast(BinaryIO, gzip.open(path, "rb"))
-        if path.name.lower().endswith(".gz")
-        else path.open("rb")
-    )
+    if path.name.lower().endswith(".gz"):
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")
 
 
 _BOMS = (  # UTF-32 first: its mark begins with that of UTF-16
@@ -135,7 +133,8 @@ def _as_utf8(file: BinaryIO, tally: Tally) -> Iterator[bytes]:
 
 def _cut(pieces: Iterable[bytes], tally: Tally) -> Iterator[bytes]:
     """Lines, ended by LF, CR or CRLF only; those over the limit are skipped without being held."""
-    rest, too_long = b"", False
+    rest = b""
+    too_long = False
     for piece in pieces:
         rest += piece
         lines = rest.splitlines(keepends=True)
@@ -148,7 +147,8 @@ def _cut(pieces: Iterable[bytes], tally: Tally) -> Iterator[bytes]:
             else:
                 yield line.rstrip(b"\r\n")
         if len(rest) > LINE:
-            rest, too_long = rest[-1:] if rest.endswith(b"\r") else b"", True
+            rest = b"\r" if rest.endswith(b"\r") else b""
+            too_long = True
     if too_long:
         tally.skip("line too long")
     elif rest:
@@ -168,7 +168,7 @@ def _decoded(line: bytes, tally: Tally, declared: str) -> str:
     except UnicodeDecodeError:
         text, count = _ESCAPED.subn(_as_cp1252, line.decode(declared, "surrogateescape"))
         tally.replaced += count
-    return mended(text, tally)
+    return clean_text(text, tally)
 
 
 _ESCAPED = re.compile("[\udc80-\udcff]")  # bytes that could not be decoded, as Python keeps them
@@ -183,26 +183,26 @@ def _as_cp1252(match: re.Match[str]) -> str:
 _ODD = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\ud800-\udfff\ufeff]")
 
 
-def mended(text: str, tally: Tally) -> str:
-    """
+def clean_text(text: str, tally: Tally) -> str:
+    """Text without control characters and other characters that no one meant to write.
+
     >>> tally = Tally()
-    >>> mended("it\\x92s \\xad\\xad ex\\xadample\\x00", tally), tally.replaced
+    >>> clean_text("it\\x92s \\xad\\xad ex\\xadample\\x00", tally), tally.replaced
     ('it’s -- example', 5)
     """
 
-    def mend(match: re.Match[str]) -> str:
-        odd = match[0]
-        if "\x80" <= odd <= "\x9f":
+    def replacement(match: re.Match[str]) -> str:
+        character = match[0]
+        if "\x80" <= character <= "\x9f":
             return _as_cp1252(match)
-        if odd == "\xad":  # a dash in Cornell; inside a word, a place where a line may break
-            start, end = match.span()
-            return (
-                ""
-                if text[max(start - 1, 0) : start].isalpha() and text[end : end + 1].isalpha()
-                else "-"
-            )
-        return "\ufffd" if odd >= "\ud800" and odd != "\ufeff" else ""
+        if character == "\xad":
+            # A dash in Cornell; inside a word, a place where a line may break.
+            before = text[max(match.start() - 1, 0) : match.start()]
+            after = text[match.end() : match.end() + 1]
+            return "" if before.isalpha() and after.isalpha() else "-"
+        is_surrogate = character >= "\ud800" and character != "\ufeff"
+        return "\ufffd" if is_surrogate else ""
 
-    mended, count = _ODD.subn(mend, text)
+    clean, count = _ODD.subn(replacement, text)
     tally.replaced += count
-    return mended
+    return clean

@@ -22,7 +22,7 @@ import numpy as np
 
 from regard.data.examples import Example, Item, legible
 from regard.data.lines import Tally
-from regard.data.readers import checked
+from regard.data.reading import checked
 from regard.data.roles import PICTURES as SUFFIXES
 from regard.errors import DataError, InputError
 

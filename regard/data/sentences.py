@@ -13,7 +13,7 @@ from typing import Literal
 
 from regard.data.examples import Example
 from regard.data.lines import Tally, read_lines
-from regard.data.readers import checked, tidy, word_count
+from regard.data.reading import checked, tidy, word_count
 from regard.errors import DataError
 
 LONGEST = 2000  # characters; a longer sentence is none

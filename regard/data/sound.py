@@ -21,10 +21,11 @@ import numpy as np
 
 from regard.data.examples import Example, Item
 from regard.data.lines import EMPTY, Tally, read_lines
-from regard.data.parallel import english
-from regard.data.readers import checked, read_pairs, tidy
+from regard.data.pairs import read_pairs
+from regard.data.reading import checked, tidy
 from regard.data.roles import SOUNDS as SUFFIXES
 from regard.data.roles import SPOKEN, Column
+from regard.data.spelled import english
 from regard.errors import DataError, InputError
 
 LARGEST_FILE = 256 << 20  # bytes

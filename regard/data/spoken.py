@@ -24,12 +24,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from regard.data import espeak, parallel, sound
+from regard.data import espeak, sound, spelled
 from regard.data.examples import Example, Item
 from regard.data.lines import Tally
-from regard.data.parallel import english
-from regard.data.readers import checked
+from regard.data.reading import checked
 from regard.data.sound import Hearing, loud, resampled, too_long
+from regard.data.spelled import english
 from regard.errors import DataError
 
 Part = Literal["train", "valid", "test"]
@@ -180,7 +180,7 @@ def makers() -> list[Path]:
     return [
         library(),
         Path(espeak.__file__),
-        Path(parallel.__file__),
+        Path(spelled.__file__),
         Path(sound.__file__),
         Path(__file__),
     ]

@@ -48,7 +48,7 @@ def dialogue_files(path: str) -> list[Path]:
 def read_dialogues(path: str, *, skip_first: bool = False, tally, limit: float = 0.5) -> Iterator:
     from regard.data.examples import Example
     from regard.data.lines import read_lines
-    from regard.data.readers import checked, usable
+    from regard.data.reading import checked, usable
 
     def examples() -> Iterator[Example]:
         for file in dialogue_files(path):

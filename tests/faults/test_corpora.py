@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.data import lines
+from regard.data.cornell import cornell_files, read_cornell
 from regard.data.inspect import inspect
 from regard.data.lines import LINE, Tally
-from regard.data.readers import detect, read_cornell, read_pairs
+from regard.data.pairs import read_pairs
 from regard.errors import DataError
 
 
@@ -33,7 +34,7 @@ def test_nothing_usable(tmp_path, name, content):
 
 
 @pytest.mark.parametrize(
-    "function", [detect, inspect, lambda path: list(read_pairs(path, tally=Tally()))]
+    "function", [cornell_files, inspect, lambda path: list(read_pairs(path, tally=Tally()))]
 )
 def test_missing_file(tmp_path, function):
     with pytest.raises(DataError, match="pairs.tsv: no such file"):
@@ -42,7 +43,7 @@ def test_missing_file(tmp_path, function):
 
 def test_folders(tmp_path):
     with pytest.raises(DataError, match="not the Cornell corpus.*expected movie_lines.txt"):
-        detect(tmp_path)
+        cornell_files(tmp_path)
     with pytest.raises(DataError, match="not a file"):
         list(read_pairs(tmp_path, tally=Tally()))
     with pytest.raises(DataError, match="no such file or folder"):

@@ -19,8 +19,8 @@ from regard.data.cache import fingerprint, prepare
 from regard.data.corpus import document_frequency
 from regard.data.encode import Rules
 from regard.data.examples import Example, part_of
+from regard.data.pairs import read_pairs
 from regard.data.ragged import RaggedArray, RaggedArrayWriter
-from regard.data.readers import read_pairs
 from regard.errors import DataError, NoRoomError
 from regard.tokenizers import BPE, UNKNOWN, Characters, Words, plain
 

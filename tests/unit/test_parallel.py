@@ -1,4 +1,4 @@
-"""Two files that go line by line, and the set that is made."""
+"""Two files that go line by line, and the synthetic pairs."""
 
 import gzip
 from pathlib import Path
@@ -7,14 +7,8 @@ import pytest
 
 from regard.data.examples import Example
 from regard.data.lines import Tally
-from regard.data.parallel import (
-    english,
-    english_date,
-    german,
-    german_date,
-    read_made,
-    read_parallel,
-)
+from regard.data.parallel import read_parallel
+from regard.data.spelled import english, english_date, german, german_date, read_spelled
 from regard.errors import DataError
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
@@ -77,7 +71,7 @@ def test_multi30k():
 
 def test_the_made_set_is_the_same_for_the_same_seed():
     def made(seed, count=500):
-        return list(read_made(count=count, seed=seed, tally=Tally()))
+        return list(read_spelled(count=count, seed=seed, tally=Tally()))
 
     assert made(1) == made(1) and made(1) != made(2)
     assert made(1, 200) == made(1)[:200]

@@ -10,18 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.data.chatterbot import chatterbot_files, read_chatterbot
+from regard.data.cornell import cornell_files, is_cornell, read_cornell
 from regard.data.examples import Example, part_of
 from regard.data.inspect import inspect
-from regard.data.readers import (
-    Tally,
-    chatterbot_files,
-    detect,
-    files,
-    read_chatterbot,
-    read_cornell,
-    read_pairs,
-    word_count,
-)
+from regard.data.lines import Tally
+from regard.data.pairs import read_pairs
+from regard.data.reading import word_count
 from regard.errors import DataError
 from regard.tokenizers import plain
 
@@ -223,7 +218,7 @@ def test_csv_and_jsonl_round_trip(tmp_path_factory, rows):
 
 
 @needs_shared
-def test_real_pairs_are_mended():
+def test_real_pairs_are_cleaned():
     tally = Tally()
     examples = list(read_pairs(SHARED / "cornell_pairs/pairs.tsv", tally=tally))
     assert len(examples) == tally.used == 27_955
@@ -244,8 +239,8 @@ def test_real_cornell_sample():
     assert tally.used + tally.skipped["empty side"] == 1142
     assert tally.bad == 0
     assert ("They do to!", "They do not!") in examples
-    assert detect(SHARED / "cornell_raw") == "cornell"
-    assert [file.name for file in files(SHARED / "cornell_raw")] == [
+    assert is_cornell(SHARED / "cornell_raw")
+    assert [file.name for file in cornell_files(SHARED / "cornell_raw")] == [
         "movie_lines.txt",
         "movie_conversations.txt",
     ]
@@ -284,7 +279,7 @@ def test_convokit_underscore(tmp_path):
     path.write_text(
         '{"id": "2", "reply_to": "1", "text": "b"}\n{"id": "1", "reply_to": null, "text": "a"}\n'
     )
-    assert detect(path) == "cornell"
+    assert is_cornell(path)
     assert list(read_cornell(path, tally=Tally())) == [("a", "b")]
 
 

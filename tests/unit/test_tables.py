@@ -18,7 +18,7 @@ from regard.data import detect
 from regard.data.column_types import content_of
 from regard.data.columns import UnclearColumns
 from regard.data.lines import Tally
-from regard.data.readers import read_pairs
+from regard.data.pairs import read_pairs
 from regard.data.rows import delimiter_of
 from regard.data.tables import look
 from regard.errors import DataError

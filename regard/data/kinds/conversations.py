@@ -43,10 +43,10 @@ class DataChatterbot(Texts):
 
 
 def _chatterbot(section: DataChatterbot, form: SourceForm) -> Contents:
-    from regard.data import readers
+    from regard.data.chatterbot import chatterbot_files, read_chatterbot
 
-    read = partial(readers.read_chatterbot, language=section.language, topics=section.topics)
-    return Contents(read, readers.chatterbot_files(section.language, section.topics))
+    read = partial(read_chatterbot, language=section.language, topics=section.topics)
+    return Contents(read, chatterbot_files(section.language, section.topics))
 
 
 # -- pairs------------------------------------------------------------------------------------------
@@ -68,19 +68,20 @@ class DataPairs(TextFiles):
 
 
 def _pairs(section: DataPairs, form: SourceForm) -> Contents:
-    from regard.data import readers
+    from regard.data.pairs import read_pairs
+    from regard.data.reading import existing_file
 
     def reader(path: str) -> Reader:
         source, target = columns_of(
             section, path, PAIRS, section.source_column, section.target_column
         )
-        return partial(readers.read_pairs, path, source_column=source, target_column=target)
+        return partial(read_pairs, path, source_column=source, target_column=target)
 
-    return contents_of_paths(section, reader, readers.files)
+    return contents_of_paths(section, reader, lambda path: [existing_file(path)])
 
 
 def _read_pairs(path: Path, source: Column, target: Column) -> Reader:
-    from regard.data.readers import read_pairs
+    from regard.data.pairs import read_pairs
 
     columns = {"source_column": source, "target_column": target}
     return partial(read_pairs, path, **columns, limit=1.0, roles=PAIRS)
@@ -99,23 +100,18 @@ class DataCornell(TextFiles):
 
 
 def _cornell(section: DataCornell, form: SourceForm) -> Contents:
-    from regard.data import readers
+    from regard.data.cornell import cornell_files, read_cornell
 
-    return contents_of_paths(
-        section, lambda path: partial(readers.read_cornell, path), readers.files
-    )
+    return contents_of_paths(section, lambda path: partial(read_cornell, path), cornell_files)
 
 
 def _recognise_cornell(path: Path) -> DataSet | None:
-    from regard.data import readers, sentences
+    from regard.data.cornell import is_cornell, read_cornell
+    from regard.data.sentences import is_text
 
-    if path.is_dir():
-        is_cornell = readers.holds_cornell(path)
-    else:
-        is_cornell = not sentences.is_text(path) and readers.detect(path) == "cornell"
-    if not is_cornell:
+    if is_text(path) or not is_cornell(path):
         return None
-    return DataSet.at("cornell", path, partial(readers.read_cornell, path, limit=1.0))
+    return DataSet.at("cornell", path, partial(read_cornell, path, limit=1.0))
 
 
 CORNELL = PublicDataSet(

@@ -51,7 +51,7 @@ def _labelled(section: DataLabelled, form: SourceForm) -> Contents:
 
 
 def _read_labelled(path: Path, text: Column, label: Column) -> Reader:
-    from regard.data.readers import read_pairs
+    from regard.data.pairs import read_pairs
 
     columns = {"source_column": text, "target_column": label}
     return partial(read_pairs, path, **columns, limit=1.0, roles=LABELLED)

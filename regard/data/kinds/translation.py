@@ -34,10 +34,10 @@ class DataMadeTranslation(Texts):
 
 
 def _made_translation(section: DataMadeTranslation, form: SourceForm) -> Contents:
-    from regard.data import parallel
+    from regard.data import spelled
 
-    read = partial(parallel.read_made, count=section.count, seed=section.seed)
-    return Contents(read, [Path(parallel.__file__)])
+    read = partial(spelled.read_spelled, count=section.count, seed=section.seed)
+    return Contents(read, [Path(spelled.__file__)])
 
 
 # -- two files--------------------------------------------------------------------------------------

@@ -1,0 +1,98 @@
+"""What every reader does: keep usable examples, count the others, and complain about bad files.
+
+Readers never trust a file: what cannot be used is skipped and counted by reason, and no line, quote
+or nesting can make them hold more than a few megabytes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from regard.data.examples import Example
+from regard.data.lines import EMPTY, Tally, clean_text
+from regard.errors import DataError
+
+
+def existing_file(path: Path | str) -> Path:
+    path = Path(path)
+    if not path.exists():
+        raise DataError("no such file", where=path)
+    if not path.is_file():
+        raise DataError("not a file", where=path)
+    return path
+
+
+def usable(example: Example, tally: Tally) -> Iterator[Example]:
+    """The example, if both sides have a text."""
+    if example.source and example.target:
+        tally.used += 1
+        yield example
+    else:
+        tally.skip(EMPTY)
+
+
+def checked(
+    examples: Iterator[Example], where: object, tally: Tally, *, limit: float
+) -> Iterator[Example]:
+    """The examples; at their end an error if there were none, or if too many rows were bad."""
+    used_before = tally.used
+    bad_before = tally.bad
+    yield from examples
+
+    used = tally.used - used_before
+    bad = tally.bad - bad_before
+    if used == 0:
+        raise DataError(f"no usable examples in {where}", got=tally.summary())
+    if bad > limit * (used + bad):
+        raise DataError(
+            f"{bad:,} of {used + bad:,} rows are bad",
+            where=where,
+            got=tally.summary(),
+            hint="is it another format, or are the columns others?",
+        )
+
+
+def tidy(text: str) -> str:
+    """One line, unless it is code, whose lines matter.
+
+    >>> tidy("Sure,\\n I do. "), tidy("Here:\\n```\\nx = 1\\n```\\n")
+    ('Sure, I do.', 'Here:\\n```\\nx = 1\\n```')
+    """
+    return text.strip() if "```" in text else " ".join(text.split())
+
+
+def spoken_value(value: Any, tally: Tally) -> str:
+    """A value of YAML or JSON as somebody would say it.
+
+    >>> [spoken_value(value, Tally()) for value in (True, 1963, None, "two  words ")]
+    ['yes', '1963', '', 'two words']
+    """
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else tidy(clean_text(str(value), tally))
+
+
+def word_count(text: str) -> int:
+    return len(text.split())
+
+
+def quantiles(lengths: Counter[int]) -> dict[str, int]:
+    """Median, 95th percentile and maximum of lengths with their counts.
+
+    >>> quantiles(Counter({3: 9, 50: 1}))
+    {'median': 3, 'p95': 50, 'max': 50}
+    """
+    ordered = sorted(lengths.items())
+
+    def at(share: float) -> int:
+        left = share * lengths.total()
+        for length, count in ordered:
+            left -= count
+            if left <= 0:
+                return length
+        return ordered[-1][0]
+
+    return {"median": at(0.5), "p95": at(0.95), "max": ordered[-1][0]}
