@@ -11,11 +11,12 @@ from itertools import islice
 from pathlib import Path
 
 from regard import disk
-from regard.data import labelled, pictures, sentences
+from regard.data import labelled, sentences
 from regard.data.columns import UnclearColumns
 from regard.data.detect_file import file_readings, plain_text, recognise_kind
 from regard.data.detect_table import target_holds_text
 from regard.data.kinds import KINDS, LOOKED_AT, DataSet
+from regard.data.labelled_pictures import read_folders
 from regard.data.lines import Tally, read_lines
 from regard.data.pairs import read_pairs
 from regard.data.roles import PICTURES, SOUNDS
@@ -172,7 +173,7 @@ def _label_folders(path: Path) -> list[Path]:
 
 
 def _pictures(path: Path) -> DataSet:
-    read = partial(pictures.read_folders, path, **LOOKED_AT.picture(), limit=1.0)
+    read = partial(read_folders, path, **LOOKED_AT.picture(), limit=1.0)
     return DataSet.at("pictures", path, read)
 
 

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from regard import disk
-from regard.data import drawn, pictures, spoken
+from regard.data import drawn, labelled_pictures, spoken
 from regard.errors import InputError, did_you_mean
 
 
@@ -102,7 +102,7 @@ class _Output:
 
 
 def _digits(output: _Output, count: int, seed: int) -> Exported:
-    digits = list(pictures.digits())
+    digits = list(labelled_pictures.digits())
     if count > len(digits):
         raise InputError(
             "there are not so many digits",

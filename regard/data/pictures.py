@@ -1,46 +1,28 @@
-"""Pictures with labels: scikit-learn's digits, MedMNIST's npz files, and folders of image files
-named by class.
+"""One picture: a file, an array or an image, as the bytes a model reads.
 
-A picture is never trusted: its size is looked at before it is unpacked, and what cannot be read is
-counted and skipped.
+A picture is never trusted: its size is looked at before it is unpacked.
 """
 
 from __future__ import annotations
 
-import gzip
-import importlib.util
 import io
 import sys
 import warnings
-import zipfile
-from collections import Counter
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from regard.data.examples import Example, Item, legible
-from regard.data.lines import Tally
-from regard.data.reading import checked
-from regard.data.roles import PICTURES as SUFFIXES
-from regard.errors import DataError, InputError
+from regard.data.examples import Item
+from regard.errors import InputError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-FORMATS = (
-    "PNG",
-    "JPEG",
-    "BMP",
-    "GIF",
-    "WEBP",
-    "TIFF",
-)  # others may start programs (EPS), or are seldom looked at
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # others may start programs (EPS)
 LARGEST_FILE = 64 << 20  # bytes
 MOST_PIXELS = 50_000_000
-LARGEST_ARRAY = 2 << 30  # bytes of one array of an npz file
-WIDER = {
+WIDER = {  # modes that cannot be resized, and those that can and hold the same
     "1": "L",
     "P": "RGBA",
     "PA": "RGBA",
@@ -48,11 +30,7 @@ WIDER = {
     "I;16L": "I",
     "I;16B": "I",
     "I;16N": "I",
-}  # can be shrunk
-Part = Literal["train", "val", "test"]
-
-
-# -- one picture------------------------------------------------------------------------------------
+}
 
 
 def read_picture(
@@ -62,26 +40,20 @@ def read_picture(
     it is transparent. Its shape becomes that of `size` by stretching it, or by cutting off
     (`crop`) what is too much on both sides."""
     content = content_of(Path(path))
-    return Item(
-        str(path),
-        decoded(content, size=size, channels_in=channels_in, where=path, crop=crop),
-        content,
-    )
+    values = decoded(content, size=size, channels_in=channels_in, where=path, crop=crop)
+    return Item(str(path), values, content)
 
 
 def content_of(path: Path) -> bytes:
-    """The bytes of a picture's file, which ends somewhere."""
+    """The bytes of a picture's file, up to LARGEST_FILE: a device never ends."""
     try:
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise InputError("no such picture", where=path) from None
-    except (
-        OSError,
-        ValueError,
-    ) as problem:  # a name that cannot be one has a NUL, or too many letters
-        said = getattr(problem, "strerror", None) or str(problem)
-        raise InputError("cannot be read", where=f"{str(path)[:200]!a}", got=said[:80]) from None
+    except (OSError, ValueError) as problem:  # ValueError: a name with a NUL in it
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise InputError("cannot be read", where=f"{str(path)[:200]!a}", got=reason[:80]) from None
     if len(content) > LARGEST_FILE:
         raise InputError(
             "the picture's file is too large", where=path, got=f"more than {LARGEST_FILE:,} bytes"
@@ -110,9 +82,8 @@ def decoded(
                         where=where,
                         got=f"{image.width:,} x {image.height:,} pixels",
                     )
-                image.draft(
-                    "L" if channels_in == 1 else "RGB", (4 * size[1], 4 * size[0])
-                )  # JPEG can be read smaller
+                # JPEG can be decoded at a smaller size.
+                image.draft("L" if channels_in == 1 else "RGB", (4 * size[1], 4 * size[0]))
                 image.load()
                 return _fitted(ImageOps.exif_transpose(image), size, channels_in, crop)
     except InputError:
@@ -123,16 +94,19 @@ def decoded(
         ) from None
 
 
-def _fitted(image, size: tuple[int, int], channels_in: int, crop: bool = False) -> np.ndarray:
+def _fitted(
+    image: Image.Image, size: tuple[int, int], channels_in: int, crop: bool = False
+) -> np.ndarray:
     from PIL import Image, ImageOps
 
     if image.mode in WIDER:
         image = image.convert(WIDER[image.mode])
     elif image.mode in ("L", "RGB") and "transparency" in image.info:  # one colour of it
         image = image.convert("RGBA")
-    shrunk = min(image.width // (2 * size[1]), image.height // (2 * size[0]))
-    if shrunk > 1 and image.mode in ("L", "LA", "RGB", "RGBA", "CMYK", "I", "F"):
-        image = image.reduce(shrunk)  # before more is made of it
+
+    factor = min(image.width // (2 * size[1]), image.height // (2 * size[0]))
+    if factor > 1 and image.mode in ("L", "LA", "RGB", "RGBA", "CMYK", "I", "F"):
+        image = image.reduce(factor)  # first, so that the rest is fast
     if image.mode.startswith(("I", "F")):  # 16 or 32 bits: its own range becomes that of bytes
         values = np.asarray(image, np.float32)
         top = 65535.0 if image.mode.startswith("I") else max(float(values.max()), 1e-9)
@@ -141,17 +115,19 @@ def _fitted(image, size: tuple[int, int], channels_in: int, crop: bool = False) 
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
     image = image.convert("L" if channels_in == 1 else "RGB")
+
+    width_and_height = (size[1], size[0])
     if crop:
-        image = ImageOps.fit(image, (size[1], size[0]), Image.Resampling.BILINEAR)
+        image = ImageOps.fit(image, width_and_height, Image.Resampling.BILINEAR)
     else:
-        image = image.resize((size[1], size[0]), Image.Resampling.BILINEAR, reducing_gap=2.0)
+        image = image.resize(width_and_height, Image.Resampling.BILINEAR, reducing_gap=2.0)
     return np.asarray(image, np.uint8).reshape(*size, channels_in)
 
 
 def fitted(
     values: np.ndarray, *, size: tuple[int, int], channels_in: int, crop: bool = False
 ) -> np.ndarray:
-    """The same of a picture (h, w) or (h, w, 3) of bytes."""
+    """An array (h, w) or (h, w, 3) of bytes in the size a model reads."""
     if values.shape[:2] == size and values[0, 0].size == channels_in:
         return np.ascontiguousarray(values).reshape(*size, channels_in)
     from PIL import Image
@@ -160,8 +136,8 @@ def fitted(
 
 
 def is_image(value: object) -> bool:
-    """Whether this is an image of PIL, which is not imported to find out: who has one has
-    imported it."""
+    """Whether this is an image of PIL. PIL is not imported for that: an image exists only if it
+    was imported already."""
     image = sys.modules.get("PIL.Image")
     return image is not None and isinstance(value, image.Image)
 
@@ -237,173 +213,3 @@ def _as_bytes(values: np.ndarray) -> np.ndarray:
             hint="if they are 0 to 255: astype(numpy.uint8)" if lowest >= 0 else None,
         )
     return np.rint(values * 255).astype(np.uint8)
-
-
-# -- folders----------------------------------------------------------------------------------------
-
-
-def read_folders(
-    path: Path | str,
-    *,
-    size: tuple[int, int],
-    channels_in: int,
-    crop: bool = False,
-    tally: Tally,
-    limit: float = 0.5,
-) -> Iterator[Example]:
-    """PATH/label/picture.png, and so on."""
-    files = folder_files(path)
-
-    def examples() -> Iterator[Example]:
-        for file in files:
-            try:
-                item = read_picture(file, size=size, channels_in=channels_in, crop=crop)
-            except InputError as problem:
-                tally.skip(problem.what)
-                continue
-            tally.used += 1
-            name = file.relative_to(path).as_posix()
-            yield Example(
-                Item(name, item.values, item.content), legible(file.relative_to(path).parts[0])
-            )
-
-    return checked(examples(), path, tally, limit=limit)
-
-
-def folder_files(path: Path | str) -> list[Path]:
-    """The pictures in the folders of a folder, in the order of their names."""
-    path = Path(path)
-    if not path.is_dir():
-        raise DataError(
-            "no such folder", where=path, hint="a folder with one folder of pictures for each label"
-        )
-    found = [
-        file
-        for label in sorted(inner for inner in path.iterdir() if inner.is_dir())
-        for file in sorted(label.rglob("*"))
-        if file.suffix.lower() in SUFFIXES and file.is_file()
-    ]
-    if not found:
-        raise DataError(
-            f"no usable examples in {path}",
-            hint="one folder for each label, with pictures in it (png, jpg, bmp, gif, webp, tif)",
-        )
-    return found
-
-
-# -- MedMNIST---------------------------------------------------------------------------------------
-
-
-def read_medmnist(
-    path: Path | str,
-    *,
-    part: Part,
-    size: tuple[int, int],
-    channels_in: int,
-    crop: bool = False,
-    first: Sequence[int] = (),
-    tally: Tally,
-) -> Iterator[Example]:
-    """One part of an npz file with train_images, train_labels, val_…, test_… . `first` keeps
-    only the first so many pictures of each class; with [182, 55, 42, 250] the test part of
-    OCTMNIST is the subset of 529."""
-    images, labels = medmnist_arrays(path, part)
-
-    def examples() -> Iterator[Example]:
-        left = Counter(dict(enumerate(first)))
-        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
-            if first:
-                if not left[label]:
-                    continue
-                left[label] -= 1
-            tally.used += 1
-            values = fitted(image, size=size, channels_in=channels_in, crop=crop)
-            yield Example(Item(f"{part}/{i}", values, image.tobytes()), str(label))
-
-    return checked(examples(), path, tally, limit=0.5)
-
-
-def medmnist_arrays(path: Path | str, part: Part) -> tuple[np.ndarray, list[int]]:
-    """Pictures (N, h, w) or (N, h, w, 3) of bytes, and their labels."""
-    path = Path(path)
-    names = (f"{part}_images", f"{part}_labels")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            sizes = {
-                info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()
-            }
-        if missing := [name for name in names if name not in sizes]:
-            raise DataError("not a MedMNIST file", where=path, got=f"no array {missing[0]}")
-        if max(sizes[name] for name in names) > LARGEST_ARRAY:
-            raise DataError(
-                "the array is too large", where=path, got=f"{max(sizes.values()):,} bytes"
-            )
-        with np.load(path, allow_pickle=False) as arrays:
-            images, labels = arrays[names[0]], arrays[names[1]]
-    except FileNotFoundError:
-        raise DataError("no such file", where=path) from None
-    except DataError:
-        raise
-    # zip, deflate and numpy's headers have errors of their own, MemoryError among them.
-    except Exception as problem:
-        raise DataError(
-            "not a whole npz file", where=path, got=str(problem)[:120] or None
-        ) from None
-    grey = images.ndim == 3
-    if images.dtype != np.uint8 or not (grey or images.shape[3:] == (3,)) or 0 in images.shape[1:]:
-        raise DataError(
-            "pictures must be bytes (N, h, w) or (N, h, w, 3)",
-            where=path,
-            got=f"{images.dtype} {images.shape}",
-        )
-    if not np.issubdtype(labels.dtype, np.integer) or labels.shape not in (
-        (len(images),),
-        (len(images), 1),
-    ):
-        raise DataError(
-            "there must be one label for each picture",
-            where=path,
-            got=f"{labels.dtype} {labels.shape}",
-        )
-    return images, [int(label) for label in labels.reshape(-1)]
-
-
-# -- digits-----------------------------------------------------------------------------------------
-
-
-def read_digits(
-    *, size: tuple[int, int], channels_in: int, crop: bool = False, tally: Tally
-) -> Iterator[Example]:
-    """The 1,797 handwritten digits, 8 x 8, that scikit-learn brings."""
-
-    def examples() -> Iterator[Example]:
-        for i, (image, label) in enumerate(digits()):
-            tally.used += 1
-            values = fitted(image, size=size, channels_in=channels_in, crop=crop)
-            yield Example(Item(f"digit {i}", values, image.tobytes()), label)
-
-    return checked(examples(), digits_file(), tally, limit=0.0)
-
-
-def digits() -> Iterator[tuple[np.ndarray, str]]:
-    """Each digit as bytes (8, 8), and its label."""
-    with gzip.open(digits_file(), "rt") as lines:
-        rows = np.loadtxt(lines, delimiter=",").astype(np.int64)
-    for row in rows:
-        yield (row[:64].reshape(8, 8) * 255 // 16).astype(np.uint8), str(row[64])
-
-
-def digits_file() -> Path:
-    """Where it lies, without the second that importing scikit-learn takes."""
-    found = importlib.util.find_spec("sklearn")
-    file = (
-        Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
-        if found and found.origin
-        else None
-    )
-    if file is None or not file.is_file():
-        raise DataError(
-            "the package scikit-learn is missing, which brings the digits",
-            hint="pip install scikit-learn, or give --data FOLDER with pictures of your own",
-        )
-    return file

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from regard.cli import main
-from regard.data import drawn, pictures, sound, spoken
+from regard.data import drawn, labelled_pictures, pictures, sound, spoken
 from regard.data.inspect import inspect
 from regard.data.lines import Tally
 from regard.data.sound import Hearing
@@ -36,7 +36,7 @@ def test_digits_are_those_that_are_built_in(tmp_path: Path, capsys):
     told = exported(tmp_path / "digits", "digits", "--count", "30", capsys=capsys)
     rows = table(told["table"])
     assert [row["path"] for row in rows] == told["files"] and len(set(told["files"])) == 30
-    built_in = list(pictures.read_digits(**FORM, tally=Tally()))
+    built_in = list(labelled_pictures.read_digits(**FORM, tally=Tally()))
     for row in rows:
         example = built_in[int(row["path"][-8:-4])]
         values = pictures.read_picture(tmp_path / "digits" / row["path"], **FORM).values

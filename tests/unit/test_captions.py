@@ -16,6 +16,7 @@ from PIL import Image
 from regard import build, cli, recipe
 from regard.bundle import load
 from regard.data import captions, detect
+from regard.data.album import Album, ResizedPictures
 from regard.data.batches import batches, ordered
 from regard.data.lines import Tally
 from regard.errors import DataError, InputError
@@ -76,8 +77,8 @@ def coco(path: Path) -> Path:
     return path
 
 
-def fitted(place: Path, **how) -> captions.Fitted:
-    return captions.Fitted(lambda: captions.Album(place, **how), **FORM)
+def fitted(place: Path, **how) -> ResizedPictures:
+    return ResizedPictures(lambda: Album(place, **how), **FORM)
 
 
 def told(examples) -> list[tuple[str, str]]:
@@ -94,10 +95,10 @@ def test_every_format_gives_the_same(tmp_path, inside):
     )
     readers = [
         lambda t: captions.read_flickr8k(
-            flickr8k(tmp_path), part=None, fitted=fitted(album), tally=t
+            flickr8k(tmp_path), part=None, pictures=fitted(album), tally=t
         ),
         lambda t: captions.read_coco(
-            coco(tmp_path / "captions_x.json"), fitted=fitted(album), tally=t
+            coco(tmp_path / "captions_x.json"), pictures=fitted(album), tally=t
         ),
     ]
     for kind, text in {
@@ -108,7 +109,7 @@ def test_every_format_gives_the_same(tmp_path, inside):
         (tmp_path / f"table.{kind}").write_text(text)
         path = tmp_path / f"table.{kind}"
         readers.append(
-            lambda t, path=path: captions.read_captioned(path, fitted=fitted(album), tally=t)
+            lambda t, path=path: captions.read_captioned(path, pictures=fitted(album), tally=t)
         )
         assert detect.kind(path, "caption") == "captioned"
     for reader in readers:
@@ -127,13 +128,15 @@ def test_the_lists_are_parts_and_pictures_are_found(tmp_path):
     where = captions.flickr8k_images(tmp_path)
     assert where.name == "Flicker8k_Dataset"
     found = told(
-        captions.read_flickr8k(tmp_path, part="valid", fitted=fitted(where), tally=Tally())
+        captions.read_flickr8k(tmp_path, part="valid", pictures=fitted(where), tally=Tally())
     )
     assert found == [("b.png", "A red house")]
     assert (
         len(
             told(
-                captions.read_flickr8k(tmp_path, part="train", fitted=fitted(where), tally=Tally())
+                captions.read_flickr8k(
+                    tmp_path, part="train", pictures=fitted(where), tally=Tally()
+                )
             )
         )
         == 6
@@ -151,7 +154,7 @@ def test_what_is_wrong_is_counted(tmp_path):
         len(
             told(
                 captions.read_flickr8k(
-                    tmp_path, part=None, fitted=fitted(folder(tmp_path / "i", files)), tally=tally
+                    tmp_path, part=None, pictures=fitted(folder(tmp_path / "i", files)), tally=tally
                 )
             )
         )
@@ -185,14 +188,16 @@ def test_a_coco_file_that_is_none(tmp_path):
     ):
         path.write_text(text)
         with pytest.raises(DataError, match=said):
-            captions.read_coco(path, fitted=album, tally=Tally())
+            captions.read_coco(path, pictures=album, tally=Tally())
     whole = {
         "images": [{"id": 1, "file_name": "a.png"}, {"id": 2}, 7],
         "annotations": [{"image_id": 1, "caption": "x"}],
     }
     whole["annotations"] += [{"image_id": 9, "caption": "x"}, {"caption": "y"}, None]
     path.write_text(json.dumps(whole))
-    assert told(captions.read_coco(path, fitted=album, tally=tally, limit=1.0)) == [("a.png", "x")]
+    assert told(captions.read_coco(path, pictures=album, tally=tally, limit=1.0)) == [
+        ("a.png", "x")
+    ]
     assert tally.skipped == {"missing field": 4, "dangling id": 1}
 
 
@@ -204,34 +209,34 @@ def test_a_zip_is_never_unpacked_and_not_trusted(tmp_path, monkeypatch):
         "b.png": bytes(9000),
     }
     path = zipped(tmp_path / "images.zip", bad)
-    album = captions.Album(path)
+    album = Album(path)
     assert album.content("a.png") == PICTURES["a.png"]
     assert not (tmp_path.parent / "evil.png").exists() and list(tmp_path.iterdir()) == [path]
     with pytest.raises(InputError, match="no such picture"):
         album.content("c.png")
-    monkeypatch.setattr(captions, "LARGEST_FILE", 5000)
+    monkeypatch.setattr("regard.data.album.LARGEST_FILE", 5000)
     with pytest.raises(InputError, match="too large"):
         album.content("b.png")
     monkeypatch.setattr("regard.data.pictures.LARGEST_FILE", 5000)
     with pytest.raises(InputError, match="too large"):
-        captions.Album(Path("/dev")).content("zero")  # a file without an end
+        Album(Path("/dev")).content("zero")  # a file without an end
     whole = bytearray(path.read_bytes())
     whole[whole.index(PICTURES["a.png"]) + 40] ^= 0xFF  # one bit of the first picture
     path.write_bytes(whole)
     with pytest.raises(InputError, match="cannot be read from its zip"):
-        captions.Album(path).content("../../evil.png")
+        Album(path).content("../../evil.png")
     path.write_bytes(bytes(whole[:500]))
     with pytest.raises(DataError, match="not a whole zip"):
-        captions.Album(path)
+        Album(path)
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="../shared/data is not here")
 def test_flickr8k_itself():
     home, tally = SHARED / "flickr8k", Tally()
-    album = captions.Fitted(
-        lambda: captions.Album(captions.flickr8k_images(home)), size=(8, 8), channels_in=3
+    album = ResizedPictures(
+        lambda: Album(captions.flickr8k_images(home)), size=(8, 8), channels_in=3
     )
-    examples = list(captions.read_flickr8k(home, part="valid", fitted=album, tally=tally))
+    examples = list(captions.read_flickr8k(home, part="valid", pictures=album, tally=tally))
     assert len(examples) == tally.used == 5000 and not tally.skipped
     assert len({id(example.source) for example in examples}) == 1000
 

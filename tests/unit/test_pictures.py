@@ -17,8 +17,14 @@ from PIL import Image
 
 from regard import build, recipe
 from regard.data import detect
+from regard.data.labelled_pictures import (
+    digits_file,
+    read_digits,
+    read_folders,
+    read_medmnist,
+)
 from regard.data.lines import Tally
-from regard.data.pictures import digits_file, read_digits, read_folders, read_medmnist, read_picture
+from regard.data.pictures import read_picture
 from regard.errors import DataError, InputError
 from tests.tiny import LABELS, pictures_folder
 

@@ -25,7 +25,7 @@ from regard.data.rows import is_json_lines
 from regard.fields import Seed, Text
 
 if TYPE_CHECKING:
-    from regard.data.captions import Fitted
+    from regard.data.album import ResizedPictures
 
 CAPTION = ("caption-flickr8k", "caption-attention")
 
@@ -69,8 +69,8 @@ class DataFlickr8k(Captions):
 def _flickr8k(section: DataFlickr8k, form: SourceForm) -> Contents:
     from regard.data import captions
 
-    fitted = _flickr8k_pictures(section.path, section.images, form)
-    read = partial(captions.read_flickr8k, section.path, fitted=fitted)
+    pictures = _flickr8k_pictures(section.path, section.images, form)
+    read = partial(captions.read_flickr8k, section.path, pictures=pictures)
 
     def reader(part: str) -> Reader | None:
         has_list = captions.flickr8k_list(section.path, part) is not None
@@ -84,10 +84,11 @@ def _flickr8k(section: DataFlickr8k, form: SourceForm) -> Contents:
     )
 
 
-def _flickr8k_pictures(path: Path | str, images: str | None, form: SourceForm) -> Fitted:
-    from regard.data.captions import Album, Fitted, flickr8k_images
+def _flickr8k_pictures(path: Path | str, images: str | None, form: SourceForm) -> ResizedPictures:
+    from regard.data.album import Album, ResizedPictures
+    from regard.data.captions import flickr8k_images
 
-    return Fitted(lambda: Album(flickr8k_images(path, images)), **form.picture())
+    return ResizedPictures(lambda: Album(flickr8k_images(path, images)), **form.picture())
 
 
 def _recognise_flickr8k(path: Path) -> DataSet | None:
@@ -99,8 +100,8 @@ def _recognise_flickr8k(path: Path) -> DataSet | None:
         is_flickr8k = path.name.lower().removesuffix(".gz").endswith("token.txt")
     if not is_flickr8k:
         return None
-    fitted = _flickr8k_pictures(path, None, LOOKED_AT)
-    read = partial(captions.read_flickr8k, path, part=None, fitted=fitted, limit=1.0)
+    pictures = _flickr8k_pictures(path, None, LOOKED_AT)
+    read = partial(captions.read_flickr8k, path, part=None, pictures=pictures, limit=1.0)
     return DataSet.at("flickr8k", path, read)
 
 
@@ -158,10 +159,11 @@ def _coco(section: DataCoco, form: SourceForm) -> Contents:
 
 
 def _read_coco(path: Path | str, images: str | None, form: SourceForm) -> partial:
-    from regard.data.captions import Album, Fitted, coco_images, read_coco
+    from regard.data.album import Album, ResizedPictures
+    from regard.data.captions import coco_images, read_coco
 
-    fitted = Fitted(lambda: Album(coco_images(path, images)), **form.picture())
-    return partial(read_coco, path, fitted=fitted)
+    pictures = ResizedPictures(lambda: Album(coco_images(path, images)), **form.picture())
+    return partial(read_coco, path, pictures=pictures)
 
 
 def _recognise_coco(path: Path) -> DataSet | None:
@@ -213,11 +215,12 @@ def _captioned(section: DataCaptioned, form: SourceForm) -> Contents:
 
 
 def _read_table(path: Path | str, images: str | None, form: SourceForm) -> partial:
-    from regard.data.captions import Album, Fitted, read_captioned
+    from regard.data.album import Album, ResizedPictures
+    from regard.data.captions import read_captioned
 
     home = images or str(Path(path).parent)
-    fitted = Fitted(lambda: Album(home, anywhere=not images), **form.picture())
-    return partial(read_captioned, path, fitted=fitted)
+    pictures = ResizedPictures(lambda: Album(home, anywhere=not images), **form.picture())
+    return partial(read_captioned, path, pictures=pictures)
 
 
 def _read_captioned(path: Path, source: Column, target: Column) -> Reader:

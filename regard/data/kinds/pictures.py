@@ -33,9 +33,9 @@ class DataDigits(SplitSection, Pictures):
 
 
 def _digits(section: DataDigits, form: SourceForm) -> Contents:
-    from regard.data import pictures
+    from regard.data.labelled_pictures import digits_file, read_digits
 
-    return Contents(partial(pictures.read_digits, **form.picture()), [pictures.digits_file()])
+    return Contents(partial(read_digits, **form.picture()), [digits_file()])
 
 
 # -- folders----------------------------------------------------------------------------------------
@@ -54,12 +54,10 @@ class DataPictures(SplitSection, Pictures):
 
 
 def _pictures(section: DataPictures, form: SourceForm) -> Contents:
-    from regard.data import pictures
+    from regard.data.labelled_pictures import folder_files, read_folders
 
     return contents_of_paths(
-        section,
-        lambda path: partial(pictures.read_folders, path, **form.picture()),
-        pictures.folder_files,
+        section, lambda path: partial(read_folders, path, **form.picture()), folder_files
     )
 
 
@@ -78,7 +76,7 @@ class DataMedmnist(Pictures):
 
 
 def _medmnist(section: DataMedmnist, form: SourceForm) -> Contents:
-    from regard.data.pictures import read_medmnist
+    from regard.data.labelled_pictures import read_medmnist
 
     read = partial(read_medmnist, section.path, **form.picture())
     return Contents(
@@ -94,7 +92,7 @@ def _recognise_medmnist(path: Path) -> DataSet | None:
         return None
 
     def read(*, tally: Tally) -> Iterator[Example]:
-        from regard.data.pictures import read_medmnist
+        from regard.data.labelled_pictures import read_medmnist
 
         return chain.from_iterable(
             read_medmnist(path, part=part, size=(28, 28), channels_in=1, tally=tally)
