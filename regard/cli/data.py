@@ -78,8 +78,8 @@ def inspect(
     """
     from regard.data.inspect import inspect as look
 
-    found = look(path, source_column=source_column, target_column=target_column)
-    print(json.dumps(found, ensure_ascii=False, indent=1) if as_json else _shown(path, found))
+    record = look(path, source_column=source_column, target_column=target_column)
+    print(json.dumps(record, ensure_ascii=False, indent=1) if as_json else _page(path, record))
 
 
 @data.command()
@@ -131,46 +131,44 @@ def fetch(
     from regard.errors import InputError
 
     if list_all:
-        rows = [_facts(one) for one in SETS.values()]
-        print(
-            json.dumps(rows, ensure_ascii=False, indent=1)
-            if as_json
-            else "\n\n".join(map(_told, rows))
-        )
+        rows = [_facts(data_set) for data_set in SETS.values()]
+        if as_json:
+            print(json.dumps(rows, ensure_ascii=False, indent=1))
+        else:
+            print("\n\n".join(map(_description, rows)))
         return
     if name is None:
         raise InputError(
             "no data set named", hint=f"regard data fetch NAME; known: {', '.join(SETS)}"
         )
-    chosen = choose(name, url=url, sha256=sha256)
-    folder = folder_of(chosen, out)
+    data_set = choose(name, url=url, sha256=sha256)
+    folder = folder_of(data_set, out)
     console = Console(stderr=as_json, highlight=False)
-    console.print(_told(_facts(chosen) | {"into": str(folder)}), soft_wrap=True, markup=False)
+    description = _description(_facts(data_set) | {"into": str(folder)})
+    console.print(description, soft_wrap=True, markup=False)
     began = time.monotonic()
     try:
         with _progress(console) as progress:
-            found = bring(chosen, folder, progress, again=again)
+            record = bring(data_set, folder, progress, again=again)
     except KeyboardInterrupt:
         print("regard: what has come is kept; the same command goes on from there", file=sys.stderr)
         raise
     if as_json:
-        print(json.dumps(found, ensure_ascii=False, indent=1))
+        print(json.dumps(record, ensure_ascii=False, indent=1))
         return
-    done = (
-        "it is there already"
-        if found["already"]
-        else f"fetched in {time.monotonic() - began:.0f} s"
-    )
-    count = "1 file" if found["files"] == 1 else f"{found['files']:,} files"
-    print(f"{done}: {count}, {_size(found['bytes'])}")
-    for one in found["downloads"]:
-        if one["checked"] is None:
-            print(f"its sum was not known beforehand, so note what came: sha256 {one['sha256']}")
-    if chosen.wants:
-        print(f"it still wants {chosen.wants}")
-    print(
-        printable(f"look at it with: {shlex.join(['regard', 'data', 'inspect', found['folder']])}")
-    )
+    done = f"fetched in {time.monotonic() - began:.0f} s"
+    if record["already"]:
+        done = "it is there already"
+    count = "1 file" if record["files"] == 1 else f"{record['files']:,} files"
+    print(f"{done}: {count}, {_size(record['bytes'])}")
+    for download in record["downloads"]:
+        if download["checked"] is None:
+            sha256 = download["sha256"]
+            print(f"its sum was not known beforehand, so note what came: sha256 {sha256}")
+    if data_set.wants:
+        print(f"it still wants {data_set.wants}")
+    command = shlex.join(["regard", "data", "inspect", record["folder"]])
+    print(printable(f"look at it with: {command}"))
 
 
 @data.command("export")
@@ -221,40 +219,49 @@ def export_data(
     print(printable(f"train on them with: {shlex.join(train)}"))
 
 
-def _facts(one: PublicDataSet) -> dict[str, Any]:
+def _facts(data_set: PublicDataSet) -> dict[str, Any]:
     """What a person should know before the download begins."""
     return {
-        "name": one.name,
-        "what": one.what,
-        "from": one.address,
-        "files": len(one.downloads),
-        "bytes": one.bytes,
-        "exact": all(download.exact for download in one.downloads),
-        "licence": one.licence,
-        "sums": [download.sum for download in one.downloads],
+        "name": data_set.name,
+        "what": data_set.what,
+        "from": data_set.address,
+        "files": len(data_set.downloads),
+        "bytes": data_set.bytes,
+        "exact": all(download.exact for download in data_set.downloads),
+        "licence": data_set.licence,
+        "sums": [download.sum for download in data_set.downloads],
     }
 
 
-def _told(facts: dict[str, Any]) -> str:
-    count, known = facts["files"], [one for one in facts["sums"] if one]
-    every = "each" if len(known) == count else f"{len(known)}"
+def _description(facts: dict[str, Any]) -> str:
+    count = facts["files"]
+    size = _size(facts["bytes"])
+    if not facts["exact"]:
+        size = f"about {size}"
+    if count > 1:
+        size += f", {count} files"
     rows = {
         "from": facts["from"],
-        "size": ("" if facts["exact"] else "about ")
-        + _size(facts["bytes"])
-        + (f", {count} files" if count > 1 else ""),
+        "size": size,
         "licence": facts["licence"],
-        "sum": f"known for {every} of the {count} files"
-        if count > 1
-        else (*known, "not known")[0].replace(":", " "),
+        "sum": _sums(facts["sums"]),
         "into": facts.get("into"),
     }
-    return "\n".join(
-        [
-            f"{facts['name']}: {facts['what']}",
-            *(f"  {name:<9}{printable(value)}" for name, value in rows.items() if value),
-        ]
-    )
+    lines = [f"{facts['name']}: {facts['what']}"]
+    lines += [f"  {name:<9}{printable(value)}" for name, value in rows.items() if value]
+    return "\n".join(lines)
+
+
+def _sums(sums: list[str | None]) -> str:
+    """
+    >>> _sums(["md5:07"]), _sums([None]), _sums(["md5:07", None])
+    ('md5 07', 'not known', 'known for 1 of the 2 files')
+    """
+    known = [digest for digest in sums if digest]
+    if len(sums) == 1:
+        return known[0].replace(":", " ") if known else "not known"
+    number = "each" if len(known) == len(sums) else f"{len(known)}"
+    return f"known for {number} of the {len(sums)} files"
 
 
 def _size(count: float) -> str:
@@ -310,27 +317,36 @@ def _progress(console: Console) -> Iterator[Progress]:
     yield say
 
 
-def _shown(path: Path, found: dict[str, Any]) -> str:
-    if found["kind"] == "several":
-        commands = {
-            shlex.join(["regard", "data", "inspect", one["path"]]): one["what"]
-            for one in found["sets"]
-        }
-        widest = max(map(len, commands))
-        rows = (f"  {command:<{widest}}   # {what}" for command, what in commands.items())
-        return "\n".join([f"{path}: {len(commands)} data sets; look at one with:", *rows])
-    lines = [f"{path}: {found['kind']}, {found['usable']:,} usable examples"]
-    if "pictures" in found:
-        lines[0] += f" of {found['pictures']:,} pictures"
-    lines += [f"  skipped {count:,}: {reason}" for reason, count in found["skipped"].items()]
-    if "note" in found:
-        lines.insert(1, f"  {found['note']}")
-    if found["replaced_characters"]:
-        lines.append(f"  {found['replaced_characters']:,} characters replaced")
-    counts = {f"{side} words": words for side, words in found["words"].items()}
-    counts |= {name: found[name] for name in ("seconds", "labels") if name in found}
-    for what, told in counts.items():
-        lines.append(f"  {what}: " + ", ".join(f"{name} {count:,}" for name, count in told.items()))
-    lines += [f"    {'  ->  '.join(one.values())}" for one in found["samples"]]
-    lines.append(f"train on it with: {found['train']}")
+def _page(path: Path, record: dict[str, Any]) -> str:
+    """The record of `inspect` as lines of text."""
+    if record["kind"] == "several":
+        return _several(path, record["sets"])
+    lines = [f"{path}: {record['kind']}, {record['usable']:,} usable examples"]
+    if "pictures" in record:
+        lines[0] += f" of {record['pictures']:,} pictures"
+    if "note" in record:
+        lines.append(f"  {record['note']}")
+    lines += [f"  skipped {count:,}: {reason}" for reason, count in record["skipped"].items()]
+    if record["replaced_characters"]:
+        lines.append(f"  {record['replaced_characters']:,} characters replaced")
+
+    counts = {f"{side} words": words for side, words in record["words"].items()}
+    counts |= {name: record[name] for name in ("seconds", "labels") if name in record}
+    for what, numbers in counts.items():
+        listed = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
+        lines.append(f"  {what}: {listed}")
+    lines += [f"    {'  ->  '.join(sample.values())}" for sample in record["samples"]]
+    lines.append(f"train on it with: {record['train']}")
     return "\n".join(map(printable, lines))
+
+
+def _several(path: Path, data_sets: list[dict[str, str]]) -> str:
+    """A command to look at each of several data sets in a folder."""
+    commands = {}
+    for data_set in data_sets:
+        command = shlex.join(["regard", "data", "inspect", data_set["path"]])
+        commands[command] = data_set["what"]
+    width = max(map(len, commands))
+    lines = [f"{path}: {len(commands)} data sets; look at one with:"]
+    lines += [f"  {command:<{width}}   # {what}" for command, what in commands.items()]
+    return "\n".join(lines)

@@ -13,12 +13,12 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from regard.data import sound
 from regard.data.column_types import may_be_labels
 from regard.data.columns import UnclearColumns, are_languages, choose
 from regard.data.kinds import KINDS, DataSet
 from regard.data.lines import Tally
 from regard.data.pairs import read_pairs
+from regard.data.recordings import Places
 from regard.data.roles import LABELLED, PAIRS, REPLY_NAMES, Column, Roles
 from regard.data.rows import read_rows
 from regard.data.tables import Choice, Table, look
@@ -123,7 +123,7 @@ def _column_of_sounds(table: Table, columns: Mapping[str, Column]) -> Column:
     """The column that names sounds beside the table without their suffix, if there is one."""
     if columns or "sound" in table.holds or "picture" in table.holds:
         return None
-    places = sound.Places(table.path.parent)
+    places = Places(table.path.parent)
     if not places.names:
         return None
     for number, cells in enumerate(table.cells):

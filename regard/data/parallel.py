@@ -23,15 +23,16 @@ def read_parallel(
             raise DataError("no such file", where=path)
 
     def examples() -> Iterator[Example]:
-        for pair in zip_longest(*(_whole_lines(path, tally) for path in paths)):
-            if None in pair:
+        sources, targets = (_whole_lines(path, tally) for path in paths)
+        for source_line, target_line in zip_longest(sources, targets):
+            if source_line is None or target_line is None:
                 counts = [sum(1 for _ in _whole_lines(path, Tally())) for path in paths]
                 raise DataError(
                     "the files do not go line by line",
                     where=f"{paths[0]} and {paths[1]}",
                     got=f"{counts[0]:,} and {counts[1]:,} lines",
                 )
-            yield from usable(Example(*map(tidy, pair)), tally)
+            yield from usable(Example(tidy(source_line), tidy(target_line)), tally)
 
     return checked(examples(), paths[0], tally, limit=limit)
 

@@ -20,17 +20,8 @@ LONGEST = 2000  # characters; a longer sentence is none
 FEWEST = 3  # words, so that something stands around a blank
 SAMPLE = 400  # lines that tell how a file is laid out
 TABLES = (
-    ".tsv",
-    ".csv",
-    ".jsonl",
-    ".ndjson",
-    ".json",
-    ".npz",
-    ".toml",
-    ".yml",
-    ".yaml",
-    ".html",
-    ".xml",
+    *(".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".npz"),
+    *(".toml", ".yml", ".yaml", ".html", ".xml"),
 )
 
 Layout = Literal["auto", "lines", "wrapped"]
@@ -41,16 +32,14 @@ def read_text(path: Path | str, *, layout: Layout = "auto", tally: Tally) -> Ite
     paragraph under way is held. In "lines" every line is a sentence or a paragraph; "wrapped"
     text has paragraphs with empty lines between them; "auto" looks at the first lines of each
     file."""
-    return checked(
-        (
-            example
-            for file in text_files(path)
-            for example in _sentences(_paragraphs(file, layout, tally), tally)
-        ),
-        path,
-        tally,
-        limit=1.0,  # headings and the like: most lines of a file may be no sentences
-    )
+    files = text_files(path)
+
+    def examples() -> Iterator[Example]:
+        for file in files:
+            yield from _sentences(_paragraphs(file, layout, tally), tally)
+
+    # Any number of bad rows: most lines may be no sentences but headings and the like.
+    return checked(examples(), path, tally, limit=1.0)
 
 
 def text_files(path: Path | str) -> list[Path]:
@@ -60,14 +49,11 @@ def text_files(path: Path | str) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError("no such file or folder", where=path)
-    found = sorted(
-        file
-        for file in path.rglob("*")
-        if file.is_file() and file.name.lower().endswith((".txt", ".txt.gz"))
-    )
-    if not found:
+    texts = (file for file in path.rglob("*") if file.name.lower().endswith((".txt", ".txt.gz")))
+    files = sorted(file for file in texts if file.is_file())
+    if not files:
         raise DataError(f"no usable examples in {path}", got="no .txt or .txt.gz files")
-    return found
+    return files
 
 
 def sentences_of(
@@ -75,23 +61,25 @@ def sentences_of(
 ) -> Callable[..., Iterator[Example]]:
     """A reader of the sentences in the sources of another reader, and in its `targets`."""
 
-    def own(*, tally: Tally) -> Iterator[Example]:
-        found, seen = Tally(), set[str]()
-        texts = (
-            text
-            for example in read(tally=found)
-            for text in example[: 1 + targets]
-            if isinstance(text, str)
-        )
-        for example in _sentences(texts, tally):
-            if example.target in seen:  # an answer is often the next prompt
-                tally.used, tally.duplicates = tally.used - 1, tally.duplicates + 1
-            else:
-                seen.add(example.target)
-                yield example
-        tally.replaced += found.replaced
+    def texts(tally: Tally) -> Iterator[str]:
+        for example in read(tally=tally):
+            for text in example[: 1 + targets]:
+                if isinstance(text, str):
+                    yield text
 
-    return own
+    def read_sentences(*, tally: Tally) -> Iterator[Example]:
+        rows = Tally()
+        yielded: set[str] = set()
+        for example in _sentences(texts(rows), tally):
+            if example.target in yielded:  # an answer is often the next prompt
+                tally.used -= 1
+                tally.duplicates += 1
+            else:
+                yielded.add(example.target)
+                yield example
+        tally.replaced += rows.replaced
+
+    return read_sentences
 
 
 def is_text(path: Path | str) -> bool:
@@ -130,12 +118,9 @@ def is_wrapped(lines: list[str]) -> bool:
     lines = [line.rstrip() for line in lines]
     inside = sorted(len(line) for line, after in pairwise(lines) if line and after)
     longest = max(map(len, lines), default=0)
-    return (
-        bool(inside)
-        and "" in lines
-        and longest <= 120
-        and inside[len(inside) // 2] >= 0.75 * longest
-    )
+    if not inside or "" not in lines or longest > 120:
+        return False
+    return inside[len(inside) // 2] >= 0.75 * longest
 
 
 def _joined(lines: Iterator[str]) -> Iterator[str]:
@@ -185,7 +170,8 @@ def split(paragraph: str) -> Iterator[str]:
 
 
 def _sentences(paragraphs: Iterator[str], tally: Tally) -> Iterator[Example]:
-    for sentence in (tidy(one) for paragraph in paragraphs for one in split(paragraph)):
+    lines = (line for paragraph in paragraphs for line in split(paragraph))
+    for sentence in map(tidy, lines):
         if not sentence:
             continue
         if len(sentence) > LONGEST:

@@ -28,7 +28,8 @@ from regard.data import espeak, sound, spelled
 from regard.data.examples import Example, Item
 from regard.data.lines import Tally
 from regard.data.reading import checked
-from regard.data.sound import Hearing, loud, resampled, too_long
+from regard.data.recordings import Hearing
+from regard.data.sound import loud, resampled, too_long
 from regard.data.spelled import english
 from regard.errors import DataError
 
@@ -50,14 +51,8 @@ SHARES: dict[Part, int] = {"train": 1, "valid": 8, "test": 8}  # one in so many,
 
 SLOTS = {
     "thing": (
-        "lamp",
-        "radio",
-        "heater",
-        "fan",
-        "television",
-        "kitchen light",
-        "bedroom light",
-        "music",
+        *("lamp", "radio", "heater", "fan", "television"),
+        *("kitchen light", "bedroom light", "music"),
     ),
     "opening": ("door", "window", "garage", "gate", "curtains"),
     "person": ("anna", "peter", "maria", "john", "the doctor", "the office"),
@@ -127,18 +122,22 @@ def jobs(
 ) -> list[Job]:
     """What each voice of a part has to say, voice by voice."""
     draw = random.Random(f"{seed} {part}")
-    drawn = [
-        Job(
-            f"{draw.choice(ACCENTS)}+{variant}",
-            say(draw),
-            draw.randrange(120, 221),
-            draw.randrange(25, 76),
-            draw.randrange(25, 76),
+    variants = VOICES[part]
+    drawn_jobs = []
+    for i in range(count):
+        job = Job(
+            voice=f"{draw.choice(ACCENTS)}+{variants[i % len(variants)]}",
+            text=say(draw),
+            speed=draw.randrange(120, 221),
+            pitch=draw.randrange(25, 76),
+            range=draw.randrange(25, 76),
         )
-        for i in range(count)
-        for variant in [VOICES[part][i % len(VOICES[part])]]
-    ]
-    return sorted(drawn, key=lambda job: job.voice.partition("+")[2])
+        drawn_jobs.append(job)
+    return sorted(drawn_jobs, key=_variant)
+
+
+def _variant(job: Job) -> str:
+    return job.voice.partition("+")[2]
 
 
 # -- the reader-------------------------------------------------------------------------------------
@@ -160,23 +159,23 @@ def read_digits(*, count: int, how: Hearing, tally: Tally) -> Iterator[Example]:
 
 
 def _examples(
-    wanted: Sequence[Job], how: Hearing, tally: Tally, *, trim: float = 0.0
+    jobs: Sequence[Job], how: Hearing, tally: Tally, *, trim: float = 0.0
 ) -> Iterator[Example]:
-    samples, ends = _spoken(tuple(wanted), how.rate)
-    for i, (job, (start, end)) in enumerate(zip(wanted, pairwise([0, *ends]), strict=True)):
+    samples, ends = _spoken(tuple(jobs), how.rate)
+    spans = pairwise([0, *ends])
+    for i, (job, (start, end)) in enumerate(zip(jobs, spans, strict=True)):
         values = np.asarray(samples[start:end])
         values = values[loud(values, trim)]
         if len(values) > how.max_seconds * how.rate:
             tally.skip(too_long(how.max_seconds))
             continue
         tally.used += 1
-        yield Example(
-            Item(f"{job.voice} {i}", values, json.dumps(job).encode()), job.text[: how.cut]
-        )
+        item = Item(f"{job.voice} {i}", values, json.dumps(job).encode())
+        yield Example(item, job.text[: how.cut])
 
 
 def makers() -> list[Path]:
-    """The files that decide how it sounds, and what is said."""
+    """The files that decide what is said, and how it sounds."""
     return [
         library(),
         Path(espeak.__file__),
@@ -200,12 +199,13 @@ def library() -> Path:
 
 
 @functools.lru_cache(maxsize=3)  # a corpus is read more than once while it is prepared
-def _spoken(wanted: tuple[Job, ...], rate: int) -> tuple[np.ndarray, list[int]]:
-    """The samples of all jobs one after the other, in a file that goes when they do, and where
-    each ends."""
-    ends, end = [], 0
+def _spoken(jobs: tuple[Job, ...], rate: int) -> tuple[np.ndarray, list[int]]:
+    """The samples of all jobs one after the other, mapped from a temporary file, and where each
+    ends."""
+    ends = []
+    end = 0
     with tempfile.TemporaryFile() as file:
-        for own_rate, sound in said(wanted):
+        for own_rate, sound in said(jobs):
             samples = resampled(sound.astype(np.float32) / 32768, own_rate, rate)
             file.write(samples.tobytes())
             end += len(samples)
@@ -214,13 +214,11 @@ def _spoken(wanted: tuple[Job, ...], rate: int) -> tuple[np.ndarray, list[int]]:
         return np.memmap(file, np.int16, "r"), ends
 
 
-def said(wanted: Sequence[Job]) -> Iterator[tuple[int, np.ndarray]]:
+def said(jobs: Sequence[Job]) -> Iterator[tuple[int, np.ndarray]]:
     """The rate and the 16-bit samples of each job, which are in the order that `jobs` gives
     them, voice by voice."""
     library()
-    groups = [
-        list(group) for _, group in groupby(wanted, key=lambda job: job.voice.partition("+")[2])
-    ]
+    groups = [list(group) for _, group in groupby(jobs, key=_variant)]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for rate, sounds in pool.map(_say_apart, groups):
             for sound in sounds:
@@ -231,10 +229,10 @@ def _say_apart(group: Sequence[Job]) -> tuple[int, list[np.ndarray]]:
     """The rate and the samples of each job, from a process of their own."""
     command = [sys.executable, "-m", "regard.data.espeak"]
     jobs = json.dumps(group).encode()
-    done = subprocess.run(command, input=jobs, capture_output=True, check=False)  # noqa: S603
-    if done.returncode:
-        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
-        raise DataError("the voices cannot speak", where=group[0].voice, got=last[:200])
-    rate, *lengths = np.frombuffer(done.stdout, "=i4", 1 + len(group)).tolist()
-    samples = np.frombuffer(done.stdout, "=i2", offset=4 * (1 + len(group)))
+    process = subprocess.run(command, input=jobs, capture_output=True, check=False)  # noqa: S603
+    if process.returncode:
+        lines = process.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise DataError("the voices cannot speak", where=group[0].voice, got=lines[-1][:200])
+    rate, *lengths = np.frombuffer(process.stdout, "=i4", 1 + len(group)).tolist()
+    samples = np.frombuffer(process.stdout, "=i2", offset=4 * (1 + len(group)))
     return rate, np.split(samples, np.cumsum(lengths)[:-1])

@@ -31,8 +31,8 @@ CHUNK = 1 << 16
 
 class _Member(NamedTuple):
     name: str
-    plain: bool  # a file with contents, not a folder
-    wrong: str | None  # why it is not to be had at all
+    is_file: bool  # with contents, not a folder
+    fault: str | None  # why it condemns the archive
     open: Callable[[], IO[bytes]]
 
 
@@ -47,34 +47,36 @@ def unpack(
     """
     most = min(size, max(RATIO * archive.stat().st_size, 1 << 20))
     read = _zipped if archive.name.endswith(".zip") else _tarred
-    seen = written = 0
+    written = 0
     try:
-        for member in read(archive, most + (members + 4) * 2 * tarfile.BLOCKSIZE):
-            seen += 1
-            if seen > members:
+        stream = read(archive, most + (members + 4) * 2 * tarfile.BLOCKSIZE)
+        for number, member in enumerate(stream, 1):
+            if number > members:
                 _refuse(archive, f"more than {members:,} members")
-            if member.wrong:
-                _refuse(archive, f"{member.wrong}: {_shown(member.name)}")
+            if member.fault:
+                _refuse(archive, f"{member.fault}: {_shown(member.name)}")
             place = _place(archive, member.name, inside, keep)
-            if member.plain and place:
+            if member.is_file and place:
                 written += _write(member, into.joinpath(*place), archive, most - written)
     except RegardError:
         raise
     except FileExistsError as problem:
         _refuse(archive, f"two files of one name: {_shown(Path(problem.filename).name)}")
-    except (
-        Exception
-    ) as problem:  # zipfile and tarfile fail in a dozen ways on bytes that are no archive
-        if isinstance(problem, OSError) and problem.errno not in (
-            None,
-            errno.EINVAL,
-        ):  # a place before the start
+    except OSError as problem:
+        if problem.errno not in (None, errno.EINVAL):  # EINVAL: a place before the start
             raise  # the disk's fault
-        raise DataError(
-            "damaged, or not an archive of its kind",
-            where=archive.name,
-            got=str(problem)[:100] or type(problem).__name__,
-        ) from None
+        raise _damaged(archive, problem) from None
+    # zipfile and tarfile fail in a dozen ways on bytes that are no archive.
+    except Exception as problem:
+        raise _damaged(archive, problem) from None
+
+
+def _damaged(archive: Path, problem: Exception) -> DataError:
+    return DataError(
+        "damaged, or not an archive of its kind",
+        where=archive.name,
+        got=str(problem)[:100] or type(problem).__name__,
+    )
 
 
 def _write(member: _Member, target: Path, archive: Path, most: int) -> int:
@@ -92,7 +94,7 @@ def _write(member: _Member, target: Path, archive: Path, most: int) -> int:
 
 
 def _place(archive: Path, name: str, inside: str, keep: Sequence[str]) -> list[str] | None:
-    """Where a member goes, or None if it was not asked for."""
+    """The path of a member below the folder, or None if it is not kept."""
     parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".")]
     if not parts:
         return None  # the folder itself
@@ -132,12 +134,12 @@ def _zipped(archive: Path, most: int) -> Iterator[_Member]:
             yield _Member(
                 info.filename,
                 not info.is_dir(),
-                _wrong_zip(info),
+                _fault_of_zip(info),
                 lambda info=info: opened.open(info),
             )
 
 
-def _wrong_zip(info: zipfile.ZipInfo) -> str | None:
+def _fault_of_zip(info: zipfile.ZipInfo) -> str | None:
     kind = stat.S_IFMT(info.external_attr >> 16)  # 0 where it was not packed on Unix
     if kind == stat.S_IFLNK:
         return "a link"
@@ -154,16 +156,17 @@ def _wrong_zip(info: zipfile.ZipInfo) -> str | None:
 
 
 def _tarred(archive: Path, most: int) -> Iterator[_Member]:
-    unzipped: Any = bz2 if archive.name.endswith(".bz2") else gzip
-    with unzipped.open(archive, "rb") as stream:
+    compression: Any = bz2 if archive.name.endswith(".bz2") else gzip
+    with compression.open(archive, "rb") as stream:
         forward: Any = _Forward(stream, archive, most)
         with tarfile.open(fileobj=forward, mode="r:") as opened:
             while (info := opened.next()) is not None:
-                setattr(opened, "members", [])  # noqa: B010, its types hide it; or it would keep the headers of all
+                # Or it would keep all headers; its types hide the attribute.
+                setattr(opened, "members", [])  # noqa: B010
                 yield _Member(
                     info.name,
                     info.isfile(),
-                    _wrong_tar(info),
+                    _fault_of_tar(info),
                     lambda info=info: _opened(opened, info),
                 )
 
@@ -174,7 +177,7 @@ def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
     return file
 
 
-def _wrong_tar(info: tarfile.TarInfo) -> str | None:
+def _fault_of_tar(info: tarfile.TarInfo) -> str | None:
     if info.issym() or info.islnk():
         return "a link"
     if info.issparse():  # a petabyte of nothing in a kilobyte
@@ -187,12 +190,14 @@ class _Forward:
     once needs."""
 
     def __init__(self, stream: IO[bytes], archive: Path, most: int):
-        self._stream, self._archive, self._most, self._at = stream, archive, most, 0
+        self._stream = stream
+        self._archive = archive
+        self._most = most
+        self._at = 0
 
     def read(self, size: int) -> bytes:
-        if (
-            size > CHUNK
-        ):  # our own steps are no larger, so tarfile is after a header, and would keep it in memory
+        # Our own steps are no larger, so tarfile reads a header, and would keep it in memory.
+        if size > CHUNK:
             _refuse(self._archive, "a header without end")
         data = self._stream.read(size)
         self._at += len(data)

@@ -16,7 +16,8 @@ import soundfile
 from PIL import Image
 
 from regard import cli, recipe
-from regard.data import captions, detect, sound
+from regard.data import captions, detect
+from regard.data import recordings as recordings_of
 from regard.data.detect import recognise
 from regard.data.inspect import inspect
 from regard.data.kinds import KINDS
@@ -621,9 +622,9 @@ def test_a_table_of_sounds_in_a_folder_beside_it(tmp_path: Path, suffix: str):
     for file in (home / "clips").iterdir():
         file.unlink()
     columns = {"path_column": "file name", "text_column": "what was said"}
-    how = sound.Hearing(8000, 60.0)
+    how = recordings_of.Hearing(8000, 60.0)
     with pytest.raises(DataError) as caught:
-        list(sound.read_sounds(home / "list.csv", how=how, **columns, tally=Tally()))
+        list(recordings_of.read_sounds(home / "list.csv", how=how, **columns, tally=Tally()))
     assert "none of its sounds is there" in str(caught.value)
     assert f"looked for in {home}, {home / 'clips'}" in str(caught.value)
 

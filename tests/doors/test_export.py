@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from regard.cli import main
-from regard.data import drawn, labelled_pictures, pictures, sound, spoken
+from regard.data import drawn, labelled_pictures, pictures, spoken
 from regard.data.inspect import inspect
 from regard.data.lines import Tally
-from regard.data.sound import Hearing
+from regard.data.recordings import Hearing, read_ljspeech
 
 voices = pytest.mark.skipif(
     importlib.util.find_spec("espeakng_loader") is None, reason="needs the package espeakng-loader"
@@ -69,7 +69,7 @@ def test_voices_are_those_of_their_seed(tmp_path: Path, capsys):
     exported(tmp_path / "voices", "voices", "--count", "20", "--seed", "3", capsys=capsys)
     how = Hearing(8000, 10.0)
     built_in = spoken.read_spoken("test", count=160, seed=3, how=how, tally=Tally())
-    files = sound.read_ljspeech(tmp_path / "voices", how=how, tally=Tally())
+    files = read_ljspeech(tmp_path / "voices", how=how, tally=Tally())
     for own, example in zip(files, built_in, strict=True):
         assert own.target == example.target
         assert np.array_equal(own.source.values, example.source.values)

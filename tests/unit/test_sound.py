@@ -16,15 +16,17 @@ import soundfile
 
 from regard.data.inspect import inspect
 from regard.data.lines import Tally
-from regard.data.sound import (
+from regard.data.recordings import (
     Hearing,
     Row,
     _in_order,
     read_fsdd,
     read_ljspeech,
-    read_sound,
     read_sounds,
     sounds_files,
+)
+from regard.data.sound import (
+    read_sound,
 )
 from regard.errors import DataError, InputError, printable
 

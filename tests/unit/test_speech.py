@@ -14,7 +14,7 @@ import torch
 from regard import build, metrics, recipe, tokenizers
 from regard.data import espeak, spoken
 from regard.data.lines import Tally
-from regard.data.sound import Hearing
+from regard.data.recordings import Hearing
 from regard.errors import DataError, InputError
 from regard.layers.loss import cross_entropy
 from regard.optimise import factor, optimiser

@@ -28,20 +28,20 @@ from regard.fields import Seed, Text
 
 if TYPE_CHECKING:
     from regard.data.examples import Example
-    from regard.data.sound import Hearing
+    from regard.data.recordings import Hearing
 
 SPEECH = ("speech-attention", "speech-transformer")
 
 
 def _hearing(section: Sounds, form: SourceForm) -> Hearing:
-    from regard.data.sound import Hearing
+    from regard.data.recordings import Hearing
 
     max_characters = section.max_target if section.truncate else None
     return Hearing(form.rate, section.max_seconds, max_characters)
 
 
 def _looking() -> Hearing:
-    from regard.data.sound import Hearing
+    from regard.data.recordings import Hearing
 
     return Hearing(LOOKED_AT.rate, LOOKED_AT.max_seconds)
 
@@ -90,10 +90,10 @@ class DataLjspeech(SplitSection, Sounds):
 
 
 def _ljspeech(section: DataLjspeech, form: SourceForm) -> Contents:
-    from regard.data import sound
+    from regard.data import recordings
 
-    read = partial(sound.read_ljspeech, section.path, how=_hearing(section, form))
-    files = sound.ljspeech_files(section.path)
+    read = partial(recordings.read_ljspeech, section.path, how=_hearing(section, form))
+    files = recordings.ljspeech_files(section.path)
     if section.split == "hash":
         return Contents(read, files)
     read = partial(read, shares=section.shares)
@@ -112,7 +112,7 @@ def _recognise_ljspeech(path: Path) -> DataSet | None:
     if "|" not in next(read_lines(metadata, Tally()), ""):
         return None
 
-    from regard.data.sound import read_ljspeech
+    from regard.data.recordings import read_ljspeech
 
     return DataSet.at("ljspeech", path, partial(read_ljspeech, path, how=_looking(), limit=1.0))
 
@@ -169,11 +169,11 @@ class DataFsdd(SplitSection, Sounds):
 
 
 def _fsdd(section: DataFsdd, form: SourceForm) -> Contents:
-    from regard.data import sound, spoken
+    from regard.data import recordings, spoken
 
     how = _hearing(section, form)
-    files = [file for file, *_ in sound.fsdd_files(section.path).named]
-    read = partial(sound.read_fsdd, section.path, how=how, hold_out=section.hold_out)
+    files = [file for file, *_ in recordings.fsdd_files(section.path).named]
+    read = partial(recordings.read_fsdd, section.path, how=how, hold_out=section.hold_out)
     if not section.usual_test and section.hold_out is None:
         return Contents(read, files)
     train: Reader = partial(read, part="train")
@@ -194,7 +194,7 @@ def _concatenated(*readers: Reader) -> Reader:
 
 
 def _recognise_fsdd(path: Path) -> DataSet | None:
-    from regard.data.sound import is_fsdd, read_fsdd
+    from regard.data.recordings import is_fsdd, read_fsdd
 
     if not path.is_dir() or not is_fsdd(path):
         return None
@@ -224,17 +224,17 @@ class DataSounds(SplitSection, Sounds):
 
 
 def _sounds(section: DataSounds, form: SourceForm) -> Contents:
-    from regard.data import sound
+    from regard.data import recordings
 
     columns = section.columns
-    read = partial(sound.read_sounds, how=_hearing(section, form), **columns)
+    read = partial(recordings.read_sounds, how=_hearing(section, form), **columns)
     return contents_of_paths(
-        section, lambda path: partial(read, path), partial(sound.sounds_files, **columns)
+        section, lambda path: partial(read, path), partial(recordings.sounds_files, **columns)
     )
 
 
 def _read_sounds(path: Path, source: Column, target: Column) -> Reader:
-    from regard.data.sound import read_sounds
+    from regard.data.recordings import read_sounds
 
     columns = {"path_column": source, "text_column": target}
     return partial(read_sounds, path, how=_looking(), **columns, limit=1.0)
