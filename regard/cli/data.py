@@ -305,12 +305,12 @@ def _progress(console: Console) -> Iterator[Progress]:
 
             yield draw
         return
-    said = time.monotonic()
+    last_line = time.monotonic()
 
     def say(name: str, done: int, total: int | None) -> None:
-        nonlocal said
-        if time.monotonic() - said >= QUIET_SECONDS:
-            said = time.monotonic()
+        nonlocal last_line
+        if time.monotonic() - last_line >= QUIET_SECONDS:
+            last_line = time.monotonic()
             of = "" if total is None else f" of {_size(total)}"
             console.print(f"  {name}: {_size(done)}{of}", soft_wrap=True, markup=False)
 

@@ -1,5 +1,5 @@
-"""Which examples go together, and in which order: a pure function of (seed, epoch), so there is
-nothing to save."""
+"""The batches of an epoch and their order: a pure function of (seed, epoch), so nothing of them is
+saved."""
 
 from __future__ import annotations
 
@@ -34,16 +34,20 @@ def batches(
     """
     if groups is not None:
         source, target = _summed(source_lengths, target_lengths, groups)
-        made = batches(source, target, tokens=tokens, most=most, seed=seed, epoch=epoch)
-        return _spread(made, groups, len(target_lengths))
+        of_groups = batches(source, target, tokens=tokens, most=most, seed=seed, epoch=epoch)
+        return _spread(of_groups, groups, len(target_lengths))
+
     random = np.random.Generator(np.random.PCG64([seed, epoch]))
     order = random.permutation(len(source_lengths))
     total = source_lengths + target_lengths
-    window = max(1, int(WINDOW * tokens / max(1.0, float(total.mean())))) if len(order) else 1
-    made: list[np.ndarray] = []
+    window = 1
+    if len(order):
+        window = max(1, int(WINDOW * tokens / max(1.0, float(total.mean()))))
+    rows: list[np.ndarray] = []
     for start in range(0, len(order), window):
-        made += _filled(order[start : start + window], source_lengths, target_lengths, tokens, most)
-    return [made[i] for i in random.permutation(len(made))]
+        index = order[start : start + window]
+        rows += _filled(index, source_lengths, target_lengths, tokens, most)
+    return [rows[i] for i in random.permutation(len(rows))]
 
 
 def ordered(
@@ -53,8 +57,7 @@ def ordered(
     tokens: int,
     groups: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """Every example once, with as little padding as we can: for evaluation, where the order does
-    not matter."""
+    """Every example once, with little padding: for evaluation, where the order does not matter."""
     if groups is not None:
         source, target = _summed(source_lengths, target_lengths, groups)
         return _spread(ordered(source, target, tokens=tokens), groups, len(target_lengths))
@@ -69,13 +72,14 @@ def _summed(
     return source[groups], np.add.reduceat(target, groups) if len(groups) else target[:0]
 
 
-def _spread(made: list[np.ndarray], groups: np.ndarray, count: int) -> list[np.ndarray]:
+def _spread(of_groups: list[np.ndarray], groups: np.ndarray, count: int) -> list[np.ndarray]:
     """Batches of groups as batches of examples."""
     edges = [*groups[groups < count].tolist(), count]
-    return [
-        np.concatenate([np.arange(edges[g], edges[g + 1]) for g in batch.tolist()])
-        for batch in made
-    ]
+    of_examples = []
+    for batch in of_groups:
+        members = [np.arange(edges[group], edges[group + 1]) for group in batch.tolist()]
+        of_examples.append(np.concatenate(members))
+    return of_examples
 
 
 def _filled(
@@ -87,16 +91,15 @@ def _filled(
     cuts: list[int] = []
     rows = longest_source = longest_target = 0
     for i, (s, t) in enumerate(zip(source[index].tolist(), target[index].tolist(), strict=True)):
-        rows, longest_source, longest_target = (
-            rows + 1,
-            max(longest_source, s),
-            max(longest_target, t),
-        )
-        if rows > 1 and (
-            rows * (longest_source + longest_target) > tokens or rows > (most or rows)
-        ):
+        rows += 1
+        longest_source = max(longest_source, s)
+        longest_target = max(longest_target, t)
+        is_full = rows * (longest_source + longest_target) > tokens or rows > (most or rows)
+        if rows > 1 and is_full:
             cuts.append(i)
-            rows, longest_source, longest_target = 1, s, t
+            rows = 1
+            longest_source = s
+            longest_target = t
     return np.split(index, cuts) if len(index) else []
 
 

@@ -137,9 +137,9 @@ def _named(table: Table, role: Role, taken: set[int | None]) -> int | None:
     exact = [i for name in dict.fromkeys(role.names) for i in free if folded[i] == name]
     if exact:
         fitting = [i for i in exact if table.holds[i] in role.holds]
-        chosen = (fitting or exact)[0]
-        alike = [i for i in fitting if folded[i] == folded[chosen]]
-        return chosen if len(alike) < 2 else None
+        first = (fitting or exact)[0]
+        alike = [i for i in fitting if folded[i] == folded[first]]
+        return first if len(alike) < 2 else None
 
     words = {name for name in role.names if name not in VAGUE}
     partly = [i for i in free if words & _words_of(table.names[i]) and table.holds[i] in role.holds]

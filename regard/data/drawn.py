@@ -80,18 +80,21 @@ class Scene:
 
 def scene(draw: np.random.Generator) -> Scene:
     if draw.random() < 0.25:
-        group, (where, middle) = _group(draw), list(ALONE.items())[draw.integers(len(ALONE))]
+        group = _group(draw)
+        where, middle = list(ALONE.items())[draw.integers(len(ALONE))]
         along = int(middle[0] != 0.5)  # a row of things lies along the edge that it is near
         return Scene((_placed(group, middle, along, draw),), f"{group} {where}")
-    first, second = _group(draw), _group(draw)
+    first = _group(draw)
+    second = _group(draw)
     while first.kind == second.kind:
         second = _group(draw)
     across = int(draw.integers(2))  # 0: side by side, 1: one above the other
     aside = draw.uniform(-0.06, 0.06)
     middles = [[0.5 + aside, 0.5 + aside], [0.5 + aside, 0.5 + aside]]
     middles[0][across], middles[1][across] = 0.25, 0.75
-    groups = tuple(
-        _placed(g, m, 1 - across, draw) for g, m in zip((first, second), middles, strict=True)
+    groups = (
+        _placed(first, middles[0], 1 - across, draw),
+        _placed(second, middles[1], 1 - across, draw),
     )
     if (first.size, second.size) == ("small", "large"):
         return Scene(groups, f"{second} {('to the right of', 'below')[across]} {first}")
@@ -138,12 +141,13 @@ def _stamp(
     paper: np.ndarray, shape: str, x: float, y: float, radius: float, ink: np.ndarray
 ) -> None:
     """Put one thing on the paper. Only the square around it is looked at."""
-    left, top = max(0, int(x - radius) - 1), max(0, int(y - radius) - 1)
-    right, bottom = min(SIDE, int(x + radius) + 2), min(SIDE, int(y + radius) + 2)
+    left = max(0, int(x - radius) - 1)
+    top = max(0, int(y - radius) - 1)
+    right = min(SIDE, int(x + radius) + 2)
+    bottom = min(SIDE, int(y + radius) + 2)
     fine = (np.arange(FINER) + 0.5) / FINER
-    u = (
-        (np.arange(left, right)[:, None] + fine).reshape(-1) - x
-    ) / radius  # -1 .. 1 across the thing
+    # -1 .. 1 across the thing
+    u = ((np.arange(left, right)[:, None] + fine).reshape(-1) - x) / radius
     v = ((np.arange(top, bottom)[:, None] + fine).reshape(-1, 1) - y) / radius
     match shape:
         case "circle":
@@ -161,8 +165,8 @@ def _stamp(
 def drawing(seed: int, number: int) -> tuple[Scene, np.ndarray]:
     """A scene and its picture, the same whenever they are drawn."""
     draw = np.random.default_rng([seed, number])
-    seen = scene(draw)
-    return seen, picture(seen, draw)
+    things = scene(draw)
+    return things, picture(things, draw)
 
 
 def read_drawn(
@@ -183,7 +187,7 @@ def read_drawn(
             hint="set it to 3",
         )
     for number in range(count):
-        seen, drawn = drawing(seed, number)
+        things, pixels = drawing(seed, number)
         tally.used += 1
-        values = fitted(drawn, size=size, channels_in=channels_in, crop=crop)
-        yield Example(Item(f"drawing {number}", values, drawn.tobytes()), seen.sentence)
+        values = fitted(pixels, size=size, channels_in=channels_in, crop=crop)
+        yield Example(Item(f"drawing {number}", values, pixels.tobytes()), things.sentence)

@@ -28,22 +28,21 @@ def say(jobs: Iterable[tuple[str, str, int, int, int]]) -> tuple[int, list[bytes
     pieces: list[bytes] = []
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
-    def heard(samples, count, _):
+    def receive(samples, count, _):
         if samples and count > 0:
             pieces.append(ctypes.string_at(samples, 2 * count))
         return 0
 
-    speech.espeak_SetSynthCallback(heard)
+    speech.espeak_SetSynthCallback(receive)
     sounds = []
     for voice, text, speed, pitch, pitch_range in jobs:
         if speech.espeak_SetVoiceByName(voice.encode()):
             raise RuntimeError(f"no such voice: {voice}")
         for parameter, value in ((RATE, speed), (PITCH, pitch), (RANGE, pitch_range)):
             speech.espeak_SetParameter(parameter, value, 0)
-        written = text.encode()
-        speech.espeak_Synth(
-            written, ctypes.c_size_t(len(written) + 1), 0, 0, 0, UTF8_AND_ENDS, None, None
-        )
+        content = text.encode()
+        size = ctypes.c_size_t(len(content) + 1)
+        speech.espeak_Synth(content, size, 0, 0, 0, UTF8_AND_ENDS, None, None)
         speech.espeak_Synchronize()
         sounds.append(b"".join(pieces))
         pieces.clear()
@@ -51,8 +50,7 @@ def say(jobs: Iterable[tuple[str, str, int, int, int]]) -> tuple[int, list[bytes
 
 
 if __name__ == "__main__":
-    found, spoken = say(json.load(sys.stdin))
-    sys.stdout.buffer.write(
-        struct.pack(f"={1 + len(spoken)}i", found, *(len(sound) // 2 for sound in spoken))
-    )
-    sys.stdout.buffer.writelines(spoken)
+    rate, sounds = say(json.load(sys.stdin))
+    lengths = [len(sound) // 2 for sound in sounds]
+    sys.stdout.buffer.write(struct.pack(f"={1 + len(sounds)}i", rate, *lengths))
+    sys.stdout.buffer.writelines(sounds)

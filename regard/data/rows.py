@@ -108,19 +108,23 @@ def _csv_rows(lines: Iterator[str], delimiter: str, tally: Tally) -> Iterator[li
         ran_out = True  # the csv module asks for another line only while a quote is open
 
     while waiting or (waiting := deque(islice(lines, 1))):
+        line_count = 1
         if '"' not in waiting[0]:
-            row, taken = waiting[0].split(delimiter) if waiting[0] else [], 1
+            row = waiting[0].split(delimiter) if waiting[0] else []
         else:
-            ran_out, reader = False, csv.reader(feed(), delimiter=delimiter)
+            ran_out = False
+            reader = csv.reader(feed(), delimiter=delimiter)
             try:
-                row, taken = next(reader), reader.line_num
+                row = next(reader)
             except csv.Error:
-                row, taken = [], reader.line_num
+                row = []
                 tally.skip("field too long")
+            line_count = reader.line_num
             if ran_out:
-                row, taken = [], 1
+                row = []
+                line_count = 1
                 tally.skip("unclosed quote")
-        for _ in range(taken):
+        for _ in range(line_count):
             waiting.popleft()
         if row:
             yield row

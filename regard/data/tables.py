@@ -51,11 +51,9 @@ class Table:
     def number(self, column: str | int) -> int:
         """The number, from 0, of a column given by its name or by its number from 1."""
         word = str(column).strip().lower()
-        places = (
-            [i for i, name in enumerate(self.names) if name.lower() == word]
-            if self.has_names
-            else []
-        )
+        places = []
+        if self.has_names:
+            places = [i for i, name in enumerate(self.names) if name.lower() == word]
         if isinstance(column, str) and len(places) > 1:
             raise DataError(
                 "two columns have this name",
@@ -77,14 +75,11 @@ class Table:
         """What names a column in a recipe: its name, or its number where that would be read as
         something else."""
         name = self.names[number]
-        is_word = re.fullmatch(r"[^\W\d](?:[\w .-]*\w)?", name) and name.lower() not in (
-            "true",
-            "false",
-            "inf",
-            "nan",
-        )
+        is_word = re.fullmatch(r"[^\W\d](?:[\w .-]*\w)?", name) is not None
+        is_value = name.lower() in ("true", "false", "inf", "nan")
         is_unique = [other.lower() for other in self.names].count(name.lower()) == 1
-        return name if is_word and is_unique and self.has_names else number + 1
+        is_usable = is_word and not is_value and is_unique and self.has_names
+        return name if is_usable else number + 1
 
     @property
     def has_names(self) -> bool:
@@ -181,13 +176,11 @@ def look(path: Path, *, asked: Iterable[Column] = ()) -> Table:
     else:
         header = is_header(sample, {column.lower() for column in asked if isinstance(column, str)})
         width = len(sample[0]) if header else usual_width(sample)
-        names = (
-            tuple(cell.strip() for cell in sample[0])
-            if header
-            else tuple(str(i + 1) for i in range(width))
-        )
-        whole = [row for row in sample[header:] if len(row) == width]
-        columns = [[row[i].strip() for row in whole] for i in range(width)]
+        names = tuple(str(i + 1) for i in range(width))
+        if header:
+            names = tuple(cell.strip() for cell in sample[0])
+        complete = [row for row in sample[header:] if len(row) == width]
+        columns = [[row[i].strip() for row in complete] for i in range(width)]
     filled = tuple(tuple(cell for cell in column if cell) for column in columns)
     holds: tuple[Holds, ...] = tuple(
         content_of(cells, name) for cells, name in zip(filled, names, strict=True)
@@ -199,11 +192,8 @@ def _sample(rows: Iterator[Any]) -> Iterator[Any]:
     left = SAMPLE_CHARACTERS
     for row in islice(rows, SAMPLE_ROWS):
         yield row
-        left -= (
-            sum(map(len, row))
-            if isinstance(row, list)
-            else sum(len(str(value)) for value in row.values())
-        )
+        cells = row if isinstance(row, list) else row.values()
+        left -= sum(len(str(cell)) for cell in cells)
         if left < 0:
             break
 
@@ -218,12 +208,11 @@ def _by_key(objects: list[dict[str, Any]]) -> tuple[tuple[str, ...], list[list[s
             if folded not in names and len(names) == MOST_KEYS:
                 continue
             names.setdefault(folded, key)
-            cell = (
-                NESTED
-                if isinstance(value, list | dict)
-                else ""
-                if value is None
-                else str(value).strip()
-            )
-            columns.setdefault(folded, []).append(cell)
+            columns.setdefault(folded, []).append(_cell(value))
     return tuple(names.values()), list(columns.values())
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return NESTED
+    return "" if value is None else str(value).strip()
