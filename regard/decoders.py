@@ -323,7 +323,7 @@ class TransformerDecoder(AutoregressiveDecoder):
             return State(
                 position=position,
                 mask=memory.mask,
-                memory=(torch.stack(memory_sums),),
+                memory_sums=(torch.stack(memory_sums),),
                 recurrent=(torch.stack(sums),),
             )
 
@@ -421,7 +421,7 @@ class TransformerDecoder(AutoregressiveDecoder):
 
         all_sums = []
         for block, sums, memory_sums in zip(
-            submodule(self, "blocks"), state.recurrent[0], state.memory[0], strict=True
+            submodule(self, "blocks"), state.recurrent[0], state.memory_sums[0], strict=True
         ):
             x, next_sums = block.linear_step(x, sums, rotation, memory_sums)
             all_sums.append(next_sums)

@@ -18,6 +18,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.errors import InputError
+
 
 @dataclass(frozen=True)
 class Source:
@@ -84,29 +86,37 @@ class KVCache:
         """The rows of `self`, then those of `other`."""
         return KVCache(_join_rows(self.tensor, other.tensor))
 
-    # Former names, which tests of other packages still use.
-    grown = with_room_at
-
-    @property
-    def slab(self) -> Float[Tensor, "N B H C K"]:
-        return self.tensor
+    def trim(self, max_position: int) -> KVCache:
+        """A KVCache of the first `max_position` positions, whose capacity is at most the next
+        power of two (and 32)."""
+        capacity = max(32, 1 << (max_position - 1).bit_length()) if max_position else 32
+        if self.tensor.shape[-2] <= capacity:
+            return self
+        return KVCache(self.tensor.narrow(-2, 0, capacity).contiguous())
 
 
 @dataclass(frozen=True)
 class State:
     """What a decoder carries from step to step.
 
-    The tensors in `memory`, `recurrent` and `kv_cache` have the row (B) as their second axis, after
-    the layer, so `rows` and `join` need not know what they contain. Rows may be at different
-    positions and have memories of different lengths.
+    Its tensors come from the memory or from the tokens read so far, and their size grows with
+    the number of positions or is fixed:
+
+    |                 | one entry a position | fixed size    |
+    |-----------------|----------------------|---------------|
+    | from the memory | `memory`             | `memory_sums` |
+    | from the tokens | `kv_cache`           | `recurrent`   |
+
+    All have the row (B) as their second axis, after the layer, so `rows`, `join` and `trim` need
+    not know what they contain. Rows may be at different positions and have memories of different
+    lengths.
     """
 
     position: Int[Tensor, " B"]  # the number of tokens each row has read
     mask: Bool[Tensor, "B S"]  # the positions of the memory each row may attend to
-    # The projected keys and values of the memory, or with linear attention sums over them:
-    memory: tuple[Float[Tensor, "_ B _ _ _"], ...] = ()
-    # The states of recurrent cells, or the sums of linear attention:
-    recurrent: tuple[Float[Tensor, "_ B ..."], ...] = ()
+    memory: tuple[Float[Tensor, "_ B _ S _"], ...] = ()  # projected keys and values
+    memory_sums: tuple[Float[Tensor, "_ B ..."], ...] = ()  # sums of linear attention
+    recurrent: tuple[Float[Tensor, "_ B ..."], ...] = ()  # cells, or sums of linear attention
     kv_cache: KVCache | None = None
     max_position: int = 0  # an upper bound of `position`
     aligned: bool = True  # whether all rows are at `max_position`
@@ -125,15 +135,18 @@ class State:
         if memory_unchanged:
             mask = self.mask
             memory = self.memory
+            memory_sums = self.memory_sums
         else:
             mask = self.mask[index]
-            memory = tuple(tensor.index_select(1, index) for tensor in self.memory)
+            memory = _select_rows(self.memory, index)
+            memory_sums = _select_rows(self.memory_sums, index)
         return replace(
             self,
             position=self.position[index],
             mask=mask,
             memory=memory,
-            recurrent=tuple(tensor.index_select(1, index) for tensor in self.recurrent),
+            memory_sums=memory_sums,
+            recurrent=_select_rows(self.recurrent, index),
             kv_cache=None if self.kv_cache is None else self.kv_cache.rows(index),
         )
 
@@ -142,9 +155,6 @@ class State:
         length = max(self.mask.shape[1], other.mask.shape[1])
         mask = torch.cat([_pad(self.mask, length, -1), _pad(other.mask, length, -1)])
         memory = tuple(_join_rows(a, b) for a, b in zip(self.memory, other.memory, strict=True))
-        recurrent = tuple(
-            torch.cat([a, b], dim=1) for a, b in zip(self.recurrent, other.recurrent, strict=True)
-        )
         if self.kv_cache is None or other.kv_cache is None:
             kv_cache = None
         else:
@@ -153,11 +163,54 @@ class State:
             position=torch.cat([self.position, other.position]),
             mask=mask,
             memory=memory,
-            recurrent=recurrent,
+            memory_sums=_concatenate_rows(self.memory_sums, other.memory_sums),
+            recurrent=_concatenate_rows(self.recurrent, other.recurrent),
             kv_cache=kv_cache,
             max_position=max(self.max_position, other.max_position),
             aligned=self.aligned and other.aligned and self.max_position == other.max_position,
         )
+
+    def trim(self, max_position: int, places: int) -> State:
+        """The same rows without room that no row needs any more: `max_position` is an upper bound
+        of `position`, and the memory is cut to its first `places` positions.
+
+        `join` and `step` only ever raise both. Where rows leave between steps, as in a server, the
+        caller trims what the others have left. Tensors of fixed size stay as they are.
+        """
+        self._check_trim(max_position, places)
+        mask = self.mask
+        memory = self.memory
+        if places < mask.shape[1]:
+            mask = mask[:, :places].contiguous()
+            memory = tuple(tensor.narrow(-2, 0, places).contiguous() for tensor in memory)
+        return replace(
+            self,
+            mask=mask,
+            memory=memory,
+            kv_cache=None if self.kv_cache is None else self.kv_cache.trim(max_position),
+            max_position=max_position,
+            aligned=bool((self.position == max_position).all()),
+        )
+
+    def _check_trim(self, max_position: int, places: int) -> None:
+        """Raises an InputError if `trim` would cut off something that a row needs."""
+        furthest = int(self.position.max()) if self.size else 0
+        if max_position < furthest:
+            raise InputError(
+                "a row is further than that",
+                where="max_position",
+                got=max_position,
+                hint=f"at least {furthest}, the largest position",
+            )
+        attended = self.mask.any(0).nonzero()
+        needed = int(attended[-1]) + 1 if len(attended) else 0
+        if not needed <= places <= self.mask.shape[1]:
+            raise InputError(
+                "not between the places that rows attend to and those there are",
+                where="places",
+                got=places,
+                hint=f"at least {needed} and at most {self.mask.shape[1]}",
+            )
 
 
 @dataclass(frozen=True)
@@ -204,6 +257,14 @@ def _pad(tensor: Tensor, size: int, axis: int) -> Tensor:
     shape = list(tensor.shape)
     shape[axis] = missing
     return torch.cat([tensor, tensor.new_zeros(shape)], dim=axis)
+
+
+def _select_rows(tensors: tuple[Tensor, ...], index: Int[Tensor, " R"]) -> tuple[Tensor, ...]:
+    return tuple(tensor.index_select(1, index) for tensor in tensors)
+
+
+def _concatenate_rows(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(torch.cat(pair, dim=1) for pair in zip(a, b, strict=True))
 
 
 def _join_rows(a: Tensor, b: Tensor) -> Tensor:

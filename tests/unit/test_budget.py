@@ -471,9 +471,11 @@ def state_bytes(model: Model) -> int:
         for _ in range(T):
             state = model.decoder.step(torch.ones(1, dtype=torch.long), state).state
     held = {
-        each.untyped_storage()._cdata: each.nbytes for each in (*state.memory, *state.recurrent)
+        each.untyped_storage()._cdata: each.nbytes
+        for each in (*state.memory, *state.memory_sums, *state.recurrent)
     }
-    past = 0 if state.kv_cache is None else state.kv_cache.slab[..., : state.max_position, :].nbytes
+    cache = state.kv_cache
+    past = 0 if cache is None else cache.tensor[..., : state.max_position, :].nbytes
     return sum(held.values()) + past
 
 
