@@ -10,6 +10,7 @@ The docstring of a field is its documentation: docs/recipes.md is generated from
 (`python -m regard.recipe`).
 """
 
+from regard.fields import LARGEST, WIDTH, Section, allowed, shown
 from regard.recipe.data import (
     Captions,
     Data,
@@ -36,8 +37,7 @@ from regard.recipe.data import (
     Sounds,
     Texts,
 )
-from regard.recipe.fields import LARGEST, WIDTH, Section, allowed, shown
-from regard.recipe.learning import Search, Train
+from regard.recipe.learning import Train
 from regard.recipe.page import document
 from regard.recipe.parts import (
     Decoder,
@@ -115,7 +115,6 @@ __all__ = [
     "EncoderTransformer",
     "Pictures",
     "Recipe",
-    "Search",
     "Section",
     "Side",
     "Sounds",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import Section, Seed, Share, Size, Text, Whole
+from regard.fields import Section, Seed, Share, Size, Text, Whole
 
 
 class _Parts(Section):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import LARGEST, WIDTH, Section, Share, Size, Text, Whole
+from regard.fields import LARGEST, WIDTH, Section, Share, Size, Text, Whole
 
 # ---------------------------------------------------------------------------------------- tokenizer
 

@@ -9,10 +9,10 @@ from typing import Any, Literal, Self, get_args
 from pydantic import ValidationError, model_validator
 
 from regard.errors import RecipeError, did_you_mean
+from regard.fields import LARGEST, Section, Seed, Text, allowed, shown
 from regard.recipe import renamed
 from regard.recipe.data import Captions, Data, Pictures, Sounds
-from regard.recipe.fields import LARGEST, Section, Seed, Text, allowed, shown
-from regard.recipe.learning import Search, Train
+from regard.recipe.learning import Train
 from regard.recipe.parts import (
     Decoder,
     DecoderClassifier,
@@ -30,6 +30,7 @@ from regard.recipe.parts import (
     TokenizerLabels,
     TokenizerWords,
 )
+from regard.search.options import Options
 
 READS = {  # the kinds of data each task can be trained on
     "chat": ("chatterbot", "pairs", "cornell"),
@@ -76,7 +77,7 @@ class Recipe(Section):
     """The decoder, which generates the answer from the memory."""
     train: Train
     """Optimisation: budget, batches, learning rate, regularisation, validation."""
-    search: Search = Search()
+    search: Options = Options()
     """Decoding: greedy, beam search or sampling, and re-ranking."""
 
     @model_validator(mode="before")

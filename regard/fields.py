@@ -1,4 +1,4 @@
-"""Types of the fields, and how messages and docs/recipes.md print them."""
+"""Types of the fields of recipes and options, and how messages and documentation print them."""
 
 from __future__ import annotations
 
