@@ -95,30 +95,35 @@ class Batch:
         for group in self._grouped(logits.device):
             scores = self._scores(group, logits)
             type(group.tracks[0]).advance(group.tracks, scores, check=self.check)
+            if group.with_prior is not None:
+                for track in group.tracks:
+                    track.count_idle_rows()
         return [track for track in self.tracks if track.active and (track.done or track.close)]
 
     def settle(self) -> None:
         """Put the rows in the order in which the tracks continue them. Rows that need not be
         computed any more are dropped when they are an eighth, so that copying stays amortised."""
-        idle = sum(track.idle_rows for track in self.tracks)
-        if idle == self.rows:
+        idle = self.idle_rows
+        if idle and idle == self.rows:
             self.clear()
-        elif 8 * idle >= self.rows or self._has_expired():
-            self.drop_idle()
-        else:
+        elif idle and (8 * idle >= self.rows or self._has_expired()):
+            self.drop_idle_rows()
+        elif any(group.tracks[0].reorders for group in self._groups or ()):
             self._order()
 
-    def drop_idle(self) -> None:
+    @property
+    def idle_rows(self) -> int:
+        """Rows that need not be computed any more."""
+        return sum([track.idle_rows for track in self.tracks])
+
+    def drop_idle_rows(self) -> None:
         """Drop all rows that need not be computed any more."""
-        if not any(track.idle_rows for track in self.tracks):
+        if not self.idle_rows:
             return
         self.tracks = [track for track in self.tracks if track.active]
-        if not self.tracks:
-            self.clear()
-            return
         index: list[int] = []
         for track in self.tracks:
-            track.drop_finished()
+            track.drop_idle_rows()
             first = len(index)
             index += [track.first_row + parent for parent in track.parents]
             track.first_row = first
@@ -127,6 +132,9 @@ class Batch:
                 index += [track.first_prior_row + parent for parent in track.parents]
                 track.first_prior_row = first
             track.parents = range(track.width)
+        if not index:
+            self.clear()
+            return
         assert self.state is not None
         self.state = _trimmed(self.state.rows(self._index(index)))
         self.places = {track: self.places[track] for track in self.tracks}
@@ -138,7 +146,7 @@ class Batch:
         assert self.state is not None
         index = list(range(self.rows))
         for track in self.tracks:
-            if not track.active:
+            if not track.active or not track.reorders:
                 continue
             firsts = [track.first_row]
             if track.prior_rows:
@@ -175,10 +183,9 @@ class Batch:
         assert self.state is not None
         tokens = [self.special_tokens.end] * self.rows
         for track in self.tracks:
-            if not track.active:
-                continue
-            tokens[track.first_row : track.first_row + track.width] = track.tokens
-            if track.prior_rows:
+            if track.active:
+                tokens[track.first_row : track.first_row + track.width] = track.tokens
+            if track.active and track.prior_rows:
                 first = track.first_prior_row
                 tokens[first : first + track.width] = track.tokens
         return torch.tensor(tokens, device=self.state.position.device)

@@ -56,7 +56,9 @@ class Pool:
 
 
 class BeamSearch(Track):
-    """`num_beams` rows, each of which continues the hypothesis with the same index."""
+    """`num_beams` rows. At each step, a row may take up any hypothesis of the request."""
+
+    reorders = True
 
     def __init__(self, request: Request, width: int | None = None):
         options = request.options
@@ -66,13 +68,6 @@ class BeamSearch(Track):
         self.values = [0.0] + [NEVER] * (width - 1)  # after the processors
         self.scores = [0.0] * width  # by the model
         self.pool = Pool(width if options.re_ranks else options.candidates, options)
-
-    @property
-    def finished(self) -> Sequence[bool]:
-        return [False] * self.width  # a row may take up another hypothesis at every step
-
-    def keep_rows(self, rows: Sequence[int]) -> None:
-        assert len(rows) == self.width
 
     @classmethod
     def advance(cls, tracks: Sequence[BeamSearch], scores: Scores, *, check: bool) -> None:

@@ -216,7 +216,7 @@ class Engine:
             self._waiting.popleft()
         try:
             memory = _read_together(self.model, [request.source for request in joining])
-            self._batch.drop_idle()
+            self._batch.drop_idle_rows()
             self._join(self._batch, memory, joining)
         except Exception as error:
             self._separate(joining, error)
@@ -225,7 +225,7 @@ class Engine:
         """The waiting requests that may join now."""
         while self._waiting and self._waiting[0].done:  # cancelled
             self._waiting.popleft()
-        rows = self.rows - sum(track.idle_rows for track in self._batch.tracks)
+        rows = self.rows - self._batch.idle_rows
         most = self.joining if rows else self.max_rows
         joining: list[Request] = []
         for request in islice(self._waiting, most):
@@ -262,7 +262,7 @@ class Engine:
             self._stream_tokens(batch)
             following = [self._finish(batch, track) for track in leaving]
             for track in leaving:
-                track.active = False
+                track.end()
             batch.settle()
             for track in following:
                 if track is not None:
@@ -336,8 +336,9 @@ class Engine:
     def _drop_cancelled(self) -> None:
         for batch in (self._batch, *self._alone):
             for track in batch.tracks:
-                track.active = track.active and not track.request.done
-            if batch.tracks and not any(track.active for track in batch.tracks):
+                if track.active and track.request.done:
+                    track.end()
+            if not any(track.active for track in batch.tracks):
                 batch.clear()
         self._alone = [batch for batch in self._alone if batch.tracks]
 

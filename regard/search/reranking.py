@@ -50,12 +50,10 @@ class PriorScoring(Track):
         self.totals = [0.0] * len(candidates)
         self.which = list(range(len(candidates)))  # the candidate of each row
 
-    @property
-    def finished(self) -> Sequence[bool]:
-        return [self.candidates[i].length <= self.steps for i in self.which]
-
-    def keep_rows(self, rows: Sequence[int]) -> None:
+    def drop_idle_rows(self) -> list[int]:
+        rows = super().drop_idle_rows()
         self.which = [self.which[row] for row in rows]
+        return rows
 
     @classmethod
     def advance(cls, tracks: Sequence[PriorScoring], scores: Scores, *, check: bool) -> None:
@@ -79,12 +77,15 @@ class PriorScoring(Track):
 
     def _add(self, losses: Sequence[float]) -> None:
         self.tokens = self._targets()
-        self.parents = range(self.width)
-        for i, loss in zip(self.which, losses, strict=True):
-            if self.steps < self.candidates[i].length:
-                self.totals[i] -= loss
         self.steps += 1
-        self.done = all(self.finished)
+        for row, loss in enumerate(losses):
+            if not self.running[row]:
+                continue
+            i = self.which[row]
+            self.totals[i] -= loss
+            self.running[row] = self.candidates[i].length > self.steps
+        self.done = not any(self.running)
+        self.count_idle_rows()
 
     def scores(self) -> dict[Tokens, float]:
         """log p(T|nothing) of each answer."""

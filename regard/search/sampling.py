@@ -21,17 +21,13 @@ class Sampling(Track):
     def __init__(self, request: Request):
         options = request.options
         super().__init__(request, options.candidates, prior_rows=request.subtracts_prior)
-        self.running = [True] * options.candidates
         self.draws = request.draws  # (candidates, max_new_tokens), or None: greedy
 
-    @property
-    def finished(self) -> Sequence[bool]:
-        return [not running for running in self.running]
-
-    def keep_rows(self, rows: Sequence[int]) -> None:
-        self.running = [self.running[row] for row in rows]
+    def drop_idle_rows(self) -> list[int]:
+        rows = super().drop_idle_rows()
         if self.draws is not None:
-            self.draws = self.draws[list(rows)]
+            self.draws = self.draws[rows]
+        return rows
 
     @classmethod
     def advance(cls, tracks: Sequence[Sampling], scores: Scores, *, check: bool) -> None:
@@ -58,7 +54,7 @@ class Sampling(Track):
             first += track.width
             if not track.active:
                 continue
-            track.close = close_rows is not None and track._any_running(close_rows[own])
+            track.close = close_rows is not None and any(compress(close_rows[own], track.running))
             if not track.close:
                 track._extend(tokens[own], logprobs[own], scores.rows[own])
 
@@ -67,31 +63,26 @@ class Sampling(Track):
         step = min(self.steps, self.draws.shape[1] - 1)
         return self.draws[:, step]
 
-    def _any_running(self, close: Sequence[bool]) -> bool:
-        return any(compress(close, self.running))
-
-    def _extend(
-        self, tokens: Sequence[int], logprobs: Sequence[float], rows: Sequence[int]
-    ) -> None:
+    def _extend(self, tokens: list[int], logprobs: Sequence[float], rows: Sequence[int]) -> None:
         end = self.request.special_tokens.end
         self.steps += 1
+        self.tokens = tokens
         last_step = self.steps >= self.request.options.max_new_tokens
-        self.tokens = list(tokens)
-        self.parents = range(len(tokens))
-        for i, running in enumerate(self.running):
-            if not running:
+        for i, token in enumerate(tokens):
+            if not self.running[i]:
                 continue
-            node = Node(self.nodes[i], tokens[i], logprobs[i], rows[i])
+            node = Node(self.nodes[i], token, logprobs[i], rows[i])
             self.nodes[i] = node
-            if tokens[i] == end or last_step:
-                self.running[i] = False
-                self._finish(node, ended=tokens[i] == end)
-        self.done = not any(self.running)
+            if token == end or last_step:
+                self._finish(i, node, ended=token == end)
 
-    def _finish(self, node: Node, *, ended: bool) -> None:
+    def _finish(self, row: int, node: Node, *, ended: bool) -> None:
         path = node.path()
         score = math.fsum(step.logprob for step in path)
         self.candidates.append(Candidate(path, ended, score, score))
+        self.running[row] = False
+        self.done = not any(self.running)
+        self.count_idle_rows()
 
 
 def _close_rows(close: torch.Tensor | None, scores: Scores) -> list[bool] | None:

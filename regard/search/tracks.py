@@ -35,6 +35,7 @@ class Track(ABC):
     same answer to an empty prompt."""
 
     chooses: ClassVar[bool] = True  # whether it chooses its tokens, and needs the processors
+    reorders: ClassVar[bool] = False  # whether a row may continue another row of the last step
 
     def __init__(self, request: Request, width: int, *, prior_rows: bool = False):
         self.request = request
@@ -42,11 +43,13 @@ class Track(ABC):
         self.nodes: list[Node | None] = [None] * width  # the hypothesis that each row continues
         self.tokens = [request.special_tokens.start] * width  # what each row reads next
         self.parents: Sequence[int] = range(width)  # the row of the last step that each continues
+        self.running = [True] * width  # False: the row need not be computed any more
         self.steps = 0  # tokens chosen so far
         self.candidates: list[Candidate] = []  # finished answers
         self.active = True  # False: it has ended, but its rows are still in the batch
         self.done = False  # `candidates` are complete
         self.close = False  # rounding could have changed the last choice, which was not made
+        self.idle_rows = 0  # rows in the batch that need not be computed any more
         # Its place in the batch:
         self.first_row = 0
         self.first_prior_row = 0
@@ -62,35 +65,27 @@ class Track(ABC):
         """Whether the rows over the empty prompt are still needed."""
         return self.prior_rows and self.steps < self.request.options.mmi_steps
 
-    @property
-    @abstractmethod
-    def finished(self) -> Sequence[bool]:
-        """For each row, whether it need not be computed any more, while the track is active."""
+    def count_idle_rows(self) -> None:
+        """Set `idle_rows`, after a row or the whole track has ended."""
+        computed = self.running.count(True) if self.active else 0
+        needed = 2 * computed if self.needs_prior else computed
+        self.idle_rows = self.width * (2 if self.prior_rows else 1) - needed
 
-    @property
-    def idle_rows(self) -> int:
-        """Rows in the batch that need not be computed any more."""
-        prior_rows = self.width if self.prior_rows else 0
-        if not self.active:
-            return self.width + prior_rows
-        finished = sum(self.finished)
-        if not self.prior_rows:
-            return finished
-        return finished + (finished if self.needs_prior else prior_rows)
+    def end(self) -> None:
+        """Compute no row of this track any more."""
+        self.active = False
+        self.count_idle_rows()
 
-    @abstractmethod
-    def keep_rows(self, rows: Sequence[int]) -> None:
-        """Keep these rows only; `tokens`, `nodes` and `parents` are shortened already."""
-
-    def drop_finished(self) -> None:
-        """Remove finished rows."""
-        rows = [row for row, finished in enumerate(self.finished) if not finished]
-        if len(rows) < self.width:
-            self.parents = [self.parents[row] for row in rows]
-            self.tokens = [self.tokens[row] for row in rows]
-            self.nodes = [self.nodes[row] for row in rows]
-            self.keep_rows(rows)
+    def drop_idle_rows(self) -> list[int]:
+        """Remove rows that need not be computed any more; returns those that are left."""
+        rows = [row for row, running in enumerate(self.running) if running]
+        self.parents = [self.parents[row] for row in rows]
+        self.tokens = [self.tokens[row] for row in rows]
+        self.nodes = [self.nodes[row] for row in rows]
+        self.running = [True] * len(rows)
         self.prior_rows = self.needs_prior
+        self.idle_rows = 0
+        return rows
 
     @classmethod
     @abstractmethod

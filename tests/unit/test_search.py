@@ -278,7 +278,7 @@ def beam_of_one(decoder: Table, memory: Memory, options: Options) -> list[Candid
         batch.join(decoder.start(memory), tracks)
         while batch.tracks:
             for track in batch.step():
-                track.active = False
+                track.end()
             batch.settle()
     return [track.candidates[0] for track in tracks]
 
@@ -553,7 +553,7 @@ def test_greedy_with_processors_is_that_of_transformers(extra: dict) -> None:
 
 @pytest.mark.parametrize("extra", [{}, {"temperature": 0.5}, {"top_k": 2}, {"top_p": 0.7}])
 def test_draws_follow_the_distribution(extra: dict) -> None:
-    count, decoder = 4000, Table(5, 0.2)
+    count, decoder = 1500, Table(5, 0.2)
     memory = memories(1)
     options = Options(do_sample=True, max_new_tokens=1, seed=7, **extra)
     crowd = memory.rows(torch.zeros(count, dtype=torch.long))
