@@ -57,7 +57,9 @@ class Batch:
         self.places: dict[Track, int] = {}  # the places of each track's memory
         self._groups: list[Group] | None = None
         self._records: deque[Record] = deque()  # the last of them is that of the last step
-        self._biases: dict[bool, Tensor | None] = {}
+        self._records_weights = False  # whether a request wants weights
+        self._most_alternatives = 0  # the most that a request wants
+        self._biases: dict[bool, Tensor | None] = {}  # without and with the end token
 
     @property
     def rows(self) -> int:
@@ -80,6 +82,10 @@ class Batch:
                 row += track.width
         self.state = state if self.state is None else self.state.join(state)
         self.tracks.extend(tracks)
+        for track in tracks:
+            request = track.request
+            self._most_alternatives = max(self._most_alternatives, request.alternatives)
+            self._records_weights |= request.wants_weights or request.streams
         self._groups = None
 
     def step(self) -> list[Track]:
@@ -173,6 +179,8 @@ class Batch:
         self.places.clear()
         self._groups = None
         self._records.clear()
+        self._records_weights = False
+        self._most_alternatives = 0
 
     def _index(self, rows: Sequence[int]) -> Int[Tensor, " R"]:
         assert self.state is not None
@@ -234,8 +242,9 @@ class Batch:
             subtracted = mmi(asked, logits[group.prior_index], options.mmi_weight)
             processed = processed.index_copy(0, group.with_prior, subtracted)
             if self.check:
-                close = torch.zeros(len(own), dtype=torch.bool, device=own.device)
-                close[group.with_prior] = choice.mmi_is_close(asked)
+                is_close = torch.zeros(len(own), dtype=torch.bool, device=own.device)
+                is_close[group.with_prior] = choice.mmi_is_close(asked)
+                close = is_close.tolist()
         return Scores(own, processed, group.rows, close)
 
     def _without_banned(
@@ -246,6 +255,9 @@ class Batch:
             never = self.special_tokens.never
             self._biases[False] = banned(never, logits)
             self._biases[True] = banned((*never, self.special_tokens.end), logits)
+        if not options.min_new_tokens:
+            bias = self._biases[False]
+            return logits if bias is None else logits + bias
         too_short = [track.steps < options.min_new_tokens for track in tracks]
         bias = self._biases[all(too_short)]
         processed = logits if bias is None else logits + bias
@@ -261,15 +273,11 @@ class Batch:
     # --- what is kept for the answers ---
 
     def _record(self, weights: Tensor | None, logits: Float[Tensor, "R V"]) -> None:
-        requests = [track.request for track in self.tracks if track.active]
-        if not any(request.wants_weights or request.streams for request in requests):
-            weights = None
-        count = max((request.alternatives for request in requests), default=0)
         alternatives = None
-        if count:
-            probability = logits.softmax(-1).topk(min(count, logits.shape[1]))
+        if self._most_alternatives:
+            probability = logits.softmax(-1).topk(min(self._most_alternatives, logits.shape[1]))
             alternatives = (probability.indices, probability.values)
-        self._records.append(Record(weights, alternatives))
+        self._records.append(Record(weights if self._records_weights else None, alternatives))
 
     def _forget(self) -> None:
         """Remove the records that no track needs any more."""

@@ -17,7 +17,7 @@ from regard.search.hypotheses import Candidate, Node
 from regard.search.options import Options
 from regard.search.processors import NEVER
 from regard.search.requests import Request
-from regard.search.tracks import Scores, Track
+from regard.search.tracks import Scores, Track, either
 
 
 class Pool:
@@ -84,7 +84,7 @@ class BeamSearch(Track):
         value, place = extended.topk(min(width + 1, extended.shape[1]))  # (N, ≤ W+1)
         close = None
         if check and value.shape[1] > width:
-            close = value[:, width] > value[:, width - 1] - CLOSE
+            close = (value[:, width] > value[:, width - 1] - CLOSE).tolist()
         value, place = value[:, :width], place[:, :width]
 
         parent = place // best.shape[1]  # (N, W), the row within its track
@@ -95,8 +95,8 @@ class BeamSearch(Track):
         score = score.gather(1, parent) + logits[row, token] - total[row]
 
         if check and scores.close is not None:
-            close_rows = scores.close.view(len(tracks), width).any(-1)
-            close = close_rows if close is None else close | close_rows
+            rows = range(0, len(scores.close), width)
+            close = either(close, [any(scores.close[row : row + width]) for row in rows])
 
         parents, next_tokens, values, totals, gains = (
             x.tolist() for x in (parent, token, value, score, gain)
@@ -104,7 +104,7 @@ class BeamSearch(Track):
         for n, track in enumerate(tracks):
             if not track.active:
                 continue
-            track.close = close is not None and bool(close[n])
+            track.close = close is not None and close[n]
             if not track.close:
                 rows = scores.rows[n * width : (n + 1) * width]
                 track._extend(parents[n], next_tokens[n], values[n], totals[n], gains[n], rows)

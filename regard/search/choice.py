@@ -1,9 +1,9 @@
 """The choice of a token from its scores, and whether rounding could have made another.
 
 The same input has slightly different logits alone and in a batch: the order of sums, and so the
-last bits, depend on the number of rows. Each function here therefore also returns, for each row,
-whether the choice was so close that such a difference could change it. The engine decides close
-choices by logits that do not depend on the batch.
+last bits, depend on the number of rows. So a choice also says, for each row, whether it was so
+close that such a difference could change it. The engine makes close choices by logits that do not
+depend on the batch.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B
     return torch.where(rest > best, after + blocks * block, place)
 
 
-def greedy(scores: Float[Tensor, "B V"]) -> tuple[Int[Tensor, " B"], Close]:
+def greedy(scores: Float[Tensor, "B V"]) -> tuple[Int[Tensor, " B"], list[bool] | None]:
     """The likeliest token of each row. The scores are overwritten and restored."""
     if scores.shape[1] == 1:
-        return scores.argmax(-1), torch.zeros_like(scores[:, 0], dtype=torch.bool)
-    if len(scores) < 8:
+        return scores.argmax(-1), None
+    if scores.shape[0] < 8:
         best, tokens = scores.topk(2)
-        return tokens[:, 0], best[:, 0] - best[:, 1] < CLOSE
+        return tokens[:, 0], [first - second < CLOSE for first, second in best.tolist()]
     token = likeliest(scores)[:, None]
     best = scores.gather(1, token)
     second = scores.scatter_(1, token, NEVER).amax(-1)
     scores.scatter_(1, token, best)
-    return token[:, 0], best[:, 0] - second < CLOSE
+    return token[:, 0], (best[:, 0] - second < CLOSE).tolist()
 
 
 def draw(
     scores: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], options: Options
-) -> tuple[Int[Tensor, " B"], Close]:
+) -> tuple[Int[Tensor, " B"], list[bool]]:
     """Sample a token for each row, by inverting the cumulative distribution at the row's uniform
     number in [0, 1)."""
     close = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
@@ -88,7 +88,7 @@ def draw(
     lower = torch.where(token > 0, mass.gather(1, (token - 1).clamp(min=0)), -1.0)
     distance = torch.minimum(target - lower, upper - target) / total
     close |= distance[:, 0] < _probability_tolerance(scores, tolerance)
-    return token[:, 0], close
+    return token[:, 0], close.tolist()
 
 
 def _nucleus_is_close(scores: Float[Tensor, "B V"], p: float, tolerance: float) -> Close:

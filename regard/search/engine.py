@@ -78,6 +78,7 @@ class Engine:
         self._prior: State | None = None  # over the empty prompt, before the first token
         self._waiting: deque[Request] = deque()
         self._steps_waited = 0
+        self._any_cancelled = False
         self._batch = Batch(model.decoder, special_tokens, check=True)
         self._alone: list[Batch] = []  # requests that are searched in a batch of their own
 
@@ -127,6 +128,7 @@ class Engine:
         if not request.done:
             request.cancelled = True
             request.done = True
+            self._any_cancelled = True
 
     @property
     def busy(self) -> bool:
@@ -141,17 +143,24 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> None:
         """Let waiting requests join, then one step of the decoder for all."""
-        self._drop_cancelled()
-        self._admit()
+        self._step_all()
+
+    def _step_all(self) -> None:
+        if self._any_cancelled:
+            self._drop_cancelled()
+        if self._waiting:
+            self._admit()
         for batch in (self._batch, *self._alone):
             if batch.tracks:
                 self._step(batch)
-        self._alone = [batch for batch in self._alone if batch.tracks]
+        if self._alone:
+            self._alone = [batch for batch in self._alone if batch.tracks]
 
+    @torch.inference_mode()
     def run(self) -> None:
         """Step until every request has ended."""
         while self.busy:
-            self.step()
+            self._step_all()
 
     def stream(self, request: Request) -> Iterator[StreamedToken]:
         """The tokens of a request's best answer as they come, stepping the engine as needed. With
@@ -276,7 +285,7 @@ class Engine:
         """Pass on the tokens of requests with one answer, which are certain at once."""
         for track in batch.tracks:
             request = track.request
-            if not (track.active and request.streams and request.one_answer) or track.close:
+            if not request.streams or not request.one_answer or not track.active or track.close:
                 continue
             node = track.nodes[0]
             if node is None or track.steps <= request.token_count:
@@ -334,6 +343,7 @@ class Engine:
             self._search_alone(request)
 
     def _drop_cancelled(self) -> None:
+        self._any_cancelled = False
         for batch in (self._batch, *self._alone):
             for track in batch.tracks:
                 if track.active and track.request.done:

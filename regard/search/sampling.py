@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from regard.search import choice
 from regard.search.hypotheses import Candidate, Node
 from regard.search.requests import Request
-from regard.search.tracks import Scores, Track
+from regard.search.tracks import Scores, Track, either
 
 
 class Sampling(Track):
@@ -45,7 +45,7 @@ class Sampling(Track):
             logprobs = (-cross_entropy(scores.logits, token, reduction="none")).tolist()
         else:
             logprobs = [0.0] * len(scores.rows)
-        close_rows = _close_rows(close, scores) if check else None
+        close_rows = either(close, scores.close) if check else None
 
         tokens = token.tolist()
         first = 0
@@ -83,12 +83,3 @@ class Sampling(Track):
         self.running[row] = False
         self.done = not any(self.running)
         self.count_idle_rows()
-
-
-def _close_rows(close: torch.Tensor | None, scores: Scores) -> list[bool] | None:
-    """Whether each row is close; None if none is."""
-    if scores.close is not None:
-        close = scores.close if close is None else close | scores.close
-    if close is None or not bool(close.any()):
-        return None
-    return close.tolist()

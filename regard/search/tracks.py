@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.search.hypotheses import Candidate, Node
@@ -26,8 +26,8 @@ class Scores:
     logits: Float[Tensor, "R V"]  # of the model
     processed: Float[Tensor, "R V"]  # after the processors
     rows: Sequence[int]  # the row of the batch that each is
-    # Rows in which rounding could change what the processors exclude; None: not of interest.
-    close: Bool[Tensor, " R"] | None
+    # Rows in which rounding could change what the processors exclude; None: there are none.
+    close: list[bool] | None
 
 
 class Track(ABC):
@@ -92,3 +92,10 @@ class Track(ABC):
     def advance(cls, tracks: Sequence[Track], scores: Scores, *, check: bool) -> None:
         """Choose the next token of every row of tracks with the same options. With `check`, a
         track in which rounding could change a choice is marked `close`, and nothing is chosen."""
+
+
+def either(a: list[bool] | None, b: list[bool] | None) -> list[bool] | None:
+    """Where a or b is true; None stands for all False."""
+    if a is None or b is None:
+        return a or b
+    return [first or second for first, second in zip(a, b, strict=True)]
