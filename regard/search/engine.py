@@ -86,8 +86,8 @@ class Engine:
 
     def submit(
         self,
-        raw: Shaped[Tensor, "1 ..."],
-        mask: Bool[Tensor, "1 S"],
+        raw: Shaped[Tensor, "B ..."],
+        mask: Bool[Tensor, "B S"],
         options: Options,
         *,
         seed: int | None = None,
@@ -99,7 +99,7 @@ class Engine:
     ) -> Request:
         """Add a request, which joins the batch at the next step in which there is room.
 
-        raw, mask     one input as the model's frontend reads it
+        raw, mask     one input as the model's frontend reads it: one row
         seed          of its draws; by default a function of `options.seed` and the input
         weights       whether answers have attention weights, (T, H, S) each
         scores        whether a single answer has a score, which costs a pass over the vocabulary at
@@ -292,11 +292,17 @@ class Engine:
                 continue  # searched again: these tokens were passed on before
             if node.token != self.special_tokens.end:
                 weights = batch.weights(track, track.steps - 1, node.row)
-                request.push(StreamedToken(node.token, node.logprob, weights))
+                try:
+                    request.push(StreamedToken(node.token, node.logprob, weights))
+                except Exception as error:  # of the caller's function
+                    self._any_cancelled = True
+                    request.fail(error)
 
     def _finish(self, batch: Batch, track: Track) -> Track | None:
         """Take the results of a track that leaves the batch; or the track that follows it there."""
         request = track.request
+        if request.done:
+            return None
         if track.close:
             self._search_alone(request)
             return None
