@@ -102,9 +102,15 @@ class Batch:
             scores = self._scores(group, logits)
             type(group.tracks[0]).advance(group.tracks, scores, check=self.check)
             if group.with_prior is not None:
-                for track in group.tracks:
-                    track.count_idle_rows()
+                self._release_prior_rows(group.tracks)
         return [track for track in self.tracks if track.active and (track.done or track.close)]
+
+    def _release_prior_rows(self, tracks: Sequence[Track]) -> None:
+        """Let the rows over the empty prompt go that have done their steps."""
+        for track in tracks:
+            if track.prior_rows and not track.needs_prior:
+                track.count_idle_rows()
+                self._groups = None
 
     def settle(self) -> None:
         """Put the rows in the order in which the tracks continue them. Rows that need not be
@@ -114,7 +120,7 @@ class Batch:
             self.clear()
         elif idle and (8 * idle >= self.rows or self._has_expired()):
             self.drop_idle_rows()
-        elif any(group.tracks[0].reorders for group in self._groups or ()):
+        elif any(track.reorders for track in self.tracks):
             self._order()
 
     @property
@@ -211,7 +217,7 @@ class Batch:
         with_prior: list[int] = []
         prior_rows: list[int] = []
         for track in tracks:
-            if track.prior_rows:
+            if track.needs_prior:
                 with_prior += range(len(rows), len(rows) + track.width)
                 prior_rows += range(track.first_prior_row, track.first_prior_row + track.width)
             rows += range(track.first_row, track.first_row + track.width)

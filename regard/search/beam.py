@@ -149,7 +149,7 @@ class BeamSearch(Track):
         """
         best = max(self.values)
         options = self.request.options
-        if best > NEVER and self.prior_rows:
+        if best > NEVER and self.needs_prior:
             best = math.inf
         shortest = best / (self.steps + 1) ** options.length_penalty
         longest = best / options.max_new_tokens**options.length_penalty

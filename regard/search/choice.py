@@ -21,7 +21,7 @@ from regard.search.processors import NEVER, PLAUSIBLE, nucleus, top_k, top_p
 
 # Scores that differ by less are close. Logits of single precision differ by about a tenth of this
 # between a batch and a row alone: bench/batch_rounding.py measures it.
-CLOSE = 2.0**-14
+CLOSE = 2.0**-13
 
 Close = Bool[Tensor, " B"]
 
