@@ -15,7 +15,6 @@ reached.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import math
 import re
@@ -463,8 +462,7 @@ def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Waits for its turn; what it guards takes moments."""
-    with (folder / disk.LOCK).open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with disk.lock_file(folder / disk.LOCK, wait=True):
         yield
 
 
@@ -515,12 +513,11 @@ class _Runs:
             # short), so nothing is stored, and nothing is written into a folder that is not ours.
             return Trial(trial.values, trial.run, "failed", why=str(problem))
         else:
-            best = None if progress.best is None else abs(progress.best)
             result = Trial(
                 trial.values,
                 trial.run,
                 "done",
-                best,
+                progress.best_score,
                 progress.best_step,
                 progress.seconds,
                 data=progress.data,

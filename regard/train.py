@@ -121,7 +121,7 @@ def kept_because(facts: Facts, progress: Progress) -> str:
             why = "train.keep=last says so"
         return f"kept the last weights, step {progress.kept_step:,}, because {why}"
     extreme = "lowest" if facts.score in metrics.LOWER_IS_BETTER else "highest"
-    value = "" if progress.best is None else f", {abs(progress.best):.4g},"
+    value = "" if progress.best_score is None else f", {progress.best_score:.4g},"
     judged = f"{facts.judged:,} {facts.judged_part} examples"
     why = f"{extreme} {facts.score}{value} on {judged}"
     return f"kept the weights of step {progress.kept_step:,}: {why}"
@@ -387,7 +387,7 @@ class _Loop:
         self.lost_weights = True
         validated = min(self.progress.validated, self.progress.step - 1)
         self.progress = replace(
-            self.progress, best=None, best_step=0, kept_step=0, waited=0, validated=validated
+            self.progress, best_score=None, best_step=0, kept_step=0, waited=0, validated=validated
         )
 
     def _change(self, changed: list[str]) -> None:
@@ -405,7 +405,7 @@ class _Loop:
             "data",
             "train.score",
         }:  # the best score so far cannot be compared with the next one
-            self.progress = replace(self.progress, best=None, best_step=0, waited=0)
+            self.progress = replace(self.progress, best_score=None, best_step=0, waited=0)
         self.progress = replace(self.progress, data=self.corpus.fingerprint)
         for model in (self.model, self.average):
             if model is not None:
@@ -626,14 +626,17 @@ class _Loop:
         ]
         self.model.train()
 
-        score = record[self.score] if self.score in metrics.LOWER_IS_BETTER else -record[self.score]
-        best = math.isfinite(score) and (self.progress.best is None or score < self.progress.best)
+        score = record[self.score]
+        best = math.isfinite(score) and (
+            self.progress.best_score is None
+            or metrics.is_better(self.score, score, self.progress.best_score)
+        )
         kept = best or keeps_last(self.how, len(self.corpus.valid))
         if kept:
             bundle.put_weights(self.run, bundle.tensors(judged))
         self.progress = replace(
             self.progress,
-            best=score if best else self.progress.best,
+            best_score=score if best else self.progress.best_score,
             best_step=self.progress.step if best else self.progress.best_step,
             kept_step=self.progress.step if kept else self.progress.kept_step,
             validated=self.progress.step,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from regard import disk, tokenizers
 from regard import recipe as r
-from regard import tokenizers
 from regard.data import (
     cache,
     captions,
@@ -423,7 +422,7 @@ def _prepared(
         lambda tally: read(tally=tally),
         key=key,
         fit=fit,
-        folder=cache_folder(),
+        folder=disk.cache_folder(),
         valid=valid,
         test=test,
         read_valid=_with_tally(read_valid),
@@ -461,9 +460,3 @@ def _form(recipe: r.Recipe) -> cache.Form:
     if isinstance(recipe.source, r.SourceSound):
         return cache.Form(np.int16)
     return cache.Form(np.uint8, (*recipe.source.size, recipe.source.channels_in))
-
-
-def cache_folder() -> Path:
-    """The folder of tokenized corpora: $REGARD_CACHE, or regard in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard")

@@ -227,11 +227,9 @@ def _run(
     facts = reporter.facts
     because = kept_because(facts, progress)
     if as_json:
-        best = (
-            None
-            if progress.best is None
-            else {"value": abs(progress.best), "step": progress.best_step}
-        )
+        best = None
+        if progress.best_score is not None:
+            best = {"value": progress.best_score, "step": progress.best_step}
         record = {
             "run": str(run),
             "kept_step": progress.kept_step,

@@ -812,8 +812,8 @@ def test_a_signal_in_a_validation_changes_nothing(
 
     assert last(run) == last(whole) and scores(run) == scores(whole)
     assert disk.digest(run / "model.safetensors") == disk.digest(whole / "model.safetensors")
-    assert (again.best, again.best_step, again.waited) == (
-        ended.best,
+    assert (again.best_score, again.best_step, again.waited) == (
+        ended.best_score,
         ended.best_step,
         ended.waited,
     )
