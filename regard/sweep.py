@@ -43,7 +43,7 @@ from regard.errors import (
     WriteError,
 )
 from regard.metrics import LOWER_IS_BETTER
-from regard.recipe import Recipe, differences, is_whole
+from regard.recipe import Mark, Recipe, differences, is_whole, marks_of
 from regard.train import Reporter, Stopped, train
 
 RECORD, RESULT, STORAGE = "sweep.json", "result.json", "sweep.db"
@@ -197,7 +197,7 @@ def _is_seed(key: str) -> bool:
 
 
 def _shapes_data(key: str) -> bool:
-    return key.startswith(("data.", "tokenizer.", "source.")) or _is_seed(key)
+    return Mark.VOCABULARY in marks_of(key)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from regard.data.cache import Corpus, document_frequency
 from regard.errors import DataError, DivergedError, RegardError, TrainingError
 from regard.evaluate import answers, likelihood, questions, ranked
 from regard.optimise import factor, optimiser, used_up
-from regard.recipe import Recipe, Train, differences
+from regard.recipe import Mark, Recipe, Train, differences, marks_of
 from regard.resources import allocations, check_memory
 from regard.tasks.task import Batch
 
@@ -42,6 +42,7 @@ METRICS = "metrics.jsonl"
 TRAIN, VALID, CHANGED = "train", "valid", "changed"  # kinds of its lines
 # instead of VALID where nothing is held out: scores of what the model learns from
 FITTED = "training_examples"
+OTHER_DATA = "data"  # the key of a change of what the files contain
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
 PATIENCE = 1.0  # seconds in which a second Ctrl-C is taken for the first
@@ -51,39 +52,6 @@ JUDGED = 200  # training examples to validate on, if none are held out
 MOST_ROWS = 50  # of a table that is logged at every validation
 FEWEST_TOKENS = tokenizers.MARKS + 1  # of any vocabulary
 ROWS = 16  # prompts answered at a time at a validation: a signal waits for no more
-
-BUDGET = frozenset(
-    {"train.steps", "train.epochs", "train.tokens", "train.minutes"}
-)  # a run may be given another
-PLACES = frozenset(
-    [f"data.{part}{side}path" for part in ("", "valid_", "test_") for side in ("", "target_")]
-    + ["data.images", "data.valid_images"]
-)  # files may move: what is in them counts
-BENDING = (
-    "seed",
-    "data.",
-    "train.",
-    "search.",
-    "source.plain",
-    "source.word_dropout",
-    "source.prompt_dropout",
-)
-BENDING += (
-    "source.time_masks",
-    "source.time_mask_width",
-    "source.mel_masks",
-    "source.mel_mask_width",
-    "source.speed_perturbation",
-)
-BENDING += (
-    "source.tempo_perturbation",
-    "source.trim",
-    "source.spectral_tilt",
-    "source.noise",
-    "source.random_crop",
-    "source.horizontal_flip",
-)
-DROPOUT = (".dropout", ".hidden_dropout")
 
 
 @dataclass(frozen=True)
@@ -213,20 +181,19 @@ def train(
 def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
     """What is not as the run's own recipe has it, budgets aside, if the run can go on like that."""
     before = Recipe.from_json(disk.read_json(run / bundle.RECIPE), run / bundle.RECIPE)
-    changed = {line.partition(":")[0]: line for line in differences(before, recipe)}
-    changed = {key: line for key, line in changed.items() if key not in BUDGET}
-    if rigid := [
-        line
-        for key, line in changed.items()
-        if not key.startswith(BENDING) and not key.endswith(DROPOUT)
-    ]:
+    changes = {line.partition(":")[0]: line for line in differences(before, recipe)}
+    marks = {key: marks_of(key) for key in changes}
+    kept = [line for key, line in changes.items() if Mark.LIMIT not in marks[key]]
+    rigid = [line for key, line in changes.items() if Mark.WEIGHTS in marks[key]]
+    if rigid:
         raise TrainingError(
             "the weights of this run do not fit another architecture or vocabulary",
             where=run,
             got=", ".join(rigid),
             hint="train a new run for that",
         )
-    refused = [line for key, line in changed.items() if key not in PLACES]
+    harmless = {Mark.LIMIT, Mark.PATH}
+    refused = [line for key, line in changes.items() if not marks[key] & harmless]
     if refused and not anyway:
         raise TrainingError(
             "not the recipe this run began with",
@@ -234,7 +201,7 @@ def _changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
             got=", ".join(refused),
             hint="add --anyway to go on like that, or train a new run",
         )
-    return list(changed.values())
+    return kept
 
 
 def inverse_document_frequency(corpus: Corpus) -> Tensor:
@@ -327,7 +294,7 @@ class _Loop:
                     )
                 changed = [
                     *changed,
-                    f"data: {restored.data[:12]} -> {self.corpus.fingerprint[:12]}",
+                    f"{OTHER_DATA}: {restored.data[:12]} -> {self.corpus.fingerprint[:12]}",
                 ]
         if self.progress.kept_step and not bundle.has_weights(self.run):
             self._rebuild_weights()
@@ -393,18 +360,13 @@ class _Loop:
     def _change(self, changed: list[str]) -> None:
         """Go on in another way: forget what no longer means anything, and say so."""
         keys = {line.partition(":")[0] for line in changed}
-        if keys & {
-            "data",
-            "seed",
-            "train.batch_tokens",
-            "train.batch_examples",
-        }:  # the epoch has other batches now, so it begins anew
-            self.progress = replace(self.progress, batch=0)
-        answered = self.score != "perplexity" and any(key.startswith("search.") for key in keys)
-        if answered or keys & {
-            "data",
-            "train.score",
-        }:  # the best score so far cannot be compared with the next one
+        is_other_data = OTHER_DATA in keys
+        marks = frozenset[Mark]().union(*(marks_of(key) for key in keys - {OTHER_DATA}))
+        if is_other_data or Mark.BATCHES in marks:
+            self.progress = replace(self.progress, batch=0)  # the epoch has other batches now
+        answered = self.score != "perplexity" and Mark.SEARCH in marks
+        if answered or is_other_data or "train.score" in keys:
+            # The best score so far cannot be compared with the next one.
             self.progress = replace(self.progress, best_score=None, best_step=0, waited=0)
         self.progress = replace(self.progress, data=self.corpus.fingerprint)
         for model in (self.model, self.average):

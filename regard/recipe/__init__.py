@@ -38,6 +38,7 @@ from regard.recipe.data import (
 )
 from regard.recipe.fields import LARGEST, WIDTH, Section, allowed, shown
 from regard.recipe.learning import Search, Train
+from regard.recipe.marks import Mark
 from regard.recipe.page import document
 from regard.recipe.parts import (
     Decoder,
@@ -73,7 +74,15 @@ from regard.recipe.reading import (
     resolve_file,
     text,
 )
-from regard.recipe.whole import READS, SECTIONS, Recipe, read_value
+from regard.recipe.whole import (
+    READS,
+    SECTIONS,
+    Recipe,
+    data_fields,
+    marks_of,
+    read_value,
+    values_with,
+)
 
 __all__ = [
     "LARGEST",
@@ -113,6 +122,7 @@ __all__ = [
     "EncoderIdentity",
     "EncoderRecurrent",
     "EncoderTransformer",
+    "Mark",
     "Pictures",
     "Recipe",
     "Search",
@@ -133,13 +143,16 @@ __all__ = [
     "TokenizerWords",
     "Train",
     "allowed",
+    "data_fields",
     "differences",
     "document",
     "is_whole",
     "load",
+    "marks_of",
     "names",
     "read_value",
     "resolve_file",
     "shown",
     "text",
+    "values_with",
 ]
