@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from regard import cli, disk
-from regard.cli.train import Lines
+from regard.cli.progress import Lines
 from tests.tiny import PAIRS, by_heart, pairs_file
 
 VERBS = ["train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab"]

@@ -748,8 +748,8 @@ class Interrupting:
     def __init__(self, patch: pytest.MonkeyPatch):
         self.number, self.batches = signal.SIGTERM, count(1)
         self.at = 0
-        patch.setattr("regard.train.likelihood", self.likelihood)
-        patch.setattr("regard.train.answers", self.answers)
+        patch.setattr("regard.train.validation.likelihood", self.likelihood)
+        patch.setattr("regard.train.validation.answers", self.answers)
 
     def before(self, batch: int) -> None:
         self.batches, self.at = count(1), batch
