@@ -21,11 +21,11 @@ reached.
 from regard.sweep.axes import Axis, axis
 from regard.sweep.outcome import Outcome, Setting, Trial
 from regard.sweep.run import default_folder, is_free_for, sweep
-from regard.sweep.study import FOUND
+from regard.sweep.study import TRIAL_KEY
 from regard.sweep.trials import Make, Told
 
 __all__ = [
-    "FOUND",
+    "TRIAL_KEY",
     "Axis",
     "Make",
     "Outcome",

@@ -122,42 +122,44 @@ def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
     """The folder is this sweep's own; other values of the same fields may join it."""
     record = folder / RECORD
     keys = sorted(axis.key for axis in axes)
-    if record.exists():
-        match disk.read_json(record):
-            case {"recipe": dict(made), "keys": [*swept]}:
-                changed = differences(Recipe.from_json(made, record), base)
-            case _:
-                raise BundleError("damaged: not the record of a sweep", where=record)
-        if changed or swept != keys:
-            got = (
-                ", ".join(changed) or f"{', '.join(map(str, swept))} there, {', '.join(keys)} here"
-            )
-            raise InputError(
-                "this folder holds another sweep",
-                where=folder,
-                got=got,
-                hint="choose another --out",
-            )
-    else:
+    if not record.exists():
         disk.write_json(record, {"recipe": base.to_json(), "keys": keys})
+        return
+    match disk.read_json(record):
+        case {"recipe": dict(tree), "keys": [*other_keys]}:
+            changed = differences(Recipe.from_json(tree, record), base)
+        case _:
+            raise BundleError("damaged: not the record of a sweep", where=record)
+    if changed or other_keys != keys:
+        fields = f"{', '.join(map(str, other_keys))} there, {', '.join(keys)} here"
+        raise InputError(
+            "this folder holds another sweep",
+            where=folder,
+            got=", ".join(changed) or fields,
+            hint="choose another --out",
+        )
 
 
 def _grid(
     runs: Trials, points: Sequence[dict[str, str]], learned: Callable[[Outcome], None]
 ) -> Outcome:
-    known = [runs.trial(point) for point in points]
+    """Train with each of these values, in this order."""
+    trials = [runs.trial(point) for point in points]
 
-    def found() -> Outcome:
-        """With what others have found out meanwhile."""
-        each = zip(map(runs.trial, points), known, strict=True)
-        return Outcome(runs.score, [new if new.state != "waiting" else old for new, old in each])
+    def outcome() -> Outcome:
+        """With what other processes have reached meanwhile."""
+        newest = []
+        for point, trial in zip(points, trials, strict=True):
+            stored = runs.trial(point)
+            newest.append(trial if stored.state == "waiting" else stored)
+        return Outcome(runs.score, newest)
 
-    for i, point in enumerate(points):
+    for number, point in enumerate(points):
         try:
-            known[i] = runs.go(runs.trial(point))
+            trials[number] = runs.go(runs.trial(point))
         except Stopped:
-            known[i] = replace(known[i], state="stopped")
-            learned(found())
+            trials[number] = replace(trials[number], state="stopped")
+            learned(outcome())
             raise
-        learned(found())
-    return found()
+        learned(outcome())
+    return outcome()

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from regard import disk
@@ -23,7 +24,7 @@ from regard.train import Stopped
 # Seconds: a worker on another machine that was silent for so long is dead.
 HEARTBEAT, GRACE = 15, 60
 RETRIES = 3
-FOUND = "trial"  # under which name a storage keeps what a trial reached
+TRIAL_KEY = "trial"  # under which name a storage keeps what a trial reached
 
 
 def searched(
@@ -44,51 +45,71 @@ def searched(
         study = _study(optuna, runs.folder.resolve().name, storage, base, prune)
         for point in every:
             study.enqueue_trial(point, skip_if_exists=True)
-    whole = {axis.key: axis.is_range and is_whole(base, axis.key) for axis in axes}
-    minimise = runs.score in LOWER_IS_BETTER
 
-    def objective(proposed: Any) -> float:
-        values = {axis.key: _proposed(proposed, axis, whole[axis.key]) for axis in axes}
-
-        def watch(record: dict[str, Any]) -> None:
-            if runs.score in record:
-                proposed.report(
-                    record[runs.score] if minimise else -record[runs.score], record["step"]
-                )
-                if prune and proposed.should_prune():
-                    raise Pruned
-
-        try:
-            trial = runs.go(runs.trial(values), watch)
-        except (Stopped, WriteError):
-            study.enqueue_trial(proposed.params)  # so that whoever comes next goes on with it
-            raise
-        proposed.set_user_attr(FOUND, asdict(trial))  # at once: others read it meanwhile
-        if trial.state == "pruned":
-            raise optuna.TrialPruned
-        if trial.score is None:
-            raise TrainingError(trial.why or trial.state)
-        return trial.score if minimise else -trial.score
-
+    proposals = _Proposals(optuna, study, runs, axes, base, prune)
     waited_until = math.inf
     while (left := _left(optuna, study, trials)) or time.monotonic() < waited_until:
         if left > 0 or _in_state(optuna, study, "WAITING"):
             waited_until = math.inf
             try:
-                study.optimize(objective, n_trials=1, catch=(TrainingError,))
+                study.optimize(proposals.train, n_trials=1, catch=(TrainingError,))
             finally:
                 learned(_known(runs, study))
             continue
         if not _in_state(optuna, study, "RUNNING"):
             break
+        # Somebody is at work, or dead: then its trial comes back to us.
         waited_until = min(waited_until, time.monotonic() + GRACE + HEARTBEAT)
-        time.sleep(
-            min(1.0, HEARTBEAT)
-        )  # somebody is at work, or dead: then its trial comes back to us
+        time.sleep(min(1.0, HEARTBEAT))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # heartbeats are called experimental
             optuna.storages.fail_stale_trials(study)
     return _known(runs, study)
+
+
+class _Proposals:
+    """The values that a study proposes, and what training with them reaches. Optuna minimises, so
+    a score where more is better is given to it with a minus."""
+
+    def __init__(
+        self,
+        optuna: Any,
+        study: Any,
+        runs: Trials,
+        axes: Sequence[Axis],
+        base: Recipe,
+        prune: bool,
+    ):
+        self.optuna = optuna
+        self.study = study
+        self.runs = runs
+        self.axes = axes
+        self.prune = prune
+        self.whole = {axis.key: axis.is_range and is_whole(base, axis.key) for axis in axes}
+        self.sign = 1 if runs.score in LOWER_IS_BETTER else -1
+
+    def train(self, proposal: Any) -> float:
+        """Train with the proposed values; the score for optuna."""
+        values = {axis.key: _proposed(proposal, axis, self.whole[axis.key]) for axis in self.axes}
+        try:
+            trial = self.runs.go(self.runs.trial(values), partial(self._watch, proposal))
+        except (Stopped, WriteError):
+            self.study.enqueue_trial(proposal.params)  # so that whoever comes next goes on with it
+            raise
+        proposal.set_user_attr(TRIAL_KEY, asdict(trial))  # at once: others read it meanwhile
+        if trial.state == "pruned":
+            raise self.optuna.TrialPruned
+        if trial.score is None:
+            raise TrainingError(trial.why or trial.state)
+        return self.sign * trial.score
+
+    def _watch(self, proposal: Any, record: dict[str, Any]) -> None:
+        """Tell optuna of a validation; a trial that does worse than most ends here."""
+        if self.runs.score not in record:
+            return
+        proposal.report(self.sign * record[self.runs.score], record["step"])
+        if self.prune and proposal.should_prune():
+            raise Pruned
 
 
 def _optuna() -> Any:
@@ -207,22 +228,22 @@ def _left(optuna: Any, study: Any, trials: int) -> int:
     """Trials that nobody has begun. One that a dead worker left does not count: it comes again."""
     counted = _in_state(optuna, study, "COMPLETE", "PRUNED", "RUNNING", "WAITING")
     failed = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.FAIL,))
-    counted += sum(trial.user_attrs.get(FOUND, {}).get("state") == "failed" for trial in failed)
+    counted += sum(trial.user_attrs.get(TRIAL_KEY, {}).get("state") == "failed" for trial in failed)
     return max(0, trials - counted)
 
 
 def _known(runs: Trials, study: Any) -> Outcome:
     """All trials of the storage, also those of other machines; the same values once."""
-    found: dict[str, Trial] = {}
-    for one in study.get_trials(deepcopy=False):
-        if FOUND in one.user_attrs:
-            trial = Trial(**one.user_attrs[FOUND])
-            if trial.state != "elsewhere" or trial.name not in found:
-                found[trial.name] = trial
-        elif one.params and one.state.name == "RUNNING":
+    trials: dict[str, Trial] = {}
+    for stored in study.get_trials(deepcopy=False):
+        if TRIAL_KEY in stored.user_attrs:
+            trial = Trial(**stored.user_attrs[TRIAL_KEY])
+            if trial.state != "elsewhere" or trial.name not in trials:
+                trials[trial.name] = trial
+        elif stored.params and stored.state.name == "RUNNING":
             values = {
                 key: value if isinstance(value, str) else f"{value:.6g}"
-                for key, value in one.params.items()
+                for key, value in stored.params.items()
             }
-            found.setdefault(runs.trial(values).name, Trial(values, "", "elsewhere"))
-    return Outcome(runs.score, list(found.values()))
+            trials.setdefault(runs.trial(values).name, Trial(values, "", "elsewhere"))
+    return Outcome(runs.score, list(trials.values()))

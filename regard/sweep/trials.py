@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from regard.sweep.outcome import Trial
 from regard.train import Reporter, train
 
 RESULT = "result.json"
+ENDED = ("done", "failed", "pruned")  # states that a result has
 
 # The recipe with some fields changed, each written section.field=value.
 Make = Callable[[Sequence[str]], Recipe]
@@ -56,37 +57,36 @@ class Trials:
 
     def go(self, trial: Trial, watch: Callable[[dict[str, Any]], None] | None = None) -> Trial:
         """Train to the end, from where it stands; what it reached is written into its folder."""
-        if trial.state in ("done", "failed", "pruned"):
+        if trial.state in ENDED:
             return trial
-        run = Path(trial.run)
         try:
             recipe = self.make([f"{key}={value}" for key, value in trial.values.items()])
-        except (
-            RecipeError
-        ) as problem:  # between the ends of a range, a width that is odd for example
-            return Trial(trial.values, trial.run, "failed", why=str(problem))
+        except RecipeError as problem:
+            # Between the ends of a range; a width that is odd for example.
+            return replace(trial, state="failed", why=str(problem))
+
+        run = Path(trial.run)
         try:
             with self.told(trial) as reporter:
                 watched = reporter if watch is None else _Watched(reporter, watch)
                 progress = train(recipe, run, reporter=watched, resume=bundle.has_begun(run))
         except BusyError:
-            return Trial(trial.values, trial.run, "elsewhere")
+            return replace(trial, state="elsewhere")
         except Pruned:
-            result = Trial(trial.values, trial.run, "pruned")
+            result = replace(trial, state="pruned")
         except DivergedError as problem:
-            result = Trial(trial.values, trial.run, "failed", why=str(problem))
+            result = replace(trial, state="failed", why=str(problem))
         except (InputError, DataError, BundleError, NoMemoryError, TrainingError) as problem:
             # Another time it may go well (the folder was refused, the data changed, memory was
             # short), so nothing is stored, and nothing is written into a folder that is not ours.
-            return Trial(trial.values, trial.run, "failed", why=str(problem))
+            return replace(trial, state="failed", why=str(problem))
         else:
-            result = Trial(
-                trial.values,
-                trial.run,
-                "done",
-                progress.best_score,
-                progress.best_step,
-                progress.seconds,
+            result = replace(
+                trial,
+                state="done",
+                score=progress.best_score,
+                step=progress.best_step,
+                seconds=progress.seconds,
                 data=progress.data,
             )
         content = asdict(result)

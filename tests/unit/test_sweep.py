@@ -22,10 +22,10 @@ from regard import bundle, cli, disk, recipe
 from regard.bundle import load, tensors
 from regard.cli.sweeping import table
 from regard.errors import BundleError, InputError, NoRoomError
-from regard.sweep import FOUND, Axis, Outcome, Trial, axes, axis, study, sweep
+from regard.sweep import TRIAL_KEY, Axis, Outcome, Trial, axes, axis, study, sweep
 from regard.sweep.study import _known
 from regard.train import Stopped, train
-from tests.tiny import Silent, by_heart, pairs_file
+from tests.tiny import Silent, memorised, pairs_file
 
 MORE = [
     "encoder.width=8",
@@ -154,7 +154,7 @@ def test_seeds_through_the_door(tiny, tmp_path, capsys):
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Overrides of a recipe that trains in a moment."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    return by_heart(pairs_file(tmp_path), *MORE)
+    return memorised(pairs_file(tmp_path), *MORE)
 
 
 class Teller:
@@ -489,7 +489,7 @@ def test_a_full_disk_ends_a_sweep_and_fails_no_trial(tiny, tmp_path, monkeypatch
 def test_what_was_found_is_not_replaced_by_who_found_it_taken():
     def one(rate: str, state: str, score: float | None) -> SimpleNamespace:
         return SimpleNamespace(
-            user_attrs={FOUND: asdict(Trial({"train.learning_rate": rate}, "", state, score))}
+            user_attrs={TRIAL_KEY: asdict(Trial({"train.learning_rate": rate}, "", state, score))}
         )
 
     trials = [one("0.1", "done", 2.0), one("0.1", "elsewhere", None), one("0.01", "done", 9.0)]
