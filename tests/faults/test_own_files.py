@@ -12,7 +12,7 @@ from PIL import Image
 from regard import checkpoint, cli, disk, recipe
 from regard.errors import InputError
 from regard.train import train
-from tests.tiny import Silent, memorised, pairs_file, memorised_pictures, pictures_folder
+from tests.tiny import Silent, memorised, memorised_pictures, pairs_file, pictures_folder
 
 
 @pytest.fixture

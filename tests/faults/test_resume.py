@@ -211,7 +211,8 @@ def test_a_whole_checkpoint_of_another_version_is_not_thrown_away(tiny_run):
     reporter = Silent()
     train(chosen, run, reporter=reporter, resume=True)
     assert reporter.facts.resumed_at == STEPS and not reporter.notes
-    rewritten(lambda progress: progress.update(unheard_of=1))
+    # As "best" was before it was the plain score: not to be taken for one.
+    rewritten(lambda progress: progress.update(best=-1.0))
     before = state(run)
     with pytest.raises(BundleError, match="not a progress file of this version of regard"):
         train(chosen, run, reporter=Silent(), resume=True)

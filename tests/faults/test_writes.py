@@ -16,7 +16,7 @@ import pytest
 
 from regard import cli, disk
 from regard.errors import NoRoomError, WriteError
-from tests.tiny import memorised, memorised_captions, captions_table, pairs_file
+from tests.tiny import captions_table, memorised, memorised_captions, pairs_file
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from regard.tasks.caption import Caption
 from regard.tasks.sources import PictureSource
 from regard.tokenizers import Words
 from regard.train import train
-from tests.tiny import Silent, memorised_captions, captions_table
+from tests.tiny import Silent, captions_table, memorised_captions
 from tests.unit.test_pictures import huge
 
 SHARED = Path(__file__).parents[2] / "../shared/data"

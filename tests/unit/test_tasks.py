@@ -24,8 +24,8 @@ from tests.tiny import (
     LABELS,
     PAIRS,
     Silent,
-    memorised,
     labelled_file,
+    memorised,
     memorised_pictures,
     pictures_folder,
 )
