@@ -30,8 +30,8 @@ LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
 
 
-class _Asked(Exception):
-    """A signal came."""
+class _StopSignal(Exception):
+    """A signal asked for the end."""
 
 
 def inverse_document_frequency(corpus: Corpus) -> Tensor:
@@ -65,28 +65,28 @@ class Loop:
         self.log = Log(run, tensorboard=tensorboard)
         self.validation = Validation(recipe, self.task, corpus)
 
-    def go(self, asked: list[int]) -> Progress:
-        """Train to the end of the budget, or until a signal is `asked`."""
-        self.asked = asked
+    def go(self, signals: list[int]) -> Progress:
+        """Train to the end of the budget, or until there is a number in `signals`."""
+        self.signals = signals
         self.plan = self._plan()
         self.recent = _Recent(self.progress)
         self.clock = time.perf_counter() - self.progress.seconds
         self.reporter.began(self._facts())
         try:
             self._train()
-        except _Asked:
+        except _StopSignal:
             if self.saved != self.progress and not self.recent.bad:
                 self.reporter.noted("stopping; saving a checkpoint (Ctrl-C again drops it)")
                 self.save()
             saved = checkpoint.newest(self.run)
-            raise Stopped(asked[0], self.run, step=self.progress.step, saved=saved) from None
+            raise Stopped(signals[0], self.run, step=self.progress.step, saved=saved) from None
         finally:
             self.log.close()
         return self.progress
 
     def _heed(self) -> None:
-        if self.asked:
-            raise _Asked
+        if self.signals:
+            raise _StopSignal
 
     def _train(self) -> None:
         self.model.train()
@@ -121,16 +121,19 @@ class Loop:
     def _plan(self) -> list[np.ndarray]:
         """The batches of this epoch."""
         source, target = self.task.lengths(self.corpus.train)
-        tokens, most = self.how.batch_tokens, self.how.batch_examples
-        seed, epoch, groups = self.recipe.seed, self.progress.epoch, self.corpus.train.groups
         return batches(
-            source, target, tokens=tokens, most=most, groups=groups, seed=seed, epoch=epoch
+            source,
+            target,
+            tokens=self.how.batch_tokens,
+            most=self.how.batch_examples,
+            groups=self.corpus.train.groups,
+            seed=self.recipe.seed,
+            epoch=self.progress.epoch,
         )
 
     def _finished(self) -> bool:
-        return self._done() >= 1 or bool(
-            self.how.patience and self.progress.waited >= self.how.patience
-        )
+        has_patience = not self.how.patience or self.progress.waited < self.how.patience
+        return self._done() >= 1 or not has_patience
 
     def _done(self) -> float:
         now = self.progress

@@ -44,7 +44,12 @@ def train(
         raise DataError("no usable examples to train on", got=corpus.tally.summary())
 
     run.mkdir(parents=True, exist_ok=True)
-    with disk.locked(run), threads_of(recipe.train.threads), stop_signals() as asked, allocations():
+    with (
+        disk.locked(run),
+        threads_of(recipe.train.threads),
+        stop_signals() as signals,
+        allocations(),
+    ):
         for folder in (run, run / checkpoint.FOLDER):
             disk.recover(folder)
         if not resume:
@@ -55,7 +60,7 @@ def train(
             resume_loop(loop, changed, anyway)
         else:
             bundle.create(run, recipe, corpus.tokenizer)
-        return loop.go(asked)
+        return loop.go(signals)
 
 
 def train_job(
