@@ -38,6 +38,7 @@ from regard.recipe.data import (
 )
 from regard.recipe.fields import LARGEST, WIDTH, Section, allowed, shown
 from regard.recipe.learning import Search, Train
+from regard.recipe.marked import data_fields, marks_of, values_with
 from regard.recipe.marks import Mark
 from regard.recipe.page import document
 from regard.recipe.parts import (
@@ -74,15 +75,7 @@ from regard.recipe.reading import (
     resolve_file,
     text,
 )
-from regard.recipe.whole import (
-    READS,
-    SECTIONS,
-    Recipe,
-    data_fields,
-    marks_of,
-    read_value,
-    values_with,
-)
+from regard.recipe.whole import READS, SECTIONS, Recipe, read_value
 
 __all__ = [
     "LARGEST",

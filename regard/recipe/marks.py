@@ -5,7 +5,7 @@ have the marks of the section (`encoder: Annotated[Encoder, Mark.WEIGHTS]` in th
 they have marks of their own, which then replace those. A field has the same marks in every kind of
 its section.
 
-`keys_with(Mark.PATH)` and `marks_of("data.path")` in whole.py read them.
+`marks_of("data.path")`, `values_with(recipe, Mark.VOCABULARY)` and others in marked.py read them.
 """
 
 from __future__ import annotations

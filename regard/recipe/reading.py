@@ -9,7 +9,8 @@ from typing import Any
 
 from regard.errors import RecipeError, did_you_mean
 from regard.recipe.fields import shown
-from regard.recipe.whole import Recipe, leaves, merged, read_overrides, schema_of, validated
+from regard.recipe.marked import leaves
+from regard.recipe.whole import Recipe, merged, read_overrides, schema_of, validated
 
 FOLDER = Path(__file__).parent / "shipped"
 LARGEST_FILE = 1 << 20  # bytes; a larger file is not a recipe

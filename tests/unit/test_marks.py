@@ -17,8 +17,9 @@ from regard.build import corpora
 from regard.errors import InputError, RecipeError
 from regard.model import Model
 from regard.recipe import SECTIONS, Mark, Recipe, marks_of
+from regard.recipe.marked import leaves
 from regard.recipe.marks import own_marks
-from regard.recipe.whole import leaves, schema_of
+from regard.recipe.whole import schema_of
 from regard.tasks.blank import MARK
 
 AT = lengths(2, 5, 7)
