@@ -266,7 +266,16 @@ def _shapes(
 def attention(n: Attention, at: Lengths, *, form: Form = "auto") -> Budget:
     """One layer of self-attention, without norm and residual."""
     L = Size("L", at.S.value, "length")
-    s = Stack(1, n.width, n.heads, n.head_width, 1, kernel=n.kernel, terms=n.terms, form=form)
+    s = Stack(
+        layers=1,
+        width=n.width,
+        heads=n.heads,
+        head_width=n.head_width,
+        ffn_width=1,
+        kernel=n.kernel,
+        terms=n.terms,
+        form=form,
+    )
     t = Size("t", at.S.value, "position of the token")
     part = self_attention("self-attention", s, at.B, L, t if n.causal else None, causal=n.causal)
     norm_and_residual = layers.norm_steps(s.D) + 1

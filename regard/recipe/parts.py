@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
+from regard.layers.sizes import TransformerSizes
 from regard.recipe.fields import LARGEST, WIDTH, Section, Share, Size, Text, Whole
 
 # ---------------------------------------------------------------------------------------- tokenizer
@@ -295,6 +296,23 @@ class _Transformer(Section):
     dropout: Share = 0.1
     """Dropout of the output of each sublayer and inside the feed-forward network; in a decoder also
     of the embeddings."""
+
+    @property
+    def sizes(self) -> TransformerSizes:
+        """The sizes of the blocks."""
+        return TransformerSizes(
+            layers=self.layers,
+            width=self.width,
+            heads=self.heads,
+            head_width=self.head_width,
+            ffn_width=self.ffn_width,
+            norm=self.norm,
+            activation=self.activation,
+            dropout=self.dropout,
+            kernel=self.kernel,
+            terms=self.terms,
+            key_bias=self.key_bias,
+        )
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:

@@ -10,8 +10,10 @@ import torch
 
 from regard.decoders import TransformerDecoder
 from regard.layers import native
+from regard.layers.positions import NoPositions
+from regard.layers.sizes import TransformerSizes
 from regard.values import Memory, State
-from tests.laws.variants import ADDED, POSITIONS, VOCABULARY, WIDTH, transformer_sizes
+from tests.laws.variants import ADDED, VOCABULARY, WIDTH, transformer_decoder
 
 PLACES = 6
 
@@ -27,10 +29,7 @@ def make(
     norm: str, positions: str, activation: str, *, tied: bool = True, **more
 ) -> TransformerDecoder:
     torch.manual_seed(3)
-    sizes = transformer_sizes(norm, positions, activation) | more
-    decoder = TransformerDecoder(
-        vocabulary=VOCABULARY, memory_width=WIDTH, tied=tied, **sizes
-    ).eval()
+    decoder = transformer_decoder(norm, positions, activation=activation, tied=tied, **more).eval()
     for name, weight in decoder.named_parameters():
         if (
             "bias" in name or "norm" in name or "final_norm" in name
@@ -80,10 +79,10 @@ def test_as_torch_does(norm: str, positions: str, activation: str, rows: int, mo
 
 
 def test_widths_that_fill_vectors(monkeypatch):
-    sizes = dict(width=48, heads=3, head_width=16, ffn_width=64, positions=POSITIONS["none"]())
+    sizes = TransformerSizes(layers=2, width=48, heads=3, ffn_width=64)
     torch.manual_seed(3)
     decoder = TransformerDecoder(
-        vocabulary=32, memory_width=WIDTH, layers=2, tied=False, **sizes
+        sizes, vocabulary=32, memory_width=WIDTH, positions=NoPositions(), tied=False
     ).eval()
     agree(decoder, decoder.start(remembered(2)), monkeypatch)
 
@@ -131,14 +130,13 @@ def test_weights_that_change_are_seen(monkeypatch):
 
 def test_it_is_used_where_it_can_be_and_only_there(monkeypatch):
     row = torch.zeros(1, 4)
-    assert not native.supports_step(row)  # gradients are wanted
+    assert not native.supports_step(1, row)  # gradients are wanted
     with torch.no_grad():
-        assert native.supports_step(row) and native.supports_step(torch.zeros(native.ROWS, 4))
-        assert not native.supports_step(
-            torch.zeros(native.ROWS + 1, 4)
-        ) and not native.supports_step(row.double())
+        assert native.supports_step(1, row) and native.supports_step(native.ROWS, row)
+        assert not native.supports_step(native.ROWS + 1, row)
+        assert not native.supports_step(1, row.double())
         monkeypatch.setenv("REGARD_NATIVE", "0")
-        assert not native.supports_step(row)
+        assert not native.supports_step(1, row)
     monkeypatch.setenv("REGARD_NATIVE", "1")
     called = []
     monkeypatch.setattr(
