@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import InputError
-from regard.layers import checks, fused_step
+from regard.layers import checks
 from regard.layers.attention import Additive, Dot, General
 from regard.layers.attention_layer import StepPosition
 from regard.layers.blocks import DecoderBlock, Dropout
 from regard.layers.embedding import Embedding
+from regard.layers.fused_step import FastSteps
 from regard.layers.kernels import kernel_of
 from regard.layers.loss import cross_entropy
 from regard.layers.positions import Positions, check_kernel
@@ -320,7 +321,7 @@ class TransformerDecoder(AutoregressiveDecoder):
         self.blocks = cast(list[DecoderBlock], blocks)
         self.final_norm = nn.LayerNorm(sizes.width) if sizes.norm == "pre" else nn.Identity()
         self.output = Output(embedding=self.embedding, tied=tied)
-        self.fused_step = fused_step.of(
+        self.fast_steps = FastSteps(
             self.embedding, positions, list(self.blocks), self.final_norm, self.output
         )
 
@@ -350,8 +351,10 @@ class TransformerDecoder(AutoregressiveDecoder):
 
     def step(self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none") -> Step:
         checks.one_of("capture", capture, Capture)
-        if capture == "none" and self.fused_step is not None and self.fused_step.supports(state):
-            return self.fused_step.step(token, state)
+        if capture == "none" and not self.training:
+            fast_step = self.fast_steps.choose(state)
+            if fast_step is not None:
+                return fast_step.step(token, state)
         return self.step_by_modules(token, state, capture=capture)
 
     def step_by_modules(

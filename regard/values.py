@@ -121,7 +121,7 @@ class KVCache:
         """A KVCache of one layer with a key and a value written at `position`: one number for all
         rows, or one for each row, none beyond `max_position`."""
         cache = self.with_room_at(max_position)
-        keys, values = cache.tensor
+        keys, values = cache.tensor.unbind(0)
         if isinstance(position, int):
             keys.narrow(2, position, 1).copy_(k)
             values.narrow(2, position, 1).copy_(v)
@@ -133,7 +133,7 @@ class KVCache:
 
     def first(self, positions: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the first positions of one layer, (B, H, positions, K) each."""
-        keys, values = self.tensor.narrow(-2, 0, positions)
+        keys, values = self.tensor.narrow(-2, 0, positions).unbind(0)
         return keys, values
 
     def layer(self, number: int) -> KVCache:

@@ -34,15 +34,20 @@ def dropout_from_bytes(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."
     return (x * keep).mul_(256 / (256 - threshold))
 
 
-class Dropout(nn.Module):
+def dropout(x: Float[Tensor, "..."], p: float, *, training: bool) -> Float[Tensor, "..."]:
     """Dropout with probability `p` in training, the identity in evaluation."""
+    return dropout_from_bytes(x, p) if training and p else x
+
+
+class Dropout(nn.Module):
+    """`dropout` as a module."""
 
     def __init__(self, p: float):
         super().__init__()
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        return dropout_from_bytes(x, self.p) if self.training and self.p else x
+        return dropout(x, self.p, training=self.training)
 
 
 class Residual(nn.Module):
@@ -56,7 +61,7 @@ class Residual(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.pre = checks.one_of("norm", norm, Norm) == "pre"
-        self.dropout = Dropout(dropout)
+        self.dropout = dropout
 
     def forward(
         self, x: Float[Tensor, "*rows D"], f: Callable[[Tensor], Tensor]
@@ -71,7 +76,7 @@ class Residual(nn.Module):
         self, x: Float[Tensor, "*rows D"], y: Float[Tensor, "*rows D"]
     ) -> Float[Tensor, "*rows D"]:
         """The sum of x and the sublayer's output y."""
-        total = x + self.dropout(y)
+        total = x + dropout(y, self.dropout, training=self.training)
         return total if self.pre else self.norm(total)
 
 
@@ -82,12 +87,13 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = nn.Linear(width, ffn_width)
         self.down = nn.Linear(ffn_width, width)
-        self.dropout = Dropout(dropout)
+        self.dropout = dropout
         gelu = checks.one_of("activation", activation, Activation) == "gelu"
         self.activation = F.gelu if gelu else F.relu
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        return self.down(self.dropout(self.activation(self.up(x))))
+        hidden = self.activation(self.up(x))
+        return self.down(dropout(hidden, self.dropout, training=self.training))
 
 
 class BlockWeights(NamedTuple):

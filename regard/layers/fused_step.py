@@ -1,7 +1,7 @@
-"""A decoder step of few rows in one call of the C library: the second tier beside the modules.
+"""Fast steps of a Transformer decoder: the whole step in one call of the C library.
 
-`of` is the one place that decides whether a decoder's layers have such a step, and `supports` the
-one that decides for a state; a decoder without it, or a machine without a compiler, calls modules.
+`FastSteps` is the one place that decides how a step is computed. Where it has no answer (another
+kernel, captured weights, gradients), the decoder calls its modules, which define the step.
 """
 
 from __future__ import annotations
@@ -20,31 +20,45 @@ from regard.layers.blocks import DecoderBlock
 from regard.layers.embedding import Embedding
 from regard.layers.positions import Positions, rotary_phases
 from regard.layers.softmax_attention import SoftmaxCrossAttention, SoftmaxSelfAttention
+from regard.layers.torch_step import TorchStep
 from regard.values import State, Step
 
 
-def of(
-    embedding: Embedding,
-    positions: Positions,
-    blocks: Sequence[DecoderBlock],
-    final_norm: nn.Module,
-    output: nn.Module,
-) -> FusedStep | None:
-    """The fused step of a decoder, or None: it exists for softmax attention with all biases, and
-    for positions that add no bias to the scores."""
-    softmax = all(
-        type(block.self_attention) is SoftmaxSelfAttention
-        and type(block.cross_attention) is SoftmaxCrossAttention
-        and type(block.self_attention.qkv) is nn.Linear
-        for block in blocks
-    )
-    if not blocks or not softmax or positions.uses_bias:
-        return None
-    return FusedStep(embedding, positions, blocks, final_norm, output)
+class FastSteps:
+    """The fast steps of a decoder with softmax attention and all biases; none for others."""
+
+    def __init__(
+        self,
+        embedding: Embedding,
+        positions: Positions,
+        blocks: Sequence[DecoderBlock],
+        final_norm: nn.Module,
+        output: nn.Module,
+    ):
+        softmax = all(
+            type(block.self_attention) is SoftmaxSelfAttention
+            and type(block.cross_attention) is SoftmaxCrossAttention
+            and type(block.self_attention.qkv) is nn.Linear
+            for block in blocks
+        )
+        self.torch: TorchStep | None = None
+        self.fused: FusedStep | None = None
+        if blocks and softmax:
+            self.torch = TorchStep(embedding, positions, blocks, final_norm, output)
+            if not positions.uses_bias:
+                self.fused = FusedStep(embedding, positions, blocks, final_norm, output)
+
+    def choose(self, state: State) -> FusedStep | TorchStep | None:
+        """The fastest step for this state; None: the decoder's modules."""
+        if self.torch is None or torch.is_grad_enabled():
+            return None
+        if self.fused is not None and native.supports_step(state.size, state.memory[0]):
+            return self.fused
+        return self.torch
 
 
 class FusedStep:
-    """`TransformerDecoder.step` in C, without captured weights.
+    """`TransformerDecoder.step` in C, for inputs that `native.supports_step` accepts.
 
     It holds the dictionaries of the modules' parameters, not the parameters, so weights that are
     replaced are seen; reading them costs less than reading a module's attributes.
@@ -85,10 +99,6 @@ class FusedStep:
             "pre": residual.pre,
             "eps": residual.norm.eps,
         }
-
-    def supports(self, state: State) -> bool:
-        """Whether the library is available and supports these rows."""
-        return native.supports_step(state.size, state.memory[0])
 
     def step(self, token: Int[Tensor, " B"], state: State) -> Step:
         assert state.kv_cache is not None

@@ -162,7 +162,7 @@ class MaclaurinCrossAttention(CrossAttention):
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B H T S"] | None]:
         q = split_heads(self.query(x), 1, self.heads)[0]
-        k, v = split_heads(self.kv(memory), 2, self.heads)
+        k, v = split_heads(self.kv(memory), 2, self.heads).unbind(0)
         context = unchecked_attention(
             q, k, v, tuple(q.shape[:2]), terms=self.terms, mask=mask[:, None]
         )
@@ -179,7 +179,7 @@ class MaclaurinCrossAttention(CrossAttention):
         keep_keys: bool = False,
     ) -> AttentionState:
         keys_values = split_heads(self.kv(memory), 2, self.heads)
-        k, v = keys_values
+        k, v = keys_values.unbind(0)
         sums = accumulate_keys_values(k, v, mask[:, None], self.terms)
         return AttentionState(KVCache(keys_values) if keep_keys else None, fixed=(sums,))
 

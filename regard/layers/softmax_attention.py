@@ -128,7 +128,7 @@ class SoftmaxCrossAttention(CrossAttention):
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B H T S"] | None]:
         q = split_heads(self.query(x), 1, self.heads)[0]
-        k, v = split_heads(self.kv(memory), 2, self.heads)
+        k, v = split_heads(self.kv(memory), 2, self.heads).unbind(0)
         key_mask = mask[:, None, None]
         if need_weights:
             weights = weights_unchecked(q, k, mask=key_mask)
@@ -156,7 +156,7 @@ class SoftmaxCrossAttention(CrossAttention):
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B D"], AttentionState, Float[Tensor, "B H 1 S"] | None]:
         q = split_heads(self.query(x[:, None]), 1, self.heads)[0]
-        k, v = state.keys_values.tensor
+        k, v = state.keys_values.tensor.unbind(0)
         key_mask = None if mask is None else mask[:, None, None]
         context, weights = attend_one_query(q, k, v, key_mask, need_weights=need_weights)
         return self.out(context.flatten(1)), state, weights
@@ -166,7 +166,8 @@ def split_heads(
     x: Float[Tensor, "B T I"], parts: int, heads: int
 ) -> Float[Tensor, "{parts} B {heads} T K"]:
     """The parts of a joint projection, such as query, key and value, and their heads."""
-    return x.unflatten(-1, (parts, heads, -1)).permute(2, 0, 3, 1, 4)
+    rows, length, width = x.shape
+    return x.view(rows, length, parts, heads, width // (parts * heads)).permute(2, 0, 3, 1, 4)
 
 
 def join_heads(context: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T A"]:

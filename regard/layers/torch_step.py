@@ -1,8 +1,8 @@
-"""A decoder step of few rows in torch, without calls of modules: for machines without a compiler.
+"""A decoder step in torch without calls of modules, where the C library cannot be used.
 
 For one row, calling a module or reading its attributes costs more than its arithmetic. This calls
 functions of torch on the parameters in the modules' dictionaries instead; docs/log.md has what that
-saves. Only `regard.layers.fused_step.of` knows of it.
+saves. Only `regard.layers.fused_step` knows of it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Parameters = Mapping[str, Any]  # of one module, by name
 
 
 class TorchStep:
-    """`TransformerDecoder.step` for softmax attention, without captured weights."""
+    """`TransformerDecoder.step` for softmax attention."""
 
     def __init__(
         self,
@@ -43,9 +43,6 @@ class TorchStep:
         self.blocks = [_BlockStep(block) for block in blocks]
         self.final_norm: Parameters = final_norm._parameters
         self.output: Parameters = output._parameters
-
-    def supports(self, state: State) -> bool:
-        return True
 
     def step(self, token: Int[Tensor, " B"], state: State) -> Step:
         assert state.kv_cache is not None
@@ -64,7 +61,9 @@ class TorchStep:
             x, weights = block.cross_attention(x, memories[n], memory_mask, need_weights=is_last)
             x = block.feed_forward(x)
         if self.final_norm:
-            x = torch.layer_norm(x, x.shape[-1:], self.final_norm["weight"], self.final_norm["bias"])
+            x = torch.layer_norm(
+                x, x.shape[-1:], self.final_norm["weight"], self.final_norm["bias"]
+            )
         assert weights is not None
 
         next_state = replace(
