@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.layers.sizes import TransformerSizes
+from regard.layers.sizes import Kernel, TransformerSizes
 from regard.recipe.fields import LARGEST, WIDTH, Section, Share, Size, Text, Whole
 
 # ---------------------------------------------------------------------------------------- tokenizer
@@ -284,7 +284,7 @@ class _Transformer(Section):
     """Position encoding: sinusoidal (Vaswani et al. 2017) or learned vectors added to the input,
     rotary embeddings of queries and keys (RoPE, Su et al. 2021), or a bias on the scores for each
     distance, fixed (ALiBi, Press et al. 2022) or learned ("relative")."""
-    kernel: Literal["softmax", "maclaurin"] = "softmax"
+    kernel: Kernel = "softmax"
     """Attention kernel: softmax, or linear attention with the first terms of the Maclaurin series
     of exp, whose cost is linear in the length and whose decoding state has a fixed size."""
     terms: Annotated[int, Field(ge=1, le=9)] = 3
