@@ -125,8 +125,10 @@ class AutoregressiveDecoder(Decoder):
 def cross_weights(capture: Capture, weights: Tensor | None) -> tuple[AttentionWeights, ...]:
     """The captured weights of a decoder with one attention layer, from weights (B, H, T, S), or
     those (B, H, S) of a step. There are none if nothing is captured or there is no attention."""
+    if capture == "none":
+        return ()
     checks.one_of("capture", capture, Capture)
-    if capture == "none" or weights is None:
+    if weights is None:
         return ()
     if weights.ndim == 3:
         weights = weights[:, :, None]
@@ -350,7 +352,6 @@ class TransformerDecoder(AutoregressiveDecoder):
         )
 
     def step(self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none") -> Step:
-        checks.one_of("capture", capture, Capture)
         if capture == "none" and not self.training:
             fast_step = self.fast_steps.choose(state)
             if fast_step is not None:
@@ -361,20 +362,16 @@ class TransformerDecoder(AutoregressiveDecoder):
         self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none"
     ) -> Step:
         """`step` as it is defined."""
+        checks.one_of("capture", capture, Capture)
         at = StepPosition(state.position, state.max_position, state.aligned, self.positions)
         mask = None if bool(state.mask.all()) else state.mask
-        x = self.positions.add(self.embedding(token), at.index)
+        own, read = self._attention_states(state)
+        x = self.dropout(self.positions.add(self.embedding(token), at.index))
 
-        kv_cache = state.kv_cache
-        if kv_cache is not None:
-            kv_cache = kv_cache.with_room_at(state.max_position)  # once for all layers
-        own = AttentionState(kv_cache, state.recurrent)
-        read = AttentionState(KVCache(state.memory[0]) if state.memory else None, state.memory_sums)
         own_layers: list[AttentionState] = []
         attention: list[AttentionWeights] = []
         weights = None
         for n, block in enumerate(self.blocks):
-            is_last = n == len(self.blocks) - 1
             x, own_layer, block_weights = block.step(
                 x,
                 own.layer(n),
@@ -382,7 +379,7 @@ class TransformerDecoder(AutoregressiveDecoder):
                 at,
                 mask=mask,
                 capture=capture,
-                need_weights=is_last,
+                need_weights=n == len(self.blocks) - 1,
             )
             own_layers.append(own_layer)
             weights = block_weights.cross_attention
@@ -392,16 +389,22 @@ class TransformerDecoder(AutoregressiveDecoder):
         next_state = replace(
             state,
             recurrent=AttentionState.stack_fixed(own_layers),
-            kv_cache=kv_cache,
+            kv_cache=own.cache,  # written in place by the layers
             position=state.position + 1,
             max_position=state.max_position + 1,
         )
-        return Step(
-            self.output(self.final_norm(x)),
-            next_state,
-            None if weights is None else weights[:, :, 0],
-            tuple(attention),
-        )
+        last_weights = None if weights is None else weights[:, :, 0]
+        logits = self.output(self.final_norm(x))
+        return Step(logits, next_state, last_weights, tuple(attention))
+
+    def _attention_states(self, state: State) -> tuple[AttentionState, AttentionState]:
+        """The states of self-attention, with room for the next position, and of cross-attention,
+        each of all layers."""
+        cache = state.kv_cache
+        if cache is not None:
+            cache = cache.with_room_at(state.max_position)
+        memory = KVCache(state.memory[0]) if state.memory else None
+        return AttentionState(cache, state.recurrent), AttentionState(memory, state.memory_sums)
 
     def states(
         self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
