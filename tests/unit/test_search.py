@@ -67,13 +67,13 @@ class Table:
         self.memories.append(state.memory[0])
         hot = torch.nn.functional.one_hot(token, self.last.shape[0]).float()
         carried = 0.5 * state.recurrent[0] + hot
-        past = state.kv_cache.grown(state.max_position)
-        past.slab[0, :, 0, state.max_position] = hot
+        past = state.kv_cache.with_room_at(state.max_position)
+        past.tensor[0, :, 0, state.max_position] = hot
         states = state.memory[0][0, :, 0]  # (B, S, K)
         match = torch.einsum("bhk,bsk->bhs", self.query[token], states)
         weights = match.masked_fill(~state.mask[:, None], -math.inf).softmax(-1)
         context = torch.einsum("bhs,bsk->bk", weights, states)
-        first = past.slab[0, :, 0, min(1, state.max_position)]
+        first = past.tensor[0, :, 0, min(1, state.max_position)]
         logits = self.last[token] + carried[0] @ self.sum + first @ self.first + context @ self.read
         after = replace(
             state,
