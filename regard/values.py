@@ -12,13 +12,20 @@ A position (or place) is a token of a text, a frame of a sound, or a point or pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.errors import InputError
+
+# Which weights a pass returns: none, those over the memory, or those of all attention layers.
+Capture = Literal["none", "cross", "all"]
+AttentionKind = Literal["self", "cross"]
+WeightsForm = Literal["softmax", "quadratic"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,27 @@ class Source:
 
 
 @dataclass(frozen=True)
+class AttentionWeights:
+    """The attention weights of one layer in a forward pass or a step.
+
+    kind      "self" or "cross": attention to the positions of the sequence, or to the memory
+    layer     the number of the layer, from 0
+    weights   (B, H, T, S), T = 1 in a step: each weights[b, h, t] sums to 1
+    form      "softmax": the weights that were used; "quadratic": those of linear attention, which
+              computes the same output from sums and uses no weights
+    """
+
+    kind: AttentionKind
+    layer: int
+    weights: Float[Tensor, "B H T S"]
+    form: WeightsForm = "softmax"
+
+    def rows(self, index: Int[Tensor, " R"]) -> AttentionWeights:
+        """The rows `index` of the batch."""
+        return replace(self, weights=self.weights[index])
+
+
+@dataclass(frozen=True)
 class Memory:
     """The output of an encoder, which the decoder attends to."""
 
@@ -39,17 +67,22 @@ class Memory:
     mask: Bool[Tensor, "B S"]  # False at padding
     summary: Float[Tensor, "B E"]  # one vector for the whole source
     grid: tuple[int, int] | None = None
+    attention: tuple[AttentionWeights, ...] = ()  # of the encoder's layers, if captured
 
     def rows(self, index: Int[Tensor, " R"]) -> Memory:
         """The rows `index` of the batch: a selection, repetition or permutation."""
         return replace(
-            self, states=self.states[index], mask=self.mask[index], summary=self.summary[index]
+            self,
+            states=self.states[index],
+            mask=self.mask[index],
+            summary=self.summary[index],
+            attention=tuple(layer.rows(index) for layer in self.attention),
         )
 
 
 class KVCache:
     """Keys and values of the tokens read so far, in a tensor (N, B, H, C, K) whose capacity C
-    doubles when it is full.
+    doubles when it is full. N is 2 in one layer: keys, then values.
 
     It can be used as an immutable value although it is written in place. Several KVCaches share
     one tensor; each is valid up to the position of the State that holds it. Only the newest may
@@ -78,6 +111,35 @@ class KVCache:
         newest._version = self._newest_version[0]
         return newest
 
+    def append(
+        self,
+        k: Float[Tensor, "B H 1 K"],
+        v: Float[Tensor, "B H 1 K"],
+        position: Int[Tensor, " B"] | int,
+        max_position: int,
+    ) -> KVCache:
+        """A KVCache of one layer with a key and a value written at `position`: one number for all
+        rows, or one for each row, none beyond `max_position`."""
+        cache = self.with_room_at(max_position)
+        keys, values = cache.tensor.unbind(0)
+        if isinstance(position, int):
+            keys.narrow(2, position, 1).copy_(k)
+            values.narrow(2, position, 1).copy_(v)
+        else:
+            row = torch.arange(len(position), device=position.device)
+            keys[row, :, position] = k[:, :, 0]
+            values[row, :, position] = v[:, :, 0]
+        return cache
+
+    def first(self, positions: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first positions of one layer, (B, H, positions, K) each."""
+        keys, values = self.tensor.narrow(-2, 0, positions).unbind(0)
+        return keys, values
+
+    def layer(self, number: int) -> KVCache:
+        """The KVCache of one of several layers, which shares their tensor."""
+        return KVCache(self.tensor.narrow(0, 2 * number, 2))
+
     def rows(self, index: Int[Tensor, " R"]) -> KVCache:
         """The rows `index` of the batch, copied."""
         return KVCache(self.tensor.index_select(1, index))
@@ -93,6 +155,47 @@ class KVCache:
         if self.tensor.shape[-2] <= capacity:
             return self
         return KVCache(self.tensor.narrow(-2, 0, capacity).contiguous())
+
+
+@dataclass(frozen=True)
+class AttentionState:
+    """What one attention layer carries from step to step. Which of the two it uses is its own
+    decision.
+
+    cache   keys and values of each position: of the tokens read so far in self-attention, of the
+            memory in cross-attention
+    fixed   tensors (B, …) whose size does not depend on the number of positions, such as sums or
+            a window
+    """
+
+    cache: KVCache | None = None
+    fixed: tuple[Float[Tensor, "B ..."], ...] = ()
+
+    @property
+    def keys_values(self) -> KVCache:
+        """`cache`, in a layer that always has one."""
+        assert self.cache is not None
+        return self.cache
+
+    @staticmethod
+    def stack(states: Sequence[AttentionState]) -> AttentionState:
+        """The states of all layers in one, each tensor with the layer as its first axis."""
+        caches = [state.cache.tensor for state in states if state.cache is not None]
+        cache = KVCache(torch.cat(caches).contiguous()) if caches else None
+        return AttentionState(cache, AttentionState.stack_fixed(states))
+
+    @staticmethod
+    def stack_fixed(states: Sequence[AttentionState]) -> tuple[Tensor, ...]:
+        """The tensors `fixed` of all layers, each (N, B, …)."""
+        by_tensor = zip(*(state.fixed for state in states), strict=True)
+        return tuple(torch.stack(layers) for layers in by_tensor)
+
+    def layer(self, number: int) -> AttentionState:
+        """The state of one layer, of a stack."""
+        return AttentionState(
+            None if self.cache is None else self.cache.layer(number),
+            tuple(tensor[number] for tensor in self.fixed),
+        )
 
 
 @dataclass(frozen=True)
@@ -215,12 +318,14 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one decoder step: the logits of the next token, the next state, and the
-    attention weights over the memory (None for a decoder without them)."""
+    """The result of one decoder step: the logits of the next token, the next state, the last
+    layer's attention weights over the memory (None for a decoder without them), and the weights of
+    other layers if captured."""
 
     logits: Float[Tensor, "B V"]
     state: State
     weights: Float[Tensor, "B H S"] | None = None
+    attention: tuple[AttentionWeights, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ The docstring of a field is its documentation: docs/recipes.md is generated from
 """
 
 from regard.fields import LARGEST, WIDTH, Section, allowed, shown
+from regard.marks import Mark
 from regard.recipe.data import (
     Captions,
     Data,
@@ -38,6 +39,7 @@ from regard.recipe.data import (
     Texts,
 )
 from regard.recipe.learning import Train
+from regard.recipe.marked import data_fields, marks_of, values_with
 from regard.recipe.page import document
 from regard.recipe.parts import (
     Decoder,
@@ -113,6 +115,7 @@ __all__ = [
     "EncoderIdentity",
     "EncoderRecurrent",
     "EncoderTransformer",
+    "Mark",
     "Pictures",
     "Recipe",
     "Section",
@@ -132,13 +135,16 @@ __all__ = [
     "TokenizerWords",
     "Train",
     "allowed",
+    "data_fields",
     "differences",
     "document",
     "is_whole",
     "load",
+    "marks_of",
     "names",
     "read_value",
     "resolve_file",
     "shown",
     "text",
+    "values_with",
 ]

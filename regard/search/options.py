@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from regard.errors import InputError, did_you_mean
 from regard.fields import LARGEST, Section, Seed, Size, Whole, allowed, shown
+from regard.marks import Mark
 
 # Options that rows of one batch may have different values of and still be searched together.
 _OF_EACH_REQUEST = frozenset({"seed", "max_new_tokens"})
@@ -56,7 +57,7 @@ class Options(Section, metaclass=_OneLineErrors):
     """Block n-grams of this size from occurring twice in an answer; 0: off."""
     repetition_penalty: Annotated[float, Field(ge=1, le=1000)] = 1.0
     """Above 1, makes tokens less likely that are already in the answer (Keskar et al. 2019)."""
-    max_new_tokens: Size = 64
+    max_new_tokens: Annotated[Size, Mark.SEARCH] = 64
     """Maximum number of tokens of an answer."""
     min_new_tokens: Whole = 0
     """Minimum number of tokens of an answer."""

@@ -99,7 +99,7 @@ def small(name: str, *sets: str) -> recipe.Recipe:
 
 def counted(of: recipe.Recipe, model: Model) -> dict[str, int]:
     return of_model(
-        model, batch=B, source=S, target=1 if shoots(of) else T, align=of.train.ctc_weight
+        model, batch=B, source=S, target=1 if shoots(of) else T, ctc_weight=of.train.ctc_weight
     )
 
 
@@ -396,7 +396,15 @@ def test_the_form_of_the_series_is_the_one_its_layers_choose(
     chosen = maclaurin.cheapest(
         rows * heads, target, source, head, head, terms=terms, causal=causal, kernel=terms == 3
     )
-    s = Stack(1, heads * head, heads, head, 1, kernel="maclaurin", terms=terms)
+    s = Stack(
+        layers=1,
+        width=heads * head,
+        heads=heads,
+        head_width=head,
+        ffn_width=1,
+        kernel="maclaurin",
+        terms=terms,
+    )
     ours = by_features(s, rows, Size("T", target), Size("S", source), causal=causal)
     assert ours == (chosen != "quadratic")
 

@@ -607,7 +607,7 @@ def test_a_wider_choice_contains_the_narrower() -> None:
     assert torch.equal(few.view(2, 2, 11), many.view(2, 5, 11)[:, :2])
 
 
-# --- the cure for bland replies--------------------------------------------------------------------
+# --- re-ranking against bland replies--------------------------------------------------------------
 
 
 def test_the_anti_prior_lowers_what_the_prior_likes() -> None:
@@ -720,8 +720,10 @@ def test_idf_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
         ({"length_penalty": math.nan}, "length_penalty must be a number >= -5 and <= 5; got NaN"),
         (
             {"temperature": 0.0},
-            "temperature must be a number >= 1e-06 and <= 1,000,000.0; got 0.0; "
-            "do_sample = false takes the likeliest token",
+            (
+                "temperature must be a number >= 1e-06 and <= 1,000,000.0; got 0.0; "
+                "do_sample = false takes the likeliest token"
+            ),
         ),
         ({"top_k": -1}, "top_k must be a whole number >= 0; got -1"),
         ({"top_p": 1.5}, "top_p must be a number > 0 and <= 1; got 1.5"),
@@ -731,8 +733,10 @@ def test_idf_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
         ),
         (
             {"min_new_tokens": 65},
-            "min_new_tokens must not be above max_new_tokens; "
-            "got min_new_tokens = 65, max_new_tokens = 64",
+            (
+                "min_new_tokens must not be above max_new_tokens; "
+                "got min_new_tokens = 65, max_new_tokens = 64"
+            ),
         ),
         ({"mmi_weight": -1.0}, "mmi_weight must be a number >= 0 and <= 1,000; got -1.0"),
         (
@@ -741,8 +745,10 @@ def test_idf_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
         ),
         (
             {"candidates": 4, "num_beams": 3},
-            "candidates above 1 need do_sample = true or as many num_beams; "
-            "got candidates = 4, num_beams = 3",
+            (
+                "candidates above 1 need do_sample = true or as many num_beams; "
+                "got candidates = 4, num_beams = 3"
+            ),
         ),
         ({"beams": 3}, 'no such option; got beams; did you mean "num_beams"?'),
     ],
