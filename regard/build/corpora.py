@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -11,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from regard import disk, tokenizers
 from regard import recipe as r
-from regard import tokenizers
 from regard.data import cache, detect
 from regard.data.corpus import TOKENS, Corpus, Form
 from regard.data.encode import Rules
@@ -51,7 +50,6 @@ def corpus(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer | None = None) -> C
         recipe,
         contents(recipe),
         fit=fit_tokenizer(recipe),
-        tokenizer=recipe.tokenizer.model_dump(mode="json"),
         shares=data.shares,
     )
     if tokenizer is not None and tokenizer.to_json() != prepared.tokenizer.to_json():
@@ -139,31 +137,27 @@ def _prepared(
     splits: Contents,
     *,
     fit: Callable[[Iterator[str]], tokenizers.Tokenizer] | None,
-    tokenizer: object,
     shares: tuple[float, float],
+    tokenizer: object = None,
 ) -> Corpus:
-    """The corpus of a recipe's data, from the cache or prepared. `tokenizer` describes the result
-    of `fit` in the fingerprint."""
+    """The corpus of a recipe's data, from the cache or prepared. `tokenizer` is the JSON of
+    an existing tokenizer, which then takes the place of the recipe's in the fingerprint."""
     data = recipe.data
     limits = data.limits()
     if isinstance(data, r.Texts):
         limits["plain_source"] = isinstance(recipe.source, r.SourceTokens) and recipe.source.plain
 
+    values = r.values_with(recipe, r.Mark.VOCABULARY)
+    if tokenizer is not None:
+        values = {key: value for key, value in values.items() if not key.startswith("tokenizer.")}
     key = {
         "content": cache.fingerprint(splits.files),
         "tokenizer": tokenizer,
-        "data": data.model_dump(mode="json", exclude=set(data.not_content)),
+        "recipe": values,
         "parts": [*shares, splits.valid is not None, splits.test is not None],
-        "rules": limits,
     }
     if names := _names(data, splits.files):
         key["names"] = names
-    if isinstance(recipe.source, r.SourceSound):
-        key["rate"] = recipe.source.rate
-    elif not isinstance(recipe.source, r.SourceTokens) and recipe.source.fit != "stretch":
-        key["fit"] = recipe.source.fit
-    if recipe.task == "blank":
-        key["task"] = "blank"  # the same data gives other examples
 
     valid, test = shares
     known = 1 if recipe.task == "blank" else 0
@@ -171,7 +165,7 @@ def _prepared(
         _with_tally(splits.train),
         key=key,
         fit=fit,
-        folder=cache_folder(),
+        folder=disk.cache_folder(),
         rules=Rules(valid=valid, test=test, known=known, **limits),
         read_valid=None if splits.valid is None else _with_tally(splits.valid),
         read_test=None if splits.test is None else _with_tally(splits.test),
@@ -183,8 +177,8 @@ def _prepared(
 def _names(data: r.Data, files: Sequence[Path]) -> list[str]:
     """Names of the files in the section's folders, relative to them: they may be labels."""
     folders = []
-    for field in ("path", "valid_path", "test_path"):
-        path = getattr(data, field, None)
+    for field in data.fields_with(r.Mark.PATH):
+        path = getattr(data, field)
         if path and Path(path).is_dir():
             folders.append(Path(path))
 
@@ -207,9 +201,3 @@ def _form(recipe: r.Recipe) -> Form:
     if isinstance(recipe.source, r.SourceSound):
         return Form(np.int16)
     return Form(np.uint8, (*recipe.source.size, recipe.source.channels_in))
-
-
-def cache_folder() -> Path:
-    """The folder of tokenized corpora: $REGARD_CACHE, or regard in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard")

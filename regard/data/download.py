@@ -144,7 +144,7 @@ def _try(download: Download, part: Path, progress: Progress) -> None:
                     )
                 file.write(chunk)
                 progress(download.name, at, total)
-            os.fsync(file.fileno())
+            disk.flush(file)
     if total is not None and at < total:
         raise _Cut(f"the connection ended early, {at:,} of {total:,} bytes")
 

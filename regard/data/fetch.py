@@ -9,7 +9,6 @@ place, the record `fetched.json` last: a folder with a record is complete.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -93,14 +92,8 @@ def _with_sum(data_set: PublicDataSet, sha256: str) -> PublicDataSet:
     return replace(data_set, downloads=tuple(downloads))
 
 
-def cache_folder() -> Path:
-    """The same folder as `build.cache_folder`, which data may not see."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard") / "data"
-
-
 def folder_of(data_set: PublicDataSet, out: Path | None = None) -> Path:
-    return Path(os.path.abspath(out or cache_folder() / data_set.name))
+    return Path(os.path.abspath(out or disk.cache_folder() / "data" / data_set.name))
 
 
 def fetch(
@@ -325,7 +318,7 @@ def _publish(data_set: PublicDataSet, folder: Path, *, again: bool) -> dict[str,
         _move(draft / name, target, replace=name in ours)
         changed |= {target.parent, target.parent.parent}
     for place in changed:
-        _sync(place)
+        disk.sync(place)
     disk.write_json(folder / RECORD, plan)
     return plan
 
@@ -383,13 +376,9 @@ def _remove_empty(parts: Path) -> None:
 @contextlib.contextmanager
 def _alone(parts: Path) -> Iterator[None]:
     """One process a data set; the lock goes with its process, however that ends."""
-    with (parts / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataError(
-                "another process is fetching it", where=parts, hint="wait for it"
-            ) from None
+    with disk.lock_file(parts / LOCK) as file:
+        if file is None:
+            raise DataError("another process is fetching it", where=parts, hint="wait for it")
         yield
 
 
@@ -422,11 +411,3 @@ def _check_room(data_set: PublicDataSet, parts: Path) -> None:
 def _no_room(parts: Path, got: str) -> NoReturn:
     hint = "free some and run it again (what has come is kept), or choose another --out"
     raise DataError("no space left on the disk", where=parts.parent, got=got, hint=hint) from None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
@@ -10,6 +9,8 @@ from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
+
+from regard import disk
 
 
 class RaggedArray:
@@ -80,8 +81,7 @@ class RaggedArrayWriter:
     ) -> None:
         for file in (self._values, self._ends):
             with file:
-                file.flush()
-                os.fsync(file.fileno())
+                disk.flush(file)
 
 
 def _mapped(path: Path, dtype: type[np.generic]) -> np.ndarray:

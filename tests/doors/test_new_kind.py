@@ -24,7 +24,7 @@ from regard.data.kinds.kind import contents_of_paths
 from regard.data.kinds.sections import TextFiles
 from regard.data.public import Download, PublicDataSet
 from regard.errors import InputError
-from regard.fields import Text
+from regard.fields import File
 
 # -- the data set-----------------------------------------------------------------------------------
 
@@ -35,7 +35,7 @@ class DataDialogues(TextFiles):
     """Dialogues, one a line, whose turns end in __eou__."""
 
     kind: Literal["dialogues"]
-    path: Text
+    path: File
     """The folder, relative to the folder the command runs in."""
     skip_first: bool = False
     """Leaves out the first turn of every dialogue."""

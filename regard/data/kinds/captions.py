@@ -22,7 +22,8 @@ from regard.data.kinds.sections import Captions
 from regard.data.public import Download, PublicDataSet
 from regard.data.roles import CAPTIONED, Column
 from regard.data.rows import is_json_lines
-from regard.fields import Seed, Text
+from regard.fields import Column as ColumnField
+from regard.fields import File, HeldOutFile, Seed
 
 if TYPE_CHECKING:
     from regard.data.album import ResizedPictures
@@ -58,10 +59,10 @@ class DataFlickr8k(Captions):
     set)."""
 
     kind: Literal["flickr8k"]
-    path: Text
+    path: File
     """The folder with Flickr8k.token.txt, or that file, relative to the folder the command runs
     in."""
-    images: Text | None = None
+    images: File | None = None
     """The folder or zip file of the pictures; not set: images, images.zip, Flicker8k_Dataset or
     similar, next to it."""
 
@@ -134,15 +135,15 @@ class DataCoco(Captions):
     """Captions in COCO's JSON format, and a folder or zip file of pictures."""
 
     kind: Literal["coco"]
-    path: Text
+    path: File
     """The JSON file, captions_train2017.json for example, relative to the folder the command runs
     in."""
-    images: Text | None = None
+    images: File | None = None
     """The folder or zip file of the pictures; not set: train2017 for example, next to the JSON file
     or one level up."""
-    valid_path: Text | None = None
+    valid_path: HeldOutFile | None = None
     """A separate JSON file for validation; the share `valid` is then not held out."""
-    valid_images: Text | None = None
+    valid_images: HeldOutFile | None = None
     """The folder or zip file of the pictures of `valid_path`."""
 
 
@@ -187,19 +188,19 @@ class DataCaptioned(Captions):
     are in consecutive rows."""
 
     kind: Literal["captioned"]
-    path: Text
+    path: File
     """The table, relative to the folder the command runs in."""
-    images: Text | None = None
+    images: File | None = None
     """The folder or zip file of the pictures; not set: the folder of the table."""
-    path_column: Text | int | None = None
+    path_column: ColumnField | None = None
     """Name or number (from 1) of the column with the image files; not set: detected by its name
     ("path", "image", …) or contents."""
-    text_column: Text | int | None = None
+    text_column: ColumnField | None = None
     """Name or number (from 1) of the column with the captions; not set: detected by its name
     ("text", "caption", …) or contents."""
-    valid_path: Text | None = None
+    valid_path: HeldOutFile | None = None
     """A separate table for validation; the share `valid` is then not held out."""
-    test_path: Text | None = None
+    test_path: HeldOutFile | None = None
     """A separate table for testing; the share `test` is then not held out."""
 
 

@@ -21,7 +21,8 @@ from regard.data.kinds.kind import (
 from regard.data.kinds.sections import TextFiles, Texts
 from regard.data.public import Download, PublicDataSet
 from regard.data.roles import PAIRS, Column
-from regard.fields import Text
+from regard.fields import Column as ColumnField
+from regard.fields import File, Text
 
 CHAT = ("chat-attention", "chat-transformer", "chat-lstm", "chat-gru")
 TRANSLATE = ("translate-attention", "translate-transformer")
@@ -57,12 +58,12 @@ class DataPairs(TextFiles):
     format."""
 
     kind: Literal["pairs"]
-    path: Text
+    path: File
     """The file, relative to the folder the command runs in."""
-    source_column: Text | int | None = None
+    source_column: ColumnField | None = None
     """Name or number (from 1) of the column with the prompt; not set: detected from names and
     contents."""
-    target_column: Text | int | None = None
+    target_column: ColumnField | None = None
     """Name or number (from 1) of the column with the answer; not set: detected from names and
     contents."""
 
@@ -95,7 +96,7 @@ class DataCornell(TextFiles):
     ConvoKit."""
 
     kind: Literal["cornell"]
-    path: Text
+    path: File
     """The corpus's folder, relative to the folder the command runs in."""
 
 

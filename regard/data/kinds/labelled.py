@@ -18,7 +18,8 @@ from regard.data.kinds.kind import (
 )
 from regard.data.kinds.sections import TextFiles, Texts
 from regard.data.roles import LABELLED, Column
-from regard.fields import Text
+from regard.fields import Column as ColumnField
+from regard.fields import File
 
 SENTIMENT = ("sentiment-cnn", "sentiment-lstm", "sentiment-gru", "sentiment-transformer")
 
@@ -30,12 +31,12 @@ class DataLabelled(TextFiles):
     answer = "label"
 
     kind: Literal["labelled"]
-    path: Text
+    path: File
     """The file or folder, relative to the folder the command runs in."""
-    text_column: Text | int | None = None
+    text_column: ColumnField | None = None
     """For a table: name or number (from 1) of the column with the text; not set: detected from
     names and contents."""
-    label_column: Text | int | None = None
+    label_column: ColumnField | None = None
     """For a table: name or number (from 1) of the column with the label; not set: detected from
     names and contents."""
 

@@ -14,7 +14,7 @@ from pydantic import Strict
 from regard.data.kinds.kind import Contents, DataKind, DataSet, SourceForm, contents_of_paths
 from regard.data.kinds.sections import Pictures, SplitSection
 from regard.data.public import Download, PublicDataSet
-from regard.fields import Text, Whole
+from regard.fields import File, HeldOutFile, Whole
 
 if TYPE_CHECKING:
     from regard.data.examples import Example
@@ -45,11 +45,11 @@ class DataPictures(SplitSection, Pictures):
     """Image files, in one folder for each label."""
 
     kind: Literal["pictures"]
-    path: Text
+    path: File
     """The folder, relative to the folder the command runs in."""
-    valid_path: Text | None = None
+    valid_path: HeldOutFile | None = None
     """A separate folder for validation; the share `valid` is then not held out."""
-    test_path: Text | None = None
+    test_path: HeldOutFile | None = None
     """A separate folder for testing; the share `test` is then not held out."""
 
 
@@ -68,7 +68,7 @@ class DataMedmnist(Pictures):
     """A file of MedMNIST, with its own training, validation and test splits."""
 
     kind: Literal["medmnist"]
-    path: Text
+    path: File
     """The npz file, relative to the folder the command runs in."""
     test_first: Annotated[tuple[Whole, ...], Strict(False)] = ()
     """Number of test pictures of each class to use, from the first on; [182, 55, 42, 250] is the

@@ -8,7 +8,7 @@ from typing import Literal
 from regard.data.kinds.conversations import BLANK
 from regard.data.kinds.kind import Contents, DataKind, SourceForm, contents_of_paths
 from regard.data.kinds.sections import TextFiles
-from regard.fields import Text
+from regard.fields import File
 
 
 class DataText(TextFiles):
@@ -17,7 +17,7 @@ class DataText(TextFiles):
     answer = "blank"
 
     kind: Literal["text"]
-    path: Text
+    path: File
     """The file or folder, relative to the folder the command runs in."""
     layout: Literal["auto", "lines", "wrapped"] = "auto"
     """Line breaks: "lines", every line is a sentence or a paragraph; "wrapped", paragraphs are

@@ -6,7 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from regard.fields import Section, Share, Size, Text
+from regard.fields import HeldOutFile, MaxLength, Section, Share, Size
+from regard.marks import Mark, own_marks
 
 
 class DataSection(Section):
@@ -16,14 +17,6 @@ class DataSection(Section):
     """What the model reads."""
     answer: ClassVar[Literal["text", "label", "blank"]] = "text"
     """What it answers; "blank" is a word of the text it reads."""
-    not_content: ClassVar[frozenset[str]] = frozenset(
-        {
-            *("path", "valid_path", "test_path"),
-            *("target_path", "valid_target_path", "test_target_path"),
-            *("images", "valid_images", "count_padding"),
-        }
-    )
-    """Fields that do not change the examples: where files are, and how training uses them."""
 
     kind: str
 
@@ -35,7 +28,12 @@ class DataSection(Section):
     @property
     def columns(self) -> dict[str, str | int | None]:
         """The columns of a table, by field; None: to be detected."""
-        return {name: value for name, value in self if name.endswith("_column")}
+        return {name: getattr(self, name) for name in self.fields_with(Mark.COLUMN)}
+
+    @classmethod
+    def fields_with(cls, mark: Mark) -> list[str]:
+        """The fields of the section that have a mark."""
+        return [name for name, field in cls.model_fields.items() if mark in own_marks(field)]
 
     def limits(self) -> dict[str, Any]:
         """The examples to keep: the arguments of `Rules` that the section sets."""
@@ -44,8 +42,10 @@ class DataSection(Section):
     @classmethod
     def undivided(cls) -> dict[str, object]:
         """Values of fields with which all examples are one split."""
-        paths = ("valid_path", "valid_target_path", "test_path", "test_target_path")
-        return {name: None for name in paths if name in cls.model_fields}
+        fields: dict[str, object] = {}
+        for name in cls.fields_with(Mark.HELD_OUT):
+            fields[name] = None
+        return fields
 
     def note(self) -> str | None:
         """A line that says which files are used as source and target, where that was a choice."""
@@ -80,9 +80,9 @@ class Texts(SplitSection):
 
     input = "text"
 
-    max_source: Size = 64
+    max_source: MaxLength = 64
     """Maximum number of tokens of a prompt; pairs with a longer one are left out."""
-    max_target: Size = 64
+    max_target: MaxLength = 64
     """Maximum number of tokens of an answer; pairs with a longer one are left out."""
     max_words: Size | None = None
     """Maximum number of words of a prompt or an answer; longer pairs are left out; not set: any."""
@@ -101,10 +101,10 @@ class Texts(SplitSection):
 class TextFiles(Texts):
     """Texts in files, with separate files for validation and testing if there are any."""
 
-    valid_path: Text | None = None
+    valid_path: HeldOutFile | None = None
     """A separate file for validation, in the format of the training data; the share `valid` is then
     not held out."""
-    test_path: Text | None = None
+    test_path: HeldOutFile | None = None
     """A separate file for testing, in the format of the training data; the share `test` is then not
     held out."""
 
@@ -124,13 +124,13 @@ class Sounds(DataSection):
 
     input = "sound"
 
-    max_seconds: Annotated[float, Field(gt=0, le=60)] = 20.0
+    max_seconds: Annotated[float, Field(gt=0, le=60), Mark.VOCABULARY] = 20.0
     """Maximum length of a sound; longer ones are left out."""
-    max_target: Size = 200
+    max_target: MaxLength = 200
     """Maximum number of tokens of a transcript; sounds with a longer one are left out."""
     truncate: bool = False
     """Truncates longer transcripts to `max_target` characters instead of leaving them out."""
-    count_padding: bool = False
+    count_padding: Annotated[bool, Mark.TRAINING, Mark.FREE] = False
     """Pads every transcript to `max_target` and includes the padding in the loss, as the reference
     implementation did."""
 
@@ -143,7 +143,7 @@ class Captions(SplitSection):
 
     input = "picture"
 
-    max_target: Size = 40
+    max_target: MaxLength = 40
     """Maximum number of tokens of a caption; longer ones are left out."""
 
     def limits(self) -> dict[str, Any]:

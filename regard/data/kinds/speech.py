@@ -24,7 +24,8 @@ from regard.data.kinds.sections import Sounds, SplitSection
 from regard.data.lines import Tally, read_lines
 from regard.data.public import Download, PublicDataSet
 from regard.data.roles import SPOKEN, Column
-from regard.fields import Seed, Text
+from regard.fields import Column as ColumnField
+from regard.fields import File, HeldOutFile, Seed, Text
 
 if TYPE_CHECKING:
     from regard.data.examples import Example
@@ -78,7 +79,7 @@ class DataLjspeech(SplitSection, Sounds):
     """A folder in the format of LJ Speech: metadata.csv, and a folder wavs."""
 
     kind: Literal["ljspeech"]
-    path: Text
+    path: File
     """The folder, relative to the folder the command runs in."""
     split: Literal["hash", "order"] = "hash"
     """How the data is split: by a hash of each sound, or in the order of the file into training,
@@ -144,7 +145,7 @@ class DataFsdd(SplitSection, Sounds):
     """A folder in the format of the Free Spoken Digit Dataset: {digit}_{speaker}_{index}.wav."""
 
     kind: Literal["fsdd"]
-    path: Text
+    path: File
     """The folder, relative to the folder the command runs in."""
     hold_out: Text | None = None
     """A speaker whose recordings are the test set, and who is not in the training data."""
@@ -208,18 +209,18 @@ class DataSounds(SplitSection, Sounds):
     """A table of sound files and transcripts: CSV, TSV or JSON lines."""
 
     kind: Literal["sounds"]
-    path: Text
+    path: File
     """The table, relative to the folder the command runs in; paths in it are relative to the
     table."""
-    path_column: Text | int | None = None
+    path_column: ColumnField | None = None
     """Name or number (from 1) of the column with the sound files; not set: detected by its name
     ("path", "audio", …) or contents."""
-    text_column: Text | int | None = None
+    text_column: ColumnField | None = None
     """Name or number (from 1) of the column with the transcripts; not set: detected by its name
     ("text", "transcript", …) or contents."""
-    valid_path: Text | None = None
+    valid_path: HeldOutFile | None = None
     """A separate table for validation; the share `valid` is then not held out."""
-    test_path: Text | None = None
+    test_path: HeldOutFile | None = None
     """A separate table for testing; the share `test` is then not held out."""
 
 

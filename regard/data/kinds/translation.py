@@ -14,7 +14,7 @@ from regard.data.kinds.conversations import TRANSLATE
 from regard.data.kinds.kind import Contents, DataKind, DataSet, Reader, SourceForm
 from regard.data.kinds.sections import TextFiles, Texts
 from regard.data.public import Download, PublicDataSet
-from regard.fields import Seed, Text
+from regard.fields import File, HeldOutFile, Seed
 
 VALID = ("val", "valid", "dev")
 LANGUAGE = re.compile(r"(?P<part>.+)\.(?P<language>[a-z]{2})")
@@ -47,13 +47,13 @@ class DataParallel(TextFiles):
     """Parallel text: two files in two languages, aligned line by line; also gzipped."""
 
     kind: Literal["parallel"]
-    path: Text
+    path: File
     """The file to translate from, relative to the folder the command runs in."""
-    target_path: Text
+    target_path: File
     """The file with the translations, aligned line by line."""
-    valid_target_path: Text | None = None
+    valid_target_path: HeldOutFile | None = None
     """The translation of `valid_path`."""
-    test_target_path: Text | None = None
+    test_target_path: HeldOutFile | None = None
     """The translation of `test_path`."""
 
     @model_validator(mode="after")
