@@ -100,7 +100,7 @@ def _source(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Source:
     if not _has_learned_positions(recipe):
         max_source = max(max_source, LONGEST_PROMPT)
     return TextSource(
-        tokenizer=tokenizer.reads,
+        tokenizer=tokenizer.source_tokenizer,
         plain_source=recipe.source.plain,
         max_source=max_source,
         hide=recipe.source.word_dropout,
