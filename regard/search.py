@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -158,7 +158,8 @@ class Hypothesis:
 
     tokens: tuple[int, ...]
     score: float  # log-probability by the model, end token included
-    weights: Float[Tensor, "T H S"] | None = field(compare=False)  # attention of each token
+    # The attention of each token, and of the end token if it ended by it:
+    weights: Float[Tensor, "T H S"] | None = field(compare=False)
     rank: float  # what it was ranked by; without MMI and idf if it is the only candidate
     finish: Literal["stop", "length"] = "stop"  # ended by its end token, or by max_new_tokens
     # The model's log-probability of each token, and of the end token if it ended by it:
@@ -167,6 +168,10 @@ class Hypothesis:
     alternatives: tuple[tuple[tuple[int, float], ...], ...] | None = field(
         default=None, compare=False
     )
+
+
+# A step of a stream: its token (the last may be the end token), the log-probability and the weights
+StreamStep = tuple[int, float, Tensor | None]
 
 
 # --- processors: logits in, logits out ---
@@ -428,7 +433,8 @@ class _Candidate:
     ended: bool  # by its end token, not by max_new_tokens
     score: float  # by the model
     value: float  # by the search: the score after the processors
-    path: Sequence[int]  # for each token, its place in the weight_history
+    path: Sequence[int]  # for each step, its place in the weight_history
+    gains: Sequence[float]  # the log-probability of each step
 
     @property
     def length(self) -> int:
@@ -493,8 +499,11 @@ def _walked(run: _Run, random: Float[Tensor, "R T"] | None) -> list[_Candidate]:
     for words, gained, path in zip(token, gain, where.tolist(), strict=True):
         ended = end in words
         count = words.index(end) if ended else len(words)
-        score = math.fsum(gained[: count + ended])
-        candidates.append(_Candidate(tuple(words[:count]), ended, score, score, path[:count]))
+        steps = count + ended
+        score = math.fsum(gained[:steps])
+        candidates.append(
+            _Candidate(tuple(words[:count]), ended, score, score, path[:steps], gained[:steps])
+        )
     return candidates
 
 
@@ -540,6 +549,7 @@ def _beams(run: _Run, width: int, size: int) -> list[list[_Candidate]]:
     open_pools = pools  # (N)
     so_far = token[:, None][:, :0]  # (N·W, T)
     path = so_far  # for each token of so_far, its place in the weight_history
+    gains = so_far.float()  # and its log-probability
     value = torch.full((len(pools), width), NEVER, device=token.device)
     value[:, 0] = 0  # all hypotheses of a source start alike: only the first counts
     score = torch.zeros_like(value)
@@ -555,12 +565,14 @@ def _beams(run: _Run, width: int, size: int) -> list[list[_Candidate]]:
         row = first_row[:, None] + place // best.shape[1]
         token = tokens[row, place % best.shape[1]]
         score = score.flatten()[row] + logits[row, token] - total[row]
+        gain = (logits[row, token] - total[row]).view(-1, 1)
+        gains = torch.cat([gains[row.flatten()], gain], dim=1)
         so_far = torch.cat([so_far[row.flatten()], token.view(-1, 1)], dim=1)
         path = torch.cat([path[row.flatten()], (run.recorded_rows + row).view(-1, 1)], dim=1)
 
         ended = (token == end) & (value > NEVER)
         closing = value > NEVER if t == limit else ended
-        for n, draft in _closed(closing, so_far, path, score, value, end):
+        for n, draft in _closed(closing, so_far, path, gains, score, value, end):
             open_pools[n].add(draft)
         value = value.masked_fill(ended, NEVER)
 
@@ -573,7 +585,9 @@ def _beams(run: _Run, width: int, size: int) -> list[list[_Candidate]]:
             open_pools = [open_pools[n] for n in stay]
             index = torch.tensor(stay, device=token.device)
             row, token, value, score = (x[index] for x in (row, token, value, score))
-            so_far, path = (x.view(-1, width, t)[index].flatten(0, 1) for x in (so_far, path))
+            so_far, path, gains = (
+                x.view(-1, width, t)[index].flatten(0, 1) for x in (so_far, path, gains)
+            )
         token = token.flatten()
         run.keep(row.flatten(), memory_unchanged=not dropped)
     return [pool.candidates for pool in pools]
@@ -597,7 +611,13 @@ def _reach(run: _Run, value: Float[Tensor, "N W"], length: int) -> list[float]:
 
 
 def _closed(
-    closing: Tensor, so_far: Tensor, path: Tensor, score: Tensor, value: Tensor, end: int
+    closing: Tensor,
+    so_far: Tensor,
+    path: Tensor,
+    gains: Tensor,
+    score: Tensor,
+    value: Tensor,
+    end: int,
 ) -> Iterator[tuple[int, _Candidate]]:
     """The source and the candidate of each hypothesis (N, W) that is closing."""
     place = closing.flatten().nonzero()[:, 0]
@@ -605,13 +625,14 @@ def _closed(
         place // closing.shape[1],
         so_far[place],
         path[place],
+        gains[place],
         score.flatten()[place],
         value.flatten()[place],
     )
-    for n, tokens, steps, s, v in zip(*(column.tolist() for column in columns), strict=True):
+    for n, tokens, steps, gained, s, v in zip(*(x.tolist() for x in columns), strict=True):
         ended = tokens[-1] == end
         count = len(tokens) - ended
-        yield n, _Candidate(tuple(tokens[:count]), ended, s, v, steps[:count])
+        yield n, _Candidate(tuple(tokens[:count]), ended, s, v, steps, gained)
 
 
 # --- ranking ---
@@ -732,9 +753,29 @@ def search(
         own_weights = None
         if history is not None:
             own_weights = history[torch.tensor(draft.path, dtype=torch.long, device=history.device)]
-        return Hypothesis(draft.tokens, draft.score, own_weights, rank)
+        finish = "stop" if draft.ended else "length"
+        return Hypothesis(draft.tokens, draft.score, own_weights, rank, finish, tuple(draft.gains))
 
     return [[hypothesis(*pair) for pair in pairs] for pairs in _ranked(run, candidates, idf)]
+
+
+@torch.inference_mode()
+def with_alternatives(
+    decoder: Decoder,
+    memory: Memory,
+    special_tokens: SpecialTokens,
+    hypothesis: Hypothesis,
+    count: int,
+) -> Hypothesis:
+    """The hypothesis with the `count` likeliest tokens of each of its steps."""
+    state = decoder.start(memory)
+    steps = []
+    for token in (special_tokens.start, *hypothesis.tokens)[: len(hypothesis.logprobs)]:
+        step = decoder.step(torch.tensor([token], device=memory.mask.device), state)
+        state = step.state
+        best = step.logits[0].float().softmax(-1).topk(min(count, step.logits.shape[1]))
+        steps.append(tuple(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
+    return replace(hypothesis, alternatives=tuple(steps))
 
 
 def stream(
@@ -746,10 +787,10 @@ def stream(
     prior: Memory | None = None,
     idf: Float[Tensor, " V"] | None = None,
     seeds: Sequence[int] | None = None,
-) -> Iterator[tuple[int, Float[Tensor, "H S"] | None]]:
-    """The best answer to a memory of one row, token by token with its attention weights. It is the
-    first that `search` returns. With beams or several candidates the tokens come all at once, when
-    the search has ended."""
+) -> Generator[StreamStep, None, Hypothesis]:
+    """The best answer to a memory of one row, step by step, and then as a whole. It is the first
+    that `search` returns. With beams or several candidates the steps come all at once, when the
+    search has ended."""
     if memory.mask.shape[0] != 1:
         raise InputError(
             "a stream reads one source at a time",
@@ -769,21 +810,31 @@ def _stream(
     prior: Memory | None,
     idf: Tensor | None,
     seeds: Sequence[int] | None,
-) -> Iterator[tuple[int, Tensor | None]]:
+) -> Generator[StreamStep, None, Hypothesis]:
     if options.num_beams > 1 or options.candidates > 1:
         answers = search(
             decoder, memory, special_tokens, options, prior=prior, idf=idf, seeds=seeds
         )
         best = answers[0][0]
-        for t, token in enumerate(best.tokens):
-            yield token, None if best.weights is None else best.weights[t]
-        return
-    run = _Run(decoder, memory, special_tokens, options, prior, record=False)
-    for _, chosen, _ in _walk(run, _random(options, seeds, memory)):
-        token = int(chosen)
-        if token == special_tokens.end:
-            return
-        yield token, None if run.weights is None else run.weights[0]
+        tokens = best.tokens + ((special_tokens.end,) if best.finish == "stop" else ())
+        for t, (token, gain) in enumerate(zip(tokens, best.logprobs, strict=True)):
+            yield token, gain, None if best.weights is None else best.weights[t]
+        return best
+
+    run = _Run(decoder, memory, special_tokens, options, prior)
+    tokens = ()
+    gains = ()
+    for _, chosen, logits in _walk(run, _random(options, seeds, memory)):
+        tokens += (int(chosen),)
+        gains += (-float(cross_entropy(logits[0], chosen[0])),)
+        yield tokens[-1], gains[-1], None if run.weights is None else run.weights[0]
+
+    ended = tokens[-1] == special_tokens.end
+    history = torch.cat(run.weight_history) if run.weight_history else None
+    score = math.fsum(gains)
+    rank = score / len(tokens) ** options.length_penalty
+    words = tokens[: len(tokens) - ended]
+    return Hypothesis(words, score, history, rank, "stop" if ended else "length", gains)
 
 
 def _random(options: Options, seeds: Sequence[int] | None, memory: Memory) -> Tensor | None:

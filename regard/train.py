@@ -598,7 +598,7 @@ class _Loop:
         resumed."""
         judged = self.average if self.average is not None else self.model
         judged.eval()
-        bot = Bundle(self.recipe, self.task.tokenizer, self.task, judged)
+        bot = Bundle(self.recipe, self.task, judged)
         held_out = likelihood(
             judged, self.task, self.held_out, at_most=self.judged, between=self._heed
         )

@@ -353,8 +353,11 @@ def test_a_stream_is_the_search(options: Options) -> None:
         one, more = row(memory, i), {"prior": PRIOR, "idf": IDF, "seeds": [i]}
         best = search(decoder, one, MARKS, options, **more)[0][0]
         streamed = list(stream(decoder, one, MARKS, options, **more))
-        assert tuple(token for token, _ in streamed) == best.tokens
-        for (_, weights), expected in zip(streamed, best.weights, strict=True):
+        tokens = tuple(token for token, _, _ in streamed)
+        assert tokens == best.tokens + ((END,) if best.finish == "stop" else ())
+        assert [gain for _, gain, _ in streamed] == pytest.approx(list(best.logprobs), abs=1e-4)
+        assert math.fsum(best.logprobs) == pytest.approx(best.score, abs=1e-4)
+        for (_, _, weights), expected in zip(streamed, best.weights, strict=True):
             torch.testing.assert_close(weights, expected)
 
 
