@@ -27,7 +27,7 @@ from regard.resources import check_memory
 from regard.search import (
     Hypothesis,
     Options,
-    StreamStep,
+    StreamedToken,
     search,
     seeds_of,
     stream,
@@ -250,30 +250,32 @@ class Bundle:
     def _pieces(
         self, row: np.ndarray, options: Options, alternatives: int, capture: Capture | None
     ) -> Generator[Piece, None, Answer]:
-        steps: list[StreamStep] = []  # that have no text yet
+        held_back: list[StreamedToken] = []  # tokens that have no text yet
         best: Hypothesis | None = None
 
-        def arriving_tokens() -> Iterator[int]:
+        def arriving() -> Iterator[int]:
             nonlocal best
-            search = self._search_steps(row, options, alternatives, capture)
+            tokens = self._search_tokens(row, options, alternatives, capture)
             while True:
                 try:
-                    step = next(search)
+                    token = next(tokens)
                 except StopIteration as end:
                     best = end.value
                     return
-                steps.append(step)
-                yield step[0]
+                held_back.append(token)
+                yield token[0]
 
-        # The end token has no text, like every special token.
-        for text in self.task.answer_tokenizer.pieces(arriving_tokens()):
+        for text in self.task.answer_tokenizer.pieces(arriving()):
             if text:
-                yield _piece(text, steps, self.task.special_tokens.end)
-                steps.clear()
-        if steps:
-            yield _piece("", steps, self.task.special_tokens.end)
+                yield _piece(text, held_back)
+                held_back.clear()
         assert best is not None
-        return self._answers(row, [best])[0]
+        answer = self._answers(row, [best])[0]
+        count = len(answer.tokens) - len(held_back)
+        if count < len(answer.logprobs):
+            weights = None if answer.weights is None else answer.weights[count:]
+            yield Piece("", answer.tokens[count:], answer.logprobs[count:], weights)
+        return answer
 
     def _answers(self, row: np.ndarray, hypotheses: Sequence[Hypothesis]) -> list[Answer]:
         """The answers to one input."""
@@ -348,10 +350,10 @@ class Bundle:
             results[i] = [_unpadded(hypothesis, places[i]) for hypothesis in hypotheses]
         return results
 
-    def _search_steps(
+    def _search_tokens(
         self, row: np.ndarray, options: Options, alternatives: int, capture: Capture | None
-    ) -> Generator[StreamStep, None, Hypothesis]:
-        """The steps of the best hypothesis for one row as they come, then that hypothesis."""
+    ) -> Generator[StreamedToken, None, Hypothesis]:
+        """The tokens of the best hypothesis for one row as they come, then that hypothesis."""
         raw, mask = self.task.sources([row])
         memory = self.model.read(raw, mask)
         best = yield from stream(
@@ -545,14 +547,9 @@ class Bundle:
         return self.model.read(*self.task.nothing()) if options.mmi_weight else None
 
 
-def _piece(text: str, steps: Sequence[StreamStep], end: int) -> Piece:
-    weights = [weights for _, _, weights in steps if weights is not None]
-    return Piece(
-        text,
-        tuple(token for token, _, _ in steps if token != end),
-        tuple(logprob for _, logprob, _ in steps),
-        torch.stack(weights) if weights else None,
-    )
+def _piece(text: str, streamed: Sequence[StreamedToken]) -> Piece:
+    tokens, logprobs, weights = zip(*streamed, strict=True)
+    return Piece(text, tokens, logprobs, None if weights[0] is None else torch.stack(weights))
 
 
 def _unpadded(hypothesis: Hypothesis, places: int) -> Hypothesis:

@@ -170,8 +170,8 @@ class Hypothesis:
     )
 
 
-# A step of a stream: its token (the last may be the end token), the log-probability and the weights
-StreamStep = tuple[int, float, Tensor | None]
+# A token of a stream, its log-probability and its weights
+StreamedToken = tuple[int, float, Tensor | None]
 
 
 # --- processors: logits in, logits out ---
@@ -787,9 +787,9 @@ def stream(
     prior: Memory | None = None,
     idf: Float[Tensor, " V"] | None = None,
     seeds: Sequence[int] | None = None,
-) -> Generator[StreamStep, None, Hypothesis]:
-    """The best answer to a memory of one row, step by step, and then as a whole. It is the first
-    that `search` returns. With beams or several candidates the steps come all at once, when the
+) -> Generator[StreamedToken, None, Hypothesis]:
+    """The best answer to a memory of one row, token by token, and then as a whole. It is the first
+    that `search` returns. With beams or several candidates the tokens come all at once, when the
     search has ended."""
     if memory.mask.shape[0] != 1:
         raise InputError(
@@ -810,26 +810,26 @@ def _stream(
     prior: Memory | None,
     idf: Tensor | None,
     seeds: Sequence[int] | None,
-) -> Generator[StreamStep, None, Hypothesis]:
+) -> Generator[StreamedToken, None, Hypothesis]:
     if options.num_beams > 1 or options.candidates > 1:
         answers = search(
             decoder, memory, special_tokens, options, prior=prior, idf=idf, seeds=seeds
         )
         best = answers[0][0]
-        tokens = best.tokens + ((special_tokens.end,) if best.finish == "stop" else ())
-        for t, (token, gain) in enumerate(zip(tokens, best.logprobs, strict=True)):
-            yield token, gain, None if best.weights is None else best.weights[t]
+        for t, token in enumerate(best.tokens):
+            yield token, best.logprobs[t], None if best.weights is None else best.weights[t]
         return best
 
     run = _Run(decoder, memory, special_tokens, options, prior)
-    tokens = ()
-    gains = ()
+    tokens: tuple[int, ...] = ()
+    gains: tuple[float, ...] = ()
     for _, chosen, logits in _walk(run, _random(options, seeds, memory)):
         tokens += (int(chosen),)
         gains += (-float(cross_entropy(logits[0], chosen[0])),)
-        yield tokens[-1], gains[-1], None if run.weights is None else run.weights[0]
+        if tokens[-1] != special_tokens.end:
+            yield tokens[-1], gains[-1], None if run.weights is None else run.weights[0]
 
-    ended = tokens[-1] == special_tokens.end
+    ended = tokens[-1:] == (special_tokens.end,)
     history = torch.cat(run.weight_history) if run.weight_history else None
     score = math.fsum(gains)
     rank = score / len(tokens) ** options.length_penalty

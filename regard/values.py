@@ -216,7 +216,7 @@ class Answer:
     >>> answer.step_names  # doctest: +SKIP
     ('Yes', ' I', ' am', '.', '(end)')
     >>> answer.place_names  # doctest: +SKIP
-    ('Are', 'you', 'a', 'robot', '(end)')
+    ('are', 'you', 'a', 'robot', '(end)')
     >>> answer.weights.shape  # 5 steps, 1 head, 5 places  # doctest: +SKIP
     torch.Size([5, 1, 5])
     """
