@@ -14,10 +14,11 @@ from regard.errors import printable
 
 COLOUR = "#3b82f6"
 LEVELS = 10  # of opacity
-MOST_STEPS = 32  # rows of the picture
-MOST_PLACES = 48  # its columns; neighbours share one if there are more
+MOST_STEPS = 40  # rows of the picture
+MOST_PLACES = 40  # its columns; neighbours share one if there are more
 MOST_CELLS = 1600  # of all maps of a picture together
 LONGEST_NAME = 18  # characters
+LONGEST_TEXT = 2000
 LETTER = 6.6  # pixels of one at font size 11
 ROW = 18  # pixels
 MAP = 64  # pixels of the longer side of a map
@@ -36,6 +37,8 @@ def answer_html(
 ) -> str:
     """The text, a line about it, and the weights (steps, places): as a heat map with a row for
     each step, or if the places lie on a `grid` as a map for each step."""
+    if len(text) > LONGEST_TEXT:
+        text = f"{text[:LONGEST_TEXT]}…"
     parts = [
         f"<div><b>{_escaped(text)}</b></div>",
         f"<div><small>{_escaped(summary)}</small></div>",
@@ -55,13 +58,13 @@ def _heat_map(steps: Sequence[str], places: Sequence[str], weights: Weights) -> 
     if together > 1:
         notes.append(f"each column is the sum of {together} places")
     starts = range(0, len(places), together)
-    columns = [_shortened(" ".join(places[start : start + together])) for start in starts]
+    columns = [_shortened(places[start] + " …" * (together > 1)) for start in starts]
     rows = [
         [sum(row[start : start + together]) for start in starts] for row in weights[:MOST_STEPS]
     ]
 
-    left = 8 + LETTER * max(map(_letters, steps))
-    top = 8 + LETTER * max(map(_letters, columns))
+    left = 10 + LETTER * max(map(_letters, steps))
+    top = 12 + LETTER * max(map(_letters, columns))
     wide = 18
     most = max(map(max, rows))
     cells = _Cells(most)
@@ -76,7 +79,9 @@ def _heat_map(steps: Sequence[str], places: Sequence[str], weights: Weights) -> 
         labels.append(_label(name, x, top - 6, f'transform="rotate(-90 {x:.0f} {top - 6:.0f})"'))
     width = left + wide * len(columns)
     notes.insert(0, "attention of each token over the source, mean of the heads")
-    return _svg(width, top + ROW * len(steps), cells, labels) + _notes(notes, most)
+    height = top + ROW * len(steps)
+    labels.append(_frame(left, top, width - left, height - top))
+    return _svg(width + 2, height + 2, cells, labels) + _notes(notes, most)
 
 
 def _maps(steps: Sequence[str], weights: Weights, grid: tuple[int, int]) -> str:
@@ -92,8 +97,8 @@ def _maps(steps: Sequence[str], weights: Weights, grid: tuple[int, int]) -> str:
     maps = [_pooled(row, grid, together) for row in weights[:count]]
 
     most = max(max(map(max, map_)) for map_ in maps)
-    side = MAP / max(len(maps[0]), len(maps[0][0]))
-    across = MAP + 16
+    side = max(2, MAP // max(len(maps[0]), len(maps[0][0])))
+    across = max(MAP, side * len(maps[0][0])) + 16
     down = side * len(maps[0]) + 2 * ROW
     columns = min(8, count)
     cells = _Cells(most)
@@ -102,12 +107,13 @@ def _maps(steps: Sequence[str], weights: Weights, grid: tuple[int, int]) -> str:
         left = across * (number % columns)
         top = down * (number // columns) + ROW
         labels.append(_label(_shortened(step, 11), left, top - 5))
+        labels.append(_frame(left, top, side * len(map_[0]), side * len(map_)))
         for y, row in enumerate(map_):
             for x, weight in enumerate(row):
                 cells.add(left + side * x, top + side * y, side, side, weight)
     notes.insert(0, "attention of each token over the picture, mean of the heads")
     rows = -(-count // columns)
-    return _svg(across * columns, down * rows, cells, labels) + _notes(notes, most)
+    return _svg(across * columns + 2, down * rows, cells, labels) + _notes(notes, most)
 
 
 def _pooled(row: Sequence[float], grid: tuple[int, int], together: int) -> list[list[float]]:
@@ -152,12 +158,19 @@ def _svg(width: float, height: float, cells: _Cells, labels: Sequence[str]) -> s
     )
 
 
+def _frame(x: float, y: float, width: float, height: float) -> str:
+    return (
+        f'<rect x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="{height:.0f}" '
+        f'fill="none" stroke="currentColor" stroke-opacity="0.3"/>'
+    )
+
+
 def _label(text: str, x: float, y: float, attributes: str = "") -> str:
     return f'<text x="{x:.0f}" y="{y:.0f}" {attributes}>{_escaped(text)}</text>'
 
 
 def _notes(notes: Sequence[str], most: float) -> str:
-    line = "; ".join([*notes, f"the darkest is {most:.2f}"])
+    line = "; ".join([*notes, f"the strongest colour is {most:.2f}"])
     return f"<div><small>{line}</small></div>"
 
 

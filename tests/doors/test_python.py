@@ -114,6 +114,24 @@ def test_what_is_no_text_is_refused(bot: Bundle, wrong):
         bot.ask(wrong)
 
 
+def test_of_several_inputs_the_wrong_one_is_named(bot: Bundle, tmp_path: Path):
+    with pytest.raises(InputError) as refused:
+        bot.ask(["Hello!", "Hi", "  "])
+    assert str(refused.value) == "input 3 of 3: the prompt is empty; type a sentence"
+    with pytest.raises(InputError) as refused:
+        bot.task.read_one("  ")
+    assert str(refused.value) == "the prompt is empty; type a sentence"
+    missing = tmp_path / "missing.png"
+    with pytest.raises(InputError) as refused:
+        untrained("image-pool", Labels(list("ab"))).ask([drawn("L"), missing])
+    assert str(refused.value).startswith(f"input 2 of 2, {missing}: ")
+
+
+def test_the_input_of_a_stream_is_read_at_once(bot: Bundle):
+    with pytest.raises(InputError, match="the prompt is empty"):
+        bot.stream(" ")
+
+
 @pytest.mark.parametrize("single", ["hi", None, 5, Path("x")])
 def test_candidates_need_a_list(bot: Bundle, single):
     with pytest.raises(InputError) as refused:
