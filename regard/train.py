@@ -4,6 +4,10 @@ Data order is a function of (seed, epoch) and every other draw of (seed, step), 
 weights, optimiser and counters; a run that was stopped and resumed ends with the same bits as one
 that was not. (If its budget is minutes, the clock decides where the schedule stands, and two runs
 are never quite the same.)
+
+The module can be called: `regard.train(recipe)` trains a model and loads it, see `regard.training`.
+
+>>> bot = regard.train("chat-attention", minutes=2)  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -15,11 +19,13 @@ import json
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -831,3 +837,19 @@ def keep_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(mmap_threshold, 1 << 30)
         libc.mallopt(trim_threshold, (1 << 31) - 1)
+
+
+class _CallableModule(ModuleType):
+    """This module, callable as `regard.train("chat-attention")`.
+
+    Importing a module binds it to its name in the package, which hides a function of the same
+    name; so the module calls that function.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Bundle:
+        from regard.training import train_model  # which imports this module
+
+        return train_model(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -14,11 +14,12 @@ import typer
 
 from regard.cli.paths import filled_path
 from regard.cli.waiting import Waiting
-from regard.errors import DataError, InputError, printable
+from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
     from regard.checkpoint import Progress
     from regard.recipe import Recipe
+    from regard.runs import Job
     from regard.train import Facts
 
 DECODER_SIZES = (
@@ -112,9 +113,9 @@ def train(
     regard train --resume runs/chat-attention
     regard train --resume runs/chat-attention --minutes 5 --anyway --set train.learning_rate=1e-4
     """
-    from regard.recipe import load
+    from regard import runs
 
-    budget = budget_changes(steps=steps, epochs=epochs, tokens=tokens, minutes=minutes)
+    limits = runs.Limits(steps=steps, epochs=epochs, tokens=tokens, minutes=minutes)
     if not sweep and (trials or storage or prune):
         raise InputError(
             "--trials, --storage and --prune are for a sweep",
@@ -131,82 +132,31 @@ def train(
                 got=recipe or f"--out {out}",
                 hint="beside it a budget may be given, --data, and --set",
             )
-        run = _existing(resume)
-        changes = changes or []
-        if data is not None:
-            changes = _own_data(data, _own_recipe(run, []), str(run), changes, resumed=True)
-        chosen = _own_recipe(run, [*changes, *budget])
-        _check_data_of_run(chosen, run)
-    else:
-        if anyway:
-            raise InputError(
-                "--anyway is for a run that is resumed", hint="regard train --resume RUN --anyway"
-            )
-        if recipe is None:
-            raise InputError(
-                "no recipe given",
-                hint="regard recipes list shows them; try: regard train chat-attention",
-            )
-        changes = changes or []
-        if data is not None:
-            changes = _own_data(data, load(recipe), recipe, changes)
-        chosen = load(recipe, [*changes, *budget])
-        path = getattr(chosen.data, "path", None)
-        if path is not None and not Path(path).exists():
-            raise DataError(
-                "no such file or folder",
-                where=path,
-                hint="--data PATH says where yours is; regard data fetch gets some",
-            )
-        if sweep:
-            from regard.cli.sweeping import default_folder, swept
-
-            folder = out or default_folder(chosen, sweep, Path(recipe).stem)
-            swept(
-                lambda more: load(recipe, [*changes, *budget, *more]),
-                sweep,
-                folder,
-                trials,
-                storage,
-                prune,
-                as_json,
-            )
-            return
-        run = out or _free_folder(Path("runs") / Path(recipe).stem)
-    _run(chosen, run, as_json, resume=resume is not None, anyway=anyway, tensorboard=tensorboard)
-
-
-def _check_data_of_run(recipe: Recipe, run: Path) -> None:
-    """The data of a run that is resumed may have moved, or the command is given elsewhere."""
-    path = getattr(recipe.data, "path", None)
-    if path is None or Path(path).exists():
+        job = runs.resumed(resume, data=data, changes=changes or (), limits=limits, anyway=anyway)
+        _run(job, as_json, tensorboard=tensorboard)
         return
-    place = "" if Path(path).is_absolute() else f", looked for in {Path.cwd()}"
-    raise DataError(
-        f"no such file or folder, which the run {run} was trained on{place}",
-        where=path,
-        hint="--data PATH says where it is now",
-    )
+
+    if anyway:
+        raise InputError(
+            "--anyway is for a run that is resumed", hint="regard train --resume RUN --anyway"
+        )
+    if recipe is None:
+        raise InputError(
+            "no recipe given",
+            hint="regard recipes list shows them; try: regard train chat-attention",
+        )
+    new = runs.new(recipe, data=data, changes=changes or (), limits=limits)
+    if sweep:
+        from regard.cli.sweeping import default_folder, swept
+
+        folder = out or default_folder(new.recipe(), sweep, new.name)
+        swept(new.recipe, sweep, folder, trials, storage, prune, as_json)
+        return
+    _run(new.job(out), as_json, tensorboard=tensorboard)
 
 
-def budget_changes(**limits: float | None) -> list[str]:
-    """A budget on the command line replaces those of the recipe: --minutes 2 means two minutes, not
-    the first of both.
-
-    >>> budget_changes(steps=None, minutes=2.0), budget_changes(steps=None, minutes=None)
-    (['train.steps=', 'train.minutes=2.0'], [])
-    """
-    if all(limit is None for limit in limits.values()):
-        return []
-    for name, limit in limits.items():
-        if limit is not None and not 0 < limit < math.inf:
-            raise InputError("a budget is more than nothing", where=f"--{name}", got=f"{limit:g}")
-    return [f"train.{name}={'' if limit is None else limit}" for name, limit in limits.items()]
-
-
-def _run(
-    recipe: Recipe, run: Path, as_json: bool, *, resume: bool, anyway: bool, tensorboard: bool
-) -> None:
+def _run(job: Job, as_json: bool, *, tensorboard: bool) -> None:
+    recipe, run, resume = job.recipe, job.run, job.resume
     with Waiting("loading"):
         from rich.console import Console
 
@@ -218,7 +168,12 @@ def _run(
     console.print(f"run       {printable(run)}", soft_wrap=True, markup=False)
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
         progress = go(
-            recipe, run, reporter=reporter, resume=resume, anyway=anyway, tensorboard=tensorboard
+            recipe,
+            run,
+            reporter=reporter,
+            resume=resume,
+            anyway=job.anyway,
+            tensorboard=tensorboard,
         )
     try:
         plot = f"curves in {curves(run)}"
@@ -266,92 +221,6 @@ def _next(recipe: Recipe, run: Path) -> str:
     return f"ask it with: regard ask {run} {given}"
 
 
-def _existing(run: Path) -> Path:
-    from regard.disk import manifest
-
-    if not run.exists():
-        raise InputError("no such run", where=run, hint="a run is a folder, such as runs/NAME")
-    if not (run / "manifest.json").exists():
-        raise InputError("not a run folder: it has no manifest.json", where=run)
-    if (
-        not manifest(run).keys() & {"tokenizer.json", "model.safetensors"}
-        and not (run / "checkpoints").exists()
-    ):
-        raise InputError(
-            "this run was stopped before it began",
-            where=run,
-            hint=f"begin it with: regard train RECIPE --out {run}",
-        )
-    return run
-
-
-def _own_recipe(run: Path, overrides: list[str]) -> Recipe:
-    """The recipe a run began with, and changes."""
-    from regard import disk
-    from regard.recipe import Recipe
-
-    disk.verify_files(run, "recipe.json", "tokenizer.json")
-    began = Recipe.from_json(disk.read_json(run / "recipe.json"), run / "recipe.json")
-    # All values are in place there, also derived ones; yet whoever changes the rate means that of
-    # the decoder too.
-    derived = (
-        ["train.decoder_learning_rate="]
-        if began.train.decoder_learning_rate == began.train.learning_rate
-        else []
-    )
-    return began.override([*derived, *overrides])
-
-
-def _own_data(
-    path: Path, recipe: Recipe, name: str, changes: list[str], *, resumed: bool = False
-) -> list[str]:
-    """The changes, and what says where the data is; that a recipe holds out other files does not
-    hold for it."""
-    from regard.data.detect import recognise
-    from regard.recipe import SECTIONS
-    from regard.recipe.whole import read_overrides
-
-    def elsewhere(kind: str) -> list[str]:
-        """What makes a recipe forget its own files for held-out parts."""
-        section = SECTIONS["data"].get(kind)
-        fields = section.model_fields if section and not resumed else {}
-        return [f"data.{field}=" for field in ("valid_path", "test_path") if field in fields]
-
-    overrides = read_overrides(changes).get("data", {})
-    if (
-        not isinstance(overrides, dict) or overrides.get("kind") is not None
-    ):  # whoever names the kind has decided
-        kind = overrides.get("kind") if isinstance(overrides, dict) else None
-        return [*elsewhere(str(kind)), f"data.path={_written(str(path))}", *changes]
-
-    columns = {
-        field: value for field, value in dict(recipe.data).items() if field.endswith("_column")
-    }
-    columns |= {field: value for field, value in overrides.items() if field.endswith("_column")}
-    data_set = recognise(
-        path,
-        columns=columns,
-        recipe=name,
-        task=recipe.task,
-        source=recipe.source.kind,
-        kind=recipe.data.kind if resumed else None,
-    )
-    own = [f"data.{field}={_written(value)}" for field, value in data_set.fields.items()]
-    kept = [change for change in changes if not _names_column(change)]
-    return [f"data.kind={data_set.kind}", *elsewhere(data_set.kind), *own, *kept]
-
-
-def _written(value: object) -> str:
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _names_column(change: str) -> bool:
-    """Whether this says which column is meant: what was recognised says it in the words of its
-    kind."""
-    key, _, value = (part.strip() for part in change.partition("="))
-    return key.startswith("data.") and key.endswith("_column") and value != ""
-
-
 def _sizes(section: Any, names: Sequence[str]) -> str:
     """The kind of a section, and those of the named sizes it has."""
     said = {name: getattr(section, name) for name in names if getattr(section, name, ()) != ()}
@@ -359,15 +228,6 @@ def _sizes(section: Any, names: Sequence[str]) -> str:
         f"{value} layers" if name == "layers" else f"{name} {value}" for name, value in said.items()
     ]
     return ", ".join([section.kind, *shown])
-
-
-def _free_folder(base: Path) -> Path:
-    """runs/NAME, or the first of runs/NAME-2, runs/NAME-3, … that does not exist."""
-    number, folder = 1, base
-    while folder.exists():
-        number += 1
-        folder = base.with_name(f"{base.name}-{number}")
-    return folder
 
 
 def _clock(seconds: float) -> str:

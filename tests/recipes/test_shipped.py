@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from regard import cli, recipe
-from regard.cli.train import budget_changes
+from regard.runs import Limits
 from tests import tiny
 
 
@@ -67,7 +67,7 @@ LIMITS = {"steps": 2, "epochs": 1, "minutes": 0.1, "tokens": 1000}
 @pytest.mark.parametrize("name", recipe.names())
 def test_every_recipe_takes_every_budget(name: str, limit: str):
     limits = dict.fromkeys(LIMITS) | {limit: LIMITS[limit]}
-    budget = recipe.load(name, budget_changes(**limits)).train
+    budget = recipe.load(name, Limits(**limits).changes).train
     assert {key: getattr(budget, key) for key in LIMITS} == limits
 
 
