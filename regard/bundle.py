@@ -7,7 +7,7 @@ import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 
 import numpy as np
 import safetensors.torch
@@ -36,7 +36,7 @@ from regard.search import (
 from regard.tasks.sources import needs_array, needs_rate
 from regard.tasks.task import Task, is_sound
 from regard.tokenizers import MARKS, Tokenizer
-from regard.values import Alternative, Answer, Memory, Piece
+from regard.values import Alternative, Answer, Capture, Memory, Piece
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 RECIPE, TOKENIZER, WEIGHTS = "recipe.json", "tokenizer.json", "model.safetensors"
 SPLITS = ("train", "valid", "test")
 
-Capture = Literal["cross", "all"]
 
 Input: TypeAlias = (
     "str | os.PathLike[str] | np.ndarray | Tensor | Image | tuple[np.ndarray | Tensor, float]"
@@ -121,7 +120,7 @@ class Bundle:
         *,
         rate: float | None = None,
         alternatives: int = 0,
-        capture: Capture | None = None,
+        capture: Capture = "none",
         **changes: Any,
     ) -> Answer: ...
 
@@ -133,7 +132,7 @@ class Bundle:
         *,
         rate: float | None = None,
         alternatives: int = 0,
-        capture: Capture | None = None,
+        capture: Capture = "none",
         **changes: Any,
     ) -> list[Answer]: ...
 
@@ -144,7 +143,7 @@ class Bundle:
         *,
         rate: float | None = None,
         alternatives: int = 0,
-        capture: Capture | None = None,
+        capture: Capture = "none",
         **changes: Any,
     ) -> Answer | list[Answer]:
         """The answer to one input, or a list of the answers to several.
@@ -189,7 +188,7 @@ class Bundle:
         options: Options | None = None,
         *,
         alternatives: int = 0,
-        capture: Capture | None = None,
+        capture: Capture = "none",
         **changes: Any,
     ) -> list[list[Answer]]:
         """For each of several inputs, every answer that the search finds, best first.
@@ -214,11 +213,11 @@ class Bundle:
         options: Options,
         *,
         alternatives: int = 0,
-        capture: Capture | None = None,
+        capture: Capture = "none",
     ) -> list[list[Answer]]:
         """As `candidates`, for inputs that are read already: rows of `task.read_one`, or of a
         corpus."""
-        _check_alternatives(alternatives)
+        _check_request(alternatives, capture)
         if not rows:
             return []
         results = self._search(rows, options, alternatives, capture)
@@ -228,12 +227,12 @@ class Bundle:
 
     def stream(
         self,
-        given: Input,
+        input: Input,  # noqa: A002 -- one of what `ask` calls inputs
         options: Options | None = None,
         *,
         rate: float | None = None,
         alternatives: int = 0,
-        capture: Capture | None = None,
+        capture: Capture = "none",
         **changes: Any,
     ) -> Stream:
         """The answer to one input as it comes: pieces of text that add up to it, with their
@@ -242,13 +241,13 @@ class Bundle:
         ...     print(piece, end="", flush=True)
         """
         options = self.search_options(options, **changes)
-        _check_alternatives(alternatives)
-        (row,) = self.task.read_rows(self._input_list([given], rate))
+        _check_request(alternatives, capture)
+        (row,) = self.task.read_rows(self._input_list([input], rate))
         return Stream(self._pieces(row, options, alternatives, capture))
 
     @torch.inference_mode()
     def _pieces(
-        self, row: np.ndarray, options: Options, alternatives: int, capture: Capture | None
+        self, row: np.ndarray, options: Options, alternatives: int, capture: Capture
     ) -> Generator[Piece, None, Answer]:
         held_back: list[StreamedToken] = []  # tokens that have no text yet
         best: Hypothesis | None = None
@@ -327,7 +326,7 @@ class Bundle:
         rows: Sequence[np.ndarray],
         options: Options,
         alternatives: int,
-        capture: Capture | None,
+        capture: Capture,
     ) -> list[list[Hypothesis]]:
         """The hypotheses for each row, best first; their weights have the places of that row."""
         raw, mask = self.task.sources(rows)
@@ -351,7 +350,7 @@ class Bundle:
         return results
 
     def _search_tokens(
-        self, row: np.ndarray, options: Options, alternatives: int, capture: Capture | None
+        self, row: np.ndarray, options: Options, alternatives: int, capture: Capture
     ) -> Generator[StreamedToken, None, Hypothesis]:
         """The tokens of the best hypothesis for one row as they come, then that hypothesis."""
         raw, mask = self.task.sources([row])
@@ -559,9 +558,13 @@ def _unpadded(hypothesis: Hypothesis, places: int) -> Hypothesis:
     return replace(hypothesis, weights=hypothesis.weights[..., :places])
 
 
-def _check_alternatives(count: object) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-        raise InputError("must be a whole number >= 0", where="alternatives", got=count)
+def _check_request(alternatives: object, capture: object) -> None:
+    if not isinstance(alternatives, int) or isinstance(alternatives, bool) or alternatives < 0:
+        raise InputError("must be a whole number >= 0", where="alternatives", got=alternatives)
+    if capture not in get_args(Capture):
+        raise InputError(
+            "no such capture", where="ask", got=capture, hint='one of "none", "cross", "all"'
+        )
 
 
 def greedy_recipe(recipe: Recipe) -> Recipe:

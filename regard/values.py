@@ -21,6 +21,10 @@ from torch import Tensor
 
 from regard.notebook import answer_html
 
+# Which attention weights are recorded: none but those of the decoder's last layer, the
+# cross-attention of every layer, or all attention of encoder and decoder.
+Capture = Literal["none", "cross", "all"]
+
 
 @dataclass(frozen=True)
 class Source:

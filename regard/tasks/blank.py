@@ -105,21 +105,21 @@ class Blank(Task):
 
     # -- inputs and answers --
 
-    def read_one(self, given: Input) -> np.ndarray:
+    def read_one(self, text: Input) -> np.ndarray:
         """The tokens of a sentence with one blank, for which MARK stands."""
-        marks = len(_WRITTEN.findall(given)) if isinstance(given, str) else 1
+        marks = len(_WRITTEN.findall(text)) if isinstance(text, str) else 1
         if marks != 1:
             raise InputError(
                 "a sentence needs one blank" if marks == 0 else "one blank at a time",
-                got=f"{given[:60]!r}, which has {marks or 'none'}",
+                got=f"{text[:60]!r}, which has {marks or 'none'}",
                 hint=f'write {BLANK} for one word: "the {BLANK} is on the table"',
             )
-        given = _WRITTEN.sub(_STAND_IN, given) if isinstance(given, str) else given
-        tokens = self.source.read_one(given)  # refuses what is too long, or no text
-        words = self.tokenizer.split(given)
+        text = _WRITTEN.sub(_STAND_IN, text) if isinstance(text, str) else text
+        tokens = self.source.read_one(text)  # refuses what is too long, or no text
+        words = self.tokenizer.split(text)
         if _STAND_IN not in words:  # the blank is a part of a word: "___-year-old"
-            given = given.replace(_STAND_IN, f" {_STAND_IN} ")
-            tokens, words = self.source.read_one(given), self.tokenizer.split(given)
+            text = text.replace(_STAND_IN, f" {_STAND_IN} ")
+            tokens, words = self.source.read_one(text), self.tokenizer.split(text)
         tokens[words.index(_STAND_IN)] = MARK
         return tokens
 

@@ -35,7 +35,7 @@ class Source(ABC):
     samples."""
 
     @abstractmethod
-    def read_one(self, given: Input) -> np.ndarray:
+    def read_one(self, value: Input) -> np.ndarray:
         """One input as a row. Raises InputError for what is not an input."""
 
     @abstractmethod

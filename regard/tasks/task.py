@@ -99,17 +99,17 @@ class Task(ABC):
         """What turns the tokens of an answer into text: the run's own tokenizer."""
         return self.tokenizer
 
-    def read_one(self, given: Input) -> np.ndarray:
+    def read_one(self, value: Input) -> np.ndarray:
         """One input as a row of a corpus. Raises InputError for what is not an input of this
         task."""
-        return self.source.read_one(given)
+        return self.source.read_one(value)
 
     def read_rows(self, inputs: Sequence[Input]) -> list[np.ndarray]:
         """Each input as a row of a corpus. Of several inputs, an error says which one it is."""
         rows = []
-        for number, given in enumerate(inputs, 1):
+        for number, value in enumerate(inputs, 1):
             try:
-                rows.append(self.read_one(given))
+                rows.append(self.read_one(value))
             except InputError as problem:
                 if len(inputs) == 1:
                     raise
