@@ -31,7 +31,7 @@ CASES: dict[str, tuple[str, Tokenizer, Any, int | None]] = {
     "bytes": ("chat-attention", BYTES, "héllo 😀", 12),
     "letters": ("translate-attention", LETTERS, "abc", 4),
     "transformer": ("chat-transformer", WORDS, "one two", 3),
-    "no attention": ("chat-gru", WORDS, "one two", 3),
+    "no attention": ("chat-lstm", WORDS, "one two", 3),
     "shortened": ("translate-convolution", WORDS, "one two three four five six", None),
     "caption": ("caption-attention", WORDS, PICTURE, None),
     "label of a picture": ("image-pool", Labels(["a", "b"]), PICTURE, None),
@@ -181,6 +181,29 @@ def test_names_of_places():
     )
     speech = untrained("speech-attention", LETTERS).ask(SOUND)
     assert all(name.endswith(" s") and "–" in name for name in speech.place_names)
+
+
+@pytest.mark.parametrize("name", [n for n in recipe.names() if not n.startswith("reference/")])
+def test_every_place_of_every_recipe_has_a_name(name: str):
+    """Also beside a longer input, whose places are padding for the shorter one."""
+    chosen = recipe.load(name)
+    tokenizer: Tokenizer = LETTERS if chosen.task == "speech" else WORDS
+    short, long = "one ___", "one two three four ___ five six"
+    inputs: list[Any] = [short, long]
+    if chosen.source.kind == "sound":
+        inputs = [SOUND, (np.tile(SOUND[0], 3), SOUND[1])]
+    elif chosen.source.kind != "tokens":
+        inputs = [PICTURE, PICTURE]
+    if chosen.task == "classify":
+        tokenizer = KINDS if chosen.source.kind == "tokens" else Labels(["a", "b"])
+
+    bundle = untrained(name, tokenizer)
+    options = Options(max_new_tokens=3)
+    for value, answer in zip(inputs, bundle.ask(inputs, options), strict=True):
+        assert answer.place_names == bundle.ask(value, options).place_names
+        assert all(answer.place_names)
+        if answer.weights is not None:
+            assert answer.weights.shape[-1] == len(answer.place_names)
 
 
 def test_alternatives_have_the_text_they_would_append():
