@@ -557,7 +557,7 @@ def _sources(
 ) -> Sequence[list[int]] | Sequence[np.ndarray]:
     items = [one for one in given if isinstance(one, Item)]
     if not items:
-        return tokenizer.reads.encode_many(
+        return tokenizer.source_tokenizer.encode_many(
             [rules.asked(one) for one in given if isinstance(one, str)]
         )
     for item in items:

@@ -35,7 +35,7 @@ from regard.search.requests import (
 from regard.search.reranking import PriorScoring, distinct, ranked
 from regard.search.sampling import Sampling
 from regard.search.tracks import Track
-from regard.values import Memory, State
+from regard.values import Capture, Memory, State
 
 ROWS = 64  # of the batch
 JOINING = 16  # requests that join a running batch at once
@@ -94,6 +94,7 @@ class Engine:
         weights: bool = True,
         scores: bool = True,
         alternatives: int = 0,
+        capture: Capture = "none",
         stream: bool = False,
         on_token: Callable[[StreamedToken], None] | None = None,
     ) -> Request:
@@ -105,6 +106,8 @@ class Engine:
         scores        whether a single answer has a score, which costs a pass over the vocabulary at
                       each step
         alternatives  how many of the likeliest tokens are returned for each step
+        capture       "cross" or "all": answers have the attention of every layer. The request is
+                      then searched in a batch of its own
         stream        whether `request.tokens()` gives the tokens as they come
         on_token      is called with each token of the best answer as soon as it is certain
         """
@@ -119,6 +122,7 @@ class Engine:
             weights=weights,
             scores=scores,
             alternatives=alternatives,
+            capture=capture,
             stream=stream,
             on_token=on_token,
         )
@@ -183,6 +187,7 @@ class Engine:
         weights: bool = True,
         scores: bool = True,
         alternatives: int = 0,
+        capture: Capture = "none",
         stream: bool = False,
         on_token: Callable[[StreamedToken], None] | None = None,
     ) -> Request:
@@ -202,6 +207,7 @@ class Engine:
             weights=weights,
             scores=scores,
             alternatives=alternatives,
+            capture=capture,
             stream=stream,
             on_token=on_token,
         )
@@ -223,6 +229,9 @@ class Engine:
         self._steps_waited = 0
         for _ in joining:
             self._waiting.popleft()
+        if joining[0].capture != "none":
+            self._search_alone(joining[0])
+            return
         try:
             memory = _read_together(self.model, [request.source for request in joining])
             self._batch.drop_idle_rows()
@@ -240,8 +249,12 @@ class Engine:
         for request in islice(self._waiting, most):
             if request.done or (rows and rows + request.rows > self.max_rows):
                 break
+            if joining and request.capture != "none":
+                break
             rows += request.rows
             joining.append(request)
+            if request.capture != "none":
+                break
         return joining
 
     def _join(self, batch: Batch, memory: Memory, requests: Sequence[Request]) -> None:
@@ -331,9 +344,12 @@ class Engine:
 
     def _search_alone(self, request: Request) -> None:
         """Search a request from the start in a batch of its own."""
-        batch = Batch(self.model.decoder, self.special_tokens, check=False)
+        capture = request.capture
+        batch = Batch(self.model.decoder, self.special_tokens, check=False, capture=capture)
         try:
-            self._join(batch, request.source.read(self.model), [request])
+            memory = request.source.read(self.model, capture)
+            batch.encoder_attention = memory.attention
+            self._join(batch, memory, [request])
         except Exception as error:
             request.fail(error)
         else:
@@ -410,7 +426,7 @@ class _ReadModel:
         self.idf = idf
         self.prior = prior
 
-    def read(self, raw: Tensor, mask: Tensor) -> Memory:
+    def read(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
         assert self.prior is not None
         return self.prior
 
