@@ -75,7 +75,7 @@ class Engine:
         self.max_rows = rows
         self.joining = joining
         self._nothing = nothing
-        self._prior: State | None = None  # over the empty prompt, before the first token
+        self._prior: Memory | None = None  # of the empty prompt
         self._waiting: deque[Request] = deque()
         self._steps_waited = 0
         self._any_cancelled = False
@@ -260,21 +260,27 @@ class Engine:
     def _join(self, batch: Batch, memory: Memory, requests: Sequence[Request]) -> None:
         """Begin the search of requests whose inputs were read."""
         tracks = [_track(request) for request in requests]
-        state = self.model.decoder.start(memory)
+        state = self._start(memory, batch.capture)
         copies = [row for row, track in enumerate(tracks) for _ in range(track.width)]
         if len(copies) > len(tracks):
             state = state.rows(torch.tensor(copies, device=state.position.device))
         prior_rows = sum(track.width for track in tracks if track.prior_rows)
         if prior_rows:
-            state = state.join(self._prior_state(prior_rows))
+            state = state.join(self._prior_state(prior_rows, batch.capture))
         batch.join(state, tracks)
 
-    def _prior_state(self, rows: int) -> State:
+    def _start(self, memory: Memory, capture: Capture) -> State:
+        if capture == "none":
+            return self.model.decoder.start(memory)
+        return self.model.decoder.start(memory, capture=capture)
+
+    def _prior_state(self, rows: int, capture: Capture) -> State:
         """The state of the empty prompt before its first token, for so many rows."""
         if self._prior is None:
             assert self._nothing is not None
-            self._prior = self.model.decoder.start(self.model.read(*self._nothing()))
-        return self._prior.rows(self._prior.position.new_zeros(rows))
+            self._prior = self.model.read(*self._nothing())
+        state = self._start(self._prior, capture)
+        return state.rows(state.position.new_zeros(rows))
 
     # --- a step, and what comes of it ---
 
@@ -288,7 +294,7 @@ class Engine:
             batch.settle()
             for track in following:
                 if track is not None:
-                    batch.join(self._prior_state(track.width), [track])
+                    batch.join(self._prior_state(track.width, batch.capture), [track])
         except Exception as error:
             running = [track.request for track in batch.tracks if not track.request.done]
             batch.clear()

@@ -19,7 +19,7 @@ from regard.values import Capture, Memory, State, Step
 class Decoder(Protocol):
     """The part of a decoder that search uses."""
 
-    def start(self, memory: Memory) -> State: ...
+    def start(self, memory: Memory, *, capture: Capture = "none") -> State: ...
 
     def step(
         self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none"
