@@ -54,7 +54,7 @@ def unigram(corpus: Corpus, task: Blank) -> dict[str, float]:
         np.add.at(counts, row[task.blanks(row)], 1)
 
     shares = (counts + 1)[4:] / (counts + 1)[4:].sum()
-    best = [task.tokenizer.labels[i] for i in shares.argsort()[::-1][:5]]
+    best = [task.labels.labels[i] for i in shares.argsort()[::-1][:5]]
 
     test = corpus.test
     sources = [test.source[i] for i in range(len(test))]

@@ -50,12 +50,12 @@ def train_and_evaluate(recipe: Recipe, folder: Path, metrics: Sequence[str]) -> 
     test = evaluate(trained, corpus.test)
     valid = evaluate(trained, corpus.valid)
     samples = [
-        f"{sample['prompt']} -> {sample['answer']} ({', '.join(sample['references'])})"
-        for sample in test["samples"]
+        f"{sample.prompt} -> {sample.answer} ({', '.join(sample.references)})"
+        for sample in test.samples
     ]
-    return {name: round(test[name], 4) for name in metrics} | {
-        **({"confusion": test["confusion"]} if "confusion" in test else {}),
-        "valid": {name: round(valid[name], 4) for name in metrics},
+    return {name: round(test.scores[name], 4) for name in metrics} | {
+        **({"confusion": test.tables["confusion"]} if "confusion" in test.tables else {}),
+        "valid": {name: round(valid.scores[name], 4) for name in metrics},
         "parameters": sum(reporter.facts.parameters.values()),
         "seconds": round(seconds, 1),
         "cpu_seconds": round(cpu_seconds, 1),

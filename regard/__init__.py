@@ -1,7 +1,9 @@
 """regard: a workbench for attention models.
 
-    bot = regard.load("runs/demo")         a trained model: Bundle
+    bot = regard.train("chat-attention")   train a recipe; the trained model is a Bundle
+    bot = regard.load("runs/demo")         the model of an earlier run
     bot.ask("Are you a robot?").text       one Answer; a list of them for a list of inputs
+    bot.evaluate().scores                  how good it is on held-out examples
     regard.attend(q, k, v, causal=True)    the attention core
     regard.budget("chat-attention")        what a model costs
 
@@ -19,6 +21,7 @@ if _TYPE_CHECKING:
     from regard.bundle import Bundle as Bundle
     from regard.bundle import load as load
     from regard.errors import RegardError as RegardError
+    from regard.evaluate import Evaluation as Evaluation
     from regard.layers.attention import attend as attend
     from regard.layers.attention import attention_weights as attention_weights
     from regard.layers.maclaurin import MaclaurinState as MaclaurinState
@@ -27,16 +30,20 @@ if _TYPE_CHECKING:
     from regard.layers.maclaurin import maclaurin_features as maclaurin_features
     from regard.layers.multihead import MultiHead as MultiHead
     from regard.search import Options as Options
+    from regard.training import train_model as train
     from regard.values import Answer as Answer
+    from regard.values import Piece as Piece
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Answer": "values",
     "Bundle": "bundle",
+    "Evaluation": "evaluate",
     "MaclaurinState": "layers.maclaurin",
     "MultiHead": "layers.multihead",
     "Options": "search",
+    "Piece": "values",
     "RegardError": "errors",
     "attend": "layers.attention",
     "attention_weights": "layers.attention",
@@ -45,14 +52,17 @@ _HOMES = {
     "maclaurin_attention": "layers.maclaurin",
     "maclaurin_error_bound": "layers.maclaurin",
     "maclaurin_features": "layers.maclaurin",
+    "train": "train",
 }
 
 __all__ = [
     "Answer",
     "Bundle",
+    "Evaluation",
     "MaclaurinState",
     "MultiHead",
     "Options",
+    "Piece",
     "RegardError",
     "attend",
     "attention_weights",
@@ -61,12 +71,15 @@ __all__ = [
     "maclaurin_attention",
     "maclaurin_error_bound",
     "maclaurin_features",
+    "train",
 ]
 
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        return getattr(_import_module(f"regard.{_HOMES[name]}"), name)
+        module = _import_module(f"regard.{_HOMES[name]}")
+        # `budget` and `train` are modules that can be called: importing one binds its name here.
+        return globals().get(name) or getattr(module, name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")
 
 

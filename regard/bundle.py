@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 
 import numpy as np
 import safetensors.torch
@@ -16,20 +16,26 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from regard import build, disk, tokenizers
-from regard.errors import BundleError, InputError, RecipeError, did_you_mean
+from regard.budget import budget
+from regard.budget.closed_form.parts import Budget
+from regard.data.corpus import Corpus, Split
+from regard.errors import BundleError, DataError, InputError, RecipeError, did_you_mean
+from regard.evaluate import Evaluation, evaluate
 from regard.model import Model
 from regard.recipe import Recipe, SourceSound
 from regard.resources import check_memory
-from regard.search import Hypothesis, Options, search, seeds_of, stream
-from regard.tasks.speech import needs_array, needs_rate
+from regard.search import Engine, Hypothesis, Options, StreamedToken
+from regard.search.engine import ROWS
+from regard.tasks.sources import needs_array, needs_rate
 from regard.tasks.task import Task, is_sound
-from regard.tokenizers import Tokenizer
-from regard.values import Answer, Memory
+from regard.tokenizers import MARKS, Tokenizer
+from regard.values import Alternative, Answer, Capture, Piece
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 RECIPE, TOKENIZER, WEIGHTS = "recipe.json", "tokenizer.json", "model.safetensors"
+SPLITS = ("train", "valid", "test")
 
 
 Input: TypeAlias = (
@@ -51,27 +57,53 @@ def _is_single(inputs: Any) -> bool:
     return is_sound(inputs) or not isinstance(inputs, Iterable)
 
 
-def _unpadded(weights: Tensor | None, places: int) -> Tensor | None:
-    return None if weights is None else weights[..., :places]
+class Stream(Iterator[Piece]):
+    """The pieces of an answer as they come, and after the last of them the whole `answer`.
+
+    >>> stream = bot.stream("Tell me a joke")  # doctest: +SKIP
+    >>> for piece in stream:  # doctest: +SKIP
+    ...     print(piece, end="", flush=True)
+    >>> stream.answer.score  # doctest: +SKIP
+    -3.1
+    """
+
+    def __init__(self, pieces: Generator[Piece, None, Answer]):
+        self.answer: Answer | None = None  # until all pieces have come
+        self._pieces = pieces
+
+    def __next__(self) -> Piece:
+        try:
+            return next(self._pieces)
+        except StopIteration as end:
+            if end.value is not None:
+                self.answer = end.value
+            raise StopIteration from None
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """A trained model with its recipe and tokenizer. `regard.load(run)` makes one.
+    """A trained model with its recipe and its task. `regard.load(run)` makes one, and so does
+    `regard.train(recipe)`.
     >>> bot = regard.load("runs/demo")  # doctest: +SKIP
     >>> bot.ask("What are you?").text  # doctest: +SKIP
     'I am an artificial intelligence.'
     """
 
     recipe: Recipe
-    tokenizer: Tokenizer
     task: Task
     model: Model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The run's own tokenizer, as `tokenizer.json` has it."""
+        return self.task.tokenizer
 
     @property
     def options(self) -> Options:
         """The default search options: the recipe's section [search]."""
         return self.recipe.search
+
+    # -- ask --
 
     @overload
     def ask(
@@ -80,6 +112,8 @@ class Bundle:
         options: Options | None = None,
         *,
         rate: float | None = None,
+        alternatives: int = 0,
+        capture: Capture = "none",
         **changes: Any,
     ) -> Answer: ...
 
@@ -90,6 +124,8 @@ class Bundle:
         options: Options | None = None,
         *,
         rate: float | None = None,
+        alternatives: int = 0,
+        capture: Capture = "none",
         **changes: Any,
     ) -> list[Answer]: ...
 
@@ -99,6 +135,8 @@ class Bundle:
         options: Options | None = None,
         *,
         rate: float | None = None,
+        alternatives: int = 0,
+        capture: Capture = "none",
         **changes: Any,
     ) -> Answer | list[Answer]:
         """The answer to one input, or a list of the answers to several.
@@ -112,10 +150,12 @@ class Bundle:
                            or (samples, rate)
         options  all search options; by default the recipe's
         rate     samples a second, for arrays of samples
+        alternatives  so many of the likeliest tokens are recorded at each step of an answer
+        capture  "cross" or "all": record the attention of every layer, see `Answer.attention`
         changes  single search options, as in `num_beams=4`, on top of the recipe's;
                  `greedy=True` takes the likeliest token at each step
 
-        An `Answer` has tokens, text, score and weights (T, H, S): token of the answer, head, place
+        An `Answer` has tokens, text, score and weights (T, H, S): step of the answer, head, place
         of the source. Where answers are drawn, each depends on its own input and on the option
         `seed` alone: asked twice, also in one call, the same input has the same answer.
         >>> bot.ask("Are you a robot?").text  # doctest: +SKIP
@@ -124,17 +164,25 @@ class Bundle:
         ['Greetings!', 'Yes I am.']
         >>> likeliest = bot.ask("Hello!", num_beams=4)  # doctest: +SKIP
         >>> bot.ask("Are you a robot?").weights.shape  # doctest: +SKIP
-        torch.Size([4, 1, 5])
+        torch.Size([5, 1, 5])
         """
         single = _is_single(inputs)
         several: Any = [inputs] if single else inputs
         batch = self._input_list(several, rate)
-        answers = [ranked[0] for ranked in self.candidates(batch, options, **changes)]
+        ranked = self.candidates(
+            batch, options, alternatives=alternatives, capture=capture, **changes
+        )
+        answers = [candidates[0] for candidates in ranked]
         return answers[0] if single else answers
 
-    @torch.inference_mode()
     def candidates(
-        self, inputs: Iterable[Input], options: Options | None = None, **changes: Any
+        self,
+        inputs: Iterable[Input],
+        options: Options | None = None,
+        *,
+        alternatives: int = 0,
+        capture: Capture = "none",
+        **changes: Any,
     ) -> list[list[Answer]]:
         """For each of several inputs, every answer that the search finds, best first.
         >>> len(bot.candidates(["Hello!"], num_beams=5, candidates=5)[0])  # doctest: +SKIP
@@ -148,68 +196,230 @@ class Bundle:
                 got=f"one {type(inputs).__name__}",
                 hint="put it in a list: candidates([input])",
             )
-        batch = list(inputs)
-        if not batch:
-            return []
-
-        raw, mask = self.task.read(batch)
-        memory = self.model.read(raw, mask)
-        hypotheses = search(
-            self.model.decoder,
-            memory,
-            self.task.special_tokens,
-            options,
-            prior=self._prior(options),
-            idf=self.model.idf,
-            seeds=seeds_of(options, _contents(raw, mask)),
-        )
-
-        numbers = torch.arange(1, memory.mask.shape[1] + 1, device=memory.mask.device)
-        places = (memory.mask * numbers).amax(1).tolist()  # of each source, without padding
-        return [
-            [self._answer(hypothesis, own_places) for hypothesis in ranked]
-            for ranked, own_places in zip(hypotheses, places, strict=True)
-        ]
-
-    def _answer(self, hypothesis: Hypothesis, places: int) -> Answer:
-        return Answer(
-            hypothesis.tokens,
-            self.task.tokenizer.decode(hypothesis.tokens),
-            hypothesis.score,
-            _unpadded(hypothesis.weights, places),
-        )
+        rows = self.task.read_rows(list(inputs))
+        return self.answer_rows(rows, options, alternatives=alternatives, capture=capture)
 
     @torch.inference_mode()
+    def answer_rows(
+        self,
+        rows: Sequence[np.ndarray],
+        options: Options,
+        *,
+        alternatives: int = 0,
+        capture: Capture = "none",
+    ) -> list[list[Answer]]:
+        """As `candidates`, for inputs that are read already: rows of `task.read_one`, or of a
+        corpus."""
+        _check_request(alternatives, capture)
+        if not rows:
+            return []
+        results = self._search(rows, options, alternatives, capture)
+        return [
+            self._answers(row, hypotheses) for row, hypotheses in zip(rows, results, strict=True)
+        ]
+
     def stream(
         self,
-        given: Input,
+        input: Input,  # noqa: A002 -- one of what `ask` calls inputs
         options: Options | None = None,
         *,
         rate: float | None = None,
+        alternatives: int = 0,
+        capture: Capture = "none",
         **changes: Any,
-    ) -> Iterator[str]:
-        """The answer to one input as it comes: pieces of text that add up to it.
+    ) -> Stream:
+        """The answer to one input as it comes: pieces of text that add up to it, with their
+        attention. The arguments are those of `ask`.
         >>> for piece in bot.stream("Tell me a joke", temperature=0.7):  # doctest: +SKIP
         ...     print(piece, end="", flush=True)
         """
         options = self.search_options(options, **changes)
-        raw, mask = self.task.read(self._input_list([given], rate))
-        steps = stream(
-            self.model.decoder,
-            self.model.read(raw, mask),
-            self.task.special_tokens,
-            options,
-            prior=self._prior(options),
-            idf=self.model.idf,
-            seeds=seeds_of(options, _contents(raw, mask)),
+        _check_request(alternatives, capture)
+        (row,) = self.task.read_rows(self._input_list([input], rate))
+        return Stream(self._pieces(row, options, alternatives, capture))
+
+    @torch.inference_mode()
+    def _pieces(
+        self, row: np.ndarray, options: Options, alternatives: int, capture: Capture
+    ) -> Generator[Piece, None, Answer]:
+        held_back: list[StreamedToken] = []  # tokens that have no text yet
+        best: Hypothesis | None = None
+
+        def arriving() -> Iterator[int]:
+            nonlocal best
+            tokens = self._search_tokens(row, options, alternatives, capture)
+            while True:
+                try:
+                    token = next(tokens)
+                except StopIteration as end:
+                    best = end.value
+                    return
+                held_back.append(token)
+                yield token[0]
+
+        for text in self.task.answer_tokenizer.pieces(arriving()):
+            if text:
+                yield _piece(text, held_back)
+                held_back.clear()
+        assert best is not None
+        answer = self._answers(row, [best])[0]
+        count = len(answer.tokens) - len(held_back)
+        if count < len(answer.logprobs):
+            weights = None if answer.weights is None else answer.weights[count:]
+            yield Piece("", answer.tokens[count:], answer.logprobs[count:], weights)
+        return answer
+
+    def _answers(self, row: np.ndarray, hypotheses: Sequence[Hypothesis]) -> list[Answer]:
+        """The answers to one input."""
+        weights = hypotheses[0].weights
+        places = None if weights is None else weights.shape[-1]
+        grid = self.model.frontend.grid
+        names = self.task.place_names(row, places, grid)
+        answers = []
+        for hypothesis in hypotheses:
+            pieces = tuple(self.task.answer_tokenizer.pieces(hypothesis.tokens))
+            answer = Answer(
+                tokens=hypothesis.tokens,
+                text="".join(pieces),
+                score=hypothesis.score,
+                pieces=pieces,
+                logprobs=hypothesis.logprobs,
+                finish=hypothesis.finish,
+                weights=hypothesis.weights,
+                place_names=names,
+                grid=grid,
+                alternatives=self._alternatives(hypothesis, pieces),
+                attention=hypothesis.attention,
+            )
+            answers.append(answer)
+        return answers
+
+    def _alternatives(
+        self, hypothesis: Hypothesis, pieces: Sequence[str]
+    ) -> tuple[tuple[Alternative, ...], ...] | None:
+        """The alternatives at each step, with the text that each would append there."""
+        if hypothesis.alternatives is None:
+            return None
+        decode = self.task.answer_tokenizer.decode
+        steps = []
+        for t, step in enumerate(hypothesis.alternatives):
+            tokens = hypothesis.tokens[:t]
+            length = sum(map(len, pieces[:t]))
+            steps.append(
+                tuple(
+                    Alternative(token, decode([*tokens, token])[length:], probability)
+                    for token, probability in step
+                )
+            )
+        return tuple(steps)
+
+    # -- search --
+
+    def engine(self, *, rows: int = ROWS) -> Engine:
+        """An engine that answers requests of several callers in one batch of at most `rows`."""
+        return Engine(self.model, self.task.special_tokens, nothing=self.task.nothing, rows=rows)
+
+    def _search(
+        self,
+        rows: Sequence[np.ndarray],
+        options: Options,
+        alternatives: int,
+        capture: Capture,
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses for each row, best first."""
+        engine = self.engine()
+        requests = []
+        for row in rows:
+            raw, mask = self.task.sources([row])
+            request = engine.submit(raw, mask, options, alternatives=alternatives, capture=capture)
+            requests.append(request)
+        engine.run()
+        return [request.result() for request in requests]
+
+    def _search_tokens(
+        self, row: np.ndarray, options: Options, alternatives: int, capture: Capture
+    ) -> Generator[StreamedToken, None, Hypothesis]:
+        """The tokens of the best hypothesis for one row as they come, then that hypothesis."""
+        engine = self.engine()
+        raw, mask = self.task.sources([row])
+        request = engine.submit(
+            raw, mask, options, alternatives=alternatives, capture=capture, stream=True
         )
-        tokens: list[int] = []
-        length = 0  # of the text that was already yielded
-        for token, *_ in steps:
-            tokens.append(token)
-            text = self.task.tokenizer.decode(tokens)
-            yield text[length:]
-            length = len(text)
+        yield from engine.stream(request)
+        return request.result()[0]
+
+    # -- evaluate, budget --
+
+    def evaluate(
+        self,
+        data: str | os.PathLike[str] | None = None,
+        split: str = "valid",
+        limit: int | None = None,
+        options: Options | None = None,
+        **changes: Any,
+    ) -> Evaluation:
+        """Scores on held-out examples: the likelihood of their answers, and the task's scores of
+        the model's own answers.
+
+        data     other data of the same kind, used whole; by default the run's own
+        split    the part of the run's own data: "train", "valid" or "test"
+        limit    answer only so many inputs, spread evenly; the likelihood uses all examples
+        options  all search options; by default the recipe's
+        changes  single search options, as in `num_beams=4`
+        >>> bot.evaluate(limit=100).scores["perplexity"]  # doctest: +SKIP
+        12.5
+        """
+        if limit is not None and (not isinstance(limit, int) or limit < 1):
+            raise InputError("must be a whole number >= 1", where="limit", got=limit)
+        options = self.search_options(options, **changes)
+        if data is None:
+            _, part = self.own_data(split)
+        else:
+            part = self.other_data(data).train
+        if not len(part):
+            raise DataError(
+                "no examples to evaluate on",
+                where="evaluate",
+                got=f'split="{split}"' if data is None else data,
+                hint="evaluate(data=PATH) scores other data",
+            )
+        return evaluate(self, part, options=options, at_most=limit)
+
+    def own_data(self, split: str = "valid") -> tuple[Corpus, Split]:
+        """The run's own data, and the named part of it."""
+        if split not in SPLITS:
+            raise InputError(
+                "no such split", where="split", got=split, hint=f"one of {', '.join(SPLITS)}"
+            )
+        corpus = build.corpus(self.recipe, self.tokenizer)
+        return corpus, getattr(corpus, split)
+
+    def other_data(self, path: str | os.PathLike[str]) -> Corpus:
+        """Other data of the same kind, all of it in the part `train`."""
+        return build.other(self.recipe, self.tokenizer, Path(path))
+
+    def budget(
+        self, *, batch: int = 32, source_length: int = 64, target_length: int = 64
+    ) -> Budget:
+        """Parameters, operations and memory of this model, by closed forms.
+        >>> bot.budget().parameters  # doctest: +SKIP
+        2656440
+        """
+        vocabulary = self.tokenizer.size
+        labels = None
+        if self.recipe.task == "classify":  # its tokenizer has the labels, and that of the source
+            vocabulary = self.tokenizer.source_size or None
+            labels = self.tokenizer.size - MARKS
+        return budget(
+            self.recipe,
+            batch=batch,
+            source_length=source_length,
+            target_length=target_length,
+            vocabulary=vocabulary,
+            labels=labels,
+        )
+
+    # -- options and inputs --
 
     def search_options(
         self, options: Options | None = None, *, greedy: bool = False, **changes: Any
@@ -309,9 +519,19 @@ class Bundle:
         step = self.model.decoder.step(torch.tensor([self.task.special_tokens.start]), state)
         return step.weights is not None
 
-    def _prior(self, options: Options) -> Memory | None:
-        """The memory of an empty input, given which the decoder is a language model of answers."""
-        return self.model.read(*self.task.nothing()) if options.mmi_weight else None
+
+def _piece(text: str, streamed: Sequence[StreamedToken]) -> Piece:
+    tokens, logprobs, weights = zip(*streamed, strict=True)
+    return Piece(text, tokens, logprobs, None if weights[0] is None else torch.stack(weights))
+
+
+def _check_request(alternatives: object, capture: object) -> None:
+    if not isinstance(alternatives, int) or isinstance(alternatives, bool) or alternatives < 0:
+        raise InputError("must be a whole number >= 0", where="alternatives", got=alternatives)
+    if capture not in get_args(Capture):
+        raise InputError(
+            "no such capture", where="ask", got=capture, hint='one of "none", "cross", "all"'
+        )
 
 
 def greedy_recipe(recipe: Recipe) -> Recipe:
@@ -336,13 +556,6 @@ def check_greedy(options: Options, where: str) -> None:
             got=" and ".join(contradictions),
             hint="leave one of them out",
         )
-
-
-def _contents(raw: Tensor, mask: Tensor) -> list[bytes]:
-    """The bytes of each input as the model reads it, without padding."""
-    padded = raw.shape[:2] == mask.shape  # tokens and samples; pictures have one size
-    rows = [row[real] if padded else row for row, real in zip(raw, mask, strict=True)]
-    return [row.cpu().numpy().tobytes() for row in rows]
 
 
 def tensors(model: Model) -> dict[str, Tensor]:
@@ -468,4 +681,4 @@ def load(folder: Path | str) -> Bundle:
     tokenizer = tokenizers.read(folder / TOKENIZER)
     model = build.model(recipe, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
     load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
-    return Bundle(recipe, tokenizer, build.task(recipe, tokenizer), model.eval())
+    return Bundle(recipe, build.task(recipe, tokenizer), model.eval())

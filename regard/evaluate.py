@@ -4,23 +4,38 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from regard import metrics
-from regard.bundle import Bundle
 from regard.data.batches import ordered
 from regard.data.corpus import Split
 from regard.errors import DataError
 from regard.model import Model
 from regard.search import Options
 from regard.tasks.task import Input, Task
+from regard.values import Answer
 
 T = TypeVar("T")
+SAMPLES = 20
+
+
+class Answering(Protocol):
+    """What is evaluated: a `regard.Bundle`."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def task(self) -> Task: ...
+
+    def candidates(
+        self, inputs: Sequence[Input], options: Options | None = None
+    ) -> list[list[Answer]]: ...
 
 
 @dataclass(frozen=True)
@@ -114,7 +129,7 @@ def _spread(items: list[T], at_most: int | None) -> list[T]:
 
 
 def answers(
-    bundle: Bundle,
+    bundle: Answering,
     prompts: Sequence[Input],
     options: Options | None = None,
     *,
@@ -127,7 +142,7 @@ def answers(
 
 
 def ranked(
-    bundle: Bundle,
+    bundle: Answering,
     prompts: Sequence[Input],
     options: Options | None = None,
     *,
@@ -148,9 +163,68 @@ def ranked(
     return [texts[i] for i in range(len(prompts))]
 
 
+@dataclass(frozen=True)
+class Sample:
+    """An input, the model's answer to it, and every right answer."""
+
+    prompt: str
+    answer: str
+    references: list[str]
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation:
+    """The scores of a model on some examples.
+
+    examples    how many there are
+    prompts     how many distinct inputs were answered
+    scores      numbers by name: the likelihood of the right answers, and the task's scores of the
+                model's own answers
+    tables      what is not a number: the labels of a classifier and its confusion matrix
+    better      whether "higher" or "lower" is better, for scores of which this can be said
+    baselines   scores of answers that do not depend on the input, by the name of the baseline
+    references  scores of the right answers themselves
+    samples     the first answers, with their inputs and right answers
+
+    >>> result = bot.evaluate()  # doctest: +SKIP
+    >>> result.scores["perplexity"], result.better["perplexity"]  # doctest: +SKIP
+    (12.5, 'lower')
+    """
+
+    examples: int
+    prompts: int
+    scores: dict[str, float]
+    tables: dict[str, Any]
+    baselines: dict[str, dict[str, float]]
+    references: dict[str, float]
+    samples: list[Sample]
+
+    @property
+    def better(self) -> dict[str, str]:
+        directions = {name: metrics.better(name) for name in self.scores}
+        return {name: direction for name, direction in directions.items() if direction}
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as JSON can hold them; each score and table under its own name."""
+        return {
+            "examples": self.examples,
+            "prompts": self.prompts,
+            **self.scores,
+            **self.tables,
+            "better": self.better,
+            "baselines": self.baselines,
+            "references": self.references,
+            "samples": [asdict(sample) for sample in self.samples],
+        }
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in self.scores.items())
+        return f"Evaluation({self.examples:,} examples: {scores})"
+
+
 def evaluate(
-    bundle: Bundle, part: Split, *, options: Options | None = None, at_most: int | None = None
-) -> dict:
+    bundle: Answering, part: Split, *, options: Options | None = None, at_most: int | None = None
+) -> Evaluation:
     """Every score of the task, and what the references themselves reach where that means
     something."""
     if not len(part):
@@ -160,18 +234,15 @@ def evaluate(
     references = [question.references for question in prompts]
     candidates = ranked(bundle, [question.given for question in prompts], options)
     scores = bundle.task.judge(candidates, references)
-    numbers = held_out.scores | scores.numbers
-    samples = [
-        {"prompt": question.shown, "answer": first, "references": question.references}
-        for question, (first, *_) in zip(prompts[:20], candidates[:20], strict=True)
-    ]
-    return {
-        "examples": len(part),
-        "prompts": len(prompts),
-        **numbers,
-        **scores.tables,
-        "better": {name: direction for name in numbers if (direction := metrics.better(name))},
-        "baselines": bundle.task.baselines(references),
-        "references": bundle.task.of_references([texts[0] for texts in references]),
-        "samples": samples,
-    }
+    return Evaluation(
+        examples=len(part),
+        prompts=len(prompts),
+        scores=held_out.scores | scores.numbers,
+        tables=dict(scores.tables),
+        baselines=bundle.task.baselines(references),
+        references=bundle.task.of_references([texts[0] for texts in references]),
+        samples=[
+            Sample(question.shown, first, question.references)
+            for question, (first, *_) in zip(prompts[:SAMPLES], candidates[:SAMPLES], strict=True)
+        ],
+    )

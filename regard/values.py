@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.errors import InputError
+from regard.notebook import answer_html
 
 # Which weights a pass returns: none, those over the memory, or those of all attention layers.
 Capture = Literal["none", "cross", "all"]
@@ -57,6 +58,20 @@ class AttentionWeights:
     def rows(self, index: Int[Tensor, " R"]) -> AttentionWeights:
         """The rows `index` of the batch."""
         return replace(self, weights=self.weights[index])
+
+
+@dataclass(frozen=True)
+class CapturedAttention:
+    """The attention weights of every layer that made one answer, by the part of the model.
+
+    encoder   self-attention, (1, H, S, S) a layer; of a recurrent encoder there is none
+    decoder   self-attention, (1, H, T, T) a layer, 0 at later steps
+    cross     attention to the memory, (1, H, T, S) a layer
+    """
+
+    encoder: tuple[AttentionWeights, ...] = ()
+    decoder: tuple[AttentionWeights, ...] = ()
+    cross: tuple[AttentionWeights, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -328,30 +343,131 @@ class Step:
     attention: tuple[AttentionWeights, ...] = ()
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A finished answer and the attention weights of its tokens.
+class Alternative(NamedTuple):
+    """A token that might have come at a step of an answer."""
 
-    tokens   the token ids, without start and end token
-    text     the decoded text
-    score    the log-probability of the answer under the model, end token included
-    weights  (T, H, S), or None for a model without attention: how much token t of the answer
-             attended to position s of the source, in head h of the decoder's last layer. Each
-             weights[t, h] sums to 1. The positions of a text are its tokens, then the end token;
-             those of a picture its grid, row by row; those of a sound intervals of equal length.
-             An encoder that shortens its input has fewer positions.
+    token: int
+    text: str  # what it would append to the answer; empty for the end token
+    probability: float
+
+
+END_NAME = "(end)"
+
+
+@dataclass(frozen=True, repr=False)
+class Answer:
+    """An answer: its text, its tokens, and for each step of the decoder how it came about.
+
+    A step chooses a token. The last step of an answer with finish "stop" chooses the end token,
+    which is not in `tokens`. So `tokens` and `pieces` have an entry for each token; `logprobs`,
+    `weights` and `alternatives` have one for each of the T steps: T = len(tokens) + 1 if finish is
+    "stop", and T = len(tokens) if it is "length".
+
+    tokens        the token ids, without start and end token
+    text          the text: all pieces together
+    pieces        the text that each token adds, spaces included. A token that ends inside a
+                  character has an empty piece; the token that completes it has the character
+    score         the log-probability of the answer under the model: the sum of `logprobs`
+    logprobs      the log-probability of the token at each step
+    finish        why the answer ended: "stop", by its end token, or "length", at max_new_tokens
+    weights       (T, H, S), or None for a model without attention: how much each step attended
+                  to each place of the source, in each head of the decoder's last layer. Each
+                  weights[t, h] sums to 1
+    place_names   a name for each of the S places: the tokens of a text and its end token, the
+                  intervals of a sound, the rows and columns of a picture. An encoder that shortens
+                  its input has fewer places, with longer names
+    grid          height and width, if the places lie on a grid, row by row
+    alternatives  with `ask(alternatives=k)`: for each step the k likeliest tokens
+    attention     with `ask(capture=...)`: the weights of every layer
 
     >>> answer = bot.ask("Are you a robot?")  # doctest: +SKIP
-    >>> answer.weights.shape  # doctest: +SKIP
-    torch.Size([4, 1, 5])
-    >>> bot.task.place_names("Are you a robot?")  # doctest: +SKIP
-    ['are', 'you', 'a', 'robot', '(end)']
+    >>> answer.pieces, answer.finish  # doctest: +SKIP
+    (('Yes', ' I', ' am', '.'), 'stop')
+    >>> answer.step_names  # doctest: +SKIP
+    ('Yes', ' I', ' am', '.', '(end)')
+    >>> answer.place_names  # doctest: +SKIP
+    ('are', 'you', 'a', 'robot', '(end)')
+    >>> answer.weights.shape  # 5 steps, 1 head, 5 places  # doctest: +SKIP
+    torch.Size([5, 1, 5])
     """
 
     tokens: tuple[int, ...]
     text: str
     score: float
+    pieces: tuple[str, ...] = ()
+    logprobs: tuple[float, ...] = field(default=(), compare=False)
+    finish: Literal["stop", "length"] = "stop"
     weights: Float[Tensor, "T H S"] | None = field(default=None, compare=False)
+    place_names: tuple[str, ...] = ()
+    grid: tuple[int, int] | None = None
+    alternatives: tuple[tuple[Alternative, ...], ...] | None = field(default=None, compare=False)
+    attention: Any = field(default=None, compare=False)
+
+    @property
+    def step_names(self) -> tuple[str, ...]:
+        """The piece of each step, and "(end)" for the step that chose the end token."""
+        return (*self.pieces, END_NAME) if self.finish == "stop" else self.pieces
+
+    def to_json(self, *, weights: bool = False) -> dict[str, Any]:
+        """The answer as JSON can hold it; with `weights`, also what it attended to."""
+        data: dict[str, Any] = {
+            "text": self.text,
+            "score": self.score,
+            "finish": self.finish,
+            "tokens": list(self.tokens),
+            "pieces": list(self.pieces),
+            "logprobs": list(self.logprobs),
+        }
+        if self.alternatives is not None:
+            data["alternatives"] = [
+                [alternative._asdict() for alternative in step] for step in self.alternatives
+            ]
+        if weights:
+            data["place_names"] = list(self.place_names)
+            data["grid"] = None if self.grid is None else list(self.grid)
+            data["weights"] = None if self.weights is None else self.weights.tolist()
+        return data
+
+    def __repr__(self) -> str:
+        return f"Answer({self.text!r}, {self._summary})"
+
+    @property
+    def _summary(self) -> str:
+        tokens = "1 token" if len(self.tokens) == 1 else f"{len(self.tokens)} tokens"
+        return f"score {self.score:.4g}, {tokens}, {self.finish}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        weights = None if self.weights is None else self.weights.float().mean(1).tolist()
+        return answer_html(
+            self.text,
+            summary=self._summary,
+            steps=self.step_names,
+            places=self.place_names,
+            weights=weights,
+            grid=self.grid,
+        )
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of an answer that is being streamed. The pieces add up to the Answer: their texts to
+    its text, their tokens to its tokens, their `logprobs` and `weights` to those of its steps.
+
+    Tokens that end inside a character come together with the one that completes it. The last
+    piece of an answer that ended by itself has no text: it holds the step of the end token.
+
+    >>> print(Piece(" am", (17,), (-0.1,)), end="")
+     am
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...] = field(default=(), compare=False)
+    weights: Float[Tensor, "T H S"] | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def _pad(tensor: Tensor, size: int, axis: int) -> Tensor:

@@ -10,8 +10,8 @@ from regard.tasks.blank import Blank
 from regard.tasks.caption import Caption
 from regard.tasks.chat import Chat
 from regard.tasks.classify import Classify
-from regard.tasks.sources import PictureSource, Source, TextSource
-from regard.tasks.speech import SoundSource, Speech
+from regard.tasks.sources import PictureSource, SoundSource, Source, TextSource
+from regard.tasks.speech import Speech
 from regard.tasks.task import Task
 from regard.tasks.translate import Translate
 
@@ -99,9 +99,9 @@ def _source(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Source:
     if not _has_learned_positions(recipe):
         max_source = max(max_source, LONGEST_PROMPT)
     return TextSource(
-        tokenizer=tokenizer.reads,
+        tokenizer=tokenizer.source_tokenizer,
         plain_source=recipe.source.plain,
         max_source=max_source,
-        hide=recipe.source.word_dropout,
-        empty=recipe.source.prompt_dropout,
+        word_dropout=recipe.source.word_dropout,
+        prompt_dropout=recipe.source.prompt_dropout,
     )

@@ -7,7 +7,8 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import islice, pairwise
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +46,19 @@ def ask(
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON lines, with scores and tokens.")
     ] = False,
+    weights: Annotated[
+        bool,
+        typer.Option("--weights", help="JSON lines, also with what each token attended to."),
+    ] = False,
+    alternatives: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=1000,
+            metavar="K",
+            help="JSON lines, also with the K likeliest tokens at each step.",
+        ),
+    ] = 0,
     best: Annotated[
         int | None,
         typer.Option(min=1, max=100, help="The N best answers, by beam search.", metavar="N"),
@@ -75,6 +89,7 @@ def ask(
     regard ask runs/caption-attention dog.jpg --best 3 --maps maps.png
     regard ask runs/blank-rnn "the ___ is on the table"
     echo "Do you like music?" | regard ask runs/demo --json
+    regard ask runs/demo "Are you a robot?" --weights --alternatives 3
     """
     if inputs and file:
         raise InputError("give inputs or --file, not both")
@@ -106,7 +121,23 @@ def ask(
             changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
         how = options(bundle, changes, greedy, seed)
         _note_file_names(bundle, inputs or [])
-        _ask(bundle, how, inputs, file, as_json=as_json, best=best, maps=maps)
+        form = _Form(
+            as_json=as_json or weights or alternatives > 0 or file is not None,
+            weights=weights,
+            alternatives=alternatives,
+            are_labels=not bundle.task.answers_are_text,
+        )
+        _ask(bundle, how, inputs, file, form, best=best, maps=maps)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How answers are printed."""
+
+    as_json: bool
+    weights: bool
+    alternatives: int
+    are_labels: bool
 
 
 def _check_maps(maps: Path, inputs: list[str] | None) -> None:
@@ -143,18 +174,16 @@ def _ask(
     how: Options,
     inputs: list[str] | None,
     file: Path | None,
+    form: _Form,
     *,
-    as_json: bool,
     best: int | None,
     maps: Path | None,
 ) -> None:
-    as_json = as_json or file is not None
-    are_labels = not bundle.task.answers_are_text
     count = 0
     refused = 0
     for prompts in _chunks(inputs or _lines(file)):
         with Waiting(f"answering {len(prompts)}" if len(prompts) > 1 else "answering"):
-            results = _answers(bundle, prompts, how)
+            results = _answers(bundle, prompts, how, form.alternatives)
 
         for prompt, result in zip(prompts, results, strict=True):
             count += 1
@@ -162,12 +191,12 @@ def _ask(
                 refused += 1
                 if len(inputs or ()) == 1:
                     raise result
-                _print_refusal(prompt, result, as_json)
+                _print_refusal(prompt, result, form.as_json)
                 continue
-            answers = result[: best or (len(result) if are_labels else 1)]
-            if as_json:
-                print(json.dumps(_record(prompt, answers, are_labels), ensure_ascii=False))
-            elif are_labels:
+            answers = result[: best or (len(result) if form.are_labels else 1)]
+            if form.as_json:
+                print(json.dumps(_record(prompt, answers, form), ensure_ascii=False))
+            elif form.are_labels:
                 print(_label_line(prompt, answers))
             else:
                 print(_text_lines(prompt, answers, how))
@@ -180,29 +209,19 @@ def _ask(
         )
 
 
-def _answers(bundle: Bundle, prompts: list[str], how: Options) -> list[list[Answer] | InputError]:
+def _answers(
+    bundle: Bundle, prompts: list[str], how: Options, alternatives: int
+) -> list[list[Answer] | InputError]:
     """For each prompt its answers, best first, or the error if it cannot be read."""
-    try:
-        return [*bundle.candidates(prompts, how)]
-    except InputError:
-        problems = {}
-        for i, prompt in enumerate(prompts):
-            problem = _refusal(bundle, prompt)
-            if problem is not None:
-                problems[i] = problem
-        if not problems:
-            raise
-    readable = [prompt for i, prompt in enumerate(prompts) if i not in problems]
-    answers = iter(bundle.candidates(readable, how))
+    rows = []
+    problems = {}
+    for i, prompt in enumerate(prompts):
+        try:
+            rows.append(bundle.task.read_one(prompt))
+        except InputError as problem:
+            problems[i] = problem
+    answers = iter(bundle.answer_rows(rows, how, alternatives=alternatives))
     return [problems[i] if i in problems else next(answers) for i in range(len(prompts))]
-
-
-def _refusal(bundle: Bundle, prompt: str) -> InputError | None:
-    try:
-        bundle.task.read([prompt])
-    except InputError as problem:
-        return problem
-    return None
 
 
 def _print_refusal(prompt: str, problem: InputError, as_json: bool) -> None:
@@ -213,17 +232,19 @@ def _print_refusal(prompt: str, problem: InputError, as_json: bool) -> None:
     streams.tell(f"{name}{problem}")
 
 
-def _record(prompt: str, answers: list[Answer], are_labels: bool) -> dict[str, Any]:
+def _record(prompt: str, answers: list[Answer], form: _Form) -> dict[str, Any]:
     """The answers to a prompt as JSON."""
-    record = {"input": prompt, **_scored(answers[0], are_labels), "tokens": answers[0].tokens}
+    fields = answers[0].to_json(weights=form.weights)
+    del fields["text"]
+    record = {"input": prompt, **_scored(answers[0], form), **fields}
     if len(answers) > 1:
-        record["best"] = [_scored(answer, are_labels) for answer in answers]
+        record["best"] = [_scored(answer, form) for answer in answers]
     return record
 
 
-def _scored(answer: Answer, is_label: bool) -> dict[str, Any]:
+def _scored(answer: Answer, form: _Form) -> dict[str, Any]:
     record: dict[str, Any] = {"answer": answer.text, "score": answer.score}
-    if is_label:
+    if form.are_labels:
         record["probability"] = math.exp(answer.score)
     return record
 
@@ -262,16 +283,11 @@ def _ranking(how: Options) -> str:
 
 
 def _draw(bundle: Bundle, prompt: str, answer: Answer, path: Path) -> None:
-    grid = bundle.model.frontend.grid
-    if grid is None or answer.weights is None or not answer.tokens:
+    if not answer.tokens:
         raise InputError("no maps: the answer is empty", where="--maps")
     from regard.maps import draw
 
-    raw, _ = bundle.task.read([prompt])
-    texts = [bundle.tokenizer.decode(answer.tokens[:end]) for end in range(len(answer.tokens) + 1)]
-    # the words as they are written in the sentence
-    words = [after[len(before) :].strip() for before, after in pairwise(texts)]
-    draw(path, raw[0].numpy(), words, answer.weights.mean(1).numpy(), grid, title=answer.text)
+    draw(path, bundle.task.read_one(prompt), answer)
     print(f"maps in {printable(path)}", file=sys.stderr)
 
 

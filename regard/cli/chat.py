@@ -19,6 +19,7 @@ from regard.errors import InputError, printable
 if TYPE_CHECKING:
     from regard.bundle import Bundle
     from regard.search import Options
+    from regard.values import Answer
 
 ATTEND = "/attend"
 COMMANDS = {
@@ -26,6 +27,7 @@ COMMANDS = {
     ATTEND: "what each word of the last answer attended to",
     "/help": "this list",
 }
+NO_ATTENTION = "this model has no attention: it reads the prompt once and remembers"
 
 
 def chat(
@@ -57,10 +59,10 @@ def _chat(bundle: Bundle, run: Path, how: Options) -> None:
         print(f"{printable(run)}: {printable(bundle.recipe.summary)}")
         print("/quit leaves, /help lists the commands")
     commands = dict(COMMANDS)
-    if not (bundle.task.source.has_place_names and bundle.attends()):
+    if not bundle.attends():
         del commands[ATTEND]
 
-    last = None  # the last prompt that was answered
+    last = None  # the last answer
     for text in _typed():
         command = text.lower() if text.startswith("/") else None
         if command is None:
@@ -70,19 +72,20 @@ def _chat(bundle: Bundle, run: Path, how: Options) -> None:
         elif command == "/help":
             print("\n".join(f"{name:<10}{what}" for name, what in commands.items()))
         elif command == ATTEND:
-            print(_attended(bundle, last, how) if ATTEND in commands else _no_places(bundle))
+            print(_attended(last) if ATTEND in commands else NO_ATTENTION)
         else:
             print(f"no such command; known: {', '.join(commands)}")
 
 
-def _answer(bundle: Bundle, text: str, how: Options) -> str | None:
-    """Print the answer as it is generated, and return the prompt if it could be answered. Ctrl-C
-    ends the answer, not the chat."""
+def _answer(bundle: Bundle, text: str, how: Options) -> Answer | None:
+    """Print the answer as it is generated, and return it if it came to its end. Ctrl-C ends the
+    answer, not the chat."""
     try:
-        for piece in bundle.stream(text, how):
+        stream = bundle.stream(text, how)
+        for piece in stream:
             print(printable(piece), end="", flush=True)
         print()
-        return text
+        return stream.answer
     except InputError as problem:
         streams.tell(str(problem))
     except KeyboardInterrupt:
@@ -90,41 +93,21 @@ def _answer(bundle: Bundle, text: str, how: Options) -> str | None:
     return None
 
 
-def _no_places(bundle: Bundle) -> str:
-    if not bundle.task.source.has_place_names:
-        return "the places of a picture have no names; draw them with: regard ask --maps FILE.png"
-    return "this model has no attention: it reads the prompt once and remembers"
-
-
-def _attended(bundle: Bundle, prompt: str | None, how: Options) -> str:
-    """For each token of the answer, the place of the prompt with the largest weight (mean over
-    the heads)."""
-    if prompt is None:
+def _attended(answer: Answer | None) -> str:
+    """For each step of an answer, the place of the prompt with the largest weight (mean over the
+    heads)."""
+    if answer is None:
         return "nothing was asked yet"
-    answer = bundle.ask([prompt], how)[0]
     if answer.weights is None:
-        return _no_places(bundle)
-    places = _gathered(bundle.task.place_names(prompt), answer.weights.shape[-1])
+        return NO_ATTENTION
     lines = []
-    for token, weights in zip(answer.tokens, answer.weights.mean(1).tolist(), strict=False):
-        best = max(range(len(places)), key=lambda place: weights[place])
-        bar = "█" * round(20 * weights[best])
-        word = printable(bundle.tokenizer.decode([token]).strip()) or "·"
-        lines.append(f"{word:<14}{printable(places[best]):<14}{weights[best]:4.0%} {bar}")
+    for name, weights in zip(answer.step_names, answer.weights.mean(1).tolist(), strict=True):
+        weight = max(weights)
+        place = answer.place_names[weights.index(weight)]
+        bar = "█" * round(20 * weight)
+        word = printable(name.strip()) or "·"
+        lines.append(f"{word:<14}{printable(place):<14}{weight:4.0%} {bar}")
     return "\n".join(lines)
-
-
-def _gathered(places: list[str], size: int) -> list[str]:
-    """A name for each of the `size` places of a memory. An encoder that halves the length has one
-    place for every 2, 4, 8, … of the source.
-
-    >>> _gathered(["how", "are", "you", "?", "(end)"], 3)
-    ['how are', 'you ?', '(end)']
-    """
-    span = 1
-    while -(-len(places) // span) > size:
-        span *= 2
-    return [" ".join(places[first : first + span]) for first in range(0, len(places), span)]
 
 
 def _typed() -> Iterator[str]:

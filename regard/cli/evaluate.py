@@ -19,6 +19,7 @@ from regard.cli.waiting import Waiting
 from regard.errors import DataError, InputError, printable
 
 if TYPE_CHECKING:
+    from regard.evaluate import Evaluation, Sample
     from regard.recipe import Recipe
 
 
@@ -71,7 +72,7 @@ def evaluate(
         )
     split = split or Split.valid
     with Waiting(f"loading {run}"), inference_threads(None):
-        from regard import build, checkpoint
+        from regard import checkpoint
         from regard.bundle import load
         from regard.evaluate import evaluate as judged
 
@@ -79,10 +80,9 @@ def evaluate(
         search = options(bundle, changes, greedy, seed)
     with Waiting("reading data"):
         if data is None:
-            corpus = build.corpus(bundle.recipe, bundle.tokenizer)
-            part = getattr(corpus, split.value)
+            corpus, part = bundle.own_data(split.value)
         else:
-            corpus = build.other(bundle.recipe, bundle.tokenizer, data)
+            corpus = bundle.other_data(data)
             part = corpus.train
     if not len(part):
         raise (
@@ -97,13 +97,13 @@ def evaluate(
                 f"{run}: its data is not what it was trained on; "
                 "the held-out examples may be others, and some may have been trained on"
             )
-    scores = {"data": corpus.tally.summary()}
+    summary = corpus.tally.summary()
     with Waiting(f"scoring {len(part):,} examples"):
-        scores |= judged(bundle, part, options=search, at_most=limit)
+        result = judged(bundle, part, options=search, at_most=limit)
     if as_json:
-        print(json.dumps(scores, ensure_ascii=False, indent=1))
+        print(json.dumps({"data": summary} | result.to_json(), ensure_ascii=False, indent=1))
     else:
-        print(_table(scores))
+        print(_table(summary, result))
 
 
 def _nothing(run: Path, recipe: Recipe, split: Split) -> DataError:
@@ -129,35 +129,36 @@ def _unusable(data: Path, summary: str) -> DataError:
     return DataError("no examples to evaluate on", where=data, got=summary)
 
 
-def _table(scores: dict[str, Any]) -> str:
-    others = {"references": scores["references"]} | scores["baselines"]
+def _table(data: str, result: Evaluation) -> str:
+    others = {"references": result.references} | result.baselines
 
     def beside(name: str) -> str:
-        told = [f"{who} {reached[name]:.4g}" for who, reached in others.items() if name in reached]
-        return f"   ({', '.join(told)})" if told else ""
+        values = [f"{who} {scores[name]:.4g}" for who, scores in others.items() if name in scores]
+        return f"   ({', '.join(values)})" if values else ""
 
     def row(name: str, value: float) -> str:
-        direction = scores["better"].get(name)
+        direction = result.better.get(name)
         better = f"{direction} is better" if direction else ""
         return f"{name:<20}{value:>10.4g}   {better:<16}{beside(name)}".rstrip()
 
-    rows = [row(name, value) for name, value in scores.items() if isinstance(value, int | float)]
-    samples = _samples(scores["samples"])
-    return "\n".join([printable(scores["data"]), *rows, *_confusion(scores), "answers", *samples])
+    counts = {"examples": result.examples, "prompts": result.prompts}
+    rows = [row(name, value) for name, value in (counts | result.scores).items()]
+    samples = _samples(result.samples)
+    return "\n".join([printable(data), *rows, *_confusion(result.tables), "answers", *samples])
 
 
-def _samples(samples: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _samples(samples: Sequence[Sample]) -> Iterator[str]:
     """What was asked, what the model answered, and every right answer."""
     for sample in samples:
-        yield f"  {printable(sample['prompt'])}"
-        yield f"    answer     {printable(sample['answer'])}"
-        yield from (f"    reference  {printable(reference)}" for reference in sample["references"])
+        yield f"  {printable(sample.prompt)}"
+        yield f"    answer     {printable(sample.answer)}"
+        yield from (f"    reference  {printable(reference)}" for reference in sample.references)
 
 
-def _confusion(scores: dict[str, Any]) -> list[str]:
+def _confusion(tables: dict[str, Any]) -> list[str]:
     """Rows are what was right, columns what was answered; a large one is left to --json."""
-    labels = [printable(label) for label in scores.get("labels", [])]
-    counts = scores.get("confusion", [])
+    labels = [printable(label) for label in tables.get("labels", [])]
+    counts = tables.get("confusion", [])
     if not 0 < len(labels) <= 20:
         return []
     wide = max(8, *(len(label) + 2 for label in labels))

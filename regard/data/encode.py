@@ -242,7 +242,7 @@ class Preparation:
         items = [source for source in sources if isinstance(source, Item)]
         if not items:
             texts = [self.rules.prompt(text) for text in sources if isinstance(text, str)]
-            return tokenizer.reads.encode_many(texts)
+            return tokenizer.source_tokenizer.encode_many(texts)
         for item in items:
             is_of_form = item.values.dtype == self.form.dtype
             is_of_form &= self.form.shape in (None, item.values.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from regard.search.options import Options
 from regard.search.processors import NEVER, banned, mmi, no_repeat_ngram, repetition_penalty
 from regard.search.requests import Decoder
 from regard.search.tracks import Scores, Track
-from regard.values import State
+from regard.values import AttentionWeights, Capture, CapturedAttention, State, Step
 
 
 class Record(NamedTuple):
@@ -26,6 +26,7 @@ class Record(NamedTuple):
 
     weights: Float[Tensor, "R H S"] | None
     alternatives: tuple[Int[Tensor, "R A"], Float[Tensor, "R A"]] | None
+    attention: tuple[AttentionWeights, ...]
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,23 @@ class Batch:
     """Rows of several tracks with one State. Tracks join and leave between steps.
 
     With `check`, a track whose choice was close is marked `close` and not advanced: it is for the
-    caller to remove it and search in another way.
+    caller to remove it and search in another way. With `capture`, the attention of every layer is
+    recorded.
     """
 
-    def __init__(self, decoder: Decoder, special_tokens: SpecialTokens, *, check: bool):
+    def __init__(
+        self,
+        decoder: Decoder,
+        special_tokens: SpecialTokens,
+        *,
+        check: bool,
+        capture: Capture = "none",
+    ):
         self.decoder = decoder
         self.special_tokens = special_tokens
         self.check = check
+        self.capture: Capture = capture
+        self.encoder_attention: tuple[AttentionWeights, ...] = ()  # if captured
         self.state: State | None = None
         self.tracks: list[Track] = []
         self.clock = 0  # steps so far
@@ -92,10 +103,13 @@ class Batch:
         """One step of the decoder and of every track. Returns the tracks that have ended, or whose
         choice was close."""
         assert self.state is not None
-        step = self.decoder.step(self._tokens(), self.state)
+        if self.capture == "none":
+            step = self.decoder.step(self._tokens(), self.state)
+        else:
+            step = self.decoder.step(self._tokens(), self.state, capture=self.capture)
         self.state = step.state
         logits = step.logits.float()  # totals need more than half precision
-        self._record(step.weights, logits)
+        self._record(step, logits)
         self.clock += 1
 
         for group in self._grouped(logits.device):
@@ -278,12 +292,13 @@ class Batch:
 
     # --- what is kept for the answers ---
 
-    def _record(self, weights: Tensor | None, logits: Float[Tensor, "R V"]) -> None:
+    def _record(self, step: Step, logits: Float[Tensor, "R V"]) -> None:
         alternatives = None
         if self._most_alternatives:
             probability = logits.softmax(-1).topk(min(self._most_alternatives, logits.shape[1]))
             alternatives = (probability.indices, probability.values)
-        self._records.append(Record(weights if self._records_weights else None, alternatives))
+        weights = step.weights if self._records_weights else None
+        self._records.append(Record(weights, alternatives, step.attention))
 
     def _forget(self) -> None:
         """Remove the records that no track needs any more."""
@@ -318,6 +333,25 @@ class Batch:
             logprobs=tuple(node.logprob for node in candidate.path),
             weights=weights,
             alternatives=alternatives,
+            attention=self._attention(track, rows) if self.capture != "none" else None,
+        )
+
+    def _attention(self, track: Track, rows: Sequence[int]) -> CapturedAttention:
+        """The weights of every layer of the decoder, for the steps that these rows made."""
+        layers: dict[tuple[str, int], list[AttentionWeights]] = {}
+        for step, row in enumerate(rows):
+            index = self._index([row])
+            for weights in self._record_of(track, step).attention:
+                layers.setdefault((weights.kind, weights.layer), []).append(weights.rows(index))
+
+        def of_kind(kind: str, places: int) -> tuple[AttentionWeights, ...]:
+            own = [steps for (name, _), steps in sorted(layers.items()) if name == kind]
+            return tuple(_joined_steps(steps, places) for steps in own)
+
+        return CapturedAttention(
+            encoder=self.encoder_attention,
+            decoder=of_kind("self", len(rows)),
+            cross=of_kind("cross", self.places[track]),
         )
 
     def _alternatives(self, track: Track, step: int, row: int) -> tuple[tuple[int, float], ...]:
@@ -329,6 +363,16 @@ class Batch:
     def _record_of(self, track: Track, step: int) -> Record:
         """The record of the step in which a track chose its token number `step`."""
         return self._records[track.clock + step - (self.clock - len(self._records))]
+
+
+def _joined_steps(steps: Sequence[AttentionWeights], places: int) -> AttentionWeights:
+    """The weights (1, H, T, places) of T steps (1, H, 1, S) of one layer, S being different."""
+    widened = []
+    for step in steps:
+        weights = step.weights[..., :places]
+        missing = places - weights.shape[-1]
+        widened.append(torch.nn.functional.pad(weights, (0, missing)))
+    return replace(steps[0], weights=torch.cat(widened, dim=-2))
 
 
 def _places(state: State) -> list[int]:

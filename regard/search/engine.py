@@ -35,7 +35,7 @@ from regard.search.requests import (
 from regard.search.reranking import PriorScoring, distinct, ranked
 from regard.search.sampling import Sampling
 from regard.search.tracks import Track
-from regard.values import Memory, State
+from regard.values import Capture, Memory, State
 
 ROWS = 64  # of the batch
 JOINING = 16  # requests that join a running batch at once
@@ -75,7 +75,7 @@ class Engine:
         self.max_rows = rows
         self.joining = joining
         self._nothing = nothing
-        self._prior: State | None = None  # over the empty prompt, before the first token
+        self._prior: Memory | None = None  # of the empty prompt
         self._waiting: deque[Request] = deque()
         self._steps_waited = 0
         self._any_cancelled = False
@@ -94,6 +94,7 @@ class Engine:
         weights: bool = True,
         scores: bool = True,
         alternatives: int = 0,
+        capture: Capture = "none",
         stream: bool = False,
         on_token: Callable[[StreamedToken], None] | None = None,
     ) -> Request:
@@ -105,6 +106,8 @@ class Engine:
         scores        whether a single answer has a score, which costs a pass over the vocabulary at
                       each step
         alternatives  how many of the likeliest tokens are returned for each step
+        capture       "cross" or "all": answers have the attention of every layer. The request is
+                      then searched in a batch of its own
         stream        whether `request.tokens()` gives the tokens as they come
         on_token      is called with each token of the best answer as soon as it is certain
         """
@@ -119,6 +122,7 @@ class Engine:
             weights=weights,
             scores=scores,
             alternatives=alternatives,
+            capture=capture,
             stream=stream,
             on_token=on_token,
         )
@@ -183,6 +187,7 @@ class Engine:
         weights: bool = True,
         scores: bool = True,
         alternatives: int = 0,
+        capture: Capture = "none",
         stream: bool = False,
         on_token: Callable[[StreamedToken], None] | None = None,
     ) -> Request:
@@ -202,6 +207,7 @@ class Engine:
             weights=weights,
             scores=scores,
             alternatives=alternatives,
+            capture=capture,
             stream=stream,
             on_token=on_token,
         )
@@ -223,6 +229,9 @@ class Engine:
         self._steps_waited = 0
         for _ in joining:
             self._waiting.popleft()
+        if joining[0].capture != "none":
+            self._search_alone(joining[0])
+            return
         try:
             memory = _read_together(self.model, [request.source for request in joining])
             self._batch.drop_idle_rows()
@@ -240,28 +249,38 @@ class Engine:
         for request in islice(self._waiting, most):
             if request.done or (rows and rows + request.rows > self.max_rows):
                 break
+            if joining and request.capture != "none":
+                break
             rows += request.rows
             joining.append(request)
+            if request.capture != "none":
+                break
         return joining
 
     def _join(self, batch: Batch, memory: Memory, requests: Sequence[Request]) -> None:
         """Begin the search of requests whose inputs were read."""
         tracks = [_track(request) for request in requests]
-        state = self.model.decoder.start(memory)
+        state = self._start(memory, batch.capture)
         copies = [row for row, track in enumerate(tracks) for _ in range(track.width)]
         if len(copies) > len(tracks):
             state = state.rows(torch.tensor(copies, device=state.position.device))
         prior_rows = sum(track.width for track in tracks if track.prior_rows)
         if prior_rows:
-            state = state.join(self._prior_state(prior_rows))
+            state = state.join(self._prior_state(prior_rows, batch.capture))
         batch.join(state, tracks)
 
-    def _prior_state(self, rows: int) -> State:
+    def _start(self, memory: Memory, capture: Capture) -> State:
+        if capture == "none":
+            return self.model.decoder.start(memory)
+        return self.model.decoder.start(memory, capture=capture)
+
+    def _prior_state(self, rows: int, capture: Capture) -> State:
         """The state of the empty prompt before its first token, for so many rows."""
         if self._prior is None:
             assert self._nothing is not None
-            self._prior = self.model.decoder.start(self.model.read(*self._nothing()))
-        return self._prior.rows(self._prior.position.new_zeros(rows))
+            self._prior = self.model.read(*self._nothing())
+        state = self._start(self._prior, capture)
+        return state.rows(state.position.new_zeros(rows))
 
     # --- a step, and what comes of it ---
 
@@ -275,7 +294,7 @@ class Engine:
             batch.settle()
             for track in following:
                 if track is not None:
-                    batch.join(self._prior_state(track.width), [track])
+                    batch.join(self._prior_state(track.width, batch.capture), [track])
         except Exception as error:
             running = [track.request for track in batch.tracks if not track.request.done]
             batch.clear()
@@ -331,9 +350,12 @@ class Engine:
 
     def _search_alone(self, request: Request) -> None:
         """Search a request from the start in a batch of its own."""
-        batch = Batch(self.model.decoder, self.special_tokens, check=False)
+        capture = request.capture
+        batch = Batch(self.model.decoder, self.special_tokens, check=False, capture=capture)
         try:
-            self._join(batch, request.source.read(self.model), [request])
+            memory = request.source.read(self.model, capture)
+            batch.encoder_attention = memory.attention
+            self._join(batch, memory, [request])
         except Exception as error:
             request.fail(error)
         else:
@@ -410,7 +432,7 @@ class _ReadModel:
         self.idf = idf
         self.prior = prior
 
-    def read(self, raw: Tensor, mask: Tensor) -> Memory:
+    def read(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
         assert self.prior is not None
         return self.prior
 

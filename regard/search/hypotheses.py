@@ -9,6 +9,8 @@ from typing import Literal, NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.values import CapturedAttention
+
 Finish = Literal["stop", "length"]
 
 
@@ -39,6 +41,8 @@ class Hypothesis:
     alternatives: tuple[tuple[tuple[int, float], ...], ...] | None = field(
         default=None, compare=False
     )
+    # On request, the weights of every layer:
+    attention: CapturedAttention | None = field(default=None, compare=False)
 
 
 class Node(NamedTuple):

@@ -12,16 +12,18 @@ from torch import Tensor
 from regard.search.choice import uniforms
 from regard.search.hypotheses import Hypothesis, SpecialTokens
 from regard.search.options import Options
-from regard.values import Memory, State, Step
+from regard.values import Capture, Memory, State, Step
 
 
 @runtime_checkable
 class Decoder(Protocol):
     """The part of a decoder that search uses."""
 
-    def start(self, memory: Memory) -> State: ...
+    def start(self, memory: Memory, *, capture: Capture = "none") -> State: ...
 
-    def step(self, token: Int[Tensor, " B"], state: State) -> Step: ...
+    def step(
+        self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none"
+    ) -> Step: ...
 
 
 @runtime_checkable
@@ -34,7 +36,13 @@ class Model(Protocol):
     @property
     def idf(self) -> Float[Tensor, " V"] | None: ...
 
-    def read(self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"]) -> Memory: ...
+    def read(
+        self,
+        raw: Shaped[Tensor, "B ..."],
+        mask: Bool[Tensor, "B S"],
+        *,
+        capture: Capture = "none",
+    ) -> Memory: ...
 
 
 class StreamedToken(NamedTuple):
@@ -62,6 +70,7 @@ class Request:
         weights: bool,
         scores: bool,
         alternatives: int,
+        capture: Capture,
         stream: bool,
         on_token: Callable[[StreamedToken], None] | None,
     ):
@@ -74,6 +83,7 @@ class Request:
         self.wants_weights = weights
         self.wants_scores = scores or options.num_beams > 1 or options.candidates > 1
         self.alternatives = alternatives
+        self.capture: Capture = capture
         self.streams = stream or on_token is not None
         self.on_token = on_token
 
@@ -144,8 +154,10 @@ class RawInput(NamedTuple):
     raw: Shaped[Tensor, "1 ..."]
     mask: Bool[Tensor, "1 S"]
 
-    def read(self, model: Model) -> Memory:
-        return model.read(self.raw, self.mask)
+    def read(self, model: Model, capture: Capture = "none") -> Memory:
+        if capture == "none":
+            return model.read(self.raw, self.mask)
+        return model.read(self.raw, self.mask, capture=capture)
 
 
 class ReadInput(NamedTuple):
@@ -153,7 +165,7 @@ class ReadInput(NamedTuple):
 
     memory: Memory
 
-    def read(self, model: Model) -> Memory:
+    def read(self, model: Model, capture: Capture = "none") -> Memory:
         return self.memory
 
 

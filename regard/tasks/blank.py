@@ -15,11 +15,10 @@ from torch import Tensor
 from regard import metrics
 from regard.data.corpus import Split
 from regard.errors import InputError
-from regard.tasks.sources import TextSource
+from regard.tasks.sources import BLANK, TextSource
 from regard.tasks.task import Batch, Input, Scores, Task, padded
 from regard.tokenizers import MARKS, START, Labels, Words
 
-BLANK = "___"
 MARK = START  # stands for the blank; no source has it otherwise
 _WRITTEN = re.compile(r"_{2,}")
 _STAND_IN = "\ue000"  # a private-use letter that replaces the blank while a text is split
@@ -37,15 +36,22 @@ class Blank(Task):
     best = "perplexity"
     judged = 2000
     answers_are_text = False
+    tokenizer: Words
+    source: TextSource
 
     def __init__(self, *, tokenizer: Words, source: TextSource):
-        self.words = tokenizer
+        self.tokenizer = tokenizer
         self.source = source
+        # A word as it is written inside a sentence; `tokenizer.decode` would begin a new one.
         spellings = [tokenizer.surface.get(word, word) for word in tokenizer.words]
-        self.tokenizer = Labels(spellings, text=tokenizer)
+        self.labels = Labels(spellings)
         # (V,): True for words, False for punctuation and special tokens
         spoken = [any(character.isalnum() for character in word) for word in tokenizer.words]
         self.spoken = np.array([False] * MARKS + spoken)
+
+    @property
+    def answer_tokenizer(self) -> Labels:
+        return self.labels
 
     # -- which word is hidden --
 
@@ -99,43 +105,33 @@ class Blank(Task):
 
     # -- inputs and answers --
 
-    def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
-        return self.source.rows([self.tokens(given) for given in inputs])
-
-    def tokens(self, given: Input) -> np.ndarray:
+    def read_one(self, text: Input) -> np.ndarray:
         """The tokens of a sentence with one blank, for which MARK stands."""
-        marks = len(_WRITTEN.findall(given)) if isinstance(given, str) else 1
+        marks = len(_WRITTEN.findall(text)) if isinstance(text, str) else 1
         if marks != 1:
             raise InputError(
                 "a sentence needs one blank" if marks == 0 else "one blank at a time",
-                got=f"{given[:60]!r}, which has {marks or 'none'}",
+                got=f"{text[:60]!r}, which has {marks or 'none'}",
                 hint=f'write {BLANK} for one word: "the {BLANK} is on the table"',
             )
-        given = _WRITTEN.sub(_STAND_IN, given) if isinstance(given, str) else given
-        tokens = self.source.tokens(given)  # refuses what is too long, or no text
-        words = self.words.split(given)
+        text = _WRITTEN.sub(_STAND_IN, text) if isinstance(text, str) else text
+        tokens = self.source.read_one(text)  # refuses what is too long, or no text
+        words = self.tokenizer.split(text)
         if _STAND_IN not in words:  # the blank is a part of a word: "___-year-old"
-            given = given.replace(_STAND_IN, f" {_STAND_IN} ")
-            tokens, words = self.source.tokens(given), self.words.split(given)
+            text = text.replace(_STAND_IN, f" {_STAND_IN} ")
+            tokens, words = self.source.read_one(text), self.tokenizer.split(text)
         tokens[words.index(_STAND_IN)] = MARK
         return tokens
 
     def question(self, source: str, target: str) -> tuple[str, str]:
-        row = np.asarray(self.words.encode(target))
+        row = np.asarray(self.tokenizer.encode(target))
         at = self.fixed(row)
-        start, end = self.words.spans(target)[at]
+        start, end = self.tokenizer.spans(target)[at]
         before, after = target[:start], target[end:]
         # An underscore beside the blank would be taken for a part of it.
         before = f"{before} " if before.endswith("_") else before
         after = f" {after}" if after.startswith("_") else after
-        return before + BLANK + after, self.tokenizer.decode([row[at]])
-
-    def place_names(self, given: Input) -> list[str]:
-        tokens = self.tokens(given).tolist()
-        return [
-            *(BLANK if token == MARK else self.words.decode([token]) for token in tokens),
-            "(end)",
-        ]
+        return before + BLANK + after, self.labels.decode([row[at]])
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         return self.judge([[answer] for answer in answers], references)

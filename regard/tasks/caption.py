@@ -13,7 +13,7 @@ from regard import metrics
 from regard.data.corpus import Split
 from regard.errors import InputError
 from regard.tasks.sources import PictureSource
-from regard.tasks.task import Batch, Input, Scores, Task, text_batch
+from regard.tasks.task import Batch, Scores, Task, text_batch
 from regard.tokenizers import Tokenizer
 
 SIDES = re.compile(r"\b(left|right)", re.IGNORECASE)  # wrong for a mirrored picture
@@ -28,16 +28,11 @@ class Caption(Task):
 
     best = "bleu_4"
     judged = 400
+    source: PictureSource
 
     def __init__(self, *, tokenizer: Tokenizer, source: PictureSource):
         self.tokenizer = tokenizer
         self.source = source
-
-    def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
-        return self.source.read(inputs)
-
-    def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-        return self.source.rows(rows)
 
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
         numbers = _picture_numbers(sources)
@@ -74,9 +69,6 @@ class Caption(Task):
 
     def lengths(self, part: Split) -> tuple[np.ndarray, np.ndarray]:
         return self.source.lengths(part), part.target.lengths + 1
-
-    def place_names(self, given: Input) -> list[str]:
-        return self.source.place_names(given)
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         """BLEU and chrF of lower-case words without punctuation, as is usual for captions; `exact`

@@ -12,7 +12,7 @@ from regard import metrics
 from regard.data.corpus import Split
 from regard.errors import InputError
 from regard.tasks.sources import Source
-from regard.tasks.task import Batch, Input, Scores, Task
+from regard.tasks.task import Batch, Scores, Task
 from regard.tokenizers import START, Labels
 
 
@@ -27,12 +27,6 @@ class Classify(Task):
         self.tokenizer = tokenizer
         self.labels = tokenizer.labels
         self.source = source
-
-    def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
-        return self.source.read(inputs)
-
-    def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-        return self.source.rows(rows)
 
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
         """The target is the label alone, without the end token."""
@@ -51,16 +45,8 @@ class Classify(Task):
             "a label has no prior to subtract", where="search.mmi_weight", hint="set it to 0"
         )
 
-    def augment(
-        self, sources: Sequence[np.ndarray], draw: np.random.Generator
-    ) -> Sequence[np.ndarray]:
-        return self.source.augment(sources, draw)
-
     def lengths(self, part: Split) -> tuple[np.ndarray, np.ndarray]:
         return self.source.lengths(part), part.target.lengths
-
-    def place_names(self, given: Input) -> list[str]:
-        return self.source.place_names(given)
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         """Scores of labels. An example with several right labels may be answered with any."""

@@ -1,9 +1,13 @@
-"""Inputs that are text or pictures, as tasks read them."""
+"""What inputs are: texts, pictures or sounds, as tasks read them."""
 
 from __future__ import annotations
 
+import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +17,58 @@ from torch import Tensor
 
 from regard.data.corpus import Split
 from regard.data.pictures import from_array, from_image, is_image, read_picture
+from regard.data.sound import LOUDEST, from_samples, loud, read_sound, too_long
 from regard.errors import InputError
-from regard.tasks.task import Input, padded, to_array
+from regard.masks import from_lengths
+from regard.tasks.task import Input, is_sound, padded, to_array
 from regard.tokenizers import END, START, UNKNOWN, Tokenizer, plain
+from regard.values import END_NAME
 
 LONGEST = 50_000  # characters of an input
 PIXELS = 16  # of a picture that cost what a token does
+BLANK = "___"  # in the task `blank`, what stands for the word
+_SPECIAL_NAMES = {UNKNOWN: "(unknown)", START: BLANK}
 
 
-class TextSource:
+class Source(ABC):
+    """What the inputs of a task are. A row is an input as a corpus has it: tokens, pixels or
+    samples."""
+
+    @abstractmethod
+    def read_one(self, value: Input) -> np.ndarray:
+        """One input as a row. Raises InputError for what is not an input."""
+
+    @abstractmethod
+    def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        """Rows as the model's frontend reads them: raw (B, …) and mask (B, S)."""
+
+    @abstractmethod
+    def example(self) -> np.ndarray:
+        """A row as a corpus might have it."""
+
+    @abstractmethod
+    def augment(
+        self, rows: Sequence[np.ndarray], draw: np.random.Generator
+    ) -> Sequence[np.ndarray]:
+        """Augmented rows for training; `draw` makes every random draw."""
+
+    @abstractmethod
+    def lengths(self, part: Split) -> np.ndarray:
+        """The cost of each row in a batch, in places."""
+
+    @abstractmethod
+    def place_names(
+        self, row: np.ndarray, places: int | None = None, grid: tuple[int, int] | None = None
+    ) -> tuple[str, ...]:
+        """A name for each place of the memory of a row, see `Task.place_names`."""
+
+
+class TextSource(Source):
     """Text as the model reads it: its tokens and the end token. An empty text is the end token.
 
     With `plain_source`, texts are normalised (`regard.tokenizers.plain`). Training makes the share
-    `hide` of the tokens unknown and the share `empty` of the texts empty.
+    `word_dropout` of the tokens unknown and the share `prompt_dropout` of the texts empty.
     """
-
-    has_place_names = True
 
     def __init__(
         self,
@@ -36,23 +76,20 @@ class TextSource:
         tokenizer: Tokenizer,
         plain_source: bool,
         max_source: int,
-        hide: float = 0.0,
-        empty: float = 0.0,
+        word_dropout: float = 0.0,
+        prompt_dropout: float = 0.0,
     ):
         self.tokenizer = tokenizer
         self.plain_source = plain_source
         self.max_source = max_source
-        self.hide = hide
-        self.empty = empty
+        self.word_dropout = word_dropout
+        self.prompt_dropout = prompt_dropout
 
     def example(self) -> np.ndarray:
         """A row as a corpus might have it. Its one token is the blank of the task `blank`."""
         return np.array([START])
 
-    def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
-        return self.rows([self.tokens(text) for text in inputs])
-
-    def tokens(self, text: Input) -> np.ndarray:
+    def read_one(self, text: Input) -> np.ndarray:
         if not isinstance(text, str):
             raise InputError("this model reads text", got=type(text).__name__)
         if not text.strip():
@@ -81,26 +118,41 @@ class TextSource:
     def augment(
         self, rows: Sequence[np.ndarray], draw: np.random.Generator
     ) -> Sequence[np.ndarray]:
-        return hide(rows, draw, words=self.hide, prompts=self.empty)
+        augmented = []
+        for row in rows:
+            if self.prompt_dropout and draw.random() < self.prompt_dropout:
+                row = row[:0]
+            elif self.word_dropout:
+                row = np.where(draw.random(len(row)) < self.word_dropout, UNKNOWN, row)
+            augmented.append(row)
+        return augmented
 
     def lengths(self, part: Split) -> np.ndarray:
         return part.source.lengths + 1
 
-    def place_names(self, text: Input) -> list[str]:
-        """The token at each place, the end token last."""
-        tokens = self.tokens(text).tolist()
-        return [*(self.tokenizer.decode([token]).strip() for token in tokens), "(end)"]
+    def place_names(
+        self, row: np.ndarray, places: int | None = None, grid: tuple[int, int] | None = None
+    ) -> tuple[str, ...]:
+        """The token at each place, the end token last. Where the memory has a place for several
+        tokens, its name has them all."""
+        tokens = row.tolist()
+        names = [piece.strip() for piece in self.tokenizer.pieces(tokens)]
+        for place, token in enumerate(tokens):
+            names[place] = _SPECIAL_NAMES.get(token, names[place])
+        names.append(END_NAME)
+
+        together = places_together(len(names), places or len(names))
+        starts = range(0, len(names), together)
+        return tuple(" ".join(names[start : start + together]) for start in starts)
 
 
-class PictureSource:
+class PictureSource(Source):
     """Pictures (h, w, channels) of bytes, all of one size. A file, a PIL image or an array is
     resized to it.
 
     Training augments pictures: `random_crop` takes a random part, no side of which is shorter by
     more than that share, and resizes it to the whole; `horizontal_flip` mirrors half of them.
     """
-
-    has_place_names = False
 
     def __init__(
         self,
@@ -117,14 +169,11 @@ class PictureSource:
         self.random_crop = random_crop
         self.horizontal_flip = horizontal_flip
 
-    def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
-        return self.rows([self._pixels(picture) for picture in inputs])
-
     def example(self) -> np.ndarray:
         """A row as a corpus might have it: a black picture."""
         return np.zeros((*self.size, self.channels_in), np.uint8)
 
-    def _pixels(self, picture: Input) -> np.ndarray:
+    def read_one(self, picture: Input) -> np.ndarray:
         form = {"size": self.size, "channels_in": self.channels_in, "crop": self.crop}
         if isinstance(picture, Tensor):
             picture = to_array(picture)
@@ -181,11 +230,161 @@ class PictureSource:
         places = -(-self.size[0] * self.size[1] // PIXELS)
         return np.full(len(part), places, np.int64)
 
-    def place_names(self, given: Input) -> list[str]:
-        raise InputError("the places of a picture have no words", hint="this view is for text")
+    def place_names(
+        self, row: np.ndarray, places: int | None = None, grid: tuple[int, int] | None = None
+    ) -> tuple[str, ...]:
+        return () if grid is None else _grid_names(*grid)
 
 
-Source = TextSource | PictureSource
+class SoundSource(Source):
+    """Sounds of 16-bit samples, of any length up to `max_seconds`.
+
+    A file, or (samples, rate), is resampled to `rate`; an array without a rate is a row of a
+    corpus and has that rate already. Both ends are trimmed where they are softer than the share
+    `trim` of the peak.
+
+    Training augments sounds: `speed_perturbation` is a share of their length, `spectral_tilt` the
+    share of each sample that is added to the next one, `noise` a share of their peak.
+    """
+
+    def __init__(
+        self,
+        *,
+        rate: int,
+        max_seconds: float,
+        seconds_a_place: float,
+        trim: float = 0.0,
+        speed_perturbation: float = 0.0,
+        spectral_tilt: float = 0.0,
+        noise: float = 0.0,
+    ):
+        self.rate = rate
+        self.max_seconds = max_seconds
+        self.seconds_a_place = seconds_a_place
+        self.trim = trim
+        self.speed_perturbation = speed_perturbation
+        self.spectral_tilt = spectral_tilt
+        self.noise = noise
+
+    def example(self) -> np.ndarray:
+        """A row as a corpus might have it: a second of a square wave."""
+        return np.tile(np.array([LOUDEST, -LOUDEST], np.int16), self.rate // 2)
+
+    def read_one(self, sound: Input) -> np.ndarray:
+        match sound:
+            case (samples, rate) if is_sound(sound):
+                values = to_array(samples) if isinstance(samples, Tensor) else samples
+                return from_samples(values, rate, rate=self.rate, max_seconds=self.max_seconds)
+            case np.ndarray(ndim=1, dtype=np.int16) if len(sound):  # a row of a corpus
+                if len(sound) > self.max_seconds * self.rate:
+                    raise InputError(
+                        too_long(self.max_seconds), got=f"{len(sound) / self.rate:,.1f} seconds"
+                    )
+                return sound
+            case str() | os.PathLike():
+                if os.path.isdir(sound):
+                    raise InputError("a folder, not a sound", where=sound)
+                return read_sound(Path(sound), rate=self.rate, max_seconds=self.max_seconds).values
+            case np.ndarray() | Tensor():
+                raise needs_rate(sound, self.rate)
+        raise InputError(
+            "this model reads sounds",
+            got=type(sound).__name__,
+            hint="a file, or an array of samples and its rate",
+        )
+
+    def _trimmed(self, row: np.ndarray) -> np.ndarray:
+        return row[loud(row, self.trim)]
+
+    def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+        rows = [self._trimmed(row) for row in rows]
+        lengths = torch.tensor([len(row) for row in rows])
+        samples = np.zeros((len(rows), int(lengths.max())), np.int16)
+        for line, row in zip(samples, rows, strict=True):
+            line[: len(row)] = row
+        return torch.from_numpy(samples), from_lengths(lengths)
+
+    def augment(
+        self, rows: Sequence[np.ndarray], draw: np.random.Generator
+    ) -> Sequence[np.ndarray]:
+        if not (self.speed_perturbation or self.spectral_tilt or self.noise):
+            return rows
+        return [self._perturbed(self._trimmed(row), draw) for row in rows]
+
+    def _perturbed(self, row: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+        """A sound at another speed (linear interpolation; a better filter costs more than it
+        brings), filtered by x_n + a x_(n-1), and with noise whose decibels are uniform."""
+        faster, softer = draw.uniform(-1, 1), draw.uniform(0, 1)
+        places = np.arange(0, len(row) - 1e-9, 1 + self.speed_perturbation * faster)
+        samples = np.interp(places, np.arange(len(row)), row).astype(np.float32)
+        if self.spectral_tilt:
+            peak = float(np.abs(samples).max())
+            samples[1:] += np.float32(self.spectral_tilt * draw.uniform(-1, 1)) * samples[:-1]
+            samples *= peak / max(1.0, float(np.abs(samples).max()))
+        if self.noise:
+            level = self.noise * 50**-softer * float(np.abs(samples).max())
+            samples += np.float32(level) * draw.standard_normal(len(samples), np.float32)
+        return np.rint(samples).clip(-LOUDEST - 1, LOUDEST).astype(np.int16)
+
+    def lengths(self, part: Split) -> np.ndarray:
+        return np.ceil(part.source.lengths / (self.rate * self.seconds_a_place)).astype(np.int64)
+
+    def place_names(
+        self, row: np.ndarray, places: int | None = None, grid: tuple[int, int] | None = None
+    ) -> tuple[str, ...]:
+        """The interval of time of each place, in seconds of the recording before it is trimmed."""
+        part = loud(row, self.trim)
+        count: int = math.ceil((part.stop - part.start) / (self.rate * self.seconds_a_place))
+        if places is None:
+            places = count
+        seconds = self.seconds_a_place * places_together(count, places)
+        times = [part.start / self.rate + i * seconds for i in range(places + 1)]
+        return tuple(f"{start:.2f}–{end:.2f} s" for start, end in pairwise(times))
+
+
+def places_together(source: int, memory: int) -> int:
+    """How many places of the source share one of the memory. Encoders halve the length, rounding
+    up, so it is a power of 2.
+
+    >>> places_together(5, 5), places_together(5, 3), places_together(9, 2)
+    (1, 2, 8)
+    """
+    together = 1
+    while -(-source // together) > memory:
+        together *= 2
+    return together
+
+
+@lru_cache
+def _grid_names(height: int, width: int) -> tuple[str, ...]:
+    """
+    >>> _grid_names(1, 2)
+    ('row 1, column 1', 'row 1, column 2')
+    """
+    return tuple(
+        f"row {row}, column {column}"
+        for row in range(1, height + 1)
+        for column in range(1, width + 1)
+    )
+
+
+def needs_rate(samples: np.ndarray | Tensor, rate: int) -> InputError:
+    """The error for an array of samples that comes without its rate."""
+    return InputError(
+        "an array of samples needs its rate",
+        got=f"{samples.dtype} {tuple(samples.shape)}",
+        hint=f"ask(samples, rate={rate}), if there are so many a second",
+    )
+
+
+def needs_array(samples: object, rate: int) -> InputError:
+    """The error for samples in a list rather than in an array."""
+    return InputError(
+        "the samples of a sound must be an array, not a list",
+        where="ask",
+        got=f"{type(samples).__name__} in a list of inputs",
+        hint=f"ask(numpy.asarray(samples), rate={rate})",
+    )
 
 
 def _read_file(path: str | os.PathLike[str], form: dict[str, Any]) -> np.ndarray:
@@ -223,18 +422,3 @@ def _check_range(values: np.ndarray) -> None:
         got = f"{values.dtype} {values.shape} from {lowest:g} to {highest:g}"
     hint = "divide all pictures by their maximum: images / images.max()"
     raise InputError(what, got=got, hint=hint)
-
-
-def hide(
-    sources: Sequence[np.ndarray], draw: np.random.Generator, *, words: float, prompts: float
-) -> list[np.ndarray]:
-    """Sources for training: a share `words` of the tokens is made unknown, and a share `prompts`
-    of the sources empty."""
-    hidden = []
-    for row in sources:
-        if prompts and draw.random() < prompts:
-            row = row[:0]
-        elif words:
-            row = np.where(draw.random(len(row)) < words, UNKNOWN, row)
-        hidden.append(row)
-    return hidden

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -17,6 +17,9 @@ from regard.errors import InputError
 from regard.masks import from_lengths
 from regard.search import SpecialTokens
 from regard.tokenizers import END, PAD, START, UNKNOWN, Tokenizer
+
+if TYPE_CHECKING:
+    from regard.tasks.sources import Source
 
 # A text; the file, PIL image or array of a picture; the file or (samples, rate) of a sound.
 Input = Any
@@ -82,8 +85,8 @@ class Scores(NamedTuple):
 class Task(ABC):
     """How inputs and answers are encoded for the model, and how answers are judged."""
 
-    tokenizer: Tokenizer  # of the answers, and of the source if that is text
-    source: Any  # a TextSource, PictureSource or SoundSource
+    tokenizer: Tokenizer  # the run's own, as `tokenizer.json` has it
+    source: Source  # what inputs are: text, pictures or sounds
     special_tokens: SpecialTokens = SpecialTokens(start=START, end=END, never=(PAD, START, UNKNOWN))
     best: ClassVar[str]  # the score that chooses the best weights, unless a recipe names another
     # Whether answers are judged at every validation, even if they do not choose the weights.
@@ -91,14 +94,35 @@ class Task(ABC):
     judged: ClassVar[int] = 200  # examples that are answered at a validation
     answers_are_text: ClassVar[bool] = True  # perplexity per word is defined
 
-    @abstractmethod
-    def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
-        """Inputs as the model's frontend reads them: raw (B, …) and mask (B, S). Raises InputError
-        for what is not an input of this task."""
+    @property
+    def answer_tokenizer(self) -> Tokenizer:
+        """What turns the tokens of an answer into text: the run's own tokenizer."""
+        return self.tokenizer
 
-    @abstractmethod
+    def read_one(self, value: Input) -> np.ndarray:
+        """One input as a row of a corpus. Raises InputError for what is not an input of this
+        task."""
+        return self.source.read_one(value)
+
+    def read_rows(self, inputs: Sequence[Input]) -> list[np.ndarray]:
+        """Each input as a row of a corpus. Of several inputs, an error says which one it is."""
+        rows = []
+        for number, value in enumerate(inputs, 1):
+            try:
+                rows.append(self.read_one(value))
+            except InputError as problem:
+                if len(inputs) == 1:
+                    raise
+                raise _numbered(problem, f"input {number} of {len(inputs)}") from None
+        return rows
+
+    def read(self, inputs: Sequence[Input]) -> tuple[Tensor, Tensor]:
+        """Inputs as the model's frontend reads them: raw (B, …) and mask (B, S)."""
+        return self.sources(self.read_rows(inputs))
+
     def sources(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
-        """Rows of a cached corpus as the model's frontend reads them."""
+        """Rows of a corpus as the model's frontend reads them."""
+        return self.source.rows(rows)
 
     @abstractmethod
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
@@ -112,7 +136,7 @@ class Task(ABC):
         self, sources: Sequence[np.ndarray], draw: np.random.Generator
     ) -> Sequence[np.ndarray]:
         """Augmented sources for training; `draw` makes every random draw."""
-        return sources
+        return self.source.augment(sources, draw)
 
     def augment_pairs(
         self,
@@ -127,9 +151,12 @@ class Task(ABC):
     def lengths(self, part: Split) -> tuple[np.ndarray, np.ndarray]:
         """The cost of each example in a batch, in places of the source and of the target."""
 
-    @abstractmethod
-    def place_names(self, given: Input) -> list[str]:
-        """A name for each place of the source."""
+    def place_names(
+        self, row: np.ndarray, places: int | None = None, grid: tuple[int, int] | None = None
+    ) -> tuple[str, ...]:
+        """A name for each place of the memory of this row. An encoder that shortens its input
+        has fewer `places` than the source; those of a picture lie on a `grid`."""
+        return self.source.place_names(row, places, grid)
 
     @abstractmethod
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
@@ -152,6 +179,11 @@ class Task(ABC):
     def of_references(self, references: Sequence[str]) -> dict[str, float]:
         """Scores of the references themselves."""
         return {}
+
+
+def _numbered(problem: InputError, number: str) -> InputError:
+    where = number if problem.where is None else f"{number}, {problem.where}"
+    return InputError(problem.what, where=where, got=problem.got, hint=problem.hint)
 
 
 def padded(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regard import metrics
-from regard.tasks.chat import Writing
+from regard.tasks.generation import TextGeneration
 from regard.tasks.task import Scores
 
 
-class Translate(Writing):
+class Translate(TextGeneration):
     """Translation, judged by BLEU, chrF and the share of exact answers."""
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
@@ -29,11 +29,6 @@ class Tokenizer(ABC):
         return self
 
     @property
-    def reads(self) -> Tokenizer:
-        """The former name of `source_tokenizer`."""
-        return self.source_tokenizer
-
-    @property
     def source_size(self) -> int:
         """The size of the source's vocabulary; 0 if the source is not text."""
         return self.size
@@ -46,9 +41,18 @@ class Tokenizer(ABC):
         """The tokens of each text."""
         return [self.encode(text) for text in texts]
 
-    @abstractmethod
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens. More tokens only ever append to it, so answers can be streamed."""
+        return "".join(self.pieces(tokens))
+
+    @abstractmethod
+    def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
+        """The text that each token appends to the text of the tokens before it.
+
+        A piece comes as soon as its token does, so `tokens` may be an iterator that is still being
+        filled. A token that ends inside a character has an empty piece; the whole character
+        belongs to the token that completes it.
+        """
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]: ...

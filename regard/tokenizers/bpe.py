@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from tokenizers import Tokenizer as HubTokenizer
@@ -80,11 +80,12 @@ class BPE(Tokenizer):
         )
         return [encoding.ids for encoding in encodings]
 
-    def decode(self, tokens: Iterable[int]) -> str:
+    def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
         # A character may be spread over several tokens. The incremental decoder holds its first
         # bytes back until the rest has come.
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        return decoder.decode(b"".join(self._bytes[token] for token in tokens))
+        for token in tokens:
+            yield decoder.decode(self._bytes[token])
 
     def to_json(self) -> dict[str, Any]:
         """The format of the library `tokenizers`: `tokenizers.Tokenizer.from_file` loads it."""

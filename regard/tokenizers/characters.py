@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from regard.tokenizers.base import MARKS, UNKNOWN, Tokenizer, checked_entries, most_frequent
@@ -51,8 +51,9 @@ class Characters(Tokenizer):
             text = text.lower()
         return [self._token.get(character, UNKNOWN) for character in text]
 
-    def decode(self, tokens: Iterable[int]) -> str:
-        return "".join(self.characters[token - MARKS] for token in tokens if token >= MARKS)
+    def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
+        for token in tokens:
+            yield self.characters[token - MARKS] if token >= MARKS else ""
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "lower": self.lower, "characters": list(self.characters)}

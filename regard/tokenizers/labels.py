@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from regard.errors import DataError, InputError
@@ -66,8 +66,14 @@ class Labels(Tokenizer):
     def encode(self, text: str) -> list[int]:
         return [self._token.get(text, UNKNOWN)]
 
-    def decode(self, tokens: Iterable[int]) -> str:
-        return " ".join(self.labels[token - MARKS] for token in tokens if token >= MARKS)
+    def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
+        space = ""
+        for token in tokens:
+            if token < MARKS:
+                yield ""
+                continue
+            yield space + self.labels[token - MARKS]
+            space = " "
 
     def to_json(self) -> dict[str, Any]:
         text = None if self.text is None else self.text.to_json()

@@ -70,24 +70,22 @@ class Words(Tokenizer):
         """Start and end of each word and mark in the text."""
         return [match.span() for match in _TOKEN.finditer(text)]
 
-    def decode(self, tokens: Iterable[int]) -> str:
-        parts: list[str] = []
+    def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
         attached = True  # no space before the next word
         sentence_start = True
         for token in tokens:
             if token < MARKS:
+                yield ""
                 continue
             word = self.words[token - MARKS]
-            if not (attached or word[0] in _ATTACHED_LEFT):
-                parts.append(" ")
+            space = "" if attached or word[0] in _ATTACHED_LEFT else " "
             attached = word in _ATTACHED_RIGHT
             if _is_word(word):
-                parts.append(self._spelling(word, sentence_start))
+                yield space + self._spelling(word, sentence_start)
                 sentence_start = False
             else:
-                parts.append(_STRAIGHT.get(word, word))
+                yield space + _STRAIGHT.get(word, word)
                 sentence_start = sentence_start or _ends_sentence(word)
-        return "".join(parts)
 
     def _spelling(self, word: str, sentence_start: bool) -> str:
         form = self.surface.get(word, word)

@@ -5,6 +5,10 @@ weights, optimiser and counters; a run that was stopped and resumed ends with th
 that was not. (If its budget is minutes, the clock decides where the schedule stands, and two runs
 are never quite the same.)
 
+The module can be called: `regard.train(recipe)` trains a model and loads it, see `regard.training`.
+
+>>> bot = regard.train("chat-attention", minutes=2)  # doctest: +SKIP
+
     run.py          train(recipe, run): the checks before the first step, then the loop;
                     train_job(job) does it for a job of regard.runs
     loop.py         steps, validations and checkpoints
@@ -14,6 +18,12 @@ are never quite the same.)
     report.py       what a reporter is told
     process.py      threads, signals, memory
 """
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from regard.train.log import CHANGED, FITTED, METRICS, TRAIN, VALID
 from regard.train.process import effective_threads, keep_memory
@@ -46,3 +56,23 @@ __all__ = [
     "train",
     "train_job",
 ]
+
+
+if TYPE_CHECKING:
+    from regard.bundle import Bundle
+
+
+class _CallableModule(ModuleType):
+    """This package, callable as `regard.train("chat-attention")`.
+
+    Importing a module binds it to its name in the package, which hides a function of the same
+    name; so the module calls that function.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Bundle:
+        from regard.training import train_model  # which imports this package
+
+        return train_model(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule

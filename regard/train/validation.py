@@ -59,7 +59,7 @@ class Validation:
     def scores(self, model: Model, run: Path, between: Callable[[], None]) -> Scores:
         """The scores of a model, which is in evaluation mode; `between` is called now and then and
         may raise."""
-        bot = Bundle(self.recipe, self.task.tokenizer, self.task, model)
+        bot = Bundle(self.recipe, self.task, model)
         held_out = likelihood(model, self.task, self._split, at_most=self._judged, between=between)
         if not math.isfinite(held_out.nats):
             raise DivergedError(

@@ -129,6 +129,6 @@ def test_an_empty_part_is_refused_in_python_too(run: Path):
 
     bundle = load(run)
     corpus = build.corpus(bundle.recipe, bundle.tokenizer)
-    assert evaluate(bundle, corpus.train)["examples"] == len(PAIRS)
+    assert evaluate(bundle, corpus.train).examples == len(PAIRS)
     with pytest.raises(DataError, match="no examples to evaluate on"):
         evaluate(bundle, corpus.test)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ from regard.cli.searching import options as typed
 from regard.errors import InputError, RegardError
 from regard.search import Options
 from regard.search import Options as Search
-from regard.tokenizers import Characters, Labels
+from regard.tokenizers import Characters, Labels, Words
 from regard.train import train
 from regard.values import Answer
 from tests.tiny import PAIRS, Silent, memorised, pairs_file
@@ -50,7 +51,7 @@ def untrained(name: str, tokenizer, *changes: str) -> Bundle:
     torch.manual_seed(7)
     chosen = recipe.load(name, changes)
     model = build.model(chosen, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
-    return Bundle(chosen, tokenizer, build.task(chosen, tokenizer), model.eval())
+    return Bundle(chosen, build.task(chosen, tokenizer), model.eval())
 
 
 # ------------------------------------------------------------------------------------ what is there
@@ -63,7 +64,7 @@ def test_dir_shows_the_public_names_and_importing_stays_instant():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.strip() == "(set(), False)"
-    assert {"load", "Answer", "Bundle", "Options", "attend", "budget"} <= set(regard.__all__)
+    assert {"load", "train", "Answer", "Bundle", "Options", "attend", "budget"} <= {*regard.__all__}
     assert not {"import_module", "TYPE_CHECKING", "annotations"} & set(dir(regard))
 
 
@@ -71,7 +72,14 @@ def test_everything_public_is_explained_with_an_example():
     assert [
         name for name in regard.__all__ if ">>>" not in (getattr(regard, name).__doc__ or "")
     ] == []
-    methods = (Bundle.ask, Bundle.candidates, Bundle.stream, Bundle.search_options)
+    methods = (
+        Bundle.ask,
+        Bundle.candidates,
+        Bundle.stream,
+        Bundle.search_options,
+        Bundle.evaluate,
+        Bundle.budget,
+    )
     assert [method.__name__ for method in methods if ">>>" not in (method.__doc__ or "")] == []
     assert "(T, H, S)" in (Answer.__doc__ or "") and "(T, H, S)" in (Bundle.ask.__doc__ or "")
 
@@ -101,17 +109,35 @@ def test_weights_have_the_places_of_their_own_source_whatever_else_is_asked(bot:
     assert alone.weights is not None and beside.weights is not None
     assert (
         alone.weights.shape
-        == (len(alone.tokens), 1, len(bot.task.place_names(short)))
+        == (len(alone.logprobs), 1, len(alone.place_names))
         == beside.weights.shape
     )
     assert torch.allclose(alone.weights, beside.weights, atol=1e-6)
-    assert torch.allclose(beside.weights.sum(-1), torch.ones(len(alone.tokens), 1))
+    assert torch.allclose(beside.weights.sum(-1), torch.ones(len(alone.logprobs), 1))
 
 
 @pytest.mark.parametrize("wrong", [None, 5, b"bytes", {"a": 1}, [3], np.zeros(3), Path("x")])
 def test_what_is_no_text_is_refused(bot: Bundle, wrong):
     with pytest.raises(InputError, match="this model reads text; got "):
         bot.ask(wrong)
+
+
+def test_of_several_inputs_the_wrong_one_is_named(bot: Bundle, tmp_path: Path):
+    with pytest.raises(InputError) as refused:
+        bot.ask(["Hello!", "Hi", "  "])
+    assert str(refused.value) == "input 3 of 3: the prompt is empty; type a sentence"
+    with pytest.raises(InputError) as refused:
+        bot.task.read_one("  ")
+    assert str(refused.value) == "the prompt is empty; type a sentence"
+    missing = tmp_path / "missing.png"
+    with pytest.raises(InputError) as refused:
+        untrained("image-pool", Labels(list("ab"))).ask([drawn("L"), missing])
+    assert str(refused.value).startswith(f"input 2 of 2, {missing}: ")
+
+
+def test_the_input_of_a_stream_is_read_at_once(bot: Bundle):
+    with pytest.raises(InputError, match="the prompt is empty"):
+        bot.stream(" ")
 
 
 @pytest.mark.parametrize("single", ["hi", None, 5, Path("x")])
@@ -165,7 +191,9 @@ def test_every_search_option_is_a_keyword(bot: Bundle):
     assert bot.search_options(seed=None) == dataclasses.replace(bot.options, seed=None)
     assert bot.ask("Hello!", num_beams=2) == bot.ask("Hello!", bot.search_options(num_beams=2))
     assert len(bot.candidates(["Hello!"], num_beams=3, candidates=3)[0]) == 3
-    assert "".join(bot.stream("Hello!", num_beams=2)) == bot.ask("Hello!", num_beams=2).text
+    assert (
+        "".join(map(str, bot.stream("Hello!", num_beams=2))) == bot.ask("Hello!", num_beams=2).text
+    )
 
 
 @pytest.mark.parametrize(
@@ -432,3 +460,94 @@ def test_samples_that_are_no_sound_are_one_line(hearing: Bundle, wrong, rate, sa
     with pytest.raises(InputError) as refused:
         hearing.ask(wrong, rate=rate)
     assert said in str(refused.value)
+
+
+# ------------------------------------------------------------------------ train, evaluate, budget
+
+
+def test_train_returns_the_trained_model(tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    file = pairs_file(tmp_path)
+    small = {"encoder.width": 48, "tokenizer.min_count": 1, "data.valid": 0.0, "train.epochs": None}
+    bot = regard.train("chat-gru", data=file, steps=2, set=small)
+    printed = capsys.readouterr().out
+    assert "step 2: " in printed and "the run is runs/chat-gru" in printed
+    assert bot.recipe.train.steps == 2 and bot.recipe.encoder.width == 48
+    assert bot.ask("Hello!") == regard.load("runs/chat-gru").ask("Hello!")
+    assert (tmp_path / "runs/chat-gru/curves.png").exists()
+
+    again = regard.train(resume="runs/chat-gru", steps=3, quiet=True)
+    assert again.recipe.train.steps == 3 and capsys.readouterr().out == ""
+    other = regard.train(bot.recipe, out=tmp_path / "other", steps=1, quiet=True)
+    assert other.recipe.train.steps == 1 and (tmp_path / "other/manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, 'train: needs a recipe; got none; as in regard.train("chat-attention")'),
+        ({"recipe": 5}, 'train: needs a recipe; got int; as in regard.train("chat-attention")'),
+        ({"recipe": "chat-gro"}, 'did you mean "chat-gru"?'),
+        ({"recipe": "chat-gru", "set": ["encoder.width=3"]}, "train: set must be a dict; got list"),
+        ({"recipe": "chat-gru", "set": {"encoder.width": object()}}, "set, encoder.width: not a v"),
+        ({"recipe": "chat-gru", "set": {"encoder.widht": 3}}, 'did you mean "width"?'),
+        ({"recipe": "chat-gru", "minutes": 0}, "a budget is more than nothing; got 0"),
+        ({"recipe": "chat-gru", "data": "gone.tsv"}, "gone.tsv: no such"),
+        ({"recipe": "chat-gru", "anyway": True}, "anyway is for a run that is resumed"),
+        ({"recipe": "chat-gru", "resume": "runs/x"}, "resume goes on in the run's own folder"),
+        ({"resume": "gone"}, "gone: no such run"),
+    ],
+)
+def test_a_mistake_in_training_is_a_regard_error(arguments: dict, said: str, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RegardError) as refused:
+        regard.train(**arguments)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_train_is_a_module_and_a_function():
+    import regard.train
+
+    assert callable(regard.train) and regard.train.METRICS == "metrics.jsonl"
+
+
+def test_a_model_is_evaluated(bot: Bundle, run: Path, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(run.parent / "cache"))
+    result = bot.evaluate(split="train", greedy=True)
+    assert isinstance(result, regard.Evaluation)
+    assert (result.examples, result.prompts) == (len(PAIRS), len(PAIRS))
+    assert result.better["perplexity"] == "lower" and "mean_length" not in result.better
+    assert result.to_json()["perplexity"] == result.scores["perplexity"] > 1
+    assert result.samples[0].references == [PAIRS[0][1]]
+    assert repr(result).startswith("Evaluation(10 examples: perplexity ")
+    assert json.loads(json.dumps(result.to_json()))["examples"] == len(PAIRS)
+
+    assert bot.evaluate(run.parent / "pairs.tsv", limit=3).prompts == 3
+    with pytest.raises(RegardError, match='no examples to evaluate on; got split="valid"'):
+        bot.evaluate()
+    with pytest.raises(InputError, match="split: no such split; got all; one of train, valid, te"):
+        bot.evaluate(split="all")
+    with pytest.raises(InputError, match="limit: must be a whole number >= 1; got 0"):
+        bot.evaluate(limit=0)
+    with pytest.raises(InputError, match="no such search option; got nun_beams"):
+        bot.evaluate(nun_beams=2)
+    with pytest.raises(RegardError, match="no such file or folder"):
+        bot.evaluate(tmp_path / "gone.tsv")
+
+
+@pytest.mark.parametrize(
+    ("name", "tokenizer"),
+    [
+        ("chat-attention", Characters(LETTERS)),
+        ("image-pool", Labels(list("abc"))),
+        ("sentiment-gru", Labels(list("abc"), text=Characters(LETTERS))),
+        ("speech-attention", Characters(LETTERS)),
+        ("blank-rnn", Words(LETTERS[1:])),
+    ],
+)
+def test_the_budget_of_a_model_is_that_of_its_weights(name: str, tokenizer):
+    bundle = untrained(name, tokenizer)
+    assert bundle.budget().parameters == bundle.model.parameter_count
+    assert bundle.budget(batch=3) != bundle.budget(batch=5)

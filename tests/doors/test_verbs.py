@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import shutil
@@ -13,7 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from regard import cli, disk
+from regard.bundle import Bundle, load
 from regard.cli.progress import Lines
+from regard.errors import printable
 from tests.tiny import PAIRS, memorised, pairs_file
 
 VERBS = ["train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab"]
@@ -124,6 +127,48 @@ def test_chat_streams_and_knows_its_commands(trained: Path):
     assert lines[0] == "Hi there."
     assert "no such command" in done.stdout and "/quit" in done.stdout and "%" in lines[1]
     assert lines[-1] == "A horse walks into a bar."
+
+
+def test_json_has_the_fields_of_an_answer(trained: Path, capsys):
+    bot = load(trained)
+    assert cli.main(["ask", str(trained), "Hello!", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    answer = bot.ask("Hello!")
+    fields = answer.to_json()
+    assert record == {"input": "Hello!", "answer": fields.pop("text"), **fields}
+    assert "".join(record["pieces"]) == "Hi there." and record["finish"] == "stop"
+    assert math.fsum(record["logprobs"]) == pytest.approx(record["score"])
+
+    words = ["ask", str(trained), "Hello!", "--weights", "--alternatives", "2"]
+    assert cli.main(words) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["place_names"] == list(answer.place_names) and record["grid"] is None
+    steps = len(record["tokens"]) + 1
+    assert len(record["weights"]) == len(record["alternatives"]) == len(record["logprobs"]) == steps
+    assert [len(step) for step in record["alternatives"]] == [2] * steps
+    likeliest = [step[0]["text"] for step in record["alternatives"]]
+    assert likeliest == [*record["pieces"], ""]
+
+
+def test_attend_shows_the_answer_that_was_given(trained: Path, capsys, monkeypatch):
+    """Also where answers are drawn anew each time: there is no second search."""
+    searches = []
+    stream = Bundle.stream
+    monkeypatch.setattr(Bundle, "ask", lambda *_, **__: pytest.fail("asked again"))
+    monkeypatch.setattr(
+        Bundle, "stream", lambda *args: searches.append(stream(*args)) or searches[-1]
+    )
+    monkeypatch.setattr("sys.stdin", io.StringIO("/attend\nHello!\n/attend\n/attend\n"))
+    changes = ["do_sample=true", "temperature=50.0", "max_new_tokens=9"]
+    sets = [word for change in changes for word in ("--set", change)]
+    assert cli.main(["chat", str(trained), *sets]) == 0
+    unasked, answer, *lines = capsys.readouterr().out.splitlines()
+    assert unasked == "nothing was asked yet" and len(searches) == 1
+    assert printable(searches[0].answer.text) == answer
+    names = [printable(name.strip()) or "·" for name in searches[0].answer.step_names]
+    first, second = lines[: len(names)], lines[len(names) :]
+    assert first == second and "%" in first[0]
+    assert all(line.startswith(name) for line, name in zip(first, names, strict=True))
 
 
 def test_evaluate_scores_another_file(trained: Path, tmp_path: Path, capsys, monkeypatch):

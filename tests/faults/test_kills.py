@@ -70,7 +70,7 @@ def load(run: Path) -> tuple[bundle.Bundle, torch.optim.Optimizer]:
     chosen = recipe.Recipe.from_json(disk.read_json(run / bundle.RECIPE), run)
     tokenizer = tokenizers.read(run / bundle.TOKENIZER)
     model = build.model(chosen, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
-    loaded = bundle.Bundle(chosen, tokenizer, build.task(chosen, tokenizer), model)
+    loaded = bundle.Bundle(chosen, build.task(chosen, tokenizer), model)
     return loaded, torch.optim.AdamW(model.parameters())
 
 

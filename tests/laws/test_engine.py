@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from regard.errors import InputError
 from regard.model import Model
 from regard.search import Engine, Options, Request, SpecialTokens, StreamedToken
 from regard.search import engine as engine_module
-from regard.values import Memory, State, Step
+from regard.values import AttentionWeights, Capture, Memory, State, Step
 from tests.laws.variants import VOCABULARY, build
 
 MARKS = SpecialTokens(start=1, end=2, never=(0, 1, 3))
@@ -170,13 +170,13 @@ class Noisy:
         self.idf = model.idf
         self.decoder = self
 
-    def read(self, raw: Tensor, mask: Tensor) -> Memory:
+    def read(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
         return self.model.read(raw, mask)
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: Memory, *, capture: Capture = "none") -> State:
         return self.model.decoder.start(memory)
 
-    def step(self, token: Tensor, state: State) -> Step:
+    def step(self, token: Tensor, state: State, *, capture: Capture = "none") -> Step:
         step = self.model.decoder.step(token, state)
         # Rounded to a coarse grid, so that equal logits are common.
         logits = (step.logits * 8).round() / 8
@@ -212,12 +212,12 @@ def test_without_the_check_rounding_does_change_answers(monkeypatch: pytest.Monk
 class Failing(Noisy):
     """A model that cannot read some inputs, and whose decoder fails after some tokens."""
 
-    def read(self, raw: Tensor, mask: Tensor) -> Memory:
+    def read(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
         if (raw == 7).any():
             raise InputError("seven cannot be read")
         return self.model.read(raw, mask)
 
-    def step(self, token: Tensor, state: State) -> Step:
+    def step(self, token: Tensor, state: State, *, capture: Capture = "none") -> Step:
         if (token == 16).any():
             raise RuntimeError("sixteen cannot be continued")
         return self.model.decoder.step(token, state)
@@ -386,6 +386,42 @@ def test_alternatives_are_the_likeliest_tokens_of_each_step(option: int) -> None
             assert [token for token, _ in alternatives] == expected.indices.tolist()
             got = [probability for _, probability in alternatives]
             assert got == pytest.approx(expected.values.tolist(), abs=1e-4)
+
+
+@pytest.mark.parametrize("option", [0, 6, 9])
+@pytest.mark.parametrize(("encoder", "decoder"), KINDS)
+@torch.no_grad()
+def test_captured_attention_is_that_of_a_forward_pass_over_the_answer(
+    encoder: str, decoder: str, option: int
+) -> None:
+    model = single_precision(encoder, decoder)
+    engine = Engine(model, MARKS, nothing=nothing)
+    engine.submit(*source(3), OPTIONS[0])
+    request = engine.submit(*source(5), OPTIONS[option], capture="all")
+    plain = engine.submit(*source(5), OPTIONS[option])
+    engine.run()
+    assert answers(request) == answers(plain)
+    assert plain.result()[0].attention is None
+
+    best = request.result()[0]
+    assert best.attention is not None
+    steps = len(best.logprobs)
+    memory = model.read(*source(5), capture="all")
+    assert_same_weights(best.attention.encoder, memory.attention)
+    inputs = torch.tensor([[MARKS.start, *best.tokens]])[:, :steps]
+    _, attention = model.decoder.forward_with_attention(inputs, memory)
+    assert_same_weights(best.attention.decoder, [x for x in attention if x.kind == "self"])
+    assert_same_weights(best.attention.cross, [x for x in attention if x.kind == "cross"])
+    if best.weights is not None:
+        last = best.attention.cross[-1].weights[0].transpose(0, 1)
+        torch.testing.assert_close(last, best.weights, atol=1e-5, rtol=0)
+
+
+def assert_same_weights(own: Sequence[AttentionWeights], other: Sequence[AttentionWeights]) -> None:
+    assert [x.layer for x in own] == [x.layer for x in other]
+    for a, b in zip(own, other, strict=True):
+        assert a.form == b.form and a.kind == b.kind
+        torch.testing.assert_close(a.weights, b.weights, atol=1e-5, rtol=0)
 
 
 def test_a_request_has_one_input() -> None:

@@ -46,7 +46,7 @@ def test_every_search_answers_with_one_label(decoder: str, options: Options):
                 float(chances[row, label]), abs=1e-5
             )
             if answer.weights is not None:
-                assert answer.weights.shape[0] == 1
+                assert answer.weights.shape[0] == len(answer.logprobs)
     if not options.do_sample:
         assert [row[0].tokens[0] for row in found] == chances.argmax(-1).tolist()
     if options.num_beams > 1:  # n-best: the likeliest labels, best first, each once

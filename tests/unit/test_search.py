@@ -31,7 +31,7 @@ from regard.search.beam import BeamSearch
 from regard.search.choice import likeliest
 from regard.search.hypotheses import Candidate
 from regard.search.requests import ReadInput, Request
-from regard.values import KVCache, Memory, State, Step
+from regard.values import Capture, KVCache, Memory, State, Step
 
 START, END, PAD = 0, 1, 2
 MARKS = SpecialTokens(start=START, end=END, never=(START, PAD))
@@ -65,7 +65,7 @@ class Table:
         self.sizes: list[int] = []  # rows of each step
         self.memories: list[torch.Tensor] = []
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: Memory, *, capture: Capture = "none") -> State:
         size, vocabulary = memory.mask.shape[0], self.last.shape[0]
         return State(
             position=torch.zeros(size, dtype=torch.long),
@@ -75,7 +75,7 @@ class Table:
             kv_cache=KVCache(torch.zeros(1, size, 1, 1, vocabulary)),
         )
 
-    def step(self, token: torch.Tensor, state: State) -> Step:
+    def step(self, token: torch.Tensor, state: State, *, capture: Capture = "none") -> Step:
         self.sizes.append(state.size)
         self.memories.append(state.memory[0])
         hot = torch.nn.functional.one_hot(token, self.last.shape[0]).float()
@@ -270,6 +270,7 @@ def beam_of_one(decoder: Table, memory: Memory, options: Options) -> list[Candid
             weights=False,
             scores=True,
             alternatives=0,
+            capture="none",
             stream=False,
             on_token=None,
         )

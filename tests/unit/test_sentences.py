@@ -198,4 +198,4 @@ def test_through_the_doors(tmp_path, monkeypatch, capsys):
     assert cli.main(["evaluate", run, "--data", str(path), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["accuracy"] == scores["accuracy_at_5"] == 1 and scores["examples"] == 8
-    assert load(tmp_path / "run").task.place_names("Only with a ___.")[3] == "___"
+    assert load(tmp_path / "run").ask("Only with a ___.").place_names[3] == "___"

@@ -18,7 +18,8 @@ from regard.data.recordings import Hearing
 from regard.errors import DataError, InputError
 from regard.layers.loss import cross_entropy
 from regard.optimise import factor, optimiser
-from regard.tasks.speech import SoundSource, Speech
+from regard.tasks.sources import SoundSource
+from regard.tasks.speech import Speech
 from regard.tokenizers import END, PAD, START, Characters
 from regard.train import train
 from tests.tiny import Silent, memorised_sounds, sounds_table
@@ -225,7 +226,14 @@ def test_soft_ends_are_left_away_when_it_learns_and_when_it_is_asked():
     raw, mask = cut.read([sound])
     assert np.array_equal(raw[0], sound[800:2400]) and mask.all()  # what is soft between is left
     assert np.array_equal(cut.sources([sound])[0], raw)
-    assert cut.place_names(sound) == ["0.10 s", "0.14 s", "0.18 s", "0.22 s", "0.26 s"]
+    assert cut.place_names(sound) == (
+        "0.10–0.14 s",
+        "0.14–0.18 s",
+        "0.18–0.22 s",
+        "0.22–0.26 s",
+        "0.26–0.30 s",
+    )
+    assert cut.place_names(sound, 3) == ("0.10–0.18 s", "0.18–0.26 s", "0.26–0.34 s")
     noisy = task(trim=0.01, noise=0.2).augment([sound], np.random.default_rng(1))
     assert len(noisy[0]) == 1600  # before there is noise
     assert cut.read([np.zeros(90, np.int16)])[1].sum() == 90
@@ -239,7 +247,11 @@ def test_arrays_must_be_sounds():
         task().read([np.zeros(20_000, np.int16)])
     raw, mask = task().read([np.ones(3, np.int16), np.ones(5, np.int16)])
     assert raw.dtype == torch.int16 and mask.sum(1).tolist() == [3, 5]
-    assert task().place_names(np.ones(700, np.int16)) == ["0.00 s", "0.04 s", "0.08 s"]
+    assert task().place_names(np.ones(700, np.int16)) == (
+        "0.00–0.04 s",
+        "0.04–0.08 s",
+        "0.08–0.12 s",
+    )
 
 
 class Killed(Silent):

@@ -265,9 +265,9 @@ def test_texts_are_classified_and_judged(tmp_path, monkeypatch):
     assert {"accuracy", "precision", "recall", "f1", "perplexity"} <= reporter.record.keys()
     bundle = load(tmp_path / "run")
     assert [answer.text for answer in bundle.ask([prompt for prompt, _ in PAIRS])] == LABELS
-    assert "".join(bundle.stream(PAIRS[0][0])) == LABELS[0]
-    scores = evaluate(bundle, build.corpus(bundle.recipe, bundle.tokenizer).train)
-    assert scores["accuracy"] == 1 and scores["samples"][0]["answer"] == LABELS[0]
+    assert "".join(map(str, bundle.stream(PAIRS[0][0]))) == LABELS[0]
+    result = evaluate(bundle, build.corpus(bundle.recipe, bundle.tokenizer).train)
+    assert result.scores["accuracy"] == 1 and result.samples[0].answer == LABELS[0]
     with pytest.raises(InputError, match="reads text"):
         bundle.ask([np.zeros(3)])
 

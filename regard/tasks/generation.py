@@ -1,0 +1,33 @@
+"""Text generation: what tasks with text as their answer have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from torch import Tensor
+
+from regard.data.corpus import Split
+from regard.tasks.sources import Source
+from regard.tasks.task import Batch, Task, text_batch
+from regard.tokenizers import Tokenizer
+
+
+class TextGeneration(Task):
+    """A task whose answers are text, without scores."""
+
+    best = "perplexity"
+
+    def __init__(self, *, tokenizer: Tokenizer, source: Source):
+        self.tokenizer = tokenizer
+        self.source = source
+
+    def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
+        raw, mask = self.source.rows(sources)
+        return text_batch(raw, mask, targets)
+
+    def nothing(self) -> tuple[Tensor, Tensor]:
+        return self.source.rows([np.empty(0, np.int64)])
+
+    def lengths(self, part: Split) -> tuple[np.ndarray, np.ndarray]:
+        return self.source.lengths(part), part.target.lengths + 1

@@ -1,0 +1,142 @@
+"""Training from Python: `regard.train(recipe)`, from the name of a recipe to a trained model."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from regard import runs
+from regard.bundle import Bundle, load
+from regard.checkpoint import Progress
+from regard.errors import InputError, printable
+from regard.plot import JUDGED_ON, curves
+from regard.recipe import Recipe
+from regard.train import Facts, kept_because, train
+
+PathLike = str | os.PathLike[str]
+
+
+def train_model(
+    recipe: str | os.PathLike[str] | Recipe | None = None,
+    *,
+    data: PathLike | None = None,
+    out: PathLike | None = None,
+    set: Mapping[str, Any] | None = None,  # noqa: A002 -- as on the command line
+    minutes: float | None = None,
+    steps: int | None = None,
+    epochs: int | None = None,
+    tokens: int | None = None,
+    resume: PathLike | None = None,
+    anyway: bool = False,
+    quiet: bool = False,
+) -> Bundle:
+    """Train a model as `regard train` does, and load it.
+
+    recipe   the name of a shipped recipe, the path of a .toml file, or a `Recipe`
+    data     your own data: a file or folder; by default the recipe's
+    out      the run's folder; by default runs/RECIPE, or if that exists runs/RECIPE-2, …
+    set      changes of the recipe, as in `{"encoder.width": 128}`
+    minutes, steps, epochs, tokens
+             when training ends, at the first of those given, instead of the recipe's own
+    resume   the folder of a run that was stopped, to go on with instead of a recipe
+    anyway   with `resume`: go on although the data or settings changed
+    quiet    print nothing
+    >>> bot = regard.train("chat-attention", data="pairs.tsv", minutes=2)  # doctest: +SKIP
+    >>> bot.ask("Hello!").text  # doctest: +SKIP
+    'Hi there.'
+    >>> bot = regard.train(resume="runs/chat-attention", minutes=5)  # doctest: +SKIP
+    """
+    limits = runs.Limits(steps, epochs, tokens, minutes)
+    changes = _changes({} if set is None else set)
+    own_data = None if data is None else Path(data)
+    if resume is None:
+        if anyway:
+            raise InputError(
+                "anyway is for a run that is resumed", where="train", hint="give resume=RUN"
+            )
+        new = runs.new(_base(recipe), data=own_data, changes=changes, limits=limits)
+        job = new.job(None if out is None else Path(out))
+    elif recipe is None and out is None:
+        run = Path(resume)
+        job = runs.resumed(run, data=own_data, changes=changes, limits=limits, anyway=anyway)
+    else:
+        raise InputError(
+            "resume goes on in the run's own folder with its own recipe",
+            where="train",
+            got=f"out={out}" if recipe is None else "a recipe",
+            hint="leave it out",
+        )
+
+    reporter = _Reporter(quiet)
+    progress = train(job.recipe, job.run, reporter=reporter, resume=job.resume, anyway=job.anyway)
+    with contextlib.suppress(InputError):  # a person's own file has the name of the curves
+        curves(job.run)
+    if reporter.facts is not None:
+        reporter.noted(f"{kept_because(reporter.facts, progress)}; the run is {job.run}")
+    return load(job.run)
+
+
+def _base(recipe: object) -> str | Recipe:
+    if isinstance(recipe, Recipe):
+        return recipe
+    if isinstance(recipe, str | os.PathLike):
+        return str(recipe)
+    raise InputError(
+        "needs a recipe",
+        where="train",
+        got="none" if recipe is None else type(recipe).__name__,
+        hint='as in regard.train("chat-attention")',
+    )
+
+
+def _changes(fields: Mapping[str, Any]) -> list[str]:
+    """Changes of a recipe as the command line has them.
+
+    >>> _changes({"encoder.width": 128, "data.path": "a.tsv", "train.minutes": None})
+    ['encoder.width=128', 'data.path="a.tsv"', 'train.minutes=']
+    """
+    if not isinstance(fields, Mapping):
+        raise InputError(
+            "set must be a dict",
+            where="train",
+            got=type(fields).__name__,
+            hint='as in set={"encoder.width": 128}',
+        )
+    changes = []
+    for key, value in fields.items():
+        try:
+            text = "" if value is None else json.dumps(value, ensure_ascii=False)
+        except (TypeError, ValueError):
+            raise InputError(
+                "not a value of a recipe", where=f"set, {key}", got=type(value).__name__
+            ) from None
+        changes.append(f"{key}={text}")
+    return changes
+
+
+class _Reporter:
+    """Prints a line for each validation, unless it is quiet."""
+
+    def __init__(self, quiet: bool):
+        self.quiet = quiet
+        self.facts: Facts | None = None
+
+    def began(self, facts: Facts) -> None:
+        self.facts = facts
+        self.noted(f"{facts.data}; {sum(facts.parameters.values()):,} parameters")
+
+    def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None: ...
+
+    def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
+        scores = [
+            f"{name} {value:.4g}" for name, value in record.items() if isinstance(value, float)
+        ]
+        self.noted(f"step {record['step']:,}: {JUDGED_ON[record['kind']]} {', '.join(scores)}")
+
+    def noted(self, message: str) -> None:
+        if not self.quiet:
+            print(printable(message), flush=True)
