@@ -89,7 +89,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     pairs_file(tmp_path)
     sizes = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    config = sizes | dict(model_type="bert", vocab_size=50, max_position_embeddings=32)
+    config = sizes | dict(model_type="bert", vocab_size=50, max_position_embeddings=64)
     (tmp_path / "config.json").write_text(json.dumps(config))
     Image.fromarray(np.full((8, 8), 128, np.uint8)).save(tmp_path / "seven.png")
     return tmp_path
