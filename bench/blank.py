@@ -22,6 +22,7 @@ from regard import build, recipe
 from regard.data.cache import Corpus
 from regard.evaluate import questions
 from regard.tasks.blank import Blank
+from regard.tokenizers import Labels
 
 MODELS = {  # the names are also keys of bench/results/blank.json; "two-way" is bidirectional
     "two-way RNN": ("blank-rnn", []),
@@ -54,7 +55,9 @@ def unigram(corpus: Corpus, task: Blank) -> dict[str, float]:
         np.add.at(counts, row[task.blanks(row)], 1)
 
     shares = (counts + 1)[4:] / (counts + 1)[4:].sum()
-    best = [task.tokenizer.labels[i] for i in shares.argsort()[::-1][:5]]
+    labels = task.tokenizer
+    assert isinstance(labels, Labels)
+    best = [labels.labels[i] for i in shares.argsort()[::-1][:5]]
 
     test = corpus.test
     sources = [test.source[i] for i in range(len(test))]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,7 +42,9 @@ def make(vocabulary: int, seed: int) -> Model:
     """The model, untrained."""
     keep_memory()  # as `regard train` does
     torch.manual_seed(seed)
-    sizes = dict(width=WIDTH, layers=4, heads=4, ffn_width=256, activation="relu", dropout=0.1)
+    sizes: dict[str, Any] = dict(
+        width=WIDTH, layers=4, heads=4, ffn_width=256, activation="relu", dropout=0.1
+    )
     model = Model(
         frontend=Tokens(vocabulary=vocabulary, width=WIDTH, dropout=0.1),
         encoder=TransformerEncoder(inputs=WIDTH, positions=Sinusoidal(width=WIDTH), **sizes),

@@ -58,7 +58,7 @@ class Block(NamedTuple):
 def code_blocks(page: str) -> list[Block]:
     """The fenced code blocks of a page."""
     fences = re.finditer(r"^```(\w*)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
-    return [Block(*fence.groups(), page.count("\n", 0, fence.start()) + 1) for fence in fences]
+    return [Block(fence[1], fence[2], page.count("\n", 0, fence.start()) + 1) for fence in fences]
 
 
 def shell_commands(page: str) -> Iterator[str]:

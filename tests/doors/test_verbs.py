@@ -34,7 +34,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def one_line(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     """The message of a command that must fail for the person's own reason."""
     code = cli.main([str(word) for word in words])
     error = capsys.readouterr().err

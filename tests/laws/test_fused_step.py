@@ -4,6 +4,7 @@ different ones."""
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -80,10 +81,11 @@ def test_as_torch_does(norm: str, positions: str, activation: str, rows: int, mo
 
 
 def test_widths_that_fill_vectors(monkeypatch):
-    sizes = dict(width=48, heads=3, head_width=16, ffn_width=64, positions=POSITIONS["none"]())
+    positions = POSITIONS["none"]()
+    sizes: dict[str, Any] = dict(width=48, heads=3, head_width=16, ffn_width=64)
     torch.manual_seed(3)
     decoder = TransformerDecoder(
-        vocabulary=32, memory_width=WIDTH, layers=2, tied=False, **sizes
+        vocabulary=32, memory_width=WIDTH, layers=2, tied=False, positions=positions, **sizes
     ).eval()
     agree(decoder, decoder.start(remembered(2)), monkeypatch)
 
@@ -115,8 +117,10 @@ def test_weights_that_change_are_seen(monkeypatch):
     state = decoder.start(remembered(1))
     walked(decoder, state, "1", monkeypatch, 2)
     with torch.no_grad():
-        decoder.blocks[0].self_attention.qkv.weight.mul_(1.5)
-        decoder.blocks[1].feed_forward.up.weight = torch.nn.Parameter(torch.randn(17, WIDTH))
+        first: Any = decoder.blocks[0]
+        second: Any = decoder.blocks[1]
+        first.self_attention.qkv.weight.mul_(1.5)
+        second.feed_forward.up.weight = torch.nn.Parameter(torch.randn(17, WIDTH))
     other = copy.deepcopy(decoder)
     with torch.no_grad():
         other.blocks[0].cross_attention.query.weight.zero_()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import groupby, product
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from regard.layers.attention import CrossAttention, SelfAttention, attend, atten
 from regard.layers.blocks import DecoderBlock, EncoderBlock, dropout_from_bytes
 from regard.layers.loss import cross_entropy, ctc_loss
 from regard.layers.positions import sinusoidal
-from regard.layers.recurrent import Recurrent
+from regard.layers.recurrent import Cell, Recurrent
 from tests.laws.variants import sentences
 
 B, S, T, D, H = 5, 7, 11, 14, 2
@@ -95,6 +96,7 @@ def test_cross_attention_is_torchs():
     rows = mask[:, None, None]
     stepped, looked = ours.step(x[:, 3], ours.keys_values(memory), rows, need_weights=True)
     close(stepped, expected[:, 3])
+    assert looked is not None
     close(looked[:, :, 0], weights[:, :, 3])
     for some in (x[:, 3], x[:, 3].repeat(7, 1)):  # few rows and many take different kernels
         times = len(some) // B
@@ -119,7 +121,7 @@ def test_encoder_block_is_torchs(norm: str, activation: str):
         D, H, 17, 0.0, activation, batch_first=True, norm_first=norm == "pre", dtype=torch.float64
     ).train()  # torch's fast path in eval mode zeroes padding
     random_biases(theirs)
-    sizes = dict(
+    sizes: dict[str, Any] = dict(
         width=D,
         heads=H,
         head_width=None,
@@ -144,7 +146,7 @@ def test_decoder_block_is_torchs(norm: str):
         D, H, 17, 0.0, batch_first=True, norm_first=norm == "pre", dtype=torch.float64
     )
     random_biases(theirs)
-    sizes = dict(
+    sizes: dict[str, Any] = dict(
         width=D,
         memory_width=D,
         heads=H,
@@ -161,6 +163,7 @@ def test_decoder_block_is_torchs(norm: str):
         (ours.feed_forward_residual, theirs.norm3),
     ]
     give_block(ours, theirs, norms)
+    assert isinstance(ours.cross_attention, CrossAttention)
     give_cross(ours.cross_attention, theirs.multihead_attn)
     x, memory, (_, mask) = rand(B, T, D), rand(B, S, D), sentences(B, S)
     causal = nn.Transformer.generate_square_subsequent_mask(T, dtype=torch.float64)
@@ -170,7 +173,7 @@ def test_decoder_block_is_torchs(norm: str):
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize("directions", [1, 2])
-def test_recurrent_is_torchs(cell: str, directions: int):
+def test_recurrent_is_torchs(cell: Cell, directions: int):
     theirs = {"lstm": nn.LSTM, "gru": nn.GRU}[cell](
         13, D, 3, batch_first=True, bidirectional=directions == 2, dtype=torch.float64
     )
@@ -197,8 +200,9 @@ def test_recurrent_is_torchs(cell: str, directions: int):
 def test_forget_gates_begin_open():
     rnn = Recurrent(cell="lstm", inputs=3, width=5, layers=2)
     for layer in rnn.layers:
-        assert (layer.bias_ih_l0[5:10] == 1).all()
-        assert (layer.bias_ih_l0[:5] != 1).all()
+        bias: Any = layer.bias_ih_l0
+        assert (bias[5:10] == 1).all()
+        assert (bias[:5] != 1).all()
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

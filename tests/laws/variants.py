@@ -9,6 +9,7 @@ from functools import partial
 import torch
 
 from regard.decoders import (
+    AttentionScore,
     ClassifierDecoder,
     Decoder,
     RecurrentCrossAttentionDecoder,
@@ -19,11 +20,14 @@ from regard.encoders import (
     BlankEncoder,
     ConvolutionEncoder,
     Encoder,
+    Merge,
     RecurrentEncoder,
     TransformerEncoder,
 )
 from regard.frontends import Tokens
+from regard.layers.convolution import ConvolutionActivation
 from regard.layers.positions import Alibi, Learned, NoPositions, Relative, Rotary, Sinusoidal
+from regard.layers.recurrent import Cell
 from regard.model import Model
 
 VOCABULARY, INPUTS, WIDTH, HEADS, HEAD_WIDTH = 23, 11, 14, 2, 5
@@ -58,6 +62,19 @@ WRITES = [
 ]
 
 
+CELLS: list[Cell] = ["lstm", "gru"]
+MERGES: list[tuple[int, Merge]] = [(1, "sum"), (2, "concatenate"), (2, "sum")]
+BLANK_CELLS: list[tuple[Cell, int]] = [("lstm", 2), ("gru", 2), ("gru", 1)]
+CONVOLUTIONS: list[tuple[ConvolutionActivation, int, int]] = [
+    ("relu", 2, 3),
+    ("gelu", 1, 2),
+    ("tanh", 3, 5),
+]
+ATTENTIONS: list[AttentionScore] = ["none", "dot", "general", "additive"]
+BEFORE_CELL: list[tuple[Cell, AttentionScore]] = [("lstm", "general"), ("gru", "additive")]
+CROSS_ATTENTIONS: list[tuple[Cell, int, bool]] = [("lstm", 1, False), ("gru", 2, True)]
+
+
 def transformer_sizes(norm: str, positions: str, activation: str = "relu") -> dict:
     return dict(
         width=WIDTH,
@@ -83,9 +100,7 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
         merge=merge,
         dropout=0.3,
     )
-    for cell, (directions, merge) in itertools.product(
-        ["lstm", "gru"], [(1, "sum"), (2, "concatenate"), (2, "sum")]
-    )
+    for cell, (directions, merge) in itertools.product(CELLS, MERGES)
 }
 ENCODERS |= {
     f"blank-{cell}-{directions}": partial(
@@ -97,7 +112,7 @@ ENCODERS |= {
         directions=directions,
         dropout=0.3,
     )
-    for cell, directions in [("lstm", 2), ("gru", 2), ("gru", 1)]
+    for cell, directions in BLANK_CELLS
 }
 ENCODERS |= {
     f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerEncoder(
@@ -125,7 +140,7 @@ ENCODERS |= {  # memories shorter than their sources: three layers make one plac
         activation=activation,
         dropout=0.3,
     )
-    for activation, layers, kernel_size in [("relu", 2, 3), ("gelu", 1, 2), ("tanh", 3, 5)]
+    for activation, layers, kernel_size in CONVOLUTIONS
 }
 ENCODERS |= {
     "convolution-sinusoidal": lambda: ConvolutionEncoder(
@@ -152,9 +167,7 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
         dropout=0.3,
         tied=not feeding,
     )
-    for cell, attention, feeding in itertools.product(
-        ["lstm", "gru"], ["none", "dot", "general", "additive"], [False, True]
-    )
+    for cell, attention, feeding in itertools.product(CELLS, ATTENTIONS, [False, True])
 }
 DECODERS |= {
     f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerDecoder(
@@ -189,7 +202,7 @@ DECODERS |= {
         attention_order="before_cell",
         dropout=0.3,
     )
-    for cell, attention in [("lstm", "general"), ("gru", "additive")]
+    for cell, attention in BEFORE_CELL
 }
 
 DECODERS |= {
@@ -206,7 +219,7 @@ DECODERS |= {
         dropout=0.3,
         tied=False,
     )
-    for cell, layers, key_bias in [("lstm", 1, False), ("gru", 2, True)]
+    for cell, layers, key_bias in CROSS_ATTENTIONS
 }
 DECODERS |= {
     "transformer-pre-no-key-bias": lambda: TransformerDecoder(

@@ -8,18 +8,20 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.generation import logits_process as theirs
+from transformers.generation import logits_process
 
 from regard import search as ours
 from regard.errors import InputError
 from regard.search import Hypothesis, Options, SpecialTokens, likeliest, search, stream
 from regard.values import KVCache, Memory, State, Step
 
+theirs: Any = logits_process  # Any: it asks for LongTensor, which no tensor is
 START, END, PAD = 0, 1, 2
 MARKS = SpecialTokens(start=START, end=END, never=(START, PAD))
 WORDS = (3, 4, 5)
@@ -67,6 +69,7 @@ class Table:
         self.memories.append(state.memory[0])
         hot = torch.nn.functional.one_hot(token, self.last.shape[0]).float()
         carried = 0.5 * state.recurrent[0] + hot
+        assert state.kv_cache is not None
         past = state.kv_cache.grown(state.max_position)
         past.slab[0, :, 0, state.max_position] = hot
         states = state.memory[0][0, :, 0]  # (B, S, K)
@@ -326,10 +329,12 @@ def test_weights_belong_to_their_tokens(options: Options) -> None:
     results = search(decoder, memory, MARKS, options, prior=PRIOR, idf=IDF, seeds=range(7))
     for i, found in enumerate(results):
         for f in found:
+            assert f.weights is not None
             assert f.weights.shape == (len(f.tokens), H, 5)
             state = decoder.start(row(memory, i))
             for token, weights in zip((START, *f.tokens), f.weights, strict=False):
                 step = decoder.step(torch.tensor([token]), state)
+                assert step.weights is not None
                 torch.testing.assert_close(step.weights[0], weights)
                 state = step.state
 
@@ -350,10 +355,12 @@ def test_ranks_fall_and_answers_differ(options: Options) -> None:
 def test_a_stream_is_the_search(options: Options) -> None:
     decoder, memory = Table(5, 0.5), memories(7, places=5)
     for i in range(7):
-        one, more = row(memory, i), {"prior": PRIOR, "idf": IDF, "seeds": [i]}
+        one = row(memory, i)
+        more: dict[str, Any] = {"prior": PRIOR, "idf": IDF, "seeds": [i]}
         best = search(decoder, one, MARKS, options, **more)[0][0]
         streamed = list(stream(decoder, one, MARKS, options, **more))
         assert tuple(token for token, _ in streamed) == best.tokens
+        assert best.weights is not None
         for (_, weights), expected in zip(streamed, best.weights, strict=True):
             torch.testing.assert_close(weights, expected)
 
@@ -389,6 +396,7 @@ def test_no_rows_no_answers_and_an_empty_answer_has_no_weights() -> None:
     ((found,),) = search(Table(end=99.0), memories(1), MARKS, Options())
     assert (
         found.tokens == ()
+        and found.weights is not None
         and found.weights.shape == (0, H, 3)
         and found.score == pytest.approx(0, abs=1e-4)
     )
@@ -762,7 +770,7 @@ def test_likeliest_is_argmax(rows: int, size: int):
 )
 def test_options_beyond_what_floats_can_hold_are_refused(name: str, value: float):
     with pytest.raises(InputError, match=f"^search: {name} must be "):
-        Options(**{name: value})
+        Options(**{name: value})  # pyright: ignore[reportArgumentType]  # of any name
 
 
 def test_draws_are_made_beforehand_and_so_have_a_limit():
@@ -788,7 +796,8 @@ def test_every_allowed_value_gives_answers_with_finite_ranks(name: str):
             {"do_sample": True, "candidates": 3, "seed": 1},
             {"num_beams": 3, "candidates": 3},
         ):
-            options = Options(**{name: value}, **how, max_new_tokens=7)
+            given: dict[str, Any] = {name: value, **how}
+            options = Options(**given, max_new_tokens=7)
             for row in search(decoder, memory, MARKS, options, prior=PRIOR, idf=torch.rand(V)):
                 assert row and all(
                     math.isfinite(one.rank) and math.isfinite(one.score) for one in row

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def prepared(folder: Path, examples: list[Example], form: Form, **more):
             tally.used += 1
             yield example
 
-    sizes = dict(valid=0.2, test=0.1, max_source=1, max_target=1)
+    sizes: dict[str, Any] = dict(valid=0.2, test=0.1, max_source=1, max_target=1)
     return prepare(read, key={}, fit=None, folder=folder, form=form, labels=True, **(sizes | more))
 
 
@@ -161,6 +162,7 @@ def test_the_reference_nets_have_their_parameters(name):
         chosen.train.batch_examples,
         chosen.seed,
     ) == ("sgd", 15, 8, 42)
+    assert isinstance(chosen.data, recipe.DataMedmnist)
     assert chosen.data.test_first == (182, 55, 42, 250)
 
 

@@ -139,7 +139,7 @@ def test_words_size_counts_and_ties():
 
 
 def test_words_fit_forgets_rare_words_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(tokenizers.base, "MAX_COUNTED", 50)
+    monkeypatch.setattr("regard.tokenizers.base.MAX_COUNTED", 50)
     tokenizer = Words.fit(f"often word{i} often" for i in range(1000))
     assert tokenizer.words[0] == "often"
     assert tokenizer.size < 100
