@@ -62,8 +62,8 @@ CASES = (
 )
 DOUBLING = (8192, 16384, 32768, 65536)
 LENGTHS = tuple(2**n for n in range(6, 17))
-# At greater lengths these forms are far from the best and take minutes.
 FORMS: tuple[Form, ...] = ("quadratic", "parallel", "chunked", "recurrent")
+# At greater lengths these forms are far from the best and take minutes.
 MAX_LENGTH = {"quadratic": 8192, "recurrent": 512}
 QKV = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -215,7 +215,7 @@ def automatic(args: Namespace) -> dict[str, Any]:
                 for length in LENGTHS:
                     case = Case(width, length, causal)
                     qkv = inputs(case, args.seed)
-                    forms = [f for f in FORMS if length <= MAX_LENGTH.get(f, length)]
+                    forms: list[Form] = [f for f in FORMS if length <= MAX_LENGTH.get(f, length)]
                     tried: list[Form] = [*forms, "auto"]
                     works = {f: partial(run, case, side, qkv, f) for f in tried}
                     figures = rounds_of(works, args.rounds, 0.02)
