@@ -5,7 +5,7 @@
 # make check      check style, types, imports between modules, and that no pickle is read
 # make format     format the code
 # make docs       write docs/recipes.md from the fields in regard/recipe/
-# make images     train a small translator (about three minutes) and draw docs/images
+# make images     train a small translator (about half a minute) and draw docs/images
 # make bench      repeat all benchmarks; the records go to bench/results/
 # make clean      remove .venv and caches, but not your runs
 #

@@ -1,6 +1,6 @@
 """Train a small translator and draw where it attends: docs/images/alignment.png.
 
-    python -m bench.attention_picture                  about a minute on one core
+    python -m bench.attention_picture                  half a minute on one core
     python -m bench.attention_picture --out mine.png "sixty-four" "the fifth of May two thousand"
 
 The model is `translate-gru` with additive attention (Bahdanau et al. 2015) over BPE tokens. Dropout
