@@ -34,7 +34,7 @@ test-long: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 -q -m long --timeout 3600
 
 coverage: .venv/.installed-dev
-	$(BIN)/python -m pytest -n 2 -q --cov --cov-report=term-missing
+	$(BIN)/python -m pytest -n 2 -q --cov=regard --cov-report=term-missing --timeout 600
 
 check: .venv/.installed-dev
 	$(BIN)/ruff check .
