@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +26,7 @@ from regard.decoders import Decoder, TransformerDecoder
 from regard.encoders import TransformerEncoder
 from regard.frontends import Tokens
 from regard.layers.positions import Sinusoidal
+from regard.layers.sizes import TransformerSizes
 from regard.model import Model
 from regard.optimise import factor, optimiser
 from regard.search import Options, SpecialTokens, search
@@ -42,18 +42,16 @@ def make(vocabulary: int, seed: int) -> Model:
     """The model, untrained."""
     keep_memory()  # as `regard train` does
     torch.manual_seed(seed)
-    sizes: dict[str, Any] = dict(
-        width=WIDTH, layers=4, heads=4, ffn_width=256, activation="relu", dropout=0.1
-    )
+    sizes = TransformerSizes(layers=4, width=WIDTH, heads=4, ffn_width=256, dropout=0.1)
     model = Model(
         frontend=Tokens(vocabulary=vocabulary, width=WIDTH, dropout=0.1),
-        encoder=TransformerEncoder(inputs=WIDTH, positions=Sinusoidal(width=WIDTH), **sizes),
+        encoder=TransformerEncoder(sizes, inputs=WIDTH, positions=Sinusoidal(width=WIDTH)),
         decoder=TransformerDecoder(
+            sizes,
             vocabulary=vocabulary,
             memory_width=WIDTH,
             positions=Sinusoidal(width=WIDTH),
             tied=True,
-            **sizes,
         ),
     )
     model.frontend.embedding = model.decoder.embedding

@@ -70,13 +70,13 @@ class Table:
         hot = torch.nn.functional.one_hot(token, self.last.shape[0]).float()
         carried = 0.5 * state.recurrent[0] + hot
         assert state.kv_cache is not None
-        past = state.kv_cache.grown(state.max_position)
-        past.slab[0, :, 0, state.max_position] = hot
+        past = state.kv_cache.with_room_at(state.max_position)
+        past.tensor[0, :, 0, state.max_position] = hot
         states = state.memory[0][0, :, 0]  # (B, S, K)
         match = torch.einsum("bhk,bsk->bhs", self.query[token], states)
         weights = match.masked_fill(~state.mask[:, None], -math.inf).softmax(-1)
         context = torch.einsum("bhs,bsk->bk", weights, states)
-        first = past.slab[0, :, 0, min(1, state.max_position)]
+        first = past.tensor[0, :, 0, min(1, state.max_position)]
         logits = self.last[token] + carried[0] @ self.sum + first @ self.first + context @ self.read
         after = replace(
             state,
@@ -572,7 +572,7 @@ def test_a_wider_choice_contains_the_narrower() -> None:
     assert torch.equal(few.view(2, 2, 11), many.view(2, 5, 11)[:, :2])
 
 
-# --- the cure for bland replies--------------------------------------------------------------------
+# --- re-ranking against bland replies--------------------------------------------------------------
 
 
 def test_the_anti_prior_lowers_what_the_prior_likes() -> None:
