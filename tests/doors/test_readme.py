@@ -19,11 +19,11 @@ from regard.train import train
 from tests.tiny import (
     PAIRS,
     Silent,
-    by_heart,
+    memorised,
+    memorised_pictures,
+    memorised_sounds,
     pairs_file,
-    pictures_by_heart,
     pictures_folder,
-    sounds_by_heart,
     sounds_table,
 )
 
@@ -122,14 +122,14 @@ def test_the_commands_work(home: Path, capsys, monkeypatch):
 def test_the_python_works(home: Path):
     runs = home / "runs"
     changes = {
-        "demo": ("chat-attention", by_heart(home / "pairs.tsv", "train.steps=2")),
+        "demo": ("chat-attention", memorised(home / "pairs.tsv", "train.steps=2")),
         "image-pool": (
             "image-pool",
-            pictures_by_heart(pictures_folder(home, side=8), "train.steps=2"),
+            memorised_pictures(pictures_folder(home, side=8), "train.steps=2"),
         ),
         "speech-attention": (
             "speech-attention",
-            sounds_by_heart(sounds_table(home), "train.steps=2"),
+            memorised_sounds(sounds_table(home), "train.steps=2"),
         ),
     }
     for name, (base, settings) in changes.items():
