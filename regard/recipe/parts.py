@@ -7,8 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.layers.sizes import Kernel, TransformerSizes
-from regard.recipe.fields import (
+from regard.fields import (
     LARGEST,
     WIDTH,
     Augmentation,
@@ -19,7 +18,8 @@ from regard.recipe.fields import (
     Text,
     Whole,
 )
-from regard.recipe.marks import Mark
+from regard.layers.sizes import Kernel, TransformerSizes
+from regard.marks import Mark
 
 # ---------------------------------------------------------------------------------------- tokenizer
 

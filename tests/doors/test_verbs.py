@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -241,7 +242,8 @@ def test_what_a_resume_needs_is_said(trained: Path, tmp_path: Path, capsys, monk
 
 
 def test_scores_that_are_not_finite_are_said(tmp_path: Path, capsys):
-    reporter = Lines(SimpleNamespace(print=lambda *_, **__: None))
+    console: Any = SimpleNamespace(print=lambda *_, **__: None)
+    reporter = Lines(console)
     reporter.validated({"step": 1, "kind": "valid", "best": False, "perplexity": math.inf}, [])
     assert not reporter.scores_are_finite
 

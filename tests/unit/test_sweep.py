@@ -495,9 +495,10 @@ def test_what_was_found_is_not_replaced_by_who_found_it_taken():
         )
 
     trials = [one("0.1", "done", 2.0), one("0.1", "elsewhere", None), one("0.01", "done", 9.0)]
-    runs = SimpleNamespace(score="perplexity")
-    known = _known(runs, SimpleNamespace(get_trials=lambda deepcopy: trials))
-    assert known.best.score == 2.0 and len(known.trials) == 2
+    runs: Any = SimpleNamespace(score="perplexity")
+    study: Any = SimpleNamespace(get_trials=lambda deepcopy: trials)
+    known = _known(runs, study)
+    assert known.best is not None and known.best.score == 2.0 and len(known.trials) == 2
 
 
 def test_paths_are_values_and_nothing_is_none():
