@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from regard.layers.attention_layer import CrossAttention, SelfAttention
 from regard.layers.positions import NoPositions
 from regard.layers.sizes import TransformerSizes
 from regard.layers.softmax_attention import SoftmaxSelfAttention, join_heads, split_heads
