@@ -376,6 +376,7 @@ def test_weights_belong_to_their_tokens(options: Options) -> None:
             state = decoder.start(row(memory, i))
             for token, weights in zip((START, *f.tokens), f.weights, strict=False):
                 step = decoder.step(torch.tensor([token]), state)
+                assert step.weights is not None
                 torch.testing.assert_close(step.weights[0, :, :places], weights)
                 state = step.state
 
