@@ -1,9 +1,11 @@
 # make demo       train the default chatbot (about two minutes) and ask it ten questions
 # make test       run the tests
 # make test-long  run the tests that take minutes
+# make coverage   run the tests and print the lines and branches of regard/ that they miss
 # make check      check style, types, imports between modules, and that no pickle is read
 # make format     format the code
 # make docs       write docs/recipes.md from the fields in regard/recipe/
+# make images     train a small translator (about half a minute) and draw docs/images
 # make bench      repeat all benchmarks; the records go to bench/results/
 # make clean      remove .venv and caches, but not your runs
 #
@@ -17,7 +19,7 @@ TORCH := torch==2.13.0
 PROMPTS := "Hello!" "How are you doing today?" "Are you a robot?" "Tell me another joke" "What is AI?" \
            "Do you like football?" "Can you eat?" "Have you read any books?" "I forgot my password" "Do you get angry?"
 
-.PHONY: demo test test-long check format bench docs clean
+.PHONY: demo test test-long coverage check format docs images bench clean
 .DEFAULT_GOAL := demo
 
 demo: .venv/.installed
@@ -30,6 +32,9 @@ test: .venv/.installed-dev
 
 test-long: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 -q -m long --timeout 3600
+
+coverage: .venv/.installed-dev
+	$(BIN)/python -m pytest -n 2 -q --cov=regard --cov-report=term-missing --timeout 600
 
 check: .venv/.installed-dev
 	$(BIN)/ruff check .
@@ -47,11 +52,14 @@ format: .venv/.installed-dev
 docs: .venv/.installed
 	$(BIN)/python -m regard.recipe > docs/recipes.md
 
+images: .venv/.installed
+	$(BIN)/python -m bench.attention_picture
+
 bench: .venv/.installed-dev
 	for name in training_speed decoding_speed attention mmi cornell maclaurin memory sentiment blank pneumonia defaults fsdd; do $(BIN)/python -m bench.$$name || exit; done
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:

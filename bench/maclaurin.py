@@ -18,8 +18,9 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ import torch.nn.functional as F
 
 from bench import measure
 from regard.lab.quadratic import peak_memory
-from regard.layers.maclaurin import cheapest, maclaurin_attention
+from regard.layers.maclaurin import Form, cheapest, maclaurin_attention
 from regard.layers.monomials import how_many
 from regard.layers.native import library, takes
 
@@ -61,8 +62,10 @@ CASES = (
 )
 DOUBLING = (8192, 16384, 32768, 65536)
 LENGTHS = tuple(2**n for n in range(6, 17))
+FORMS: tuple[Form, ...] = ("quadratic", "parallel", "chunked", "recurrent")
 # At greater lengths these forms are far from the best and take minutes.
 MAX_LENGTH = {"quadratic": 8192, "recurrent": 512}
+QKV = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 @contextmanager
@@ -82,16 +85,17 @@ def sides() -> tuple[str, ...]:
     return ("native", "torch") if library() is not None else ("torch",)
 
 
-def inputs(case: Case, seed: int) -> tuple[torch.Tensor, ...]:
+def inputs(case: Case, seed: int) -> QKV:
     """q, k and v."""
     generator = torch.Generator().manual_seed(seed)
     shape = (1, HEADS, case.length, case.width)
-    return tuple(
+    q, k, v = (
         torch.randn(shape, generator=generator).requires_grad_(case.backward) for _ in range(3)
     )
+    return q, k, v
 
 
-def run(case: Case, side: str, qkv: tuple[torch.Tensor, ...], form: str = "auto") -> None:
+def run(case: Case, side: str, qkv: QKV, form: Form = "auto") -> None:
     if side == "exact":
         context = F.scaled_dot_product_attention(*qkv, is_causal=case.causal)
     else:
@@ -115,7 +119,7 @@ def seconds(work: Callable[[], object], at_least: float = 0.05) -> float:
 
 
 def rounds_of(
-    works: dict[str, Callable[[], object]], rounds: int, at_least: float = 0.05
+    works: Mapping[str, Callable[[], object]], rounds: int, at_least: float = 0.05
 ) -> dict[str, list[float]]:
     """Seconds of each work, round by round in turns, after one warm-up call each."""
     for work in works.values():
@@ -211,12 +215,9 @@ def automatic(args: Namespace) -> dict[str, Any]:
                 for length in LENGTHS:
                     case = Case(width, length, causal)
                     qkv = inputs(case, args.seed)
-                    forms = [
-                        f
-                        for f in ("quadratic", "parallel", "chunked", "recurrent")
-                        if length <= MAX_LENGTH.get(f, length)
-                    ]
-                    works = {f: lambda f=f: run(case, side, qkv, f) for f in [*forms, "auto"]}  # noqa: B023
+                    forms: list[Form] = [f for f in FORMS if length <= MAX_LENGTH.get(f, length)]
+                    tried: list[Form] = [*forms, "auto"]
+                    works = {f: partial(run, case, side, qkv, f) for f in tried}
                     figures = rounds_of(works, args.rounds, 0.02)
                     best = min(forms, key=lambda f: measure.spread(figures[f])["median"])
                     with native(side == "native"):

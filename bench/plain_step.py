@@ -16,6 +16,7 @@ import time
 import torch
 
 from bench import ours
+from regard.decoders import TransformerDecoder
 from regard.layers.fused_step import FusedStep
 from regard.layers.torch_step import TorchStep
 from regard.values import State, Step
@@ -38,6 +39,7 @@ def measured(vocabulary: int) -> dict[str, float]:
     """The median seconds of a step, by way."""
     model = ours.never_end(ours.make(vocabulary, seed=1))
     decoder = model.decoder
+    assert isinstance(decoder, TransformerDecoder)
     parts = decoder.embedding, decoder.positions, list(decoder.blocks)
     by_functions = TorchStep(*parts, decoder.final_norm, decoder.output)
     fused = FusedStep(*parts, decoder.final_norm, decoder.output)

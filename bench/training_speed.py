@@ -62,20 +62,21 @@ def prepare(name: str, args: Namespace) -> Callable[[int], Speed]:
     vocabulary = tokenizer.get_vocab_size()
     schedule = {"warmup": args.warmup, "steps": args.steps}
     mean = sum(len(target) for _, target in pairs) / len(pairs)
-    model = (
-        hf.make(vocabulary, args.seed, pad=PAD, end=END)
-        if name == "peer"
-        else ours.make(vocabulary, args.seed)
-    )
+    if name == "peer":
+        peer = hf.make(vocabulary, args.seed, pad=PAD, end=END)
+    else:
+        own = ours.make(vocabulary, args.seed)
 
-    def turn(number: int) -> Speed:
+    def peer_turn(number: int) -> Speed:
         size = SENTENCES[number % len(SENTENCES)]
         seed = args.seed + number
-        if name == "peer":
-            return hf.train_steps(model, tokenizer, pairs, sentences=size, seed=seed, **schedule)
-        return ours.train_steps(model, pairs, tokens=round(size * mean), seed=seed, **schedule)
+        return hf.train_steps(peer, tokenizer, pairs, sentences=size, seed=seed, **schedule)
 
-    return turn
+    def own_turn(number: int) -> Speed:
+        tokens = round(SENTENCES[number % len(SENTENCES)] * mean)
+        return ours.train_steps(own, pairs, tokens=tokens, seed=args.seed + number, **schedule)
+
+    return peer_turn if name == "peer" else own_turn
 
 
 def main() -> None:

@@ -119,7 +119,7 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
-def write_folder(path: Path, write: Callable[[Path], None]) -> None:
+def write_folder(path: Path, write: Callable[[Path], object]) -> None:
     """A new folder with a manifest of its files; it has its name only once everything in it is on
     the disk.
 

@@ -76,7 +76,7 @@ def train_steps(
     update all count. The first batch, which has the longest sentence, is a warm-up step.
     """
     special_tokens = {
-        "pad_token": tokenizer.id_to_token(model.config.pad_token_id),
+        "pad_token": tokenizer.id_to_token(_special_tokens(model)[0]),
         "eos_token": "</s>",
     }
     wrapped = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special_tokens)
@@ -110,15 +110,22 @@ def train_steps(
     )
 
 
+def _special_tokens(model: MarianMTModel) -> tuple[int, int]:
+    """The ids of the padding and the end token."""
+    pad, end = model.config.pad_token_id, model.config.eos_token_id
+    assert isinstance(pad, int) and isinstance(end, int)
+    return pad, end
+
+
 @torch.inference_mode()
 def greedy(model: MarianMTModel, sources: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
     """Greedy answers to a batch of sources, each of its given length, without special tokens."""
     model.eval()
-    pad, end = model.config.pad_token_id, model.config.eos_token_id
+    pad, end = _special_tokens(model)
     rows = torch.nn.utils.rnn.pad_sequence(
         [torch.tensor(source) for source in sources], batch_first=True, padding_value=pad
     )
-    generated = model.generate(
+    generated = model.generate(  # pyright: ignore[reportAttributeAccessIssue]  # a mixin has it
         input_ids=rows,
         attention_mask=(rows != pad).long(),
         max_new_tokens=max(lengths) + 1,

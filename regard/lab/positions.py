@@ -1,7 +1,7 @@
 """Positional encodings act at one of three points: added to the input once, rotating q and k in
 every layer, or added to the scores in every layer.
 
-Self-attention without them does not depend on the order of its inputs. With theta_j =
+Self-attention without them cannot tell the order of its inputs. With theta_j =
 10000^(-2j/D):
 
     sinusoidal   x_t + p(t),   p(t)_2j = sin(t theta_j),   p(t)_2j+1 = cos(t theta_j)

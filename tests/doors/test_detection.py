@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -621,7 +622,7 @@ def test_a_table_of_sounds_in_a_folder_beside_it(tmp_path: Path, suffix: str):
 
     for file in (home / "clips").iterdir():
         file.unlink()
-    columns = {"path_column": "file name", "text_column": "what was said"}
+    columns: dict[str, Any] = {"path_column": "file name", "text_column": "what was said"}
     how = recordings_of.Hearing(8000, 60.0)
     with pytest.raises(DataError) as caught:
         list(recordings_of.read_sounds(home / "list.csv", how=how, **columns, tally=Tally()))

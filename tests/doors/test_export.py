@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +38,7 @@ def test_digits_are_those_that_are_built_in(tmp_path: Path, capsys):
     told = exported(tmp_path / "digits", "digits", "--count", "30", capsys=capsys)
     rows = table(told["table"])
     assert [row["path"] for row in rows] == told["files"] and len(set(told["files"])) == 30
-    built_in = list(labelled_pictures.read_digits(**FORM, tally=Tally()))
+    built_in: list[Any] = list(labelled_pictures.read_digits(**FORM, tally=Tally()))
     for row in rows:
         example = built_in[int(row["path"][-8:-4])]
         values = pictures.read_picture(tmp_path / "digits" / row["path"], **FORM).values
@@ -49,8 +51,8 @@ def test_digits_are_those_that_are_built_in(tmp_path: Path, capsys):
 
 def test_drawings_are_those_of_their_seed(tmp_path: Path, capsys):
     told = exported(tmp_path / "drawings", "drawings", "--count", "7", "--seed", "1", capsys=capsys)
-    form = {"size": (48, 48), "channels_in": 3}
-    built_in = drawn.read_drawn(count=7, seed=1, **form, tally=Tally())
+    form: dict[str, Any] = {"size": (48, 48), "channels_in": 3}
+    built_in: Iterator[Any] = drawn.read_drawn(count=7, seed=1, **form, tally=Tally())
     for row, example in zip(table(told["table"]), built_in, strict=True):
         assert row["text"] == example.target
         values = pictures.read_picture(tmp_path / "drawings" / row["path"], **form).values
@@ -68,8 +70,8 @@ def test_drawings_are_those_of_their_seed(tmp_path: Path, capsys):
 def test_voices_are_those_of_their_seed(tmp_path: Path, capsys):
     exported(tmp_path / "voices", "voices", "--count", "20", "--seed", "3", capsys=capsys)
     how = Hearing(8000, 10.0)
-    built_in = spoken.read_spoken("test", count=160, seed=3, how=how, tally=Tally())
-    files = read_ljspeech(tmp_path / "voices", how=how, tally=Tally())
+    built_in: Iterator[Any] = spoken.read_spoken("test", count=160, seed=3, how=how, tally=Tally())
+    files: Iterator[Any] = read_ljspeech(tmp_path / "voices", how=how, tally=Tally())
     for own, example in zip(files, built_in, strict=True):
         assert own.target == example.target
         assert np.array_equal(own.source.values, example.source.values)

@@ -28,6 +28,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -650,7 +651,7 @@ def test_however_it_is_stopped_it_goes_on(site: Site, cache: Path, sent: signal.
     site.stall = 100_000
     given = [sys.executable, "-m", "regard", *words("cornell", site, zipped())]
     part = cache / "cornell" / ".regard-part" / "cornell_movie_dialogs_corpus.zip.part"
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes: dict[str, Any] = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     heeds = partial(
         signal.signal, signal.SIGINT, signal.SIG_DFL
     )  # also where the tests run in the background

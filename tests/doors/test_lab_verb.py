@@ -133,7 +133,7 @@ class Resources(HTMLParser):
         self.loaded += [
             v
             for k, v in attrs
-            if k.split(":")[-1] in ("src", "href") and not v.startswith(("#", "data:"))
+            if v and k.split(":")[-1] in ("src", "href") and not v.startswith(("#", "data:"))
         ]
 
     def handle_startendtag(self, tag, attrs):

@@ -396,9 +396,7 @@ def test_file_and_samples_of_a_sound_are_answered_alike(
     forms = [samples, samples.astype(np.float32), torch.from_numpy(samples)]
     if kind in ("PCM_16", "PCM_32"):
         forms.append(
-            soundfile.read(tmp_path / "it.wav", dtype={"PCM_16": "int16", "PCM_32": "int32"}[kind])[
-                0
-            ]
+            soundfile.read(tmp_path / "it.wav", dtype="int16" if kind == "PCM_16" else "int32")[0]
         )
     for form in forms:
         assert hearing.ask(form, GREEDY, rate=rate) == right == hearing.ask((form, rate), GREEDY)

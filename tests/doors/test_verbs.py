@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def one_line(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     """The message of a command that must fail for the person's own reason."""
     code = cli.main([str(word) for word in words])
     error = capsys.readouterr().err
@@ -286,7 +287,8 @@ def test_what_a_resume_needs_is_said(trained: Path, tmp_path: Path, capsys, monk
 
 
 def test_scores_that_are_not_finite_are_said(tmp_path: Path, capsys):
-    reporter = Lines(SimpleNamespace(print=lambda *_, **__: None))
+    console: Any = SimpleNamespace(print=lambda *_, **__: None)
+    reporter = Lines(console)
     reporter.validated({"step": 1, "kind": "valid", "best": False, "perplexity": math.inf}, [])
     assert not reporter.scores_are_finite
 

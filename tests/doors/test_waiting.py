@@ -26,29 +26,32 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_terminal_shows_it_and_forgets_it(impatient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sys.stderr", Terminal())
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
     with Waiting("reading data") as wait:
         wait.timer.join()
-        assert waiting.sys.stderr.getvalue() == "reading data …"
-    assert waiting.sys.stderr.getvalue() == "reading data …\r\033[K"
+        assert stream.getvalue() == "reading data …"
+    assert stream.getvalue() == "reading data …\r\033[K"
 
 
 def test_a_log_has_a_line(impatient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sys.stderr", io.StringIO())
+    stream = io.StringIO()
+    monkeypatch.setattr("sys.stderr", stream)
     with Waiting("reading data") as wait:
         wait.timer.join()
-    assert waiting.sys.stderr.getvalue() == "reading data …\n"
+    assert stream.getvalue() == "reading data …\n"
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])
 def test_what_is_quick_says_nothing(stream: type[io.StringIO], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("sys.stderr", stream())
+    opened = stream()
+    monkeypatch.setattr("sys.stderr", opened)
     monkeypatch.setattr(waiting, "SOON", 1000.0)
     monkeypatch.setattr(waiting, "LATE", 1000.0)
     with Waiting("reading data") as wait:
         wait.end()
     wait._show()  # a timer that fires too late
-    assert waiting.sys.stderr.getvalue() == ""
+    assert opened.getvalue() == ""
 
 
 def begin_at_once(wait: Waiting) -> Waiting:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def killed_at_line(number: int, action: Callable[[], object]) -> bool:
     ended before that. Of a line that comes again and again, the first two times count."""
     times: Counter[tuple[str, int]] = Counter()
 
-    def trace(frame: FrameType, event: str, _: object) -> object:
+    def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal number
         if frame.f_code.co_filename not in TRACED:
             return None

@@ -437,7 +437,7 @@ class Counting(Silent):
         super().__init__()
         self.threads: set[int] = set()
 
-    def stepped(self, *_) -> None:
+    def stepped(self, progress, loss, speed, done) -> None:
         self.threads.add(torch.get_num_threads())
 
 
@@ -615,7 +615,7 @@ def test_a_change_survives_a_kill_before_the_next_checkpoint(tiny_run):
     other = chosen.override(["train.steps=70", "train.batch_tokens=96", "train.ema_decay=0"])
 
     class Killed(Silent):
-        def stepped(self, *_) -> None:
+        def stepped(self, progress, loss, speed, done) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -64,7 +65,9 @@ SEEN = {
 @pytest.mark.parametrize("seen", SEEN.values(), ids=SEEN.keys())
 def test_attend_is_the_weights_times_v_is_a_triple_loop(seen: dict):
     q, k, v = rand(T, K), rand(S, K, seed=2), rand(S, E)
-    plain = {name: x.tolist() if isinstance(x, Tensor) else x for name, x in seen.items()}
+    plain: dict[str, Any] = {
+        name: x.tolist() if isinstance(x, Tensor) else x for name, x in seen.items()
+    }
     expected = torch.tensor(
         triple_loop(q.tolist(), k.tolist(), v.tolist(), **plain), dtype=torch.float64
     )
@@ -129,7 +132,7 @@ def test_gradients_reach_everything():
     )
 
 
-GOOD = dict(q=rand(B, T, K), k=rand(B, S, K), v=rand(B, S, E))
+GOOD: dict[str, Any] = dict(q=rand(B, T, K), k=rand(B, S, K), v=rand(B, S, E))
 BLIND = some_mask(B)
 BLIND[1, 4] = False
 HOLE = rand(B, S, K)
@@ -198,10 +201,10 @@ BAD = {
 @pytest.mark.parametrize(("change", "message"), BAD.values(), ids=BAD.keys())
 def test_wrong_input_is_refused(change: dict, message: str):
     with pytest.raises(InputError) as error:
-        attend(**GOOD | change)
+        attend(**(GOOD | change))
     assert message in str(error.value)
     if "v" not in change:
-        given = {name: x for name, x in (GOOD | change).items() if name != "v"}
+        given: dict[str, Any] = {name: x for name, x in (GOOD | change).items() if name != "v"}
         with pytest.raises(InputError) as error:
             attention_weights(**given)
         assert message in str(error.value)

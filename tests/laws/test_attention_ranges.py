@@ -18,6 +18,7 @@ from regard.errors import InputError
 from regard.layers import overflow
 from regard.layers.attention import attend, attend_unchecked, attention_weights
 from regard.layers.maclaurin import (
+    Form,
     maclaurin_attention,
     maclaurin_continue,
     maclaurin_error_bound,
@@ -28,9 +29,10 @@ from regard.layers.maclaurin import (
 from regard.layers.multihead import MultiHead
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-FORMS = ["quadratic", "parallel", "chunked", "recurrent"]
+FORMS: list[Form] = ["quadratic", "parallel", "chunked", "recurrent"]
 Loops = np.ndarray[Any, Any]
-unhurried = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+EVERY_CHECK: Any = list(HealthCheck)  # Any: its metaclass hides the type
+unhurried = settings(max_examples=120, deadline=None, suppress_health_check=EVERY_CHECK)
 wide = pytest.mark.skipif(
     np.finfo(np.longdouble).maxexp < 10_000, reason="no long doubles on this machine"
 )
@@ -237,7 +239,7 @@ def test_gradients_of_every_broadcast(question: dict[str, Any]):
 def test_only_the_values_and_the_mask_have_a_batch(lead: tuple[int, ...], biased: bool):
     q, k, v = torch.randn(*lead, 3, 4), torch.randn(*lead, 5, 4), torch.randn(7, 2, 3, 5, 4)
     mask = torch.arange(5) <= torch.arange(7)[:, None, None, None, None]
-    seen = (
+    seen: dict[str, Any] = (
         dict(bias=torch.zeros(mask.shape).masked_fill(~mask, -math.inf))
         if biased
         else dict(mask=mask)
@@ -431,7 +433,7 @@ def maclaurin_by_loops(
 @given(
     question=questions(extreme=False), form=st.sampled_from(FORMS), terms=st.sampled_from([1, 3, 5])
 )
-def test_maclaurin_over_every_shape(question: dict[str, Any], form: str, terms: int):
+def test_maclaurin_over_every_shape(question: dict[str, Any], form: Form, terms: int):
     q, k, v, lead = (question[name] for name in ("q", "k", "v", "lead"))
     context = maclaurin_attention(q, k, v, terms=terms, form=form)
     assert context.shape == (*lead, q.shape[-2], v.shape[-1]) and context.dtype == v.dtype
@@ -447,7 +449,7 @@ def test_maclaurin_over_every_shape(question: dict[str, Any], form: str, terms: 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("terms", [3, 5])
 @pytest.mark.parametrize("size", [1e9, 1e12, 1e30])
-def test_maclaurin_of_large_numbers(form: str, terms: int, size: float):
+def test_maclaurin_of_large_numbers(form: Form, terms: int, size: float):
     source = torch.Generator().manual_seed(6)
     q, k, v = (torch.randn(4, 3, generator=source).abs() for _ in range(3))
     q, k = q * size, k * size
@@ -462,7 +464,7 @@ def test_a_sum_of_weights_that_overflows_is_not_a_context_of_0():
 
 
 @pytest.mark.parametrize("form", [*FORMS, "auto"])
-def test_maclaurin_says_what_is_too_large(form: str):
+def test_maclaurin_says_what_is_too_large(form: Form):
     x = torch.full((3, 2), 1e200, dtype=torch.float64)
     message = (
         "q, k, v: numbers too large: their products overflow float64; "

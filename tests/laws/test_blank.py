@@ -7,7 +7,11 @@ import pytest
 import torch
 
 from regard import build, recipe
+from regard.decoders import ClassifierDecoder
+from regard.encoders import BlankEncoder
 from regard.errors import BundleError, InputError
+from regard.frontends import Tokens
+from regard.layers.recurrent import Recurrent
 from regard.tasks.blank import Blank
 from regard.tokenizers import MARKS, START, UNKNOWN, Characters, Words
 from tests.laws.variants import ENCODERS, INPUTS, WIDTH
@@ -70,7 +74,9 @@ def test_no_gradient_reaches_the_hidden_word_as_input(name: str):
     hidden = np.array(row)
     hidden[at] = START
     model.loss(*task.batch([hidden], [row]))[0].backward()
+    assert isinstance(model.frontend, Tokens)
     gradient = model.frontend.embedding.weight.grad
+    assert gradient is not None
     assert (
         (gradient[row[at]] == 0).all()
         and (gradient[row[at - 1]] != 0).any()
@@ -104,12 +110,17 @@ def test_it_is_the_formula():
     hidden[at] = START
     batch = task.batch([hidden], [row])
     scores = model(batch.raw, batch.mask, batch.tokens)[0, 0, MARKS:]
+    assert isinstance(model.frontend, Tokens)
+    assert isinstance(model.encoder, BlankEncoder)
+    assert isinstance(model.decoder, ClassifierDecoder)
     e = model.frontend.embedding
     x = e(batch.raw)
     forwards, backwards = (torch.nn.LSTM(11, 7, batch_first=True).double() for _ in range(2))
     for own, plain in zip(model.encoder.directions, (forwards, backwards), strict=True):
+        assert isinstance(own, Recurrent)
         plain.load_state_dict(own.layers[0].state_dict())
     before, after = forwards(x[:, :at])[0][0, -1], backwards(x[:, at + 1 :].flip(1))[0][0, -1]
+    assert model.decoder.projection is not None
     w_f, w_b = model.decoder.projection.weight.split(7, dim=1)
     wanted = e.weight[MARKS:] @ (w_f @ before + w_b @ after) + model.decoder.output.bias
     torch.testing.assert_close(scores, wanted)

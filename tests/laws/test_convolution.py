@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from regard import build, recipe
 from regard.encoders import ConvolutionEncoder
 from regard.errors import InputError, RecipeError
-from regard.layers.convolution import HalvingConvolution, halved, halving_convolution
+from regard.layers.convolution import (
+    ConvolutionActivation,
+    HalvingConvolution,
+    halved,
+    halving_convolution,
+)
 from regard.layers.positions import Sinusoidal
 from regard.values import Source
 
@@ -29,7 +36,7 @@ def seeded():
 
 
 def encoder(
-    *, layers: int = 3, kernel_size: int = 3, activation: str = "tanh"
+    *, layers: int = 3, kernel_size: int = 3, activation: ConvolutionActivation = "tanh"
 ) -> ConvolutionEncoder:
     made = ConvolutionEncoder(
         inputs=INPUTS,
@@ -40,6 +47,7 @@ def encoder(
         dropout=0.3,
     ).double()
     for layer in made.layers:
+        assert isinstance(layer, HalvingConvolution)
         torch.nn.init.normal_(
             layer.bias
         )  # begun at zero, it would hide that padding becomes act(-B)
@@ -74,6 +82,7 @@ def test_a_stack_is_the_formula_over_and_over():
     made, x = encoder(layers=3), rand(2, 11, INPUTS)
     expected = x
     for layer in made.layers:
+        assert isinstance(layer, HalvingConvolution)
         expected = torch.tanh(by_loops(expected, layer.weight, layer.bias))
     memory = made(Source(x, torch.ones(2, 11, dtype=torch.bool)))
     close(memory.states, expected)
@@ -148,7 +157,7 @@ def test_a_reach_that_skips_places_is_refused():
 
 
 def test_a_recipe_builds_it():
-    chosen = recipe.load(
+    chosen: Any = recipe.load(
         "chat-attention",
         [
             "encoder.kind=convolution",
@@ -160,7 +169,8 @@ def test_a_recipe_builds_it():
     )
     made = build.encoder(chosen, inputs=INPUTS)
     assert isinstance(made, ConvolutionEncoder)
-    assert [tuple(layer.weight.shape) for layer in made.layers] == [
+    shapes = [tuple(weight.shape) for name, weight in made.named_parameters() if "weight" in name]
+    assert shapes == [
         (5, INPUTS, 7),
         (5, 7, 7),
         (5, 7, 7),

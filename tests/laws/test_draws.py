@@ -115,6 +115,7 @@ def test_a_picture_is_the_same_input_from_a_file_and_as_an_array(name: str, tmp_
 def test_a_sound_draws_the_same_whatever_it_is_padded_to(name: str):
     bundle = untrained(name, tokenizers.Characters("abcdefg"), *SAMPLED, "search.max_new_tokens=11")
     draw = np.random.default_rng(1)
+    assert isinstance(bundle.recipe.source, recipe.SourceSound)
     rate = bundle.recipe.source.rate
     sounds = [(draw.integers(-9000, 9000, length, np.int16), rate) for length in (4001, 9001, 6007)]
     alone = [bundle.ask([sound])[0].tokens for sound in sounds]

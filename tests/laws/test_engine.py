@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from regard.decoders import Output
 from regard.errors import InputError
 from regard.model import Model
 from regard.search import Engine, Options, Request, SpecialTokens, StreamedToken
@@ -66,6 +67,7 @@ def single_precision(encoder: str, decoder: str) -> Model:
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.mul_(1.5)
+        assert isinstance(output, Output)
         output.weight = torch.nn.Parameter(0.7 * torch.randn(output.weight.shape, generator=draw))
         output.bias[MARKS.end] -= 0.5
         model.idf.copy_(torch.rand(VOCABULARY, generator=draw))
@@ -90,7 +92,7 @@ def answers(request: Request) -> list[tuple[int, ...]]:
 class Alone:
     """The answers that each request gets in an engine of its own."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: Model | Noisy):
         self.model = model
         self.known: dict[tuple[int, int], list[tuple[int, ...]]] = {}
 

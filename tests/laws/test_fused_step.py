@@ -4,6 +4,7 @@ different ones."""
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -113,6 +114,7 @@ def test_steps_are_those_of_the_modules(name: str, on: str, monkeypatch):
     monkeypatch.setenv("REGARD_NATIVE", on)
     torch.manual_seed(3)
     decoder = DECODERS[name]().eval()
+    assert isinstance(decoder, TransformerDecoder)
     draws = torch.Generator().manual_seed(5)
     for rows in (1, 3, 11):
         state = decoder.start(remembered(rows))
@@ -149,7 +151,8 @@ def test_which_step_is_chosen(monkeypatch):
         assert isinstance(choose(many), TorchStep)
         alibi = make("pre", "alibi", "relu")
         assert isinstance(alibi.fast_steps.choose(few), TorchStep)
-        for other in (dict(kernel="maclaurin"), dict(key_bias=False)):
+        others: list[dict[str, Any]] = [dict(kernel="maclaurin"), dict(key_bias=False)]
+        for other in others:
             decoder = make("pre", "none", "relu", **other)
             assert decoder.fast_steps.choose(decoder.start(remembered(1))) is None
         monkeypatch.setenv("REGARD_NATIVE", "0")
@@ -178,11 +181,14 @@ def test_weights_that_change_are_seen(monkeypatch):
     state = decoder.start(remembered(1))
     walked(decoder, state, "1", monkeypatch, 2)
     with torch.no_grad():
-        decoder.blocks[0].self_attention.qkv.weight.mul_(1.5)
-        decoder.blocks[1].feed_forward.up.weight = torch.nn.Parameter(torch.randn(17, WIDTH))
+        first: Any = decoder.blocks[0]
+        second: Any = decoder.blocks[1]
+        first.self_attention.qkv.weight.mul_(1.5)
+        second.feed_forward.up.weight = torch.nn.Parameter(torch.randn(17, WIDTH))
     other = copy.deepcopy(decoder)
     with torch.no_grad():
-        other.blocks[0].cross_attention.query.weight.zero_()
+        copied: Any = other.blocks[0]
+        copied.cross_attention.query.weight.zero_()
     decoder.double().float()
     for one in (decoder, other):
         agree(one, one.start(remembered(1)), monkeypatch, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from regard.layers import maclaurin, monomials, native
 from regard.layers.attention import attention_weights
 from regard.layers.maclaurin import (
     FORMS,
+    Form,
     MaclaurinState,
     cheapest,
     maclaurin_attention,
@@ -163,7 +165,7 @@ def test_gradients_are_those_of_the_formula(form, causal: bool, masked: bool):
         rand(B, H, S, K, grad=True),
         rand(B, H, S, E, grad=True),
     )
-    options = dict(causal=causal, mask=key_mask(B, 1, S) if masked else None)
+    options: dict[str, Any] = dict(causal=causal, mask=key_mask(B, 1, S) if masked else None)
     after = rand(B, H, S if causal else L, E)
     ours = torch.autograd.grad(maclaurin_attention(*inputs, form=form, **options), inputs, after)
     theirs = torch.autograd.grad(definition(*inputs, **options), inputs, after)
@@ -311,7 +313,7 @@ def kernel(usual):
 
 
 def float32(
-    form: str, sizes: tuple[int, ...], on: str, monkeypatch, **options
+    form: Form, sizes: tuple[int, ...], on: str, monkeypatch, **options
 ) -> list[torch.Tensor]:
     """Context and gradients in single precision, with the kernel or without it."""
     monkeypatch.setenv("REGARD_NATIVE", on)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -58,9 +59,9 @@ def randomised(module: nn.Module) -> None:
             nn.init.normal_(parameter)
 
 
-def layer(kind: str = "missing", *, merged: bool = False, **sizes) -> MultiHead:
+def layer(kind: str = "missing", *, merged: bool = False, **changes: Any) -> MultiHead:
     torch.manual_seed(3)
-    sizes = dict(width=D, heads=H, head_width=K) | sizes
+    sizes: dict[str, Any] = dict(width=D, heads=H, head_width=K) | changes
     made = MultiHead(positions=POSITIONS[kind](), merged=merged, **sizes).double().eval()
     randomised(made)
     return made
@@ -278,7 +279,7 @@ def test_output_is_a_sum_over_heads(kind: str, bias: bool):
     out, weights = ours.forward_with_weights(x)
     entered = x if ours.positions is None else ours.positions.add(x, torch.arange(T))
     matrices = ours.as_sum_of_heads()
-    total = sum(weights[:, h] @ entered @ matrices[h] for h in range(H))
+    total = torch.stack([weights[:, h] @ entered @ matrices[h] for h in range(H)]).sum(0)
     close(total + (ours.out(ours.value.bias) if bias else 0), out)
     assert matrices.shape == (H, D, D)
     assert [int(torch.linalg.matrix_rank(one)) for one in matrices] == [K] * H
@@ -289,7 +290,8 @@ def test_output_is_a_sum_over_heads(kind: str, bias: bool):
 def test_merged_is_the_same_attention(kind: str, bias: bool):
     ours, x = layer(kind, bias=bias), rand(B, T, D)
     merged = ours.merge()
-    for seen in ({}, dict(causal=True), dict(mask=keys_mask(B, T))):
+    settings: list[dict[str, Any]] = [{}, dict(causal=True), dict(mask=keys_mask(B, T))]
+    for seen in settings:
         out, weights = ours.forward_with_weights(x, **seen)
         merged_out, merged_weights = merged.forward_with_weights(x, **seen)
         close(merged_weights, weights)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import groupby, product
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from regard.layers.attention import attend, attention_weights
 from regard.layers.blocks import DecoderBlock, EncoderBlock, dropout_from_bytes
 from regard.layers.loss import cross_entropy, ctc_loss
 from regard.layers.positions import sinusoidal
-from regard.layers.recurrent import Recurrent
+from regard.layers.recurrent import Cell, Recurrent
 from regard.layers.sizes import TransformerSizes
 from regard.layers.softmax_attention import SoftmaxCrossAttention, SoftmaxSelfAttention
 from tests.laws.variants import sentences
@@ -106,6 +107,7 @@ def test_cross_attention_is_torchs():
     state = ours.start(memory, mask)
     y, _, step_weights = ours.step(x[:, 3], state, mask=mask, need_weights=True)
     close(y, expected[:, 3])
+    assert step_weights is not None
     close(step_weights[:, :, 0], weights[:, :, 3])
     for times in (1, 7):  # few rows and many take different kernels
         rows = memory.repeat(times, 1, 1), mask.repeat(times, 1)
@@ -153,6 +155,7 @@ def test_decoder_block_is_torchs(norm: str):
         (ours.feed_forward_residual, theirs.norm3),
     ]
     give_block(ours, theirs, norms)
+    assert isinstance(ours.cross_attention, SoftmaxCrossAttention)
     give_cross(ours.cross_attention, theirs.multihead_attn)
     x, memory, (_, mask) = rand(B, T, D), rand(B, S, D), sentences(B, S)
     causal = nn.Transformer.generate_square_subsequent_mask(T, dtype=torch.float64)
@@ -162,7 +165,7 @@ def test_decoder_block_is_torchs(norm: str):
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 @pytest.mark.parametrize("directions", [1, 2])
-def test_recurrent_is_torchs(cell: str, directions: int):
+def test_recurrent_is_torchs(cell: Cell, directions: int):
     theirs = {"lstm": nn.LSTM, "gru": nn.GRU}[cell](
         13, D, 3, batch_first=True, bidirectional=directions == 2, dtype=torch.float64
     )
@@ -189,8 +192,9 @@ def test_recurrent_is_torchs(cell: str, directions: int):
 def test_forget_gates_begin_open():
     rnn = Recurrent(cell="lstm", inputs=3, width=5, layers=2)
     for layer in rnn.layers:
-        assert (layer.bias_ih_l0[5:10] == 1).all()
-        assert (layer.bias_ih_l0[:5] != 1).all()
+        bias: Any = layer.bias_ih_l0
+        assert (bias[5:10] == 1).all()
+        assert (bias[:5] != 1).all()
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

@@ -11,7 +11,7 @@ import torch
 from regard.decoders import ClassifierDecoder
 from regard.encoders import IdentityEncoder, TransformerEncoder
 from regard.errors import InputError
-from regard.frontends import Convolutions, Frontend, Patches, ResidualConvolutions
+from regard.frontends import Convolutions, Downsample, Frontend, Patches, ResidualConvolutions
 from regard.layers.positions import (
     Alibi,
     Learned,
@@ -21,7 +21,7 @@ from regard.layers.positions import (
     Rotary,
     Sinusoidal,
 )
-from regard.layers.residual import ResidualConvolution
+from regard.layers.residual import PaddingMode, ResidualConvolution
 from regard.layers.sizes import TransformerSizes
 from regard.model import Model
 
@@ -132,7 +132,7 @@ def test_the_grid_is_what_it_says(frontend: str):
 @pytest.mark.parametrize("downsample", ["pool", "stride"])
 @pytest.mark.parametrize("size", [(28, 28), (11, 9), (8, 33), (13, 10)])
 @torch.no_grad()
-def test_grids_of_many_sizes(downsample: str, size: tuple[int, int]):
+def test_grids_of_many_sizes(downsample: Downsample, size: tuple[int, int]):
     for padding in ([1], [0], [1, 0], [1, 1]):
         sees = Convolutions(
             size=size,
@@ -196,7 +196,7 @@ def test_grids_of_residual_convolutions(stem: int, size: tuple[int, int]):
 
 @pytest.mark.parametrize("padding_mode", ["zeros", "edge"])
 @torch.no_grad()
-def test_with_its_edge_around_no_place_of_an_even_picture_stands_out(padding_mode: str):
+def test_with_its_edge_around_no_place_of_an_even_picture_stands_out(padding_mode: PaddingMode):
     torch.manual_seed(3)
     sees = ResidualConvolutions(
         size=(24, 40), channels_in=1, channels=[8, 16], blocks=2, stem=2, padding_mode=padding_mode

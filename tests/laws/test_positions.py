@@ -13,6 +13,7 @@ from regard.build import model as build_model
 from regard.errors import InputError, RecipeError
 from regard.layers.positions import (
     Alibi,
+    Axes,
     Learned,
     NoPositions,
     Relative,
@@ -240,7 +241,7 @@ def test_rotary_is_the_worked_table():
 
 
 @pytest.mark.parametrize("axes", [1, 2])
-def test_rotary_scores_depend_on_the_distance_only(axes: int):
+def test_rotary_scores_depend_on_the_distance_only(axes: Axes):
     q, k = rand(K), rand(K, seed=2)
     one, other = (torch.tensor(places[:axes]).squeeze() for places in ([3, 10], [8, 1]))
     scores = [

@@ -22,6 +22,7 @@ from regard.layers.positions import Alibi, NoPositions
 from regard.layers.sizes import TransformerSizes
 from regard.model import Model
 from regard.search import Options, SpecialTokens, search
+from regard.values import Capture
 from tests.laws.variants import (
     INPUTS,
     VOCABULARY,
@@ -63,7 +64,7 @@ def make(positions: str) -> Model:
     return model.double().eval()
 
 
-def stepped(model: Model, tokens: torch.Tensor, state, capture="none"):
+def stepped(model: Model, tokens: torch.Tensor, state, capture: Capture = "none"):
     """The logits (B, T, V) of stepping through `tokens`, all Steps, and the last State."""
     steps = []
     for token in tokens.unbind(1):

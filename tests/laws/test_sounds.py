@@ -3,6 +3,8 @@ shrink with the length."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -32,7 +34,7 @@ def sounds(rows: int = 5, length: int = 331, seed: int = 4) -> tuple[torch.Tenso
 
 def frontend(**more) -> Sound:
     torch.manual_seed(3)
-    sizes = (
+    sizes: dict[str, Any] = (
         dict(rate=8000, mels=MELS, window=WINDOW, hop=HOP, width=INPUTS, strides=(1, 2, 2)) | more
     )
     return Sound(**sizes).double().eval()

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from regard.decoders import (
+    AttentionScore,
     ClassifierDecoder,
     Decoder,
     RecurrentCrossAttentionDecoder,
@@ -20,12 +21,15 @@ from regard.encoders import (
     BlankEncoder,
     ConvolutionEncoder,
     Encoder,
+    Merge,
     RecurrentEncoder,
     TransformerEncoder,
 )
 from regard.frontends import Tokens
+from regard.layers.convolution import ConvolutionActivation
 from regard.layers.positions import Alibi, Learned, NoPositions, Relative, Rotary, Sinusoidal
-from regard.layers.sizes import TransformerSizes
+from regard.layers.recurrent import Cell
+from regard.layers.sizes import Activation, Norm, TransformerSizes
 from regard.model import Model
 
 VOCABULARY, INPUTS, WIDTH, HEADS, HEAD_WIDTH = 23, 11, 14, 2, 5
@@ -60,6 +64,19 @@ WRITES = [
 ]
 
 
+CELLS: list[Cell] = ["lstm", "gru"]
+MERGES: list[tuple[int, Merge]] = [(1, "sum"), (2, "concatenate"), (2, "sum")]
+BLANK_CELLS: list[tuple[Cell, int]] = [("lstm", 2), ("gru", 2), ("gru", 1)]
+CONVOLUTIONS: list[tuple[ConvolutionActivation, int, int]] = [
+    ("relu", 2, 3),
+    ("gelu", 1, 2),
+    ("tanh", 3, 5),
+]
+ATTENTIONS: list[AttentionScore] = ["none", "dot", "general", "additive"]
+BEFORE_CELL: list[tuple[Cell, AttentionScore]] = [("lstm", "general"), ("gru", "additive")]
+CROSS_ATTENTIONS: list[tuple[Cell, int, bool]] = [("lstm", 1, False), ("gru", 2, True)]
+
+
 def transformer(
     kind: Callable[..., Any],
     norm: str,
@@ -78,8 +95,8 @@ def transformer(
         heads=HEADS,
         head_width=HEAD_WIDTH + (positions == "rotary"),
         ffn_width=17,
-        norm=norm,
-        activation=activation,
+        norm=cast("Norm", norm),
+        activation=cast("Activation", activation),
         dropout=0.3,
         kernel=kernel,
         terms=terms,
@@ -108,9 +125,7 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
         merge=merge,
         dropout=0.3,
     )
-    for cell, (directions, merge) in itertools.product(
-        ["lstm", "gru"], [(1, "sum"), (2, "concatenate"), (2, "sum")]
-    )
+    for cell, (directions, merge) in itertools.product(CELLS, MERGES)
 }
 ENCODERS |= {
     f"blank-{cell}-{directions}": partial(
@@ -122,7 +137,7 @@ ENCODERS |= {
         directions=directions,
         dropout=0.3,
     )
-    for cell, directions in [("lstm", 2), ("gru", 2), ("gru", 1)]
+    for cell, directions in BLANK_CELLS
 }
 ENCODERS |= {
     f"transformer-{norm}-{positions}": partial(
@@ -148,7 +163,7 @@ ENCODERS |= {  # memories shorter than their sources: three layers make one plac
         activation=activation,
         dropout=0.3,
     )
-    for activation, layers, kernel_size in [("relu", 2, 3), ("gelu", 1, 2), ("tanh", 3, 5)]
+    for activation, layers, kernel_size in CONVOLUTIONS
 }
 ENCODERS |= {
     "convolution-sinusoidal": lambda: ConvolutionEncoder(
@@ -175,9 +190,7 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
         dropout=0.3,
         tied=not feeding,
     )
-    for cell, attention, feeding in itertools.product(
-        ["lstm", "gru"], ["none", "dot", "general", "additive"], [False, True]
-    )
+    for cell, attention, feeding in itertools.product(CELLS, ATTENTIONS, [False, True])
 }
 DECODERS |= {
     f"transformer-{norm}-{positions}": partial(transformer_decoder, norm, positions)
@@ -204,7 +217,7 @@ DECODERS |= {
         attention_order="before_cell",
         dropout=0.3,
     )
-    for cell, attention in [("lstm", "general"), ("gru", "additive")]
+    for cell, attention in BEFORE_CELL
 }
 
 DECODERS |= {
@@ -221,7 +234,7 @@ DECODERS |= {
         dropout=0.3,
         tied=False,
     )
-    for cell, layers, key_bias in [("lstm", 1, False), ("gru", 2, True)]
+    for cell, layers, key_bias in CROSS_ATTENTIONS
 }
 DECODERS |= {
     "transformer-pre-no-key-bias": partial(transformer_decoder, "pre", "learned", key_bias=False)

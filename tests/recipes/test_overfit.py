@@ -57,6 +57,7 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
 
     if chosen.task == "speech":
         path = sounds_table(folder)
+        assert isinstance(chosen.source, recipe.SourceSound)
         frames = "source.frames=40" if chosen.source.frames else "source.frames="
         inputs = [str(path.parent / f"{i}.wav") for i in range(10)]
         return memorised_sounds(path, "train.steps=120", frames), inputs, WORDS

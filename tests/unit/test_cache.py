@@ -82,6 +82,7 @@ def test_every_example_lies_in_its_part(tmp_path, fit, plain_source):
         part = getattr(corpus, name)
         assert len(part) > 3
         for i, (source, target) in enumerate(texts(part)):
+            assert isinstance(source, str)
             assert part_of(source, valid=0.2, test=0.1) == name
             asked = plain(source) if plain_source else source
             assert part.source[i].tolist() == corpus.tokenizer.encode(asked)
@@ -92,6 +93,7 @@ def test_every_example_lies_in_its_part(tmp_path, fit, plain_source):
 def test_the_codec_sees_training_texts_only(tmp_path):
     examples = [Example(f"question{i}", f"answer{i}") for i in range(50)]
     corpus = prepared(tmp_path, examples)
+    assert isinstance(corpus.tokenizer, Words)
     words = set(corpus.tokenizer.words)
     for source, target in texts(corpus.train):
         assert {source, target} <= words
@@ -151,6 +153,7 @@ def test_limits_skip_and_count(tmp_path):
     assert corpus.tally.skipped == {"too many tokens": 1}
     corpus = prepared(tmp_path, [*EXAMPLES, long, wordy], max_words=9, valid=0, test=0)
     assert corpus.tally.skipped == {"too many words": 2}
+    assert isinstance(corpus.tokenizer, Words)
     assert "eight" not in corpus.tokenizer.words  # the tokenizer never saw them either
     assert corpus.tally.used == len(corpus.train) == len(EXAMPLES)
 
@@ -196,6 +199,7 @@ def test_nobody_trains_on_what_a_held_out_file_asks(tmp_path):
     assert texts(corpus.valid) == held and texts(corpus.test) == tested
     assert corpus.tally.skipped == {"also held out": 3}
     assert corpus.tally.used == len(EXAMPLES) - 3 + 4
+    assert isinstance(corpus.tokenizer, Words)
     assert not {"8", "eight"} & set(corpus.tokenizer.words)  # the tokenizer never saw them either
 
 
@@ -407,7 +411,7 @@ def test_the_usual_small_setting_on_real_pairs(tmp_path):
     assert len(corpus.train) > 5000
     assert corpus.tally.used == len(corpus.train) + len(corpus.valid) + len(corpus.test)
     asked = [
-        {plain(example.source) for example in texts(part)}
+        {plain(str(example.source)) for example in texts(part)}
         for part in (corpus.train, corpus.valid, corpus.test)
     ]
     assert not asked[0] & asked[1]

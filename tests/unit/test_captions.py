@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from regard.bundle import load
 from regard.data import captions, detect
 from regard.data.album import Album, ResizedPictures
 from regard.data.batches import batches, ordered
+from regard.data.examples import Item
 from regard.data.lines import Tally
 from regard.errors import DataError, InputError
 from regard.evaluate import likelihood, questions
@@ -29,7 +31,7 @@ from tests.tiny import Silent, captions_table, memorised_captions
 from tests.unit.test_pictures import huge
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
-FORM = dict(size=(5, 7), channels_in=3)
+FORM: dict[str, Any] = dict(size=(5, 7), channels_in=3)
 SAID = {
     "a.png": ["A dog runs .", "One dog", "Dogs on the left"],
     "b.png": ["A red house"],
@@ -117,6 +119,7 @@ def test_every_format_gives_the_same(tmp_path, inside):
         examples = list(reader(tally))
         assert told(examples) == PAIRS and tally.used == 6 and not tally.skipped
         assert examples[0].source is examples[1].source  # one picture, once
+        assert isinstance(examples[0].source, Item)
         assert examples[0].source.values.shape == (5, 7, 3)
     assert detect.kind(tmp_path, "caption") == "flickr8k"
     assert detect.kind(tmp_path / "captions_x.json", "caption") == "coco"

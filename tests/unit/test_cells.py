@@ -4,6 +4,8 @@ forward, or by hand here."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -16,7 +18,7 @@ B, T, INPUTS, D, V = 2, 5, 3, 7, 11
 KINDS = ["lstm", "gru"]
 
 
-def close(a: Tensor, b: Tensor) -> None:
+def close(a: Tensor, b: Tensor | None) -> None:
     torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
@@ -210,7 +212,7 @@ def test_the_candidates_factor():
     assert not check
     assert cause_of(check) == "the candidate's factor is 1 - c~, where it should be 1 - c~^2"
     assert check.right == ("W_y", "b_y")  # all else comes through the candidate
-    assert all(finding.error > 1e-3 for finding in check.wrong)
+    assert all(finding.error and finding.error > 1e-3 for finding in check.wrong)
 
 
 def test_da_next_missing():
@@ -357,7 +359,7 @@ def test_just_wrong():
     check = check_gradients(changed(W_c=lambda _, __, right: right["W_c"] + 1))
     (finding,) = check.wrong
     assert (finding.name, finding.kind, finding.cause) == ("W_c", "wrong", "")
-    assert finding.error > 1
+    assert finding.error and finding.error > 1
     assert str(check).endswith("; it is sum_t dc~ [a_prev; x]^T, dc~ = dL/dc u (1 - c~^2)")
 
 
@@ -419,21 +421,22 @@ def test_without_a_mistake_it_is_the_backward_pass(kind: str):
 
 
 def test_what_cannot_be_checked_is_refused():
+    check: Any = check_gradients  # of the wrong arguments, too
     for call, said in [
         (
-            lambda: check_gradients(3),
+            lambda: check(3),
             "function: must be a function of (weights, cache, targets); got int",
         ),
         (
-            lambda: check_gradients(lambda *_: 3),
+            lambda: check(lambda *_: 3),
             "function: must return a dictionary of gradients by name; got int",
         ),
         (
-            lambda: check_gradients(len, cell="lstn"),
+            lambda: check(len, cell="lstn"),
             'cell: no such cell; got "lstn"; did you mean "lstm"?',
         ),
         (
-            lambda: check_gradients(len, length=1),
+            lambda: check(len, length=1),
             "length: must be at least 2, or mistakes in the recurrence have no effect; got 1",
         ),
     ]:

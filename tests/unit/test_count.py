@@ -17,7 +17,7 @@ def test_products_are_those_torch_counts():
     image, filters = torch.randn(2, 3, 17), torch.randn(5, 3, 4)
 
     def work():
-        weights_unchecked(q, k) @ v
+        _ = weights_unchecked(q, k) @ v
         torch.nn.functional.conv1d(image, filters, stride=2)
         torch.addmm(torch.randn(5), torch.randn(7, 3), torch.randn(3, 5))
 
@@ -202,7 +202,7 @@ def test_convolutions_and_their_gradients_are_those_torch_counts():
 def test_an_outer_product_is_a_matrix_product_and_a_spread_number_is_not():
     column, row = torch.randn(2, 5, 1), torch.randn(2, 1, 7)
     with Trace() as trace:
-        column * row
+        _ = column * row
         assert trace.products == 2 * 5 * 7
         _ = (
             column * torch.randn(2, 5, 7),

@@ -4,6 +4,7 @@ nothing of drawing."""
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,18 +14,19 @@ from regard.data.drawn import COLOURS, SHAPES, SIDE, read_drawn
 from regard.data.lines import Tally
 from regard.errors import DataError
 
-FORM = dict(size=(SIDE, SIDE), channels_in=3)
+FORM: dict[str, Any] = dict(size=(SIDE, SIDE), channels_in=3)
 INK = np.array(list(COLOURS.values()))
 
 
-def drawn(count: int, seed: int = 1, **form):
+def drawn(count: int, seed: int = 1, **form) -> list[Any]:
     return list(read_drawn(count=count, seed=seed, tally=Tally(), **(FORM | form)))
 
 
 def seen(picture: np.ndarray) -> list[tuple[str, str, str, float, float]]:
     """Each thing in the picture: size, colour, shape and middle (x, y)."""
     paper = np.median(picture.reshape(-1, 3), axis=0)
-    found, _ = ndimage.label(picture.min(-1) < 150, np.ones((3, 3)))
+    found: np.ndarray
+    found, _ = ndimage.label(picture.min(-1) < 150, np.ones((3, 3)))  # pyright: ignore  # untyped
     things = []
     for n, (down, across) in enumerate(ndimage.find_objects(found), 1):
         y, x = ndimage.center_of_mass(found == n)

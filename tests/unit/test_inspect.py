@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from tests.tiny import labelled_file, pictures_folder
 
 def medmnist(folder: Path) -> Path:
     images, labels = np.zeros((4, 28, 28), np.uint8), np.array([[0], [1], [1], [1]])
-    parts = {
+    parts: dict[str, Any] = {
         f"{part}_{what}": it
         for part in ("train", "val", "test")
         for what, it in (("images", images), ("labels", labels))
@@ -104,7 +105,7 @@ def test_a_command_can_be_typed_as_it_is_shown(tmp_path: Path):
     table.write_text("".join(f"{n}\tfilm {n} is fine\tso is {n}\n" for n in range(40)))
     words = shlex.split(inspect(table, source_column=2, target_column=3)["train"])
     assert words[2:5] == ["chat-attention", "--data", str(table)]
-    data = recipe.load(
+    data: Any = recipe.load(
         "chat-attention", ["data.kind=pairs", f'data.path="{table}"', *words[6::2]]
     ).data
     assert (data.source_column, data.target_column) == (2, 3)

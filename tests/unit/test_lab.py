@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import math
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pytest
 import torch
@@ -419,7 +419,8 @@ def test_were_the_output_its_input_the_claims_would_fall(monkeypatch):
 
 def test_the_numbers_of_four_orthonormal_inputs():
     report = ran(orthogonal)
-    ((_, own, other, _),) = [row for row in report.tables[0].rows if row[0] == 1.0]
+    rows: list[Any] = [row for row in report.tables[0].rows if row[0] == 1.0]
+    ((_, own, other, _),) = rows
     assert (round(own, 4), round(other, 4)) == (0.4754, 0.1749)
 
 

@@ -39,6 +39,7 @@ def test_other_formulas_would_not_do(monkeypatch: pytest.MonkeyPatch):
 def longest(result: torch.Tensor) -> int:
     """Nodes on the longest path through autograd's graph."""
     seen: dict = {}
+    assert result.grad_fn is not None
     todo = [result.grad_fn]
     while todo:
         node = todo[-1]

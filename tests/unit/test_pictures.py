@@ -10,6 +10,7 @@ import sys
 import zipfile
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from PIL import Image
 
 from regard import build, recipe
 from regard.data import detect
+from regard.data.examples import Item
 from regard.data.labelled_pictures import (
+    Part,
     digits_file,
     read_digits,
     read_folders,
@@ -26,10 +29,11 @@ from regard.data.labelled_pictures import (
 from regard.data.lines import Tally
 from regard.data.pictures import read_picture
 from regard.errors import DataError, InputError
+from regard.tokenizers import Labels
 from tests.tiny import LABELS, pictures_folder
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
-GREY = dict(size=(7, 5), channels_in=1)
+GREY: dict[str, Any] = dict(size=(7, 5), channels_in=1)
 
 
 def saved(folder: Path, image: Image.Image, name: str = "a.png", **options) -> Path:
@@ -144,7 +148,7 @@ def test_folders_are_labels_and_bad_files_are_counted(tmp_path):
     (home / "joke" / "broken.jpg").write_bytes(b"no")
     (home / "joke" / "notes.txt").write_text("not a picture")
     tally = Tally()
-    examples = list(read_folders(home, size=(28, 28), channels_in=1, tally=tally))
+    examples: list[Any] = list(read_folders(home, size=(28, 28), channels_in=1, tally=tally))
     assert sorted(example.target for example in examples) == sorted(LABELS)
     assert tally.used == 10 and tally.skipped == {"not a picture that can be read": 1}
     assert {example.source.name for example in examples} == {
@@ -158,7 +162,8 @@ def test_names_that_are_not_utf_8_are_used(tmp_path, monkeypatch):
     home = pictures_folder(tmp_path)
     os.rename(home / "joke", os.fsencode(home) + b"/jok\xe9")
     chosen = recipe.load("image-pool", ["data.kind=pictures", f"data.path={home}"])
-    assert "jok\ufffd" in build.corpus(chosen).tokenizer.labels
+    tokenizer = build.corpus(chosen).tokenizer
+    assert isinstance(tokenizer, Labels) and "jok\ufffd" in tokenizer.labels
 
 
 def test_other_names_of_the_folders_are_other_labels(tmp_path, monkeypatch):
@@ -175,7 +180,9 @@ def test_other_names_of_the_folders_are_other_labels(tmp_path, monkeypatch):
     )
     (home / "joke").rename(home / "jokes")
     after = build.corpus(chosen)
-    assert "joke" in before.tokenizer.labels and "jokes" in after.tokenizer.labels
+    old, new = before.tokenizer, after.tokenizer
+    assert isinstance(old, Labels) and "joke" in old.labels
+    assert isinstance(new, Labels) and "jokes" in new.labels
 
 
 def test_folders_without_pictures(tmp_path):
@@ -203,14 +210,14 @@ def npz(folder: Path, **changes) -> Path:
 
 def test_each_part_comes_from_its_own_arrays(tmp_path):
     path = npz(tmp_path)
-    form = dict(size=(28, 28), channels_in=1)
+    form: dict[str, Any] = dict(size=(28, 28), channels_in=1)
+    parts: tuple[Part, ...] = ("train", "val", "test")
     counts = {
-        part: len(list(read_medmnist(path, part=part, tally=Tally(), **form)))
-        for part in ("train", "val", "test")
+        part: len(list(read_medmnist(path, part=part, tally=Tally(), **form))) for part in parts
     }
     assert counts == {"train": 20, "val": 7, "test": 11}
     with np.load(path) as arrays:
-        first = next(read_medmnist(path, part="val", tally=Tally(), **form))
+        first: Any = next(read_medmnist(path, part="val", tally=Tally(), **form))
         assert (
             np.array_equal(first.source.values[..., 0], arrays["val_images"][0])
             and first.target == "0"
@@ -219,8 +226,9 @@ def test_each_part_comes_from_its_own_arrays(tmp_path):
 
 
 def test_the_first_of_each_class(tmp_path):
-    form = dict(size=(28, 28), channels_in=1)
-    kept = list(read_medmnist(npz(tmp_path), part="test", first=(2, 1, 0), tally=Tally(), **form))
+    form: dict[str, Any] = dict(size=(28, 28), channels_in=1)
+    read = read_medmnist(npz(tmp_path), part="test", first=(2, 1, 0), tally=Tally(), **form)
+    kept: list[Any] = list(read)
     assert [(example.source.name, example.target) for example in kept] == [
         ("test/0", "0"),
         ("test/1", "1"),
@@ -231,6 +239,7 @@ def test_the_first_of_each_class(tmp_path):
 def test_colours_and_other_sizes_are_fitted(tmp_path):
     path = npz(tmp_path, train_images=np.zeros((20, 64, 64, 3), np.uint8))
     (one, *_) = read_medmnist(path, part="train", size=(28, 28), channels_in=3, tally=Tally())
+    assert isinstance(one.source, Item)
     assert one.source.values.shape == (28, 28, 3)
 
 
@@ -306,8 +315,8 @@ has_sklearn = importlib.util.find_spec("sklearn") is not None
 def test_digits_are_those_of_scikit_learn():
     from sklearn.datasets import load_digits
 
-    theirs = load_digits()
-    ours = list(read_digits(size=(8, 8), channels_in=1, tally=Tally()))
+    theirs: Any = load_digits()
+    ours: list[Any] = list(read_digits(size=(8, 8), channels_in=1, tally=Tally()))
     assert [int(example.target) for example in ours] == theirs.target.tolist()
     assert all(
         np.array_equal(one.source.values[..., 0], (image * 255 // 16).astype(np.uint8))

@@ -61,7 +61,9 @@ def test_chatterbot_dialogues_and_alternatives():
 def test_chatterbot_keeps_the_lines_of_code_and_mends_a_missing_line_break():
     code = {target for _, target in read_chatterbot(topics=["coding"], tally=Tally())}
     assert any("\n    return" in target for target in code)
-    trivia = dict(read_chatterbot(topics=["trivia"], tally=Tally()))
+    trivia = {
+        str(source): said for source, said in read_chatterbot(topics=["trivia"], tally=Tally())
+    }
     assert [target for source, target in trivia.items() if "two little ducks" in source] == ["22"]
     assert "1963" in trivia.values()
 
@@ -225,7 +227,10 @@ def test_real_pairs_are_cleaned():
     assert tally.skipped == {"empty side": 45}
     assert tally.replaced == 601  # cp1252 that was once taken for Latin-1
     assert not [
-        text for example in examples for text in example if any("\x7f" <= c <= "\x9f" for c in text)
+        text
+        for example in examples
+        for text in map(str, example)
+        if any("\x7f" <= c <= "\x9f" for c in text)
     ]
 
 

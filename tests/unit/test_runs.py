@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from regard.data.kinds.translation import DataParallel
 from regard import recipe, runs
 from regard.errors import DataError, InputError, RecipeError
 from regard.runs import Limits
@@ -60,7 +61,7 @@ def test_own_data_replaces_the_held_out_files_of_a_recipe(home: Path):
     named = ["data.kind=parallel", 'data.target_path="a.de"']
     new = runs.new("multi30k-attention", data=home / "a.en", changes=named)
     data = new.recipe().data
-    assert isinstance(data, recipe.DataParallel) and data.target_path.endswith("a.de")
+    assert isinstance(data, DataParallel) and data.target_path.endswith("a.de")
     assert data.valid_path is data.valid_target_path is data.test_path is None
 
 
@@ -84,7 +85,8 @@ def test_what_cannot_be_trained_is_told(home: Path):
 
 def test_saying_what_to_train_does_not_load_torch():
     code = (
-        "import sys; from regard import runs; runs.new('chat-gru').job(); "
+        "import sys; from regard.data.kinds.translation import DataParallel
+from regard import runs; runs.new('chat-gru').job(); "
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -8,12 +8,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers.generation import logits_process as theirs
+from transformers.generation import logits_process
 
 from regard.errors import InputError
 from regard.search import (
@@ -33,6 +34,7 @@ from regard.search.hypotheses import Candidate
 from regard.search.requests import ReadInput, Request
 from regard.values import Capture, KVCache, Memory, State, Step
 
+theirs: Any = logits_process  # Any: it asks for LongTensor, which no tensor is
 START, END, PAD = 0, 1, 2
 MARKS = SpecialTokens(start=START, end=END, never=(START, PAD))
 WORDS = (3, 4, 5)
@@ -80,6 +82,7 @@ class Table:
         self.memories.append(state.memory[0])
         hot = torch.nn.functional.one_hot(token, self.last.shape[0]).float()
         carried = 0.5 * state.recurrent[0] + hot
+        assert state.kv_cache is not None
         past = state.kv_cache.with_room_at(state.max_position)
         rows = torch.arange(len(token))
         past.tensor[0, rows, 0, state.position] = hot
@@ -367,12 +370,14 @@ def test_weights_belong_to_their_tokens(options: Options) -> None:
     for i, found in enumerate(results):
         for f in found:
             places = int(memory.mask[i].sum())
+            assert f.weights is not None
             assert f.weights.shape == (len(f.logprobs), H, places)
             assert len(f.logprobs) == len(f.tokens) + (f.finish == "stop")
             assert sum(f.logprobs) == pytest.approx(f.score, abs=1e-4)
             state = decoder.start(row(memory, i))
             for token, weights in zip((START, *f.tokens), f.weights, strict=False):
                 step = decoder.step(torch.tensor([token]), state)
+                assert step.weights is not None
                 torch.testing.assert_close(step.weights[0, :, :places], weights)
                 state = step.state
 
@@ -393,11 +398,13 @@ def test_ranks_fall_and_answers_differ(options: Options) -> None:
 def test_a_stream_is_the_search(options: Options) -> None:
     decoder, memory = Table(5, 0.5), memories(7, places=5)
     for i in range(7):
-        one, more = row(memory, i), {"prior": PRIOR, "idf": IDF, "seeds": [i]}
+        one = row(memory, i)
+        more: dict[str, Any] = {"prior": PRIOR, "idf": IDF, "seeds": [i]}
         best = search(decoder, one, MARKS, options, **more)[0][0]
         streamed = list(stream(decoder, one, MARKS, options, **more))
         assert tuple(token for token, _, _ in streamed) == best.tokens
         assert [logprob for _, logprob, _ in streamed] == list(best.logprobs[: len(streamed)])
+        assert best.weights is not None
         for (_, _, weights), expected in zip(streamed, best.weights, strict=False):
             torch.testing.assert_close(weights, expected)
 
@@ -433,6 +440,7 @@ def test_no_rows_no_answers_and_an_empty_answer_is_its_end_token() -> None:
     ((found,),) = search(Table(end=99.0), memories(1), MARKS, Options())
     assert (
         found.tokens == ()
+        and found.weights is not None
         and found.weights.shape[:2] == (1, H)
         and found.score == pytest.approx(0, abs=1e-4)
     )
@@ -809,7 +817,7 @@ def test_likeliest_is_argmax(rows: int, size: int):
 )
 def test_options_beyond_what_floats_can_hold_are_refused(name: str, value: float):
     with pytest.raises(InputError, match=f"^search: {name} must be "):
-        Options(**{name: value})
+        Options(**{name: value})  # pyright: ignore[reportArgumentType]  # of any name
 
 
 def test_draws_are_made_beforehand_and_so_have_a_limit():
@@ -835,7 +843,8 @@ def test_every_allowed_value_gives_answers_with_finite_ranks(name: str):
             {"do_sample": True, "candidates": 3, "seed": 1},
             {"num_beams": 3, "candidates": 3},
         ):
-            options = Options(**{name: value}, **how, max_new_tokens=7)
+            given: dict[str, Any] = {name: value, **how}
+            options = Options(**given, max_new_tokens=7)
             for row in search(decoder, memory, MARKS, options, prior=PRIOR, idf=torch.rand(V)):
                 assert row and all(
                     math.isfinite(one.rank) and math.isfinite(one.score) for one in row

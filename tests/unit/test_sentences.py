@@ -13,6 +13,7 @@ from regard.bundle import load, tensors
 from regard.data.lines import Tally
 from regard.data.sentences import is_text, read_text, split
 from regard.errors import DataError
+from regard.tokenizers import Words
 from regard.train import train
 from tests.tiny import Silent, memorised, text_file
 
@@ -43,7 +44,7 @@ def texts(path, **more) -> list[str]:
     tally = Tally()
     found = list(read_text(path, tally=tally, **more))
     assert all(source == target for source, target in found) and len(found) == tally.used
-    return [source for source, _ in found]
+    return [str(source) for source, _ in found]
 
 
 def test_wrapped_lines_and_whole_ones(tmp_path):
@@ -138,6 +139,7 @@ def test_rare_words_are_counted_once_a_sentence(tmp_path, monkeypatch):
         ["data.kind=text", f'data.path="{path}"', "data.valid=0.0", "tokenizer.min_count=2"],
     )
     corpus = build.corpus(chosen)
+    assert isinstance(corpus.tokenizer, Words)
     assert set(corpus.tokenizer.words) == {"red", "cats", "."}
 
 

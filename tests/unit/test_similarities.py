@@ -204,16 +204,17 @@ def test_mean_takes_the_best_reference_for_each_measure():
 
 
 def test_refuses_what_is_not_two_sequences():
+    """The types refuse it too, hence the comments for pyright."""
     with pytest.raises(
         InputError, match=r"similarities: needs two sequences; got ndarray; .*\.tolist\(\)"
     ):
-        metrics.similarities(np.arange(3), [0, 1, 2])
+        metrics.similarities(np.arange(3), [0, 1, 2])  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="set_jaccard: needs two sequences; got set"):
-        metrics.set_jaccard("ab", {"a"})
+        metrics.set_jaccard("ab", {"a"})  # pyright: ignore[reportArgumentType]
     with pytest.raises(
         InputError, match="every token must be hashable; got unhashable type: 'list'"
     ):
-        metrics.similarities([["a"]], [["a"]])
+        metrics.similarities([["a"]], [["a"]])  # pyright: ignore[reportArgumentType]
     with pytest.raises(InputError, match="got 2 answers, 1 lists of references"):
         metrics.mean_similarities(["a", "b"], [["a"]])
     with pytest.raises(

@@ -9,15 +9,18 @@ import json
 import struct
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 
+from regard.data.examples import Item
 from regard.data.inspect import inspect
 from regard.data.lines import Tally
 from regard.data.recordings import (
     Hearing,
+    Part,
     Row,
     _in_order,
     read_fsdd,
@@ -248,7 +251,7 @@ def test_a_table_skips_and_counts_what_is_bad(tmp_path: Path):
     ]
     (tmp_path / "t.csv").write_text("\n".join(rows))
     tally = Tally()
-    found = list(read_sounds(tmp_path / "t.csv", how=HOW, tally=tally))
+    found: list[Any] = list(read_sounds(tmp_path / "t.csv", how=HOW, tally=tally))
     assert [(one.source.name, one.target) for one in found] == [
         ("0.wav", "One two"),
         ("1.wav", "three, four"),
@@ -274,6 +277,7 @@ def test_tables_of_other_kinds(tmp_path: Path, name: str, text: str):
     wav(tmp_path, "x.wav")
     (tmp_path / name).write_text(text)
     (one,) = read_sounds(tmp_path / name, how=HOW, tally=Tally())
+    assert isinstance(one.source, Item)
     assert (one.source.name, one.target) == ("x.wav", "hi")
 
 
@@ -317,13 +321,10 @@ def fsdd(folder: Path) -> Path:
 
 
 def test_fsdd_parts(tmp_path: Path):
-    def names(part: str, hold_out: str | None = None) -> list[str]:
-        return [
-            one.source.name
-            for one in read_fsdd(
-                fsdd(tmp_path), how=HOW, part=part, hold_out=hold_out, tally=Tally()
-            )
-        ]
+    def names(part: Part, hold_out: str | None = None) -> list[str]:
+        examples = read_fsdd(fsdd(tmp_path), how=HOW, part=part, hold_out=hold_out, tally=Tally())
+        items = [example.source for example in examples]
+        return [item.name for item in items if isinstance(item, Item)]
 
     assert {one.target for one in read_fsdd(fsdd(tmp_path), how=HOW, tally=Tally())} == {
         "zero",
@@ -339,7 +340,7 @@ def test_fsdd_parts(tmp_path: Path):
     ) == 14
     for i in range(20):
         wav(tmp_path, f"recordings/1_ann_smith_{i}.wav")
-    tallies = {part: Tally() for part in ("all", "train", "test")}
+    tallies: dict[Part, Tally] = {"all": Tally(), "train": Tally(), "test": Tally()}
     for part, tally in tallies.items():
         list(read_fsdd(tmp_path, how=HOW, part=part, tally=tally, limit=1.0))
     assert [sum(tally.skipped.values()) for tally in tallies.values()] == [21, 21, 0]  # each once
@@ -358,7 +359,7 @@ def test_inspect_says_what_a_folder_is(tmp_path: Path):
 
 def test_real_ones(shared_data: Path):
     tally = Tally()
-    ten = [
+    ten: list[Any] = [
         one
         for one, _ in zip(
             read_ljspeech(shared_data / "ljspeech", how=HOW, tally=tally), range(10), strict=False

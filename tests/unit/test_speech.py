@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_the_reference_has_its_parameters(name: str, decoder: int, total: int):
 
 @pytest.mark.parametrize("name", REFERENCE)
 def test_the_reference_is_what_the_specification_says(name: str):
-    chosen = recipe.load(name)
+    chosen: Any = recipe.load(name)
     fit = build.fit_tokenizer(chosen)
     assert fit is not None
     tokenizer = fit(iter(["whatever"]))
@@ -189,7 +190,7 @@ def test_what_training_bends_is_a_function_of_the_draw():
 
 
 def test_learned_positions_reach_as_far_as_training_stretches():
-    chosen = recipe.load(
+    chosen: Any = recipe.load(
         "speech-transformer",
         ["encoder.positions=learned", "encoder.layers=1", "data.max_seconds=4"],
     )
@@ -302,8 +303,10 @@ has_voices = importlib.util.find_spec("espeakng_loader") is not None
 def test_voices_that_test_do_not_train():
     voices = [set(part) for part in spoken.VOICES.values()]
     assert not voices[0] & voices[1] and not voices[0] & voices[2] and not voices[1] & voices[2]
-    jobs = {part: spoken.jobs(part, count=300, seed=1) for part in spoken.VOICES}
-    for part, said in jobs.items():
+    parts: tuple[spoken.Part, ...] = ("train", "valid", "test")
+    assert set(parts) == set(spoken.VOICES)
+    for part in parts:
+        said = spoken.jobs(part, count=300, seed=1)
         assert {job.voice.partition("+")[2] for job in said} == set(spoken.VOICES[part])
         assert said == spoken.jobs(part, count=300, seed=1) != spoken.jobs(part, count=300, seed=2)
 
@@ -318,7 +321,7 @@ def test_the_same_jobs_give_the_same_samples():
     assert len(first) == 20 and len({example.source.content for example in first}) == 20
     tally, brief = Tally(), Hearing(8000, 2.0, cut=3)
     for one in (
-        kept := list(spoken.read_spoken("test", count=160, seed=3, how=brief, tally=tally))
+        kept := list[Any](spoken.read_spoken("test", count=160, seed=3, how=brief, tally=tally))
     ):
         assert len(one.source.values) <= 16000 and len(one.target) <= 3
     assert 0 < len(kept) < 20 and tally.skipped == {"longer than 2 seconds": 20 - len(kept)}
@@ -338,7 +341,7 @@ def test_voices_beside_recordings_train_and_do_not_test(
 ):
     """Digits in voices that train, without the silence around them."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
-    said = list(spoken.read_digits(count=30, how=HOW, tally=Tally()))
+    said: list[Any] = list(spoken.read_digits(count=30, how=HOW, tally=Tally()))
     assert {one.target for one in said} <= {spoken.number(n) for n in range(10)}
     for one in said:
         heights = np.abs(one.source.values.astype(int))

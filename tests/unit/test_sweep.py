@@ -15,6 +15,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -174,6 +175,7 @@ class Teller:
 
             def stepped(self, progress, loss, speed, done) -> None:
                 if teller.at == (len(teller.trained), progress.step):
+                    assert teller.does is not None
                     teller.does()
 
         return contextlib.nullcontext(Reporter())
@@ -238,11 +240,10 @@ def test_a_grid_through_the_door(tiny, tmp_path, capsys):
     out = capsys.readouterr().out
     best = tmp_path / "s" / "train.learning_rate=0.01,encoder.width=12"
     assert out.count("in " + str(tmp_path / "s")) == 5  # four trials, and the curves
-    assert (
-        f"the best run is {tmp_path}/s/train.learning_rate=0.01" in out
-        and load(best).recipe.encoder.width == 12
-    )
-    assert load(best).recipe.decoder.width == 12  # what is derived follows
+    assert f"the best run is {tmp_path}/s/train.learning_rate=0.01" in out
+    chosen: Any = load(best).recipe
+    assert chosen.encoder.width == 12
+    assert chosen.decoder.width == 12  # what is derived follows
     assert (tmp_path / "s" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert cli.main([*command, "--json"]) == 0  # nothing is trained again
     told = capsys.readouterr()
@@ -337,7 +338,7 @@ def test_a_search_over_ranges_and_choices(tiny, tmp_path):
         width = int(trial.values["encoder.width"])
         assert trial.state == ("failed" if width % 2 else "done") and 6 <= width <= 10
         if trial.state == "done":
-            found = load(trial.run).recipe
+            found: Any = load(trial.run).recipe
             assert 1e-4 <= found.train.learning_rate <= 1e-1 and found.encoder.width == width
             assert found.decoder.attention in ("dot", "none")
     again = sweep(maker(tiny), axes, tmp_path / "s", told=teller, trials=4)
@@ -432,7 +433,8 @@ def test_the_lowest_error_rate_is_the_best():
         Trial({"train.learning_rate": name}, name, "done", score)
         for name, score in (("a", 0.2), ("b", 0.1))
     ]
-    assert [Outcome(score, trials).best.run for score in ("cer", "accuracy")] == ["b", "a"]
+    best = [Outcome(score, trials).best for score in ("cer", "accuracy")]
+    assert [trial and trial.run for trial in best] == ["b", "a"]
 
 
 def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
@@ -493,9 +495,10 @@ def test_what_was_found_is_not_replaced_by_who_found_it_taken():
         )
 
     trials = [one("0.1", "done", 2.0), one("0.1", "elsewhere", None), one("0.01", "done", 9.0)]
-    runs = SimpleNamespace(score="perplexity")
-    known = _known(runs, SimpleNamespace(get_trials=lambda deepcopy: trials))
-    assert known.best.score == 2.0 and len(known.trials) == 2
+    runs: Any = SimpleNamespace(score="perplexity")
+    study: Any = SimpleNamespace(get_trials=lambda deepcopy: trials)
+    known = _known(runs, study)
+    assert known.best is not None and known.best.score == 2.0 and len(known.trials) == 2
 
 
 def test_paths_are_values_and_nothing_is_none():

@@ -10,6 +10,7 @@ import re
 import shlex
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -266,7 +267,7 @@ def test_what_is_not_plain_is_asked_with_a_command_that_works(
     changes = command[6::2]
     assert len(changes) == 2 and set(command[5::2]) == {"--set"}
     where = [f"data.kind={kind_of(changes)}", f"data.path={json.dumps(str(path))}"]
-    data = recipe.load(command[2], [*where, *changes]).data
+    data: Any = recipe.load(command[2], [*where, *changes]).data
     given = {
         field: getattr(data, field)
         for field in ("source_column", "target_column")
@@ -641,7 +642,7 @@ def test_what_is_not_text(cell: str, holds: str):
     assert content_of(values) == holds
 
 
-ASKED = {
+UNDECIDED: dict[str, dict[str, list[str]]] = {
     "a category beside two texts": {"art": MOODS, "kunde": QUESTIONS, "von_uns": ANSWERS},
     "ids and objects": {"a": UUIDS, "b": ['{"n": 1}'] * COUNT, "c": NOTES, "d": ANSWERS, "e": LONG},
     "three texts": {"x": NOTES, "the answer": ANSWERS, "y": QUESTIONS, "z": LONG},
@@ -652,15 +653,17 @@ ASKED = {
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", UNDECIDED)
 @pytest.mark.parametrize("task", [None, "chat"])
 def test_the_command_of_a_question_works(tmp_path: Path, name: str, form: str, task: str | None):
     path = tmp_path / f"t.{form}"
     if form == "csv":
-        write(path, ASKED[name])
+        write(path, UNDECIDED[name])
     else:
-        objects(path, **ASKED[name])
-    chosen = {"recipe": "chat-gru", "task": task, "source": "tokens"} if task else {}
+        objects(path, **UNDECIDED[name])
+    chosen: dict[str, Any] = (
+        {"recipe": "chat-gru", "task": task, "source": "tokens"} if task else {}
+    )
     with pytest.raises(DataError) as caught:
         detect.recognise(path, **chosen)
 
@@ -680,7 +683,7 @@ def test_a_guess_is_of_texts_and_by_names(tmp_path: Path):
         ("three texts", "x", "'data.target_column=the answer'"),
     ]:
         with pytest.raises(DataError) as caught:
-            detect.recognise(write(tmp_path / "t.csv", ASKED[name]))
+            detect.recognise(write(tmp_path / "t.csv", UNDECIDED[name]))
         message = str(caught.value)
         assert f"data.source_column={source}" in message and message.endswith(target)
 

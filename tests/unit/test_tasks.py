@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from regard.data.cache import prepare
 from regard.data.corpus import Form
 from regard.data.encode import Rules
 from regard.data.examples import Example, Item, part_of
+from regard.data.kinds.pictures import DataMedmnist
 from regard.errors import BundleError, DataError, InputError, RecipeError
 from regard.evaluate import evaluate
 from regard.search import Options
@@ -80,7 +82,7 @@ def prepared(folder: Path, examples: list[Example], form: Form, **more):
 
     shares = {name: more.pop(name, share) for name, share in (("valid", 0.2), ("test", 0.1))}
     rules = Rules(**shares, max_source=1, max_target=1)
-    settings = dict(key={}, fit=None, form=form, labels=True, rules=rules)
+    settings: dict[str, Any] = dict(key={}, fit=None, form=form, labels=True, rules=rules)
     return prepare(read, folder=folder, **(settings | more))
 
 
@@ -165,6 +167,7 @@ def test_the_reference_nets_have_their_parameters(name):
         chosen.train.batch_examples,
         chosen.seed,
     ) == ("sgd", 15, 8, 42)
+    assert isinstance(chosen.data, DataMedmnist)
     assert chosen.data.test_first == (182, 55, 42, 250)
 
 
