@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from regard import build, disk, tokenizers
 from regard.errors import BundleError, InputError, RecipeError, did_you_mean
 from regard.model import Model
-from regard.recipe import Recipe, Search, SourceSound
+from regard.recipe import Recipe, SourceSound
 from regard.resources import check_memory
 from regard.search import Hypothesis, Options, search, seeds_of, stream
 from regard.tasks.speech import needs_array, needs_rate
@@ -71,7 +71,7 @@ class Bundle:
     @property
     def options(self) -> Options:
         """The default search options: the recipe's section [search]."""
-        return build.options(self.recipe.search)
+        return self.recipe.search
 
     @overload
     def ask(
@@ -205,7 +205,7 @@ class Bundle:
         )
         tokens: list[int] = []
         length = 0  # of the text that was already yielded
-        for token, _ in steps:
+        for token, *_ in steps:
             tokens.append(token)
             text = self.task.tokenizer.decode(tokens)
             yield text[length:]
@@ -241,12 +241,12 @@ class Bundle:
 
         section = {}
         for name, value in changes.items():
-            if name not in Search.model_fields:
+            if name not in Options.model_fields:
                 raise InputError(
                     "no such search option",
                     where="ask",
                     got=name,
-                    hint=did_you_mean(name, [*Search.model_fields, "greedy"]),
+                    hint=did_you_mean(name, [*Options.model_fields, "greedy"]),
                 )
             if value is not None:
                 section[name] = value.item() if isinstance(value, np.generic) else value
@@ -255,13 +255,13 @@ class Bundle:
 
         recipe = greedy_recipe(self.recipe) if greedy else self.recipe
         try:
-            chosen = build.options(recipe.replaced({"search": section}, "ask").search)
+            chosen = recipe.replaced({"search": section}, "ask").search
         except RecipeError as problem:
             raise InputError(str(problem)) from None
         if greedy:
             check_greedy(chosen, "greedy=True")
         draws_anew = "seed" in changes and changes["seed"] is None
-        return replace(chosen, seed=None) if draws_anew else chosen
+        return chosen.replaced(seed=None) if draws_anew else chosen
 
     def _input_list(self, inputs: Iterable[Any], rate: float | None) -> list[Input]:
         """Inputs as a list, in which arrays of samples have their rate."""
@@ -316,7 +316,7 @@ class Bundle:
 
 def greedy_recipe(recipe: Recipe) -> Recipe:
     """The recipe with a greedy search, of which only `max_new_tokens` is the recipe's own."""
-    search = Search(max_new_tokens=recipe.search.max_new_tokens)
+    search = Options(max_new_tokens=recipe.search.max_new_tokens)
     return recipe.model_copy(update={"search": search})
 
 

@@ -6,7 +6,6 @@ from regard import recipe as r
 from regard import tokenizers
 from regard.build.models import longest_source
 from regard.errors import BundleError
-from regard.search import Options
 from regard.tasks.blank import Blank
 from regard.tasks.caption import Caption
 from regard.tasks.chat import Chat
@@ -106,8 +105,3 @@ def _source(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Source:
         hide=recipe.source.word_dropout,
         empty=recipe.source.prompt_dropout,
     )
-
-
-def options(search: r.Search) -> Options:
-    """The search options of a recipe's [search]."""
-    return Options(**search.model_dump())

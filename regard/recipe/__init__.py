@@ -10,6 +10,8 @@ The docstring of a field is its documentation: docs/recipes.md is generated from
 (`python -m regard.recipe`).
 """
 
+from regard.fields import LARGEST, WIDTH, Section, allowed, shown
+from regard.marks import Mark
 from regard.recipe.data import (
     Captions,
     Data,
@@ -36,8 +38,8 @@ from regard.recipe.data import (
     Sounds,
     Texts,
 )
-from regard.recipe.fields import LARGEST, WIDTH, Section, allowed, shown
-from regard.recipe.learning import Search, Train
+from regard.recipe.learning import Train
+from regard.recipe.marked import data_fields, marks_of, values_with
 from regard.recipe.page import document
 from regard.recipe.parts import (
     Decoder,
@@ -113,9 +115,9 @@ __all__ = [
     "EncoderIdentity",
     "EncoderRecurrent",
     "EncoderTransformer",
+    "Mark",
     "Pictures",
     "Recipe",
-    "Search",
     "Section",
     "Side",
     "Sounds",
@@ -133,13 +135,16 @@ __all__ = [
     "TokenizerWords",
     "Train",
     "allowed",
+    "data_fields",
     "differences",
     "document",
     "is_whole",
     "load",
+    "marks_of",
     "names",
     "read_value",
     "resolve_file",
     "shown",
     "text",
+    "values_with",
 ]

@@ -1,4 +1,4 @@
-"""[train] and [search]: optimisation and decoding."""
+"""[train]: optimisation. The section [search] is `regard.search.options.Options`."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import LARGEST, Count, Rate, Section, Seed, Share, Size, Weight, Whole
+from regard.fields import Count, Rate, Section, Share, Size, Weight, Whole
+from regard.marks import Mark
+
+Limit = Annotated[Count, Mark.LIMIT, Mark.TRAINING, Mark.FREE]
+BatchSize = Annotated[Size, Mark.BATCHES, Mark.TRAINING, Mark.FREE]
 
 
 class Train(Section):
     """Training. It ends when the first of the budgets `steps`, `epochs`, `tokens` and `minutes` is
     reached; at least one is needed."""
 
-    steps: Count | None = None
+    steps: Limit | None = None
     """Budget: optimiser steps."""
-    epochs: Count | None = None
+    epochs: Limit | None = None
     """Budget: passes over the training data."""
-    tokens: Count | None = None
+    tokens: Limit | None = None
     """Budget: target tokens trained on."""
-    minutes: Rate | None = None
+    minutes: Annotated[Rate, Mark.LIMIT, Mark.TRAINING, Mark.FREE] | None = None
     """Budget: wall-clock minutes of training."""
-    batch_tokens: Size = 4096
+    batch_tokens: BatchSize = 4096
     """Maximum number of tokens in a batch, source plus target, including padding."""
-    batch_examples: Size | None = None
+    batch_examples: BatchSize | None = None
     """Maximum number of examples in a batch; not set: as many as `batch_tokens` allows. A picture
     counts as one token for every 16 pixels."""
     gradient_accumulation_steps: Size = 1
     """Batches whose gradients are accumulated for one optimiser step."""
-    optimiser: Literal["adamw", "sgd"] = "adamw"
+    optimiser: Annotated[Literal["adamw", "sgd"], Mark.TRAINING] = "adamw"
     """The optimiser: AdamW (Loshchilov & Hutter 2019), or SGD without momentum."""
     learning_rate: Rate = 1e-3
     """Peak learning rate."""
@@ -47,7 +51,7 @@ class Train(Section):
     """Gradient clipping by norm: the maximum L2 norm of all gradients; 0: no clipping."""
     label_smoothing: Share = 0.1
     """Label smoothing (Szegedy et al. 2016): the probability spread over all tokens."""
-    ctc_weight: Share = 0.0
+    ctc_weight: Annotated[Share, Mark.TRAINING] = 0.0
     """Weight of the CTC auxiliary loss on the encoder's output, against the loss of the decoder
     (Kim et al. 2017). It helps attention to align early in training. For speech only; the decoder
     must be as wide as the encoder."""
@@ -57,7 +61,7 @@ class Train(Section):
     """Apply weight decay to biases and norms too, as `torch.optim.AdamW` does by default."""
     betas: Annotated[tuple[Share, Share], Strict(False)] = (0.9, 0.98)
     """AdamW's beta_1 and beta_2."""
-    ema_decay: Share = 0.0
+    ema_decay: Annotated[Share, Mark.TRAINING] = 0.0
     """Decay of the exponential moving average of the weights (Polyak averaging), which is validated
     and saved in place of the weights; 0: off."""
     valid_every: Whole = 200
@@ -83,73 +87,5 @@ class Train(Section):
         if self.steps is self.epochs is self.tokens is self.minutes is None:
             raise ValueError(
                 "a budget is missing; give at least one of steps, epochs, tokens, minutes"
-            )
-        return self
-
-
-class Search(Section):
-    """Decoding. Options that Hugging Face `transformers` has too have the same names here."""
-
-    num_beams: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Beam width; 1: greedy search, or sampling."""
-    length_penalty: Annotated[float, Field(ge=-5, le=5)] = 1.0
-    """Exponent of the length by which the log-probability of an answer is divided; larger values
-    favour longer answers."""
-    early_stopping: bool = False
-    """Stop beam search as soon as `num_beams` answers are finished, even if an unfinished one could
-    still score higher."""
-    do_sample: bool = False
-    """Sample each token instead of taking the most likely one."""
-    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    """Softmax temperature of sampling; below 1 sharpens the distribution, above 1 flattens it."""
-    top_k: Whole = 0
-    """Sample from the `top_k` most likely tokens only (Fan et al. 2018); 0: all tokens."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Nucleus sampling (Holtzman et al. 2020): sample from the smallest set of most likely tokens
-    whose probabilities sum to at least `top_p`."""
-    no_repeat_ngram_size: Whole = 0
-    """Block n-grams of this size from occurring twice in an answer; 0: off."""
-    repetition_penalty: Annotated[float, Field(ge=1, le=1000)] = 1.0
-    """Above 1, makes tokens less likely that are already in the answer (Keskar et al. 2019)."""
-    max_new_tokens: Size = 64
-    """Maximum number of tokens of an answer."""
-    min_new_tokens: Whole = 0
-    """Minimum number of tokens of an answer."""
-    candidates: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Answers generated for each prompt, from which re-ranking selects the best."""
-    mmi_weight: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    """Weight of the MMI objective (maximum mutual information, Li et al. 2016): this weight times
-    log p(answer) without the prompt is subtracted from the score, which penalises generic answers.
-    Needs `source.prompt_dropout`."""
-    mmi_steps: Whole = 5
-    """Number of first tokens to which `mmi_weight` applies during search; re-ranking applies it to
-    the whole answer."""
-    idf_weight: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    """Weight in re-ranking of the mean inverse document frequency (IDF) of an answer's tokens."""
-    seed: Seed = 1
-    """Seed of sampling. Each input has its own random numbers, so its answer does not depend on the
-    other inputs of the batch."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        if self.min_new_tokens > self.max_new_tokens:
-            raise ValueError(
-                "min_new_tokens must not be above max_new_tokens; "
-                f"got min_new_tokens = {self.min_new_tokens}, "
-                f"max_new_tokens = {self.max_new_tokens}"
-            )
-        if self.candidates * self.max_new_tokens > LARGEST:
-            raise ValueError(
-                f"candidates times max_new_tokens must be at most {LARGEST:,}; "
-                f"got {self.candidates:,} times {self.max_new_tokens:,}"
-            )
-        if self.do_sample and self.num_beams > 1:
-            raise ValueError(
-                f"do_sample = true needs num_beams = 1; got num_beams = {self.num_beams}"
-            )
-        if not self.do_sample and self.num_beams < self.candidates:
-            raise ValueError(
-                "candidates above 1 need do_sample = true or as many num_beams; "
-                f"got candidates = {self.candidates}, num_beams = {self.num_beams}"
             )
         return self

@@ -18,12 +18,12 @@ from regard import build, recipe
 from regard.bundle import Bundle
 from regard.cli.searching import options as typed
 from regard.errors import InputError, RegardError
-from regard.recipe import Search
+from regard.search import Options as Search
 from regard.search import Options
 from regard.tokenizers import Characters, Labels
 from regard.train import train
 from regard.values import Answer
-from tests.tiny import PAIRS, Silent, by_heart, pairs_file
+from tests.tiny import PAIRS, Silent, memorised, pairs_file
 
 LETTERS = list(" abcdefghijklmnopqrstuvwxyz")
 GREEDY = Options(max_new_tokens=5)
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(home / "cache"))
         chosen = recipe.load(
-            "chat-attention", by_heart(pairs_file(home), "train.steps=60", "tokenizer.min_count=1")
+            "chat-attention", memorised(pairs_file(home), "train.steps=60", "tokenizer.min_count=1")
         )
         train(chosen, home / "run", reporter=Silent())
     return home / "run"

@@ -7,7 +7,7 @@ import torch
 
 from regard import bundle
 from regard.errors import InputError
-from regard.search import Options, SpecialTokens, _beams, _Run, search
+from regard.search import Options, SpecialTokens, search
 from regard.values import State
 from tests.laws.variants import LABELS, PAIRS, VOCABULARY, build, sentences
 
@@ -93,18 +93,6 @@ def test_permuting_the_batch_permutes_the_answers(encoder: str, decoder: str):
     target, _ = sentences(length=7, seed=5)
     order = torch.tensor([3, 0, 4, 1, 2])
     close(model(source[order], mask[order], target[order]), model(source, mask, target)[order])
-
-
-def test_beam_of_one_is_greedy(encoder: str, decoder: str):
-    """`num_beams=1` takes the greedy path, so the beam's own code is called here with a width of
-    one."""
-    model = build(encoder, decoder)
-    with torch.inference_mode():
-        memory = model.read(*sentences())
-        options = Options(max_new_tokens=9)
-        greedy = [row[0].tokens for row in search(model.decoder, memory, MARKS, options)]
-        beam = _beams(_Run(model.decoder, memory, MARKS, options, None), 1, 1)
-        assert [drafts[0].tokens for drafts in beam] == greedy
 
 
 def test_a_row_is_answered_as_if_alone(encoder: str, decoder: str):

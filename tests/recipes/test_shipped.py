@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from regard import cli, recipe
-from regard.cli.train import budget_changes
+from regard.runs import Limits
 from tests import tiny
 
 
@@ -67,28 +67,28 @@ LIMITS = {"steps": 2, "epochs": 1, "minutes": 0.1, "tokens": 1000}
 @pytest.mark.parametrize("name", recipe.names())
 def test_every_recipe_takes_every_budget(name: str, limit: str):
     limits = dict.fromkeys(LIMITS) | {limit: LIMITS[limit]}
-    budget = recipe.load(name, budget_changes(**limits)).train
+    budget = recipe.load(name, Limits(**limits).changes).train
     assert {key: getattr(budget, key) for key in LIMITS} == limits
 
 
 def _text(folder: Path) -> list[str]:
-    return tiny.by_heart(tiny.pairs_file(folder))
+    return tiny.memorised(tiny.pairs_file(folder))
 
 
 def _blanks(folder: Path) -> list[str]:
-    return tiny.by_heart(tiny.text_file(folder))
+    return tiny.memorised(tiny.text_file(folder))
 
 
 def _pictures(folder: Path) -> list[str]:
-    return tiny.pictures_by_heart(tiny.pictures_folder(folder))
+    return tiny.memorised_pictures(tiny.pictures_folder(folder))
 
 
 def _captions(folder: Path) -> list[str]:
-    return tiny.captions_by_heart(tiny.captions_table(folder))
+    return tiny.memorised_captions(tiny.captions_table(folder))
 
 
 def _sounds(folder: Path) -> list[str]:
-    changes = tiny.sounds_by_heart(tiny.sounds_table(folder), "source.frames=40")
+    changes = tiny.memorised_sounds(tiny.sounds_table(folder), "source.frames=40")
     return [
         change
         for change in changes
