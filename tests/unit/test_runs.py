@@ -85,8 +85,7 @@ def test_what_cannot_be_trained_is_told(home: Path):
 
 def test_saying_what_to_train_does_not_load_torch():
     code = (
-        "import sys; from regard.data.kinds.translation import DataParallel
-from regard import runs; runs.new('chat-gru').job(); "
+        "import sys; from regard import runs; runs.new('chat-gru').job(); "
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
