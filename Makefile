@@ -48,7 +48,7 @@ docs: .venv/.installed
 	$(BIN)/python -m regard.recipe > docs/recipes.md
 
 bench: .venv/.installed-dev
-	for name in training_speed decoding_speed attention cure cornell maclaurin memory sentiment blank pneumonia defaults fsdd; do $(BIN)/python -m bench.$$name || exit; done
+	for name in training_speed decoding_speed attention mmi cornell maclaurin memory sentiment blank pneumonia defaults fsdd; do $(BIN)/python -m bench.$$name || exit; done
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache

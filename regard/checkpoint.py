@@ -34,7 +34,7 @@ class Progress:
     tokens: int = 0  # target tokens learned from
     seconds: float = 0.0
     skipped: int = 0  # steps not taken, because something was not a number
-    best: float | None = None  # lower is better
+    best_score: float | None = None  # as it is reported; `metrics.is_better` knows the direction
     best_step: int = 0
     kept_step: int = 0  # whose weights the bundle has
     validated: int = 0  # step of the last validation

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, TextIO
 
 from regard.errors import (
     BundleError,
@@ -43,6 +43,13 @@ _MARKS = (  # how a file of ours begins, and the metadata that its first bytes c
 _DRAFT = re.compile(r"\.(?P<name>.+)\.\d+\.regard-(?P<half>new|old)")
 
 
+def cache_folder() -> Path:
+    """The folder of all that can be made again: $REGARD_CACHE, or regard in the user's cache
+    folder."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard")
+
+
 def draft_of(path: Path, half: str = "new") -> Path:
     """Where a file or folder is written (`new`), or kept (`old`), until a save has ended."""
     return path.with_name(f".{path.name}.{os.getpid()}.regard-{half}")
@@ -60,9 +67,9 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
         draft = draft_of(path)
         try:
             write(draft)
-            _sync(draft)
+            sync(draft)
             os.replace(draft, path)
-            _sync(path.parent)
+            sync(path.parent)
         finally:
             draft.unlink(missing_ok=True)
 
@@ -132,12 +139,12 @@ def write_folder(path: Path, write: Callable[[Path], None]) -> None:
                 {"format": FORMAT, "files": {name: [digest(draft / name)] for name in names}},
             )
             for name in names:
-                _sync(draft / name)
-            _sync(draft)
+                sync(draft / name)
+            sync(draft)
             if path.exists():
                 os.replace(path, old)
             os.replace(draft, path)
-            _sync(path.parent)
+            sync(path.parent)
         except BaseException:
             if old.exists() and not path.exists():
                 os.replace(old, path)
@@ -276,7 +283,7 @@ def recover(folder: Path) -> None:
             old = [path for half, path in folders if half == "old"]
             if chosen := whole or old:
                 os.replace(chosen[0], target)
-                _sync(folder)
+                sync(folder)
         for _, path in paths:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(
                 missing_ok=True
@@ -353,24 +360,36 @@ def digest(path: Path) -> str:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One writer a folder; the second is told who the first is. The lock goes with its process,
-    however that ends."""
-    with (folder / LOCK).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
+    """One writer a folder; the second is told who the first is."""
+    with lock_file(folder / LOCK) as file:
+        if file is None:
+            owner = (folder / LOCK).read_text(errors="replace").strip()
             raise BusyError(
                 "another process is training in this folder",
                 where=folder,
-                got=f"pid {file.read().strip() or 'unknown'}",
+                got=f"pid {owner or 'unknown'}",
                 hint="wait for it, or choose another --out",
-            ) from None
+            )
         with _room_for(folder / LOCK):
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
         yield
+
+
+@contextlib.contextmanager
+def lock_file(path: Path, *, wait: bool = False) -> Iterator[TextIO | None]:
+    """The lock of a file, as the open file; None if another process has it, unless we `wait` for
+    it. The lock goes with its process, however that ends."""
+    with path.open("a") as file:
+        is_ours = True
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except OSError:
+            if wait:
+                raise
+            is_ours = False
+        yield file if is_ours else None
 
 
 @contextlib.contextmanager
@@ -435,7 +454,14 @@ def _existing(path: Path) -> Path:
     return next((place for place in (path, *path.parents) if place.exists()), Path())
 
 
-def _sync(path: Path) -> None:
+def flush(file: IO[Any]) -> None:
+    """Wait until what was written to an open file is on the disk."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or the entries of a folder are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -17,10 +17,12 @@ from pathlib import Path
 from regard import disk
 from regard.data.detect import recognise
 from regard.errors import DataError, InputError
-from regard.recipe import SECTIONS, Recipe, load
+from regard.recipe import SECTIONS, Mark, Recipe, data_fields, load, marks_of
 from regard.recipe.whole import read_overrides
 
 FOLDER = Path("runs")
+RECIPE, TOKENIZER, WEIGHTS = "recipe.json", "tokenizer.json", "model.safetensors"
+CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -131,24 +133,26 @@ def _with_changes(base: str | Recipe, changes: Sequence[str]) -> Recipe:
 
 
 def _free_folder(base: Path) -> Path:
-    """runs/NAME, or the first of runs/NAME-2, runs/NAME-3, … that does not exist."""
-    number, folder = 1, base
+    """The folder itself, or the first of NAME-2, NAME-3, … that does not exist."""
+    folder = base
+    number = 1
     while folder.exists():
         number += 1
         folder = base.with_name(f"{base.name}-{number}")
     return folder
 
 
+# ------------------------------------------------------------------------------------ resumed runs
+
+
 def _check_run(run: Path) -> None:
     """The folder is that of a run which began."""
     if not run.exists():
         raise InputError("no such run", where=run, hint="a run is a folder, such as runs/NAME")
-    if not (run / "manifest.json").exists():
+    if not (run / disk.MANIFEST).exists():
         raise InputError("not a run folder: it has no manifest.json", where=run)
-    if (
-        not disk.manifest(run).keys() & {"tokenizer.json", "model.safetensors"}
-        and not (run / "checkpoints").exists()
-    ):
+    has_files = disk.manifest(run).keys() & {TOKENIZER, WEIGHTS}
+    if not has_files and not (run / CHECKPOINTS).exists():
         raise InputError(
             "this run was stopped before it began",
             where=run,
@@ -158,15 +162,13 @@ def _check_run(run: Path) -> None:
 
 def _own_recipe(run: Path, changes: Sequence[str] = ()) -> Recipe:
     """The recipe a run began with, and changes."""
-    disk.verify_files(run, "recipe.json", "tokenizer.json")
-    began = Recipe.from_json(disk.read_json(run / "recipe.json"), run / "recipe.json")
+    disk.verify_files(run, RECIPE, TOKENIZER)
+    began = Recipe.from_json(disk.read_json(run / RECIPE), run / RECIPE)
     # All values are in place there, also derived ones; yet whoever changes the rate means that of
     # the decoder too.
-    derived = (
-        ["train.decoder_learning_rate="]
-        if began.train.decoder_learning_rate == began.train.learning_rate
-        else []
-    )
+    derived = []
+    if began.train.decoder_learning_rate == began.train.learning_rate:
+        derived = ["train.decoder_learning_rate="]
     return began.override([*derived, *changes])
 
 
@@ -183,48 +185,57 @@ def _check_data(recipe: Recipe, run: Path) -> None:
     )
 
 
+# ---------------------------------------------------------------------------------------- own data
+
+
 def _with_data(
     path: Path, recipe: Recipe, name: str, changes: Sequence[str], *, resumed: bool = False
 ) -> list[str]:
-    """The changes, and what says where the data is; that a recipe holds out other files does not
-    hold for it."""
-
-    def elsewhere(kind: str) -> list[str]:
-        """What makes a recipe forget its own files for held-out parts."""
-        section = SECTIONS["data"].get(kind)
-        fields = section.model_fields if section and not resumed else {}
-        return [f"data.{field}=" for field in ("valid_path", "test_path") if field in fields]
-
+    """The changes, and those that say where the data is. The recipe's own files of held-out data
+    are forgotten."""
     overrides = read_overrides(changes).get("data", {})
-    if (
-        not isinstance(overrides, dict) or overrides.get("kind") is not None
-    ):  # whoever names the kind has decided
-        kind = overrides.get("kind") if isinstance(overrides, dict) else None
-        return [*elsewhere(str(kind)), f"data.path={_toml(str(path))}", *changes]
+    is_section = isinstance(overrides, dict)
+    kind = overrides.get("kind") if is_section else None
+    if not is_section or kind is not None:  # whoever names the kind has decided
+        return [*_nothing_held_out(str(kind), resumed), f"data.path={_toml(str(path))}", *changes]
 
-    columns = {
-        field: value for field, value in dict(recipe.data).items() if field.endswith("_column")
-    }
-    columns |= {field: value for field, value in overrides.items() if field.endswith("_column")}
+    values = dict(recipe.data) | overrides
     data_set = recognise(
         path,
-        columns=columns,
+        columns={field: value for field, value in values.items() if _is_column(f"data.{field}")},
         recipe=name,
         task=recipe.task,
         source=recipe.source.kind,
         kind=recipe.data.kind if resumed else None,
     )
     own = [f"data.{field}={_toml(value)}" for field, value in data_set.fields.items()]
-    kept = [change for change in changes if not _names_column(change)]
-    return [f"data.kind={data_set.kind}", *elsewhere(data_set.kind), *own, *kept]
+    others = [change for change in changes if not _names_column(change)]
+    return [
+        f"data.kind={data_set.kind}",
+        *_nothing_held_out(data_set.kind, resumed),
+        *own,
+        *others,
+    ]
+
+
+def _nothing_held_out(kind: str, resumed: bool) -> list[str]:
+    """What makes a recipe forget its own files of held-out data."""
+    section = SECTIONS["data"].get(kind)
+    if section is None or resumed:
+        return []
+    return [f"data.{field}=" for field in data_fields(section, Mark.HELD_OUT)]
 
 
 def _toml(value: object) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
+def _is_column(key: str) -> bool:
+    return Mark.COLUMN in marks_of(key)
+
+
 def _names_column(change: str) -> bool:
     """Whether this says which column is meant: what was recognised says it in the words of its
     kind."""
     key, _, value = (part.strip() for part in change.partition("="))
-    return key.startswith("data.") and key.endswith("_column") and value != ""
+    return key.startswith("data.") and _is_column(key) and value != ""

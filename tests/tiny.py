@@ -1,4 +1,4 @@
-"""A corpus and a recipe so small that a model learns them by heart in seconds."""
+"""A corpus and a recipe so small that a model memorises them in seconds."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def sounds_table(folder: Path, rate: int = 8000, seconds: float = 0.24) -> Path:
     return table
 
 
-def sounds_by_heart(path: Path, *more: str) -> list[str]:
-    """Overrides that make a recipe for speech small, and free of whatever keeps it from learning
-    by heart."""
+def memorised_sounds(path: Path, *more: str) -> list[str]:
+    """Overrides that make a recipe for speech small, and free of whatever keeps it from
+    memorising its examples."""
     none = (
         "time_masks=0",
         "mel_masks=0",
@@ -124,7 +124,7 @@ def sounds_by_heart(path: Path, *more: str) -> list[str]:
     ]
 
 
-def pictures_by_heart(path: Path, *more: str) -> list[str]:
+def memorised_pictures(path: Path, *more: str) -> list[str]:
     """The same for a recipe that reads pictures."""
     return [
         "data.kind=pictures",
@@ -163,7 +163,7 @@ def captions_table(folder: Path, *, several: bool = True) -> Path:
     return path
 
 
-def captions_by_heart(path: Path, *more: str) -> list[str]:
+def memorised_captions(path: Path, *more: str) -> list[str]:
     """The same for a recipe that writes captions."""
     return [
         "data.kind=captioned",
@@ -193,9 +193,9 @@ def captions_by_heart(path: Path, *more: str) -> list[str]:
     ]
 
 
-def by_heart(path: Path, *more: str) -> list[str]:
-    """Overrides that make any recipe for text small, and free of whatever keeps it from learning
-    by heart."""
+def memorised(path: Path, *more: str) -> list[str]:
+    """Overrides that make any recipe for text small, and free of whatever keeps it from
+    memorising its examples."""
     kinds = {"labelled.tsv": "labelled", "sentences.txt": "text"}
     return [
         f"data.kind={kinds.get(path.name, 'pairs')}",

@@ -1,6 +1,6 @@
 """Build data, tokenizer, model and task of a recipe: the only place that maps names to objects."""
 
-from regard.build.corpora import cache_folder, columns_taken, corpus, fit_tokenizer, other
+from regard.build.corpora import columns_taken, corpus, fit_tokenizer, other
 from regard.build.models import SMALLER, model, weight_bytes
 from regard.build.models import build_encoder as encoder
 from regard.build.tasks import TASKS, options, task
@@ -8,7 +8,6 @@ from regard.build.tasks import TASKS, options, task
 __all__ = [
     "SMALLER",
     "TASKS",
-    "cache_folder",
     "columns_taken",
     "corpus",
     "encoder",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from regard import disk, tokenizers
 from regard import recipe as r
-from regard import tokenizers
 from regard.data import (
     cache,
     captions,
@@ -32,13 +31,8 @@ from regard.data.examples import Example
 from regard.data.lines import Tally
 from regard.errors import DataError
 
-UNDIVIDED = {  # fields that make all of the data one split
-    **dict.fromkeys(("valid_path", "valid_target_path", "test_path", "test_target_path")),
-    "split": "hash",
-    "hold_out": None,
-    "usual_test": False,
-}
-COLUMNS = ("source_column", "target_column", "path_column", "text_column", "label_column")
+# What makes all of the data one split, beside no files of held-out data.
+UNDIVIDED = {"split": "hash", "hold_out": None, "usual_test": False}
 Read = Callable[[Tally], Iterator[Example]]
 
 
@@ -311,6 +305,7 @@ def other(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer, path: Path) -> cach
     data_set = detect.undivided(_recognised(recipe, path))
     section = r.SECTIONS["data"][data_set.kind]
     fields = {name: value for name, value in UNDIVIDED.items() if name in section.model_fields}
+    fields |= dict.fromkeys(r.data_fields(section, r.Mark.HELD_OUT))
     fields |= data_set.fields
     if data_set.kind == data.kind:
         data = data.model_copy(update=fields)
@@ -325,7 +320,7 @@ def _recognised(recipe: r.Recipe, path: Path) -> detect.DataSet:
     """The kind and fields of other data for a run: as detected, or of the run's kind if its own
     table is detected as the same kind as this one."""
     data = recipe.data
-    columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
+    columns = {name: getattr(data, name) for name in r.data_fields(type(data), r.Mark.COLUMN)}
     recognise = partial(detect.recognise, columns=columns)
     about: dict[str, Any] = {
         "task": recipe.task,
@@ -352,7 +347,7 @@ def columns_taken(data: r.Data) -> str | None:
         return f"files: source = {Path(data.path).name}, target = {Path(data.target_path).name}"
     if data.kind not in detect.ROLES or not Path(getattr(data, "path", "")).is_file():
         return None
-    columns = {name: getattr(data, name) for name in COLUMNS if hasattr(data, name)}
+    columns = {name: getattr(data, name) for name in r.data_fields(type(data), r.Mark.COLUMN)}
     return detect.columns_taken(Path(getattr(data, "path", "")), data.kind, columns)
 
 
@@ -378,13 +373,8 @@ def _prepared(
 
     if isinstance(data, r.Pictures):
         rules: dict[str, Any] = {"max_source": 1, "max_target": 1}
-        excluded = {"path", "valid_path", "test_path"}
-    elif isinstance(data, r.Sounds):
+    elif isinstance(data, r.Sounds | r.Captions):
         rules = {"max_source": 1, "max_target": data.max_target}
-        excluded = {"path", "valid_path", "test_path", "count_padding"}
-    elif isinstance(data, r.Captions):
-        rules = {"max_source": 1, "max_target": data.max_target}
-        excluded = {"path", "images", "valid_path", "valid_images", "test_path"}
     else:
         rules = {
             "max_source": data.max_source,
@@ -393,37 +383,26 @@ def _prepared(
             "drop_unknown": data.drop_unknown,
             "plain_source": isinstance(recipe.source, r.SourceTokens) and recipe.source.plain,
         }
-        excluded = {
-            "path",
-            "valid_path",
-            "test_path",
-            "target_path",
-            "valid_target_path",
-            "test_target_path",
-        }
 
+    values = r.values_with(recipe, r.Mark.VOCABULARY)
+    if tokenizer is not None:
+        values = {key: value for key, value in values.items() if not key.startswith("tokenizer.")}
     key = {
         "content": cache.fingerprint(held.files),
-        "tokenizer": tokenizer or recipe.tokenizer.model_dump(mode="json"),
-        "data": data.model_dump(mode="json", exclude=excluded),
+        "tokenizer": tokenizer,
+        "recipe": values,
         "parts": [valid, test, read_valid is not None, read_test is not None],
-        "rules": rules,
     }
     if names := _names(data, held.files):
         key["names"] = names
-    if isinstance(recipe.source, r.SourceSound):
-        key["rate"] = recipe.source.rate
-    elif not isinstance(recipe.source, r.SourceTokens) and recipe.source.fit != "stretch":
-        key["fit"] = recipe.source.fit
     if recipe.task == "blank":
-        key["task"] = "blank"  # the same data gives other examples
         rules = rules | {"known": 1}
 
     return cache.prepare(
         lambda tally: read(tally=tally),
         key=key,
         fit=fit,
-        folder=cache_folder(),
+        folder=disk.cache_folder(),
         valid=valid,
         test=test,
         read_valid=_with_tally(read_valid),
@@ -437,8 +416,8 @@ def _prepared(
 def _names(data: r.Data, files: Sequence[Path]) -> list[str]:
     """Names of the files in the section's folders, relative to them: they may be labels."""
     homes = []
-    for field in ("path", "valid_path", "test_path"):
-        path = getattr(data, field, None)
+    for field in r.data_fields(type(data), r.Mark.PATH):
+        path = getattr(data, field)
         if path and Path(path).is_dir():
             homes.append(Path(path))
 
@@ -461,9 +440,3 @@ def _form(recipe: r.Recipe) -> cache.Form:
     if isinstance(recipe.source, r.SourceSound):
         return cache.Form(np.int16)
     return cache.Form(np.uint8, (*recipe.source.size, recipe.source.channels_in))
-
-
-def cache_folder() -> Path:
-    """The folder of tokenized corpora: $REGARD_CACHE, or regard in the user's cache folder."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard")

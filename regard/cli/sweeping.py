@@ -13,28 +13,31 @@ from regard.cli import streams
 from regard.errors import InputError, TrainingError, printable
 
 if TYPE_CHECKING:
-    from regard.recipe import Recipe
-    from regard.sweep import Make, Outcome, Trial
+    from regard.runs import NewRun
+    from regard.sweep import Outcome, Trial
     from regard.train import Reporter
 
 CURVES = "curves.png"
 
 
 def swept(
-    make: Make,
-    written: Sequence[str],
-    folder: Path,
+    new: NewRun,
+    texts: Sequence[str],
+    out: Path | None,
     trials: int | None,
     storage: str | None,
     prune: bool,
     as_json: bool,
 ) -> None:
+    """Train a recipe once for each of the values in `texts`, and show what is known."""
     from rich.console import Console
 
-    from regard.cli.train import Bar, Lines
-    from regard.sweep import axis, sweep
+    from regard.cli.progress import Bar, Lines
+    from regard.sweep import axis, default_folder, sweep
     from regard.train import Stopped
 
+    axes = [axis(text) for text in texts]
+    folder = out or default_folder(new.recipe(), axes, new.name)
     console = Console(stderr=as_json, highlight=False)
     known: list[Outcome] = []
 
@@ -44,11 +47,10 @@ def swept(
         )
         return Bar(console) if console.is_terminal else Lines(console)
 
-    axes = [axis(one) for one in written]
     try:
         known.append(
             sweep(
-                make,
+                new.recipe,
                 axes,
                 folder,
                 told=told,
@@ -76,20 +78,6 @@ def swept(
     has_score = any(trial.score is not None for trial in trials_made)
     if not has_score and any(trial.state == "failed" for trial in trials_made):
         raise TrainingError("no trial of this sweep has a score", where=folder)
-
-
-def default_folder(base: Recipe, written: Sequence[str], name: str) -> Path:
-    """runs/NAME-sweep, or the first of runs/NAME-sweep-2, … that is new or holds this sweep."""
-    from regard.sweep import axis, is_free_for
-
-    axes = [axis(text) for text in written]
-    first = Path("runs") / f"{name}-sweep"
-    folder = first
-    number = 1
-    while not is_free_for(base, axes, folder):
-        number += 1
-        folder = first.with_name(f"{first.name}-{number}")
-    return folder
 
 
 def _plotted(known: Outcome, folder: Path) -> str | None:

@@ -11,7 +11,6 @@ import errno
 import hashlib
 import json
 import logging
-import os
 import re
 import shutil
 import tempfile
@@ -117,8 +116,7 @@ class RaggedArrayWriter:
     ) -> None:
         for file in (self._values, self._ends):
             with file:
-                file.flush()
-                os.fsync(file.fileno())
+                disk.flush(file)
 
 
 def _mapped(path: Path, dtype: type[np.generic]) -> np.ndarray:

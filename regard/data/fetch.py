@@ -9,7 +9,6 @@ place, the record `fetched.json` last: a folder with a record is complete.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import http.client
 import json
@@ -255,17 +254,11 @@ def choose(name: str, *, url: str | None = None, sha256: str | None = None) -> D
     return found
 
 
-def cache_folder() -> Path:
-    """The same folder as `build.cache_folder`, which data may not see."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard") / "data"
-
-
 # -- from there to here-----------------------------------------------------------------------------
 
 
 def folder_of(chosen: DataSet, out: Path | None = None) -> Path:
-    return Path(os.path.abspath(out or cache_folder() / chosen.name))
+    return Path(os.path.abspath(out or disk.cache_folder() / "data" / chosen.name))
 
 
 def fetch(
@@ -487,7 +480,7 @@ def _publish(chosen: DataSet, folder: Path, *, again: bool) -> dict[str, Any]:
         _move(draft / name, target, replace=name in ours)
         changed |= {target.parent, target.parent.parent}
     for place in changed:
-        _sync(place)
+        disk.sync(place)
     disk.write_json(folder / RECORD, plan)
     return plan
 
@@ -546,13 +539,9 @@ def _remove_empty(parts: Path) -> None:
 @contextlib.contextmanager
 def _alone(parts: Path) -> Iterator[None]:
     """One process a data set; the lock goes with its process, however that ends."""
-    with (parts / LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataError(
-                "another process is fetching it", where=parts, hint="wait for it"
-            ) from None
+    with disk.lock_file(parts / LOCK) as file:
+        if file is None:
+            raise DataError("another process is fetching it", where=parts, hint="wait for it")
         yield
 
 
@@ -584,14 +573,6 @@ def _check_room(chosen: DataSet, parts: Path) -> None:
 def _no_room(parts: Path, got: str) -> NoReturn:
     hint = "free some and run it again (what has come is kept), or choose another --out"
     raise DataError("no space left on the disk", where=parts.parent, got=got, hint=hint) from None
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # -- one file---------------------------------------------------------------------------------------
@@ -705,7 +686,7 @@ def _try(download: Download, part: Path, progress: Progress) -> None:
                     )
                 file.write(chunk)
                 progress(download.name, at, total)
-            os.fsync(file.fileno())
+            disk.flush(file)
     if total is not None and at < total:
         raise _Cut(f"the connection ended early, {at:,} of {total:,} bytes")
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import bz2
 import errno
 import gzip
-import os
 import re
 import stat
 import tarfile
@@ -22,6 +21,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
+from regard import disk
 from regard.errors import DataError, RegardError
 
 # text packs to a tenth at best; what unfolds to more than this many times its size is a bomb
@@ -86,8 +86,7 @@ def _write(member: _Member, target: Path, archive: Path, most: int) -> int:
             if written > most:
                 _refuse(archive, "more bytes than the data set has")
             file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
+        disk.flush(file)
     return written
 
 

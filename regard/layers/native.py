@@ -57,7 +57,8 @@ def library() -> ctypes.CDLL | None:
     try:
         texts = [source.read_text(encoding="utf-8") for source in SOURCES]
         identity = "\0".join([*texts, compiler, *FLAGS, processor()])
-        file = cache_folder() / f"regard-{hashlib.sha256(identity.encode()).hexdigest()[:32]}.so"
+        name = f"regard-{hashlib.sha256(identity.encode()).hexdigest()[:32]}.so"
+        file = disk.cache_folder() / "native" / name
         if not file.is_file():
             file.parent.mkdir(parents=True, exist_ok=True)
             sources = [str(source) for source in SOURCES if source.suffix == ".c"]
@@ -85,12 +86,6 @@ def processor() -> str:
         for line in lines
         if line.startswith(("vendor_id", "cpu family", "model", "flags", "Features"))
     )
-
-
-def cache_folder() -> Path:
-    """The same folder as `build.cache_folder`, which layers do not import."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("REGARD_CACHE") or Path(home) / "regard") / "native"
 
 
 def forward(

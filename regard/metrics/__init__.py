@@ -73,6 +73,15 @@ def better(name: str) -> str | None:
     return "higher" if name in HIGHER_IS_BETTER else None
 
 
+def is_better(name: str, value: float, other: float) -> bool:
+    """Whether a value of a score is better than another.
+
+    >>> is_better("wer", 0.1, 0.2), is_better("chrf", 0.1, 0.2)
+    (True, False)
+    """
+    return value < other if better(name) == "lower" else value > other
+
+
 __all__ = [
     "HIGHER_IS_BETTER",
     "LOWER_IS_BETTER",
@@ -88,6 +97,7 @@ __all__ = [
     "distinct",
     "exact_share",
     "f1",
+    "is_better",
     "mean_length",
     "mean_similarities",
     "per_class",

@@ -38,6 +38,8 @@ from regard.recipe.data import (
 )
 from regard.recipe.fields import LARGEST, WIDTH, Section, allowed, shown
 from regard.recipe.learning import Search, Train
+from regard.recipe.marked import data_fields, marks_of, values_with
+from regard.recipe.marks import Mark
 from regard.recipe.page import document
 from regard.recipe.parts import (
     Decoder,
@@ -113,6 +115,7 @@ __all__ = [
     "EncoderIdentity",
     "EncoderRecurrent",
     "EncoderTransformer",
+    "Mark",
     "Pictures",
     "Recipe",
     "Search",
@@ -133,13 +136,16 @@ __all__ = [
     "TokenizerWords",
     "Train",
     "allowed",
+    "data_fields",
     "differences",
     "document",
     "is_whole",
     "load",
+    "marks_of",
     "names",
     "read_value",
     "resolve_file",
     "shown",
     "text",
+    "values_with",
 ]

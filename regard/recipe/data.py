@@ -6,7 +6,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import Section, Seed, Share, Size, Text, Whole
+from regard.recipe.fields import (
+    Column,
+    File,
+    HeldOutFile,
+    MaxLength,
+    Section,
+    Seed,
+    Share,
+    Size,
+    Text,
+    Whole,
+)
+from regard.recipe.marks import Mark
 
 
 class _Parts(Section):
@@ -27,9 +39,9 @@ class _Parts(Section):
 
 
 class _Data(_Parts):
-    max_source: Size = 64
+    max_source: MaxLength = 64
     """Maximum number of tokens of a prompt; pairs with a longer one are left out."""
-    max_target: Size = 64
+    max_target: MaxLength = 64
     """Maximum number of tokens of an answer; pairs with a longer one are left out."""
     max_words: Size | None = None
     """Maximum number of words of a prompt or an answer; longer pairs are left out; not set: any."""
@@ -49,10 +61,10 @@ class DataChatterbot(_Data):
 
 
 class _Files(_Data):
-    valid_path: Text | None = None
+    valid_path: HeldOutFile | None = None
     """A separate file for validation, in the format of the training data; the share `valid` is then
     not held out."""
-    test_path: Text | None = None
+    test_path: HeldOutFile | None = None
     """A separate file for testing, in the format of the training data; the share `test` is then not
     held out."""
 
@@ -62,12 +74,12 @@ class DataPairs(_Files):
     format."""
 
     kind: Literal["pairs"]
-    path: Text
+    path: File
     """The file, relative to the folder the command runs in."""
-    source_column: Text | int | None = None
+    source_column: Column | None = None
     """Name or number (from 1) of the column with the prompt; not set: detected from names and
     contents."""
-    target_column: Text | int | None = None
+    target_column: Column | None = None
     """Name or number (from 1) of the column with the answer; not set: detected from names and
     contents."""
 
@@ -77,7 +89,7 @@ class DataCornell(_Files):
     ConvoKit."""
 
     kind: Literal["cornell"]
-    path: Text
+    path: File
     """The corpus's folder, relative to the folder the command runs in."""
 
 
@@ -95,13 +107,13 @@ class DataParallel(_Files):
     """Parallel text: two files in two languages, aligned line by line; also gzipped."""
 
     kind: Literal["parallel"]
-    path: Text
+    path: File
     """The file to translate from, relative to the folder the command runs in."""
-    target_path: Text
+    target_path: File
     """The file with the translations, aligned line by line."""
-    valid_target_path: Text | None = None
+    valid_target_path: HeldOutFile | None = None
     """The translation of `valid_path`."""
-    test_target_path: Text | None = None
+    test_target_path: HeldOutFile | None = None
     """The translation of `test_path`."""
 
     @model_validator(mode="after")
@@ -121,12 +133,12 @@ class DataLabelled(_Files):
     file for each label with one text on each line."""
 
     kind: Literal["labelled"]
-    path: Text
+    path: File
     """The file or folder, relative to the folder the command runs in."""
-    text_column: Text | int | None = None
+    text_column: Column | None = None
     """For a table: name or number (from 1) of the column with the text; not set: detected from
     names and contents."""
-    label_column: Text | int | None = None
+    label_column: Column | None = None
     """For a table: name or number (from 1) of the column with the label; not set: detected from
     names and contents."""
 
@@ -142,7 +154,7 @@ class DataText(_Files):
     """Plain text of any size, also gzipped: a file, or a folder of .txt files."""
 
     kind: Literal["text"]
-    path: Text
+    path: File
     """The file or folder, relative to the folder the command runs in."""
     layout: Literal["auto", "lines", "wrapped"] = "auto"
     """Line breaks: "lines", every line is a sentence or a paragraph; "wrapped", paragraphs are
@@ -159,11 +171,11 @@ class DataPictures(_Parts):
     """Image files, in one folder for each label."""
 
     kind: Literal["pictures"]
-    path: Text
+    path: File
     """The folder, relative to the folder the command runs in."""
-    valid_path: Text | None = None
+    valid_path: HeldOutFile | None = None
     """A separate folder for validation; the share `valid` is then not held out."""
-    test_path: Text | None = None
+    test_path: HeldOutFile | None = None
     """A separate folder for testing; the share `test` is then not held out."""
 
 
@@ -171,7 +183,7 @@ class DataMedmnist(Section):
     """A file of MedMNIST, with its own training, validation and test splits."""
 
     kind: Literal["medmnist"]
-    path: Text
+    path: File
     """The npz file, relative to the folder the command runs in."""
     test_first: Annotated[tuple[Whole, ...], Strict(False)] = ()
     """Number of test pictures of each class to use, from the first on; [182, 55, 42, 250] is the
@@ -179,13 +191,13 @@ class DataMedmnist(Section):
 
 
 class _Speech(Section):
-    max_seconds: Annotated[float, Field(gt=0, le=60)] = 20.0
+    max_seconds: Annotated[float, Field(gt=0, le=60), Mark.VOCABULARY] = 20.0
     """Maximum length of a sound; longer ones are left out."""
-    max_target: Size = 200
+    max_target: MaxLength = 200
     """Maximum number of tokens of a transcript; sounds with a longer one are left out."""
     truncate: bool = False
     """Truncates longer transcripts to `max_target` characters instead of leaving them out."""
-    count_padding: bool = False
+    count_padding: Annotated[bool, Mark.TRAINING, Mark.FREE] = False
     """Pads every transcript to `max_target` and includes the padding in the loss, as the reference
     implementation did."""
 
@@ -210,7 +222,7 @@ class DataLjspeech(_Sounds):
     """A folder in the format of LJ Speech: metadata.csv, and a folder wavs."""
 
     kind: Literal["ljspeech"]
-    path: Text
+    path: File
     """The folder, relative to the folder the command runs in."""
     split: Literal["hash", "order"] = "hash"
     """How the data is split: by a hash of each sound, or in the order of the file into training,
@@ -221,7 +233,7 @@ class DataFsdd(_Sounds):
     """A folder in the format of the Free Spoken Digit Dataset: {digit}_{speaker}_{index}.wav."""
 
     kind: Literal["fsdd"]
-    path: Text
+    path: File
     """The folder, relative to the folder the command runs in."""
     hold_out: Text | None = None
     """A speaker whose recordings are the test set, and who is not in the training data."""
@@ -245,23 +257,23 @@ class DataSounds(_Sounds):
     """A table of sound files and transcripts: CSV, TSV or JSON lines."""
 
     kind: Literal["sounds"]
-    path: Text
+    path: File
     """The table, relative to the folder the command runs in; paths in it are relative to the
     table."""
-    path_column: Text | int | None = None
+    path_column: Column | None = None
     """Name or number (from 1) of the column with the sound files; not set: detected by its name
     ("path", "audio", …) or contents."""
-    text_column: Text | int | None = None
+    text_column: Column | None = None
     """Name or number (from 1) of the column with the transcripts; not set: detected by its name
     ("text", "transcript", …) or contents."""
-    valid_path: Text | None = None
+    valid_path: HeldOutFile | None = None
     """A separate table for validation; the share `valid` is then not held out."""
-    test_path: Text | None = None
+    test_path: HeldOutFile | None = None
     """A separate table for testing; the share `test` is then not held out."""
 
 
 class _Captions(_Parts):
-    max_target: Size = 40
+    max_target: MaxLength = 40
     """Maximum number of tokens of a caption; longer ones are left out."""
 
 
@@ -280,10 +292,10 @@ class DataFlickr8k(_Captions):
     set)."""
 
     kind: Literal["flickr8k"]
-    path: Text
+    path: File
     """The folder with Flickr8k.token.txt, or that file, relative to the folder the command runs
     in."""
-    images: Text | None = None
+    images: File | None = None
     """The folder or zip file of the pictures; not set: images, images.zip, Flicker8k_Dataset or
     similar, next to it."""
 
@@ -292,15 +304,15 @@ class DataCoco(_Captions):
     """Captions in COCO's JSON format, and a folder or zip file of pictures."""
 
     kind: Literal["coco"]
-    path: Text
+    path: File
     """The JSON file, captions_train2017.json for example, relative to the folder the command runs
     in."""
-    images: Text | None = None
+    images: File | None = None
     """The folder or zip file of the pictures; not set: train2017 for example, next to the JSON file
     or one level up."""
-    valid_path: Text | None = None
+    valid_path: HeldOutFile | None = None
     """A separate JSON file for validation; the share `valid` is then not held out."""
-    valid_images: Text | None = None
+    valid_images: HeldOutFile | None = None
     """The folder or zip file of the pictures of `valid_path`."""
 
 
@@ -309,19 +321,19 @@ class DataCaptioned(_Captions):
     are in consecutive rows."""
 
     kind: Literal["captioned"]
-    path: Text
+    path: File
     """The table, relative to the folder the command runs in."""
-    images: Text | None = None
+    images: File | None = None
     """The folder or zip file of the pictures; not set: the folder of the table."""
-    path_column: Text | int | None = None
+    path_column: Column | None = None
     """Name or number (from 1) of the column with the image files; not set: detected by its name
     ("path", "image", …) or contents."""
-    text_column: Text | int | None = None
+    text_column: Column | None = None
     """Name or number (from 1) of the column with the captions; not set: detected by its name
     ("text", "caption", …) or contents."""
-    valid_path: Text | None = None
+    valid_path: HeldOutFile | None = None
     """A separate table for validation; the share `valid` is then not held out."""
-    test_path: Text | None = None
+    test_path: HeldOutFile | None = None
     """A separate table for testing; the share `test` is then not held out."""
 
 

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from regard.recipe.marks import Mark
+
 LARGEST = 1 << 20  # upper bound of all sizes, to catch typing errors
 WIDTH = 256  # default width of the encoder, and so of its decoder
 
@@ -21,6 +23,14 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 Rate = Annotated[float, Field(gt=0)]
 Weight = Annotated[float, Field(ge=0)]
 Text = Annotated[str, Field(min_length=1)]
+
+# Fields with marks.
+File = Annotated[Text, Mark.PATH, Mark.FREE]
+HeldOutFile = Annotated[Text, Mark.PATH, Mark.HELD_OUT, Mark.FREE]
+Column = Annotated[Text | int, Mark.COLUMN, Mark.VOCABULARY, Mark.FREE]
+MaxLength = Annotated[Size, Mark.VOCABULARY]
+Dropout = Annotated[Share, Mark.TRAINING]
+Augmentation = Annotated[Share, Mark.TRAINING, Mark.FREE]
 
 
 class Section(BaseModel):

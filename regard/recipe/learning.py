@@ -7,28 +7,32 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, Strict, model_validator
 
 from regard.recipe.fields import LARGEST, Count, Rate, Section, Seed, Share, Size, Weight, Whole
+from regard.recipe.marks import Mark
+
+Limit = Annotated[Count, Mark.LIMIT, Mark.TRAINING, Mark.FREE]
+BatchSize = Annotated[Size, Mark.BATCHES, Mark.TRAINING, Mark.FREE]
 
 
 class Train(Section):
     """Training. It ends when the first of the budgets `steps`, `epochs`, `tokens` and `minutes` is
     reached; at least one is needed."""
 
-    steps: Count | None = None
+    steps: Limit | None = None
     """Budget: optimiser steps."""
-    epochs: Count | None = None
+    epochs: Limit | None = None
     """Budget: passes over the training data."""
-    tokens: Count | None = None
+    tokens: Limit | None = None
     """Budget: target tokens trained on."""
-    minutes: Rate | None = None
+    minutes: Annotated[Rate, Mark.LIMIT, Mark.TRAINING, Mark.FREE] | None = None
     """Budget: wall-clock minutes of training."""
-    batch_tokens: Size = 4096
+    batch_tokens: BatchSize = 4096
     """Maximum number of tokens in a batch, source plus target, including padding."""
-    batch_examples: Size | None = None
+    batch_examples: BatchSize | None = None
     """Maximum number of examples in a batch; not set: as many as `batch_tokens` allows. A picture
     counts as one token for every 16 pixels."""
     gradient_accumulation_steps: Size = 1
     """Batches whose gradients are accumulated for one optimiser step."""
-    optimiser: Literal["adamw", "sgd"] = "adamw"
+    optimiser: Annotated[Literal["adamw", "sgd"], Mark.TRAINING] = "adamw"
     """The optimiser: AdamW (Loshchilov & Hutter 2019), or SGD without momentum."""
     learning_rate: Rate = 1e-3
     """Peak learning rate."""
@@ -47,7 +51,7 @@ class Train(Section):
     """Gradient clipping by norm: the maximum L2 norm of all gradients; 0: no clipping."""
     label_smoothing: Share = 0.1
     """Label smoothing (Szegedy et al. 2016): the probability spread over all tokens."""
-    ctc_weight: Share = 0.0
+    ctc_weight: Annotated[Share, Mark.TRAINING] = 0.0
     """Weight of the CTC auxiliary loss on the encoder's output, against the loss of the decoder
     (Kim et al. 2017). It helps attention to align early in training. For speech only; the decoder
     must be as wide as the encoder."""
@@ -57,7 +61,7 @@ class Train(Section):
     """Apply weight decay to biases and norms too, as `torch.optim.AdamW` does by default."""
     betas: Annotated[tuple[Share, Share], Strict(False)] = (0.9, 0.98)
     """AdamW's beta_1 and beta_2."""
-    ema_decay: Share = 0.0
+    ema_decay: Annotated[Share, Mark.TRAINING] = 0.0
     """Decay of the exponential moving average of the weights (Polyak averaging), which is validated
     and saved in place of the weights; 0: off."""
     valid_every: Whole = 200
@@ -111,7 +115,7 @@ class Search(Section):
     """Block n-grams of this size from occurring twice in an answer; 0: off."""
     repetition_penalty: Annotated[float, Field(ge=1, le=1000)] = 1.0
     """Above 1, makes tokens less likely that are already in the answer (Keskar et al. 2019)."""
-    max_new_tokens: Size = 64
+    max_new_tokens: Annotated[Size, Mark.SEARCH] = 64
     """Maximum number of tokens of an answer."""
     min_new_tokens: Whole = 0
     """Minimum number of tokens of an answer."""

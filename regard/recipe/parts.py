@@ -7,9 +7,23 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import LARGEST, WIDTH, Section, Share, Size, Text, Whole
+from regard.recipe.fields import (
+    LARGEST,
+    WIDTH,
+    Augmentation,
+    Dropout,
+    Section,
+    Share,
+    Size,
+    Text,
+    Whole,
+)
+from regard.recipe.marks import Mark
 
 # ---------------------------------------------------------------------------------------- tokenizer
+
+MinCount = Annotated[Size, Mark.WEIGHTS, Mark.VOCABULARY, Mark.FREE]
+Lower = Annotated[bool, Mark.WEIGHTS, Mark.VOCABULARY, Mark.FREE]
 
 
 class TokenizerWords(Section):
@@ -18,9 +32,9 @@ class TokenizerWords(Section):
     kind: Literal["words"]
     size: Size = 20_000
     """Maximum vocabulary size; the most frequent words are kept."""
-    min_count: Size = 1
+    min_count: MinCount = 1
     """Minimum frequency in the training data; rarer words become the unknown token."""
-    lower: bool = True
+    lower: Lower = True
     """Lower-cases all text."""
 
 
@@ -28,9 +42,9 @@ class TokenizerCharacters(Section):
     """Character tokens."""
 
     kind: Literal["characters"]
-    min_count: Size = 1
+    min_count: MinCount = 1
     """Minimum frequency in the training data; rarer characters become the unknown token."""
-    lower: bool = False
+    lower: Lower = False
     """Lower-cases all text."""
     alphabet: Text | None = None
     """The characters of the vocabulary, without special tokens; not set: those of the training
@@ -43,7 +57,7 @@ class TokenizerBPE(Section):
     kind: Literal["bpe"]
     size: Annotated[int, Field(ge=260, le=LARGEST)] = 4000
     """Maximum vocabulary size, including the 256 bytes and the 4 special tokens."""
-    min_count: Size = 2
+    min_count: MinCount = 2
     """Minimum frequency of a pair of tokens to be merged, so a small corpus gives a small
     vocabulary."""
 
@@ -62,14 +76,14 @@ class SourceTokens(Section):
     """Text: the prompt as embedded tokens."""
 
     kind: Literal["tokens"]
-    plain: bool = True
+    plain: Annotated[bool, Mark.VOCABULARY, Mark.FREE] = True
     """Lower-cases prompts and removes their final punctuation, so that "Hello!" and "hello" are the
     same prompt."""
-    dropout: Share = 0.1
+    dropout: Dropout = 0.1
     """Dropout of the embeddings."""
-    word_dropout: Share = 0.0
+    word_dropout: Augmentation = 0.0
     """Probability that a token of the prompt is replaced by the unknown token in training."""
-    prompt_dropout: Share = 0.0
+    prompt_dropout: Augmentation = 0.0
     """Probability that a training pair has its whole prompt removed, so that the decoder also
     learns p(answer) without a prompt; `search.mmi_weight` needs it."""
 
@@ -78,16 +92,16 @@ Side = Annotated[int, Field(ge=1, le=4096)]
 
 
 class _Picture(Section):
-    size: Annotated[tuple[Side, Side], Strict(False)] = (28, 28)
+    size: Annotated[tuple[Side, Side], Strict(False), Mark.WEIGHTS, Mark.VOCABULARY] = (28, 28)
     """Height and width in pixels; pictures of another size are resized."""
-    channels_in: Literal[1, 3] = 1
+    channels_in: Annotated[Literal[1, 3], Mark.WEIGHTS, Mark.VOCABULARY] = 1
     """1: greyscale, 3: RGB."""
-    fit: Literal["stretch", "crop"] = "stretch"
+    fit: Annotated[Literal["stretch", "crop"], Mark.WEIGHTS, Mark.VOCABULARY, Mark.FREE] = "stretch"
     """How a picture of another aspect ratio is resized: stretched, or cropped at the centre."""
-    random_crop: Share = 0.0
+    random_crop: Augmentation = 0.0
     """Augmentation: a random crop of each picture, resized to `size`; the largest share of a side
     that is cropped away."""
-    horizontal_flip: bool = False
+    horizontal_flip: Annotated[bool, Mark.TRAINING, Mark.FREE] = False
     """Augmentation: flips half of the pictures horizontally, except those whose caption contains
     "left" or "right"."""
 
@@ -138,7 +152,7 @@ class SourceResidual(_Picture):
     padding_mode: Literal["zeros", "edge"] = "zeros"
     """Padding of the convolutions: zeros, which reveal the position of the border; or "edge", which
     repeats the outermost pixels."""
-    dropout: Share = 0.0
+    dropout: Dropout = 0.0
     """Dropout of the feature map."""
 
 
@@ -148,7 +162,7 @@ class SourcePatches(_Picture):
     kind: Literal["patches"]
     patch: Side = 4
     """Side of a patch in pixels; must divide both sides of `size`."""
-    dropout: Share = 0.0
+    dropout: Dropout = 0.0
     """Dropout of the projected patches."""
 
     @model_validator(mode="after")
@@ -165,7 +179,7 @@ class SourceSound(Section):
     """Sound: frames of log-mel energies, downsampled in time by convolutions of kernel size 3."""
 
     kind: Literal["sound"]
-    rate: Annotated[int, Field(ge=1000, le=192_000)] = 16_000
+    rate: Annotated[int, Field(ge=1000, le=192_000), Mark.WEIGHTS, Mark.VOCABULARY] = 16_000
     """Sample rate in Hz; sounds of another rate are resampled."""
     mels: Annotated[int, Field(ge=1, le=512)] = 80
     """Number of mel bands, on Slaney's mel scale."""
@@ -173,7 +187,7 @@ class SourceSound(Section):
     """Window length of a frame in samples; derived: 25 milliseconds."""
     hop: Size = Field(default_factory=lambda data: data["rate"] // 100)
     """Hop length between frames in samples; derived: 10 milliseconds."""
-    mel_rate: Annotated[int, Field(ge=1000, le=192_000)] = Field(
+    mel_rate: Annotated[int, Field(ge=1000, le=192_000), Mark.WEIGHTS, Mark.FREE] = Field(
         default_factory=lambda data: data["rate"]
     )
     """Sample rate assumed by the mel filterbank; derived: `rate`."""
@@ -181,7 +195,7 @@ class SourceSound(Section):
     """Normalisation of the log energies. "relative": to the loudest point of the sound, which
     removes the volume; "bands": to zero mean and unit variance in each band (CMVN), which removes
     the channel too; "absolute": none."""
-    dynamic_range: Annotated[float, Field(gt=0, le=20)] = 5.0
+    dynamic_range: Annotated[float, Field(gt=0, le=20), Mark.WEIGHTS, Mark.FREE] = 5.0
     """Dynamic range in powers of ten: energies further below the loudest point are clamped."""
     frames: Size | None = None
     """Cuts or pads every sound to this many frames and does not mask the padding, as the reference
@@ -191,29 +205,29 @@ class SourceSound(Section):
     channels: Annotated[tuple[Size, ...], Strict(False), Field(max_length=8)] = ()
     """Output channels of each convolution over time and mel bands, with stride 2 over the bands;
     empty: convolutions over time only."""
-    time_masks: Annotated[int, Field(ge=0, le=64)] = 0
+    time_masks: Annotated[int, Field(ge=0, le=64), Mark.TRAINING, Mark.FREE] = 0
     """SpecAugment (Park et al. 2019): number of time masks in training."""
-    time_mask_width: Share = 0.1
+    time_mask_width: Augmentation = 0.1
     """SpecAugment: largest width of a time mask, as a share of the sound."""
-    mel_masks: Annotated[int, Field(ge=0, le=64)] = 0
+    mel_masks: Annotated[int, Field(ge=0, le=64), Mark.TRAINING, Mark.FREE] = 0
     """SpecAugment: number of frequency masks in training."""
-    mel_mask_width: Share = 0.25
+    mel_mask_width: Augmentation = 0.25
     """SpecAugment: largest width of a frequency mask, as a share of the mel bands."""
-    speed_perturbation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    speed_perturbation: Annotated[float, Field(ge=0, le=0.5), Mark.TRAINING] = 0.0
     """Speed perturbation (Ko et al. 2015): resamples each sound to change its speed by up to this
     share, which also changes its pitch."""
-    tempo_perturbation: Annotated[float, Field(ge=0, le=1)] = 0.0
+    tempo_perturbation: Annotated[float, Field(ge=0, le=1), Mark.TRAINING] = 0.0
     """Tempo perturbation: stretches each sound in time by up to this share, at the same pitch."""
-    trim: Share = 0.0
+    trim: Annotated[Share, Mark.FREE] = 0.0
     """Trims silence at the beginning and the end of each sound: samples below this share of its
     peak."""
-    spectral_tilt: Share = 0.0
+    spectral_tilt: Augmentation = 0.0
     """Augmentation: tilts the spectrum of each sound, as another microphone would, with the filter
     y[t] = x[t] + a x[t-1] for a random |a| up to this value. 0.5 is 10 dB between the lowest and
     the highest frequencies."""
-    noise: Share = 0.0
+    noise: Augmentation = 0.0
     """Augmentation: adds noise to each sound, of up to this share of its peak."""
-    dropout: Share = 0.0
+    dropout: Dropout = 0.0
     """Dropout of the output of the convolutions."""
 
     @model_validator(mode="after")
@@ -259,7 +273,7 @@ class _Recurrent(Section):
     """Recurrent cell: LSTM (Hochreiter & Schmidhuber 1997) or GRU (Cho et al. 2014)."""
     layers: Annotated[int, Field(ge=1, le=256)] = 2
     """Number of stacked layers."""
-    dropout: Share = 0.2
+    dropout: Dropout = 0.2
     """Dropout between the layers; in a decoder also of the embeddings and before the output."""
 
 
@@ -292,7 +306,7 @@ class _Transformer(Section):
     """Activation function of the feed-forward network."""
     key_bias: bool = True
     """Bias in the projection of the keys; it does not change the weights of softmax attention."""
-    dropout: Share = 0.1
+    dropout: Dropout = 0.1
     """Dropout of the output of each sublayer and inside the feed-forward network; in a decoder also
     of the embeddings."""
 
@@ -385,7 +399,7 @@ class EncoderConvolution(Section):
     row by row."""
     activation: Literal["relu", "gelu", "tanh"] = "relu"
     """Activation function of each layer."""
-    dropout: Share = 0.1
+    dropout: Dropout = 0.1
     """Dropout between the layers."""
 
 
@@ -466,9 +480,9 @@ class DecoderClassifier(Section):
     """Pooling of the memory: the encoder's summary, or attention with a learned query."""
     hidden: Annotated[tuple[Size, ...], Strict(False), Field(max_length=16)] = ()
     """Widths of the hidden layers, each with ReLU; empty: a linear classifier."""
-    dropout: Share = 0.0
+    dropout: Dropout = 0.0
     """Dropout of the pooled memory."""
-    hidden_dropout: Share = 0.0
+    hidden_dropout: Dropout = 0.0
     """Dropout between the hidden layers."""
     tied: bool = False
     """Tied embeddings, for labels that are words: the output layer is a projection followed by the

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from regard.errors import RecipeError, did_you_mean
 from regard.recipe.fields import shown
+from regard.recipe.marked import leaves
 from regard.recipe.whole import Recipe, merged, read_overrides, schema_of, validated
 
 FOLDER = Path(__file__).parent / "shipped"
@@ -87,8 +88,8 @@ def differences(a: Recipe, b: Recipe) -> list[str]:
     >>> differences(load("chat-attention"), load("chat-attention", ["seed=2"]))
     ['seed: 1 -> 2']
     """
-    left = dict(_leaves(a.to_json()))
-    right = dict(_leaves(b.to_json()))
+    left = dict(leaves(a.to_json()))
+    right = dict(leaves(b.to_json()))
     lines = []
     for key in left | right:
         if key in ("summary", "extends"):
@@ -137,12 +138,3 @@ def _base(child: str | Path, name: str) -> dict[str, Any]:
         )
     base.pop("summary", None)  # it describes the base
     return base
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten nested tables to ("section.field", value)."""
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

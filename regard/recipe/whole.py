@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import ValidationError, model_validator
 
@@ -13,6 +13,7 @@ from regard.recipe import renamed
 from regard.recipe.data import Captions, Data, Pictures, Sounds
 from regard.recipe.fields import LARGEST, Section, Seed, Text, allowed, shown
 from regard.recipe.learning import Search, Train
+from regard.recipe.marks import Mark
 from regard.recipe.parts import (
     Decoder,
     DecoderClassifier,
@@ -54,29 +55,33 @@ class Recipe(Section):
     """A complete recipe. Derived values are filled in too, so a saved recipe does not depend on
     later defaults."""
 
-    summary: str = ""
+    summary: Annotated[str, Mark.FREE] = ""
     """One sentence that describes the recipe."""
-    extends: Text | None = None
+    extends: Annotated[Text, Mark.FREE] | None = None
     """The base: a shipped recipe, or a .toml file next to this one, that supplies every field not
     set here. A base cannot extend another recipe. A section with another `kind` replaces the
     base's section completely."""
-    task: Literal["chat", "translate", "classify", "speech", "caption", "blank"]
+    task: Annotated[
+        Literal["chat", "translate", "classify", "speech", "caption", "blank"],
+        Mark.WEIGHTS,
+        Mark.VOCABULARY,
+    ]
     """The task the model is trained for."""
-    seed: Seed = 1
+    seed: Annotated[Seed, Mark.BATCHES, Mark.TRAINING, Mark.FREE] = 1
     """Seed of all random numbers: initial weights, order of the batches, dropout."""
-    data: Data
+    data: Annotated[Data, Mark.VOCABULARY, Mark.FREE]
     """The training, validation and test data."""
-    tokenizer: Tokenizer
+    tokenizer: Annotated[Tokenizer, Mark.WEIGHTS, Mark.VOCABULARY]
     """How text is split into tokens."""
-    source: Source = SourceTokens(kind="tokens")
+    source: Annotated[Source, Mark.WEIGHTS] = SourceTokens(kind="tokens")
     """The input of the encoder, and the frontend that computes it."""
-    encoder: Encoder
+    encoder: Annotated[Encoder, Mark.WEIGHTS]
     """The encoder, which turns the source into the memory."""
-    decoder: Decoder
+    decoder: Annotated[Decoder, Mark.WEIGHTS]
     """The decoder, which generates the answer from the memory."""
-    train: Train
+    train: Annotated[Train, Mark.TRAINING, Mark.FREE]
     """Optimisation: budget, batches, learning rate, regularisation, validation."""
-    search: Search = Search()
+    search: Annotated[Search, Mark.SEARCH, Mark.FREE] = Search()
     """Decoding: greedy, beam search or sampling, and re-ranking."""
 
     @model_validator(mode="before")

@@ -11,7 +11,7 @@ import pytest
 from regard import build, cli, metrics, recipe, tokenizers
 from regard.cli.evaluate import Split, _nothing
 from regard.errors import DataError
-from tests.tiny import PAIRS, by_heart, pairs_file
+from tests.tiny import PAIRS, memorised, pairs_file
 
 NEITHER = {"mean_length"}  # good when it is that of the references
 CODECS = {
@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evaluated")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
-        changes = by_heart(
+        changes = memorised(
             pairs_file(folder), "train.steps=3", "encoder.width=8", "tokenizer.kind=words"
         )
         sets = [word for change in changes for word in ("--set", change)]

@@ -24,7 +24,7 @@ from regard.search import Options
 from regard.tokenizers import Characters, Labels, Words
 from regard.train import train
 from regard.values import Answer
-from tests.tiny import PAIRS, Silent, by_heart, pairs_file
+from tests.tiny import PAIRS, Silent, memorised, pairs_file
 
 LETTERS = list(" abcdefghijklmnopqrstuvwxyz")
 GREEDY = Options(max_new_tokens=5)
@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(home / "cache"))
         chosen = recipe.load(
-            "chat-attention", by_heart(pairs_file(home), "train.steps=60", "tokenizer.min_count=1")
+            "chat-attention", memorised(pairs_file(home), "train.steps=60", "tokenizer.min_count=1")
         )
         train(chosen, home / "run", reporter=Silent())
     return home / "run"

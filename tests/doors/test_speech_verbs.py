@@ -11,7 +11,7 @@ import soundfile
 
 from regard import cli
 from tests.doors.test_verbs import one_line
-from tests.tiny import WORDS, sounds_by_heart, sounds_table
+from tests.tiny import WORDS, memorised_sounds, sounds_table
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
         changes = [
             one
-            for one in sounds_by_heart(table, "train.steps=120")
+            for one in memorised_sounds(table, "train.steps=120")
             if not one.startswith(("data.kind", "data.path"))
         ]
         sets = [word for change in changes for word in ("--set", change)]

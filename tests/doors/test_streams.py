@@ -12,7 +12,7 @@ import pytest
 import regard
 from regard import cli
 from regard.cli.chat import _editor
-from tests.tiny import by_heart, pairs_file
+from tests.tiny import memorised, pairs_file
 
 
 def shell(command: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
         sets = [
             word
-            for change in by_heart(pairs_file(folder), "train.steps=2")
+            for change in memorised(pairs_file(folder), "train.steps=2")
             for word in ("--set", change)
         ]
         assert cli.main(["train", "chat-gru", "--out", str(folder / "run"), *sets]) == 0

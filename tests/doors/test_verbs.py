@@ -15,9 +15,9 @@ import pytest
 
 from regard import cli, disk
 from regard.bundle import Bundle, load
-from regard.cli.train import Lines
+from regard.cli.progress import Lines
 from regard.errors import printable
-from tests.tiny import PAIRS, by_heart, pairs_file
+from tests.tiny import PAIRS, memorised, pairs_file
 
 VERBS = ["train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab"]
 
@@ -30,7 +30,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
         sets = [
             word
-            for change in by_heart(pairs_file(folder), "train.steps=160")
+            for change in memorised(pairs_file(folder), "train.steps=160")
             for word in ("--set", change)
         ]
         assert cli.main(["train", "chat-attention", "--out", str(folder / "run"), *sets]) == 0
@@ -49,7 +49,7 @@ def one_line(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 def test_training_tells_sizes_scores_samples_and_what_to_type_next(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    sets = [word for change in by_heart(pairs_file(tmp_path)) for word in ("--set", change)]
+    sets = [word for change in memorised(pairs_file(tmp_path)) for word in ("--set", change)]
     assert cli.main(["train", "chat-gru", *sets, "--steps", "3"]) == 0
     told = capsys.readouterr().out
     assert "10 train" in told and "parameters" in told and "width 48" in told
@@ -296,7 +296,7 @@ def test_evaluate_says_that_data_changed(tmp_path: Path, capsys, monkeypatch):
     file = pairs_file(tmp_path)
     sets = [
         word
-        for change in by_heart(file, "data.valid=0.2", "train.steps=2")
+        for change in memorised(file, "data.valid=0.2", "train.steps=2")
         for word in ("--set", change)
     ]
     run = tmp_path / "run"

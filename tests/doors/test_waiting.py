@@ -11,7 +11,7 @@ import pytest
 from regard import cli
 from regard.cli import waiting
 from regard.cli.waiting import Waiting
-from tests.tiny import by_heart, pairs_file
+from tests.tiny import memorised, pairs_file
 
 
 class Terminal(io.StringIO):
@@ -61,7 +61,7 @@ def test_every_verb_announces_its_waits_and_leaves_json_alone(tmp_path: Path, mo
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(Waiting, "begin", begin_at_once)
     run = str(tmp_path / "run")
-    changes = by_heart(pairs_file(tmp_path), "train.steps=2", "encoder.width=8")
+    changes = memorised(pairs_file(tmp_path), "train.steps=2", "encoder.width=8")
     sets = [word for change in changes for word in ("--set", change)]
     for command, messages in (
         (["train", "chat-gru", "--out", run, *sets, "--json"], ["loading", "reading data"]),

@@ -13,7 +13,7 @@ from regard import bundle, disk, recipe
 from regard.errors import BundleError
 from regard.search import Options
 from regard.train import train
-from tests.tiny import PAIRS, Silent, by_heart, pairs_file
+from tests.tiny import PAIRS, Silent, memorised, pairs_file
 
 FILES = ["recipe.json", "tokenizer.json", "model.safetensors"]
 
@@ -24,7 +24,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
         train(
-            recipe.load("chat-lstm", by_heart(pairs_file(folder), "train.steps=30")),
+            recipe.load("chat-lstm", memorised(pairs_file(folder), "train.steps=30")),
             folder / "run",
             reporter=Silent(),
         )

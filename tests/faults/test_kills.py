@@ -20,7 +20,7 @@ from regard import build, bundle, checkpoint, disk, recipe, tokenizers
 from regard.checkpoint import Progress
 from regard.errors import BundleError
 from regard.train import train
-from tests.tiny import Silent, by_heart, pairs_file
+from tests.tiny import Silent, memorised, pairs_file
 
 TRACED = {module.__file__ for module in (disk, checkpoint, bundle, shutil)}
 STEP = 5
@@ -29,7 +29,7 @@ STEP = 5
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
-    overrides = by_heart(pairs_file(folder), f"train.steps={STEP}", "encoder.width=8")
+    overrides = memorised(pairs_file(folder), f"train.steps={STEP}", "encoder.width=8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(folder / "cache"))
         train(recipe.load("chat-lstm", overrides), folder / "run", reporter=Silent())

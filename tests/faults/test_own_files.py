@@ -12,7 +12,7 @@ from PIL import Image
 from regard import checkpoint, cli, disk, recipe
 from regard.errors import InputError
 from regard.train import train
-from tests.tiny import Silent, by_heart, pairs_file, pictures_by_heart, pictures_folder
+from tests.tiny import Silent, memorised, memorised_pictures, pairs_file, pictures_folder
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def settings(folder: Path, *more: str) -> list[str]:
-    overrides = by_heart(pairs_file(folder), "train.steps=2", "encoder.width=8", *more)
+    overrides = memorised(pairs_file(folder), "train.steps=2", "encoder.width=8", *more)
     return [word for change in overrides for word in ("--set", change)]
 
 
@@ -134,7 +134,7 @@ def test_only_exact_names_of_our_own_are_cleaned_up(
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     run = tmp_path / "run"
     chosen = recipe.load(
-        "chat-lstm", by_heart(pairs_file(tmp_path), "train.steps=2", "encoder.width=8")
+        "chat-lstm", memorised(pairs_file(tmp_path), "train.steps=2", "encoder.width=8")
     )
     train(chosen, run, reporter=Silent())
     elsewhere = tmp_path / "elsewhere"
@@ -196,7 +196,7 @@ def test_the_picture_that_is_asked_about_is_not_the_map(
 ):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     home = pictures_folder(tmp_path)
-    overrides = pictures_by_heart(home, "train.steps=1")
+    overrides = memorised_pictures(home, "train.steps=1")
     train(recipe.load("image-patches", overrides), tmp_path / "run", reporter=Silent())
     picture = next(home.rglob("*.png"))
     before = picture.read_bytes()
@@ -210,7 +210,7 @@ def test_files_follow_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     """Also those that a library writes: a service of another user may have to read them."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     chosen = recipe.load(
-        "chat-lstm", by_heart(pairs_file(tmp_path), "train.steps=2", "encoder.width=8")
+        "chat-lstm", memorised(pairs_file(tmp_path), "train.steps=2", "encoder.width=8")
     )
     before = os.umask(mask)
     try:

@@ -20,14 +20,14 @@ from regard import checkpoint, disk, evaluate, plot, recipe
 from regard.bundle import load
 from regard.errors import BundleError, DataError, InputError, RegardError, TrainingError
 from regard.train import Stopped, train
-from tests.tiny import Silent, by_heart, pairs_file
+from tests.tiny import Silent, memorised, pairs_file
 
 STEPS = 60
 
 
 def settings(folder: Path, *more: str) -> list[str]:
     """Everything that draws at random or has a memory is on."""
-    return by_heart(
+    return memorised(
         pairs_file(folder),
         f"train.steps={STEPS}",
         "encoder.dropout=0.3",
@@ -135,7 +135,7 @@ def test_killed_many_times(tmp_path: Path, name: str):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code: int):
     file, run = pairs_file(tmp_path), tmp_path / "run"
-    sets = [word for change in by_heart(file, "train.steps=100000") for word in ("--set", change)]
+    sets = [word for change in memorised(file, "train.steps=100000") for word in ("--set", change)]
     regard = [sys.executable, "-m", "regard", "train"]
     process = subprocess.Popen(
         [*regard, "chat-attention", "--out", str(run), *sets],
@@ -211,7 +211,8 @@ def test_a_whole_checkpoint_of_another_version_is_not_thrown_away(tiny_run):
     reporter = Silent()
     train(chosen, run, reporter=reporter, resume=True)
     assert reporter.facts.resumed_at == STEPS and not reporter.notes
-    rewritten(lambda progress: progress.update(unheard_of=1))
+    # As "best" was before it was the plain score: not to be taken for one.
+    rewritten(lambda progress: progress.update(best=-1.0))
     before = state(run)
     with pytest.raises(BundleError, match="not a progress file of this version of regard"):
         train(chosen, run, reporter=Silent(), resume=True)
@@ -630,7 +631,7 @@ def test_averaging_begins_and_ends_under_way(
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     other = {"0": "0.5", "0.5": "0"}[average]
     chosen = recipe.load(
-        "chat-gru", by_heart(pairs_file(tmp_path), "train.steps=4", f"train.ema_decay={average}")
+        "chat-gru", memorised(pairs_file(tmp_path), "train.steps=4", f"train.ema_decay={average}")
     )
     train(chosen, tmp_path / "run", reporter=Silent())
     changed = chosen.override(["train.steps=8", f"train.ema_decay={other}"])
@@ -662,7 +663,7 @@ def test_weights_of_another_shape_are_refused_and_kept(
 ):
     """A limit on length decides the size of the model where each place has a vector of its own."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    tiny = by_heart(
+    tiny = memorised(
         pairs_file(tmp_path), "train.steps=3", "encoder.positions=learned", "encoder.layers=1"
     )
     chosen = recipe.load("chat-transformer", tiny)
@@ -725,7 +726,7 @@ def test_not_a_number_is_never_learned_from(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     chosen = recipe.load(
         "chat-attention",
-        by_heart(
+        memorised(
             pairs_file(tmp_path),
             "train.steps=50",
             "train.learning_rate=1e38",
@@ -748,8 +749,8 @@ class Interrupting:
     def __init__(self, patch: pytest.MonkeyPatch):
         self.number, self.batches = signal.SIGTERM, count(1)
         self.at = 0
-        patch.setattr("regard.train.likelihood", self.likelihood)
-        patch.setattr("regard.train.answers", self.answers)
+        patch.setattr("regard.train.validation.likelihood", self.likelihood)
+        patch.setattr("regard.train.validation.answers", self.answers)
 
     def before(self, batch: int) -> None:
         self.batches, self.at = count(1), batch
@@ -812,8 +813,8 @@ def test_a_signal_in_a_validation_changes_nothing(
 
     assert last(run) == last(whole) and scores(run) == scores(whole)
     assert disk.digest(run / "model.safetensors") == disk.digest(whole / "model.safetensors")
-    assert (again.best, again.best_step, again.waited) == (
-        ended.best,
+    assert (again.best_score, again.best_step, again.waited) == (
+        ended.best_score,
         ended.best_step,
         ended.waited,
     )
@@ -861,7 +862,7 @@ def test_what_is_told_of_a_stop_is_true(tmp_path: Path, monkeypatch: pytest.Monk
         tmp_path / "run",
         ["train.learning_rate=1e38", "train.max_grad_norm=0.0", "train.warmup_steps=0"],
     )
-    chosen = recipe.load("chat-attention", by_heart(pairs_file(tmp_path), "train.steps=50", *bad))
+    chosen = recipe.load("chat-attention", memorised(pairs_file(tmp_path), "train.steps=50", *bad))
     again = f"regard train --resume {run}"
 
     def told(step: int, **how) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from regard import cli, disk
 from regard.errors import NoRoomError, WriteError
-from tests.tiny import by_heart, captions_by_heart, captions_table, pairs_file
+from tests.tiny import captions_table, memorised, memorised_captions, pairs_file
 
 
 @contextmanager
@@ -41,7 +41,7 @@ def one_line(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def overrides(folder: Path, *more: str) -> list[str]:
-    return [word for change in by_heart(pairs_file(folder), *more) for word in ("--set", change)]
+    return [word for change in memorised(pairs_file(folder), *more) for word in ("--set", change)]
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_the_prepared_corpus_is_named(tmp_path: Path, capsys, monkeypatch):
 
 def test_maps_are_named(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    changes = captions_by_heart(captions_table(tmp_path), "train.steps=2")
+    changes = memorised_captions(captions_table(tmp_path), "train.steps=2")
     sets = [word for change in changes for word in ("--set", change)]
     assert cli.main(["train", "caption-attention", "--out", str(tmp_path / "run"), *sets]) == 0
     ask = ["ask", tmp_path / "run", tmp_path / "0.png", "--set", "min_new_tokens=2", "--maps"]

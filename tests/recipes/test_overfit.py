@@ -17,14 +17,14 @@ from tests.tiny import (
     PAIRS,
     WORDS,
     Silent,
-    by_heart,
-    captions_by_heart,
     captions_table,
     labelled_file,
+    memorised,
+    memorised_captions,
+    memorised_pictures,
+    memorised_sounds,
     pairs_file,
-    pictures_by_heart,
     pictures_folder,
-    sounds_by_heart,
     sounds_table,
     text_file,
 )
@@ -47,7 +47,7 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
         path = captions_table(folder, several=False)
         inputs = [str(folder / f"{i}.png") for i in range(10)]
         learning_rate = "2e-3" if chosen.decoder.kind == "transformer" else "5e-3"
-        changes = captions_by_heart(
+        changes = memorised_captions(
             path,
             "train.steps=120",
             "train.decoder_learning_rate=",
@@ -59,25 +59,25 @@ def ten(name: str, folder: Path) -> tuple[list[str], list[str], list[str]]:
         path = sounds_table(folder)
         frames = "source.frames=40" if chosen.source.frames else "source.frames="
         inputs = [str(path.parent / f"{i}.wav") for i in range(10)]
-        return sounds_by_heart(path, "train.steps=120", frames), inputs, WORDS
+        return memorised_sounds(path, "train.steps=120", frames), inputs, WORDS
 
     if chosen.source.kind != "tokens":
         path = pictures_folder(folder)
         inputs = [str(path / label / f"{i}.png") for i, label in enumerate(LABELS)]
-        return pictures_by_heart(path, "train.steps=120"), inputs, LABELS
+        return memorised_pictures(path, "train.steps=120"), inputs, LABELS
 
     prompts = [prompt for prompt, _ in PAIRS]
     replies = [reply for _, reply in PAIRS]
     if chosen.task == "classify":
-        changes = by_heart(labelled_file(folder), "train.steps=60", "tokenizer.min_count=1")
+        changes = memorised(labelled_file(folder), "train.steps=60", "tokenizer.min_count=1")
         return changes, prompts, LABELS
     if chosen.task == "blank":
-        changes = by_heart(text_file(folder), "train.steps=160", "tokenizer.min_count=1")
+        changes = memorised(text_file(folder), "train.steps=160", "tokenizer.min_count=1")
         corpus = build.corpus(recipe.load(name, changes))
         asked = questions(corpus.train, build.task(chosen, corpus.tokenizer))
         inputs = [question.given for question in asked]
         return changes, inputs, [question.references[0] for question in asked]
-    return by_heart(pairs_file(folder), "train.steps=160"), prompts, replies
+    return memorised(pairs_file(folder), "train.steps=160"), prompts, replies
 
 
 @pytest.mark.parametrize("name", recipe.names())

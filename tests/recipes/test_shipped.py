@@ -72,23 +72,23 @@ def test_every_recipe_takes_every_budget(name: str, limit: str):
 
 
 def _text(folder: Path) -> list[str]:
-    return tiny.by_heart(tiny.pairs_file(folder))
+    return tiny.memorised(tiny.pairs_file(folder))
 
 
 def _blanks(folder: Path) -> list[str]:
-    return tiny.by_heart(tiny.text_file(folder))
+    return tiny.memorised(tiny.text_file(folder))
 
 
 def _pictures(folder: Path) -> list[str]:
-    return tiny.pictures_by_heart(tiny.pictures_folder(folder))
+    return tiny.memorised_pictures(tiny.pictures_folder(folder))
 
 
 def _captions(folder: Path) -> list[str]:
-    return tiny.captions_by_heart(tiny.captions_table(folder))
+    return tiny.memorised_captions(tiny.captions_table(folder))
 
 
 def _sounds(folder: Path) -> list[str]:
-    changes = tiny.sounds_by_heart(tiny.sounds_table(folder), "source.frames=40")
+    changes = tiny.memorised_sounds(tiny.sounds_table(folder), "source.frames=40")
     return [
         change
         for change in changes

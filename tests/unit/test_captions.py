@@ -24,7 +24,7 @@ from regard.tasks.caption import Caption
 from regard.tasks.sources import PictureSource
 from regard.tokenizers import Words
 from regard.train import train
-from tests.tiny import Silent, captions_by_heart, captions_table
+from tests.tiny import Silent, captions_table, memorised_captions
 from tests.unit.test_pictures import huge
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
@@ -242,7 +242,7 @@ def test_flickr8k_itself():
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    changes = captions_by_heart(captions_table(tmp_path), "train.steps=1")
+    changes = memorised_captions(captions_table(tmp_path), "train.steps=1")
     return build.corpus(recipe.load("caption-attention", changes))
 
 
@@ -284,7 +284,7 @@ def test_groups_stay_together(corpus):
 
 @torch.no_grad()
 def test_one_reading_for_all_its_sentences_is_the_same_as_one_for_each(corpus):
-    chosen = recipe.load("caption-attention", captions_by_heart(Path("x"), "train.steps=1"))
+    chosen = recipe.load("caption-attention", memorised_captions(Path("x"), "train.steps=1"))
     model = build.model(chosen, vocabulary=corpus.tokenizer.size).eval()
     task, part = build.task(chosen, corpus.tokenizer), corpus.train
     targets = [part.target[i] for i in range(10)]
@@ -380,7 +380,7 @@ def run(tmp_path_factory):
     table = captions_table(home)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REGARD_CACHE", str(home / "cache"))
-        changes = captions_by_heart(table, "train.steps=40")
+        changes = memorised_captions(table, "train.steps=40")
         train(recipe.load("caption-attention", changes), home / "run", reporter=Silent())
     return home / "run"
 
@@ -404,7 +404,7 @@ def test_it_is_asked_for_the_best_and_draws_maps(run, tmp_path, capsys):
 
 def test_a_model_that_does_not_attend_has_no_maps(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    changes = captions_by_heart(
+    changes = memorised_captions(
         captions_table(tmp_path),
         "train.steps=1",
         "decoder.attention=none",
@@ -442,7 +442,7 @@ def test_a_training_says_what_it_skipped(tmp_path, monkeypatch, capsys):
     table = captions_table(tmp_path)
     (tmp_path / "1.png").write_bytes(huge())
     changes = [
-        word for change in captions_by_heart(table, "train.steps=1") for word in ("--set", change)
+        word for change in memorised_captions(table, "train.steps=1") for word in ("--set", change)
     ]
     assert cli.main(["train", "caption-attention", "--out", str(tmp_path / "run"), *changes]) == 0
     assert "8 used, 2 skipped (the picture is too large 2)" in capsys.readouterr().out

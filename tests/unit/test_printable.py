@@ -17,7 +17,7 @@ from PIL import Image
 
 from regard import cli
 from regard.errors import InputError, printable
-from tests.tiny import LABELS, PAIRS, by_heart, pictures_by_heart
+from tests.tiny import LABELS, PAIRS, memorised, memorised_pictures
 
 EVIL = "\x1b[31mred\x9b\u202e"
 SAFE = r"\x1b[31mred\x9b\u202e"
@@ -106,7 +106,7 @@ def test_training_asking_evaluating_and_inspecting(folder: Path, capsys, monkeyp
     toml = json.dumps(str(data), ensure_ascii=True)
     changes = [
         change
-        for change in pictures_by_heart(data, "train.steps=2")
+        for change in memorised_pictures(data, "train.steps=2")
         if not change.startswith("data.path")
     ]
     sets = [word for change in [*changes, f"data.path={toml}"] for word in ("--set", change)]
@@ -134,7 +134,7 @@ def test_prompts_answers_and_tables_of_sweeps(tmp_path: Path, capsys, monkeypatc
     )
     sets = [
         word
-        for change in by_heart(pairs, "tokenizer.kind=characters", "train.steps=40")
+        for change in memorised(pairs, "tokenizer.kind=characters", "train.steps=40")
         for word in ("--set", change)
     ]
     told = lines(capsys, "train", "chat-gru", "--out", tmp_path / "run", *sets)

@@ -11,7 +11,7 @@ import torch
 
 from regard import build, cli, recipe, resources
 from regard.errors import NoMemoryError
-from tests.tiny import by_heart, pairs_file
+from tests.tiny import memorised, pairs_file
 
 
 @pytest.mark.parametrize("name", recipe.names())
@@ -41,7 +41,7 @@ def test_a_model_that_does_not_fit_is_refused_with_both_numbers(
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     sets = [
         word
-        for one in [*by_heart(pairs_file(tmp_path)), "encoder.width=65536", change]
+        for one in [*memorised(pairs_file(tmp_path)), "encoder.width=65536", change]
         for word in ("--set", one)
     ]
     assert cli.main(["train", "chat-gru", "--out", str(tmp_path / "run"), *sets]) == 2
@@ -78,7 +78,7 @@ def test_training_needs_the_optimiser_too(tmp_path, monkeypatch):
     """Weights that fit by themselves, and not with their gradients and two means of each."""
     from regard.train import train
 
-    chosen = recipe.load("chat-gru", by_heart(pairs_file(tmp_path)))
+    chosen = recipe.load("chat-gru", memorised(pairs_file(tmp_path)))
     weights = build.weight_bytes(chosen, 5, 5)
     monkeypatch.setattr(resources, "available_memory", lambda: 3 * weights)
     with pytest.raises(

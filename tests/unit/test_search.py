@@ -569,7 +569,7 @@ def test_a_wider_choice_contains_the_narrower() -> None:
     assert torch.equal(few.view(2, 2, 11), many.view(2, 5, 11)[:, :2])
 
 
-# --- the cure for bland replies--------------------------------------------------------------------
+# --- re-ranking against bland replies--------------------------------------------------------------
 
 
 def test_the_anti_prior_lowers_what_the_prior_likes() -> None:

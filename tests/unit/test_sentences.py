@@ -14,7 +14,7 @@ from regard.data.lines import Tally
 from regard.data.sentences import is_text, read_text, split
 from regard.errors import DataError
 from regard.train import train
-from tests.tiny import Silent, by_heart, text_file
+from tests.tiny import Silent, memorised, text_file
 
 WRAPPED = """It is a truth universally acknowledged, that a single man in
 possession of a good fortune, must want a wife. Mr. Bennet
@@ -161,7 +161,7 @@ def test_blanks_drawn_anew_survive_a_break(tmp_path, monkeypatch):
         "train.batch_tokens=24",
         "encoder.dropout=0.3",
     )
-    chosen = recipe.load("blank-rnn", by_heart(text_file(tmp_path), *more))
+    chosen = recipe.load("blank-rnn", memorised(text_file(tmp_path), *more))
     train(chosen, tmp_path / "whole", reporter=Silent())
     with pytest.raises(Broken):
         train(chosen, tmp_path / "broken", reporter=Breaks())
@@ -177,7 +177,7 @@ def test_through_the_doors(tmp_path, monkeypatch, capsys):
     out = capsys.readouterr().out
     assert ": text, 8 usable examples" in out and f"regard train blank-rnn --data {path}" in out
     train(
-        recipe.load("blank-rnn", by_heart(path, "train.steps=80", "tokenizer.min_count=1")),
+        recipe.load("blank-rnn", memorised(path, "train.steps=80", "tokenizer.min_count=1")),
         tmp_path / "run",
         reporter=Silent(),
     )

@@ -22,7 +22,7 @@ from regard.tasks.sources import SoundSource
 from regard.tasks.speech import Speech
 from regard.tokenizers import END, PAD, START, Characters
 from regard.train import train
-from tests.tiny import Silent, sounds_by_heart, sounds_table
+from tests.tiny import Silent, memorised_sounds, sounds_table
 
 HOW = Hearing(8000, 10.0)
 REFERENCE = ["reference/speech-lstm", "reference/speech-transformer"]
@@ -282,7 +282,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bits(
         "train.save_every=4",
     ]
     chosen = recipe.load(
-        name, sounds_by_heart(sounds_table(tmp_path), *more, "train.ema_decay=0.9")
+        name, memorised_sounds(sounds_table(tmp_path), *more, "train.ema_decay=0.9")
     )
     train(chosen, tmp_path / "whole", reporter=Silent())
     with pytest.raises(KeyboardInterrupt):

@@ -19,13 +19,13 @@ from types import SimpleNamespace
 import pytest
 
 from regard import bundle, cli, disk, recipe
-from regard import sweep as sweeps
 from regard.bundle import load, tensors
 from regard.cli.sweeping import table
 from regard.errors import BundleError, InputError, NoRoomError
-from regard.sweep import FOUND, Axis, Outcome, Trial, _known, axis, sweep
+from regard.sweep import TRIAL_KEY, Axis, Outcome, Trial, axes, axis, study, sweep
+from regard.sweep.study import _known
 from regard.train import Stopped, train
-from tests.tiny import Silent, by_heart, pairs_file
+from tests.tiny import Silent, memorised, pairs_file
 
 MORE = [
     "encoder.width=8",
@@ -45,8 +45,8 @@ def test_ranges_and_values_as_they_are_defined():
             draw.choices('.,[]/x"1', weights=[4, 3, 2, 2, 0.3, 1, 0.2, 2], k=draw.randrange(1, 9))
         )
         between = re.fullmatch(r"([^/,\"']+?)\.\.([^/,\"']+)", value)
-        assert sweeps._ends(value) == (between and between.groups()), value
-        assert sweeps._values(value) == re.split(r",(?![^\[]*\])", value), value
+        assert axes._ends(value) == (between and between.groups()), value
+        assert axes._values(value) == re.split(r",(?![^\[]*\])", value), value
 
 
 @pytest.mark.parametrize("value", ["." * 400_000 + "/", "," * 1_000_000 + "1", "[,]" * 300_000])
@@ -154,7 +154,7 @@ def test_seeds_through_the_door(tiny, tmp_path, capsys):
 def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Overrides of a recipe that trains in a moment."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    return by_heart(pairs_file(tmp_path), *MORE)
+    return memorised(pairs_file(tmp_path), *MORE)
 
 
 class Teller:
@@ -215,7 +215,7 @@ def test_options_of_a_sweep_need_one(capsys):
 
 def test_without_optuna_its_extra_is_named(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(sweeps.InputError, match=r"need optuna; pip install 'regard\[sweep\]'"):
+    with pytest.raises(InputError, match=r"need optuna; pip install 'regard\[sweep\]'"):
         sweep(maker(tiny), [axis("train.learning_rate=1e-3..1e-2")], tmp_path / "s", told=Teller())
 
 
@@ -348,8 +348,8 @@ def test_a_dead_workers_trial_comes_back(tiny, tmp_path, monkeypatch):
     """One is killed in its first trial: its heartbeat stops, and the next worker takes the same
     values over."""
     pytest.importorskip("optuna")
-    monkeypatch.setattr(sweeps, "HEARTBEAT", 1)
-    monkeypatch.setattr(sweeps, "GRACE", 2)
+    monkeypatch.setattr(study, "HEARTBEAT", 1)
+    monkeypatch.setattr(study, "GRACE", 2)
     longer, folder = (
         [*tiny, "train.steps=120", "train.save_every=5", "train.valid_every=120"],
         tmp_path / "s",
@@ -429,16 +429,16 @@ def test_machines_share_a_sweep_in_postgresql(tiny, tmp_path):
 
 def test_the_lowest_error_rate_is_the_best():
     trials = [
-        sweeps.Trial({"train.learning_rate": name}, name, "done", score)
+        Trial({"train.learning_rate": name}, name, "done", score)
         for name, score in (("a", 0.2), ("b", 0.1))
     ]
-    assert [sweeps.Outcome(score, trials).best.run for score in ("cer", "accuracy")] == ["b", "a"]
+    assert [Outcome(score, trials).best.run for score in ("cer", "accuracy")] == ["b", "a"]
 
 
 def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
     pytest.importorskip("optuna")
     for url in ("nonsense://x", f"sqlite:///{tmp_path}/no/such/folder/s.db"):
-        with pytest.raises(sweeps.InputError, match="--storage: the storage cannot be used"):
+        with pytest.raises(InputError, match="--storage: the storage cannot be used"):
             sweep(
                 maker(tiny),
                 [Axis("train.learning_rate", ("0.1",))],
@@ -448,7 +448,7 @@ def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
             )
     url = "postgresql://me:secret@nowhere.invalid/s"
     with pytest.raises(
-        sweeps.InputError,
+        InputError,
         match=r"got postgresql://me:\*\*\*@nowhere\.invalid/s: .*regard\[postgres\]",
     ):
         sweep(
@@ -489,7 +489,7 @@ def test_a_full_disk_ends_a_sweep_and_fails_no_trial(tiny, tmp_path, monkeypatch
 def test_what_was_found_is_not_replaced_by_who_found_it_taken():
     def one(rate: str, state: str, score: float | None) -> SimpleNamespace:
         return SimpleNamespace(
-            user_attrs={FOUND: asdict(Trial({"train.learning_rate": rate}, "", state, score))}
+            user_attrs={TRIAL_KEY: asdict(Trial({"train.learning_rate": rate}, "", state, score))}
         )
 
     trials = [one("0.1", "done", 2.0), one("0.1", "elsewhere", None), one("0.01", "done", 9.0)]

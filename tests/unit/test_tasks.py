@@ -24,9 +24,9 @@ from tests.tiny import (
     LABELS,
     PAIRS,
     Silent,
-    by_heart,
     labelled_file,
-    pictures_by_heart,
+    memorised,
+    memorised_pictures,
     pictures_folder,
 )
 
@@ -203,7 +203,7 @@ def pictured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Pat
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     home = pictures_folder(tmp_path)
     train(
-        recipe.load("image-pool", pictures_by_heart(home, "train.steps=60")),
+        recipe.load("image-pool", memorised_pictures(home, "train.steps=60")),
         tmp_path / "run",
         reporter=Silent(),
     )
@@ -254,7 +254,7 @@ def test_texts_are_classified_and_judged(tmp_path, monkeypatch):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     chosen = recipe.load(
         "sentiment-gru",
-        by_heart(labelled_file(tmp_path), "train.steps=60", "tokenizer.min_count=1"),
+        memorised(labelled_file(tmp_path), "train.steps=60", "tokenizer.min_count=1"),
     )
     reporter = Silent()
     train(chosen, tmp_path / "run", reporter=reporter)
@@ -290,7 +290,7 @@ def test_two_files_are_trained_on_asked_and_judged(tmp_path, monkeypatch, capsys
         (tmp_path / name).write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
     changes = [
         change
-        for change in by_heart(tmp_path / "a.en", "train.steps=120")
+        for change in memorised(tmp_path / "a.en", "train.steps=120")
         if not change.startswith("data.kind")
     ]
     files = [

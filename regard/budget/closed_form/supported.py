@@ -1,8 +1,8 @@
 """The fields and values of a recipe that the closed forms cover; all others are refused.
 
-A field that is not listed here must have its default value. So a new field that leaves existing
-models as they are needs no entry; one that costs something needs an entry here and a closed form in
-models.py or layers.py.
+A field that is not listed here must have its default value, or cost nothing by its mark
+(`recipe.Mark.FREE`). So a new field that leaves existing models as they are needs no entry; one
+that costs something needs an entry here and a closed form in models.py or layers.py.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ _TRANSFORMER = (
     "width layers heads head_width ffn_width norm positions kernel terms activation dropout "
     "key_bias"
 )
-_PICTURE = "size channels_in fit random_crop horizontal_flip"
+_PICTURE = "size channels_in"
 TASKS = "chat translate classify caption speech blank"
 FIELDS = {
     "source": {
-        "tokens": "plain dropout word_dropout prompt_dropout",
+        "tokens": "dropout",
         "convolutions": f"{_PICTURE} channels padding kernel_size downsample",
         "patches": f"{_PICTURE} patch dropout",
-        "sound": "rate mels window hop mel_rate levels dynamic_range frames strides channels "
-        "dropout time_masks time_mask_width mel_masks mel_mask_width trim speed_perturbation "
-        "tempo_perturbation spectral_tilt noise",
+        "sound": "rate mels window hop levels frames strides channels "
+        "dropout speed_perturbation tempo_perturbation",
         "residual": f"{_PICTURE} channels blocks stem padding_mode dropout",
     },
     "encoder": {
@@ -75,7 +74,9 @@ def unknown(recipe: r.Recipe) -> str | None:
             return f'{name}.kind = "{section.kind}"'
         fields = ("kind", *kinds[section.kind].split())
         for field, value in section:
-            if field in fields:
+            if r.Mark.FREE in r.marks_of(f"{name}.{field}"):
+                covered = True
+            elif field in fields:
                 covered = field not in VALUES or value in VALUES[field].split()
             else:
                 default = (

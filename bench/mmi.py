@@ -1,6 +1,6 @@
 """Choose the settings of MMI re-ranking, the remedy for bland replies in the chat recipes.
 
-    python -m bench.cure --run FOLDER
+    python -m bench.mmi --run FOLDER
 
 `bench.cornell` scores replies to held-out lines of Cornell. Settings chosen on those lines would
 overfit them, so they are chosen here on other lines: the 2,000 lines before the held-out ones are
@@ -135,7 +135,7 @@ def main() -> None:
         for prompt, reply in zip(prompts[::20], replies[::20], strict=True):
             print(f"{prompt}\n    {reply}")
     record = {"people": people, "grid": rows, "chosen": chosen, "facts": measure.facts(args)}
-    print(measure.write("cure", record))
+    print(measure.write("mmi", record))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+"""Sweeps: the same recipe with several values of some fields; the validation score says which was
+best.
+
+    train.learning_rate=0.1,0.01,0.001     values: a grid, every combination of them is tried
+    train.learning_rate=1e-4..1e-1         a range: optuna proposes values, on a logarithmic scale
+                                           if it spans a decade
+    seed=1,2,3                             seeds are no settings: the others are ranked by their
+                                           mean over these
+
+Every trial is a run of its own in the sweep's folder, named by its values, so whoever comes to the
+same values again, after a kill or from another process, goes on with that run or reads off what it
+reached.
+
+    axes.py      fields and what they may be
+    trials.py    one trial
+    outcome.py   what is known of all
+    study.py     a search by optuna
+    run.py       sweep(): a grid or a search
+"""
+
+from regard.sweep.axes import Axis, axis
+from regard.sweep.outcome import Outcome, Setting, Trial
+from regard.sweep.run import default_folder, is_free_for, sweep
+from regard.sweep.study import TRIAL_KEY
+from regard.sweep.trials import Make, Told
+
+__all__ = [
+    "TRIAL_KEY",
+    "Axis",
+    "Make",
+    "Outcome",
+    "Setting",
+    "Told",
+    "Trial",
+    "axis",
+    "default_folder",
+    "is_free_for",
+    "sweep",
+]

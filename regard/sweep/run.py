@@ -1,0 +1,165 @@
+"""sweep(make, axes, folder): the checks before the first trial, then a grid or a search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from regard import disk
+from regard.build import TASKS
+from regard.errors import BundleError, InputError, RecipeError
+from regard.recipe import Recipe, differences, is_whole
+from regard.runs import FOLDER
+from regard.sweep.axes import Axis, given_twice, number_text, points
+from regard.sweep.outcome import Outcome
+from regard.sweep.study import searched, storage_errors
+from regard.sweep.trials import Make, Told, Trials
+from regard.train import Stopped
+
+RECORD, STORAGE = "sweep.json", "sweep.db"
+TRIALS = 20  # of a range, if nothing is said
+
+
+def sweep(
+    make: Make,
+    axes: Sequence[Axis],
+    folder: Path,
+    *,
+    told: Told,
+    learned: Callable[[Outcome], None] = lambda _: None,
+    trials: int | None = None,
+    storage: str | None = None,
+    prune: bool = False,
+) -> Outcome:
+    """Try them all, or with a range among them `trials` of them. `told` gives the reporter of
+    each run, `learned` hears after each trial what is known. Ctrl-C ends it with `Stopped`; the
+    same call goes on with it."""
+    base = make([])
+    _check(make, axes)
+    disk.claim(folder, RECORD, "sweep")
+    folder.mkdir(parents=True, exist_ok=True)
+    # What the lock guards takes moments.
+    with disk.lock_file(folder / disk.LOCK, wait=True):
+        _same_sweep(base, axes, folder)
+    runs = Trials(make, folder, base.train.score or TASKS[base.task].best, told)
+    every = [] if trials or any(axis.is_range for axis in axes) else points(axes)
+    if every and not storage and not prune:
+        return _grid(runs, every, learned)
+    where = storage or f"sqlite:///{folder / STORAGE}"
+    with storage_errors(where):
+        return searched(
+            runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned
+        )
+
+
+def _check(make: Make, axes: Sequence[Axis]) -> None:
+    """Everything that may be tried is a recipe."""
+    keys = [axis.key for axis in axes]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise InputError(
+                "a field is swept twice",
+                where="--sweep",
+                got=key,
+                hint="name all its values at once",
+            )
+    for axis in axes:
+        if axis.key in ("train.score", "task"):
+            raise InputError(f"runs that differ in {axis.key} cannot be compared", where="--sweep")
+        _check_values(make, axis)
+
+
+def _check_values(make: Make, axis: Axis) -> None:
+    """Every value of a field, or both ends of its range, makes a recipe, and another one."""
+    ends = [number_text(end, whole=float(end).is_integer()) for end in (axis.low, axis.high)]
+    recipes: list[tuple[str, Recipe]] = []
+    for value in axis.values or ends:
+        try:
+            recipe = make([f"{axis.key}={value}"])
+        except RecipeError as problem:
+            first, *details = str(problem).replace("--set", "--sweep").split("\n  ")
+            raise RecipeError(first, details=details) from None
+
+        has_whole_ends = axis.low.is_integer() and axis.high.is_integer()
+        if axis.is_range and is_whole(recipe, axis.key) and not has_whole_ends:
+            raise InputError(
+                "a whole number",
+                where=f"--sweep {axis.key}",
+                got=f"{axis.low:g}..{axis.high:g}",
+            )
+        for other, other_recipe in recipes:
+            if other_recipe == recipe:  # 0.1 and 1e-1
+                raise given_twice(axis.key, other, value)
+        recipes.append((value, recipe))
+
+
+def default_folder(base: Recipe, axes: Sequence[Axis], name: str) -> Path:
+    """runs/NAME-sweep, or the first of runs/NAME-sweep-2, … that is new or holds this sweep."""
+    first = FOLDER / f"{name}-sweep"
+    folder = first
+    number = 1
+    while not is_free_for(base, axes, folder):
+        number += 1
+        folder = first.with_name(f"{first.name}-{number}")
+    return folder
+
+
+def is_free_for(base: Recipe, axes: Sequence[Axis], folder: Path) -> bool:
+    """Whether the folder does not exist, or holds this very sweep."""
+    if not folder.exists():
+        return True
+    if not (folder / RECORD).exists():
+        return False
+    try:
+        _same_sweep(base, axes, folder)
+    except (InputError, RecipeError, BundleError):
+        return False
+    return True
+
+
+def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
+    """The folder is this sweep's own; other values of the same fields may join it."""
+    record = folder / RECORD
+    keys = sorted(axis.key for axis in axes)
+    if not record.exists():
+        disk.write_json(record, {"recipe": base.to_json(), "keys": keys})
+        return
+    match disk.read_json(record):
+        case {"recipe": dict(tree), "keys": [*other_keys]}:
+            changed = differences(Recipe.from_json(tree, record), base)
+        case _:
+            raise BundleError("damaged: not the record of a sweep", where=record)
+    if changed or other_keys != keys:
+        fields = f"{', '.join(map(str, other_keys))} there, {', '.join(keys)} here"
+        raise InputError(
+            "this folder holds another sweep",
+            where=folder,
+            got=", ".join(changed) or fields,
+            hint="choose another --out",
+        )
+
+
+def _grid(
+    runs: Trials, points: Sequence[dict[str, str]], learned: Callable[[Outcome], None]
+) -> Outcome:
+    """Train with each of these values, in this order."""
+    trials = [runs.trial(point) for point in points]
+
+    def outcome() -> Outcome:
+        """With what other processes have reached meanwhile."""
+        newest = []
+        for point, trial in zip(points, trials, strict=True):
+            stored = runs.trial(point)
+            newest.append(trial if stored.state == "waiting" else stored)
+        return Outcome(runs.score, newest)
+
+    for number, point in enumerate(points):
+        try:
+            trials[number] = runs.go(runs.trial(point))
+        except Stopped:
+            trials[number] = replace(trials[number], state="stopped")
+            learned(outcome())
+            raise
+        learned(outcome())
+    return outcome()

@@ -1,0 +1,140 @@
+"""One trial: a run in a folder named by its values, with result.json when it is done."""
+
+from __future__ import annotations
+
+import math
+import re
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from regard import bundle, disk
+from regard.errors import (
+    BundleError,
+    BusyError,
+    DataError,
+    DivergedError,
+    InputError,
+    NoMemoryError,
+    RecipeError,
+    TrainingError,
+)
+from regard.recipe import Recipe
+from regard.sweep.outcome import Trial
+from regard.train import Reporter, train
+
+RESULT = "result.json"
+ENDED = ("done", "failed", "pruned")  # states that a result has
+
+# The recipe with some fields changed, each written section.field=value.
+Make = Callable[[Sequence[str]], Recipe]
+# The reporter of a trial's run.
+Told = Callable[[Trial], AbstractContextManager[Reporter]]
+
+
+class Trials:
+    """The trials of a sweep, each a run in the sweep's folder."""
+
+    def __init__(self, make: Make, folder: Path, score: str, told: Told):
+        self.make = make
+        self.folder = folder
+        self.score = score
+        self.told = told
+
+    def trial(self, values: Mapping[str, str]) -> Trial:
+        """What is known of these values."""
+        new = Trial(dict(values), str(self.folder / _folder(Trial(dict(values), "").name)))
+        try:
+            result = disk.read_json(Path(new.run) / RESULT)
+        except BundleError:  # none yet, or damaged: the trial is made again
+            return new
+        if not _is_result(result):
+            return new
+        return Trial(**result | {"values": new.values, "run": new.run})
+
+    def go(self, trial: Trial, watch: Callable[[dict[str, Any]], None] | None = None) -> Trial:
+        """Train to the end, from where it stands; what it reached is written into its folder."""
+        if trial.state in ENDED:
+            return trial
+        try:
+            recipe = self.make([f"{key}={value}" for key, value in trial.values.items()])
+        except RecipeError as problem:
+            # Between the ends of a range; a width that is odd for example.
+            return replace(trial, state="failed", why=str(problem))
+
+        run = Path(trial.run)
+        try:
+            with self.told(trial) as reporter:
+                watched = reporter if watch is None else _Watched(reporter, watch)
+                progress = train(recipe, run, reporter=watched, resume=bundle.has_begun(run))
+        except BusyError:
+            return replace(trial, state="elsewhere")
+        except Pruned:
+            result = replace(trial, state="pruned")
+        except DivergedError as problem:
+            result = replace(trial, state="failed", why=str(problem))
+        except (InputError, DataError, BundleError, NoMemoryError, TrainingError) as problem:
+            # Another time it may go well (the folder was refused, the data changed, memory was
+            # short), so nothing is stored, and nothing is written into a folder that is not ours.
+            return replace(trial, state="failed", why=str(problem))
+        else:
+            result = replace(
+                trial,
+                state="done",
+                score=progress.best_score,
+                step=progress.best_step,
+                seconds=progress.seconds,
+                data=progress.data,
+            )
+        content = asdict(result)
+        del content["values"], content["run"]
+        disk.write_json(run / RESULT, content)
+        return result
+
+
+def _is_result(content: Any) -> bool:
+    """Whether this is what `Trials.go` writes; a file with other types is not."""
+    if not isinstance(content, dict):
+        return False
+    match {"why": "", "data": ""} | content:
+        case {
+            "state": "done" | "failed" | "pruned",
+            "score": int() | float() | None,
+            "step": int(),
+            "seconds": int() | float(),
+            "why": str(),
+            "data": str(),
+            **others,
+        }:
+            score = content["score"]
+            return not others and (score is None or math.isfinite(score))
+    return False
+
+
+def _folder(name: str) -> str:
+    """A name that every disk takes, and still another for other values.
+
+    >>> _folder("train.learning_rate=0.1"), _folder("data.path=a/b")
+    ('train.learning_rate=0.1', 'data.path=a_b-0ab0ddcb')
+    """
+    plain = re.sub(r"[^\w.,=+-]", "_", name)[:180]
+    return plain if plain == name else f"{plain}-{zlib.crc32(name.encode()):08x}"
+
+
+class Pruned(Exception):
+    """Its scores so far are worse than those of most others."""
+
+
+class _Watched:
+    """A reporter, and somebody else who hears of every validation."""
+
+    def __init__(self, reporter: Reporter, watch: Callable[[dict[str, Any]], None]):
+        self.began, self.stepped, self.noted = reporter.began, reporter.stepped, reporter.noted
+        self._told, self._watch = reporter.validated, watch
+
+    def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
+        self._told(record, samples)
+        self._watch(record)

@@ -1,0 +1,339 @@
+"""The training loop: steps, validations and checkpoints."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from regard import build, bundle, checkpoint, metrics
+from regard.checkpoint import Progress
+from regard.data.batches import batches
+from regard.data.cache import Corpus, document_frequency
+from regard.errors import DivergedError
+from regard.optimise import factor, optimiser, used_up
+from regard.recipe import Recipe
+from regard.tasks.task import Batch
+from regard.train.log import FITTED, TRAIN, VALID, Log
+from regard.train.process import effective_threads
+from regard.train.report import Facts, Reporter, Stopped, keeps_last
+from regard.train.validation import Scores, Validation
+
+LOG_EVERY = 20
+BAD_STEPS_IN_A_ROW = 5
+
+
+class _StopSignal(Exception):
+    """A signal asked for the end."""
+
+
+def inverse_document_frequency(corpus: Corpus) -> Tensor:
+    """log(answers / answers with this token), 0 for a token in every answer: the IDF of each
+    token."""
+    counts = torch.from_numpy(document_frequency(corpus.train, corpus.tokenizer.size)).double()
+    return torch.log((1 + len(corpus.train)) / (1 + counts)).float()
+
+
+class Loop:
+    """A run under way: its model, its optimiser, and where it stands."""
+
+    def __init__(
+        self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool
+    ):
+        self.recipe = recipe
+        self.how = recipe.train
+        self.run = run
+        self.corpus = corpus
+        self.reporter = reporter
+        self.task = build.task(recipe, corpus.tokenizer)
+        self.model = build.model(
+            recipe, vocabulary=corpus.tokenizer.size, source_vocabulary=corpus.tokenizer.source_size
+        )
+        self.model.idf.copy_(inverse_document_frequency(corpus))
+        self.average = copy.deepcopy(self.model) if self.how.ema_decay else None
+        self.optimiser = optimiser(self.model, self.how)
+        self.progress = Progress(data=corpus.fingerprint, threads=effective_threads())
+        self.saved: Progress | None = None  # of the newest checkpoint
+        self.lost_weights = False  # those that were kept, and there is no checkpoint of them
+        self.log = Log(run, tensorboard=tensorboard)
+        self.validation = Validation(recipe, self.task, corpus)
+
+    def go(self, signals: list[int]) -> Progress:
+        """Train to the end of the budget, or until there is a number in `signals`."""
+        self.signals = signals
+        self.plan = self._plan()
+        self.recent = _Recent(self.progress)
+        self.clock = time.perf_counter() - self.progress.seconds
+        self.reporter.began(self._facts())
+        try:
+            self._train()
+        except _StopSignal:
+            if self.saved != self.progress and not self.recent.bad:
+                self.reporter.noted("stopping; saving a checkpoint (Ctrl-C again drops it)")
+                self.save()
+            saved = checkpoint.newest(self.run)
+            raise Stopped(signals[0], self.run, step=self.progress.step, saved=saved) from None
+        finally:
+            self.log.close()
+        return self.progress
+
+    def _heed(self) -> None:
+        if self.signals:
+            raise _StopSignal
+
+    def _train(self) -> None:
+        self.model.train()
+        # It was not finished when a signal came, or the weights that were kept are lost.
+        if self.progress.step and (self._is_due() or self.lost_weights):
+            self._validate()
+            self.save()
+        while not self._finished():
+            if self.progress.batch >= len(self.plan):
+                self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
+                self.plan = self._plan()
+            first = self.progress.batch
+            self._update(self.plan[first : first + self.how.gradient_accumulation_steps])
+            if self._is_due() and not self.recent.bad:
+                self._validate()
+            if self._ends(self.how.save_every) and not self.recent.bad:
+                self.save()
+            self._heed()
+        if self.progress.validated != self.progress.step:
+            self._validate()
+        if self.saved != self.progress:
+            self.save()
+
+    def _is_due(self) -> bool:
+        """A validation at this step, and it has not been made."""
+        return self._ends(self.how.valid_every) and self.progress.validated != self.progress.step
+
+    def _ends(self, every: int) -> bool:
+        """So many steps end here, or, with 0, an epoch."""
+        return self.progress.step % every == 0 if every else self.progress.batch >= len(self.plan)
+
+    def _plan(self) -> list[np.ndarray]:
+        """The batches of this epoch."""
+        source, target = self.task.lengths(self.corpus.train)
+        return batches(
+            source,
+            target,
+            tokens=self.how.batch_tokens,
+            most=self.how.batch_examples,
+            groups=self.corpus.train.groups,
+            seed=self.recipe.seed,
+            epoch=self.progress.epoch,
+        )
+
+    def _finished(self) -> bool:
+        has_patience = not self.how.patience or self.progress.waited < self.how.patience
+        return self._done() >= 1 or not has_patience
+
+    def _done(self) -> float:
+        now = self.progress
+        return used_up(
+            self.how,
+            step=now.step,
+            epochs=self._epochs(),
+            tokens=now.tokens,
+            minutes=now.seconds / 60,
+        )
+
+    def _epochs(self) -> float:
+        """Passes over the data so far; the last one may be under way."""
+        return self.progress.epoch + self.progress.batch / len(self.plan)
+
+    def _update(self, group: Sequence[np.ndarray]) -> None:
+        nats, tokens = self._step(group)
+        taken = math.isfinite(nats)
+        self.progress = replace(
+            self.progress,
+            step=self.progress.step + 1,
+            batch=self.progress.batch + len(group),
+            tokens=self.progress.tokens + tokens,
+            seconds=time.perf_counter() - self.clock,
+            skipped=self.progress.skipped + (not taken),
+        )
+        self.recent.add(nats, tokens, self.progress.seconds, taken)
+        self.progress = replace(
+            self.progress, window_nats=self.recent.nats, window_tokens=self.recent.tokens
+        )
+        if self.recent.bad == BAD_STEPS_IN_A_ROW:
+            raise self._divergence(group[0])
+        self.reporter.stepped(self.progress, self.recent.loss, self.recent.speed, self._done())
+        if (self.progress.step % LOG_EVERY == 0 or self._done() >= 1) and self.recent.tokens:
+            self._log_window()
+
+    def _log_window(self) -> None:
+        """A line about the steps since the last one."""
+        rate = max(part["lr"] for part in self.optimiser.param_groups)
+        window = {"loss": self.recent.loss, "speed": self.recent.speed, "rate": rate}
+        self.log.add(self.progress, TRAIN, window)
+        self.recent.clear(self.progress.seconds)
+        self.progress = replace(self.progress, window_nats=0.0, window_tokens=0)
+
+    def _divergence(self, examples: np.ndarray) -> DivergedError:
+        saved = checkpoint.newest(self.run)
+        kept = "no checkpoint was saved before"
+        if saved is not None:
+            kept = f"the checkpoint of step {saved:,} is kept"
+        again = f"regard train --resume {self.run} --anyway --set train.learning_rate=…"
+        return DivergedError(
+            f"loss or gradient was not a number {BAD_STEPS_IN_A_ROW} times in a row",
+            where=f"{self.run}, step {self.progress.step}",
+            got=f"examples {', '.join(str(index) for index in examples[:5])}, …",
+            hint=f"{kept}; lower the rate with: {again}",
+        )
+
+    def _step(self, group: Sequence[np.ndarray]) -> tuple[float, int]:
+        """One update from a group of batches: its nats and target tokens. If anything is not a
+        number, none is made."""
+        torch.manual_seed(_seed(self.recipe.seed, self.progress.step))
+        micro_batches = [self._batch(index, number) for number, index in enumerate(group)]
+        total, nats = sum(int(batch.real.sum()) for batch in micro_batches), 0.0
+        for batch in micro_batches:
+            loss, plain = self.model.loss(
+                *batch, smoothing=self.how.label_smoothing, align=self.how.ctc_weight
+            )
+            (loss / total).backward()
+            nats += float(plain)
+        norm = torch.nn.utils.clip_grad_norm_(
+            self.model.parameters(), self.how.max_grad_norm or math.inf, foreach=True
+        )
+        healthy = math.isfinite(nats) and bool(norm.isfinite())
+        if healthy:
+            share = factor(self.how, self.progress.step, self._done(), self._epochs())
+            for part in self.optimiser.param_groups:
+                part["lr"] = part["peak"] * share
+            self.optimiser.step()
+            self._follow()
+        self.optimiser.zero_grad(set_to_none=True)
+        return (nats if healthy else math.nan), total
+
+    def _batch(self, index: np.ndarray, number: int) -> Batch:
+        part = self.corpus.train
+        draw = np.random.default_rng(
+            [self.recipe.seed, self.progress.epoch, self.progress.batch + number]
+        )
+        targets = [part.target[i] for i in index]
+        return self.task.batch(
+            self.task.augment_pairs(part.gather_sources(index), targets, draw), targets
+        )
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """The running mean of the weights. A young one forgets faster, so that the first weights
+        do not stay in it."""
+        if self.average is not None:
+            decay = min(self.how.ema_decay, (1 + self.progress.step) / (10 + self.progress.step))
+            torch._foreach_lerp_(
+                list(self.average.parameters()), list(self.model.parameters()), 1 - decay
+            )
+
+    # -- validation and checkpoints ---------------------------------------------------------
+
+    def _validate(self) -> None:
+        """Score the weights that would be kept, and keep them if they are the best so far. A
+        signal ends it before anything has changed; it is then made again when the run is
+        resumed."""
+        judged = self.average if self.average is not None else self.model
+        judged.eval()
+        scores = self.validation.scores(judged, self.run, between=self._heed)
+        self.model.train()
+
+        name = self.validation.score
+        score = scores.numbers[name]
+        best_score = self.progress.best_score
+        is_best = math.isfinite(score) and (
+            best_score is None or metrics.is_better(name, score, best_score)
+        )
+        is_kept = is_best or keeps_last(self.how, len(self.corpus.valid))
+        if is_kept:
+            bundle.put_weights(self.run, bundle.tensors(judged))
+        step = self.progress.step
+        self.progress = replace(
+            self.progress,
+            best_score=score if is_best else best_score,
+            best_step=step if is_best else self.progress.best_step,
+            kept_step=step if is_kept else self.progress.kept_step,
+            validated=step,
+            waited=0 if is_best else self.progress.waited + 1,
+            seconds=time.perf_counter() - self.clock,
+        )
+        self._report(scores, is_best=is_best, is_kept=is_kept)
+
+    def _report(self, scores: Scores, *, is_best: bool, is_kept: bool) -> None:
+        record = scores.numbers | {
+            "best": is_best,
+            "kept": is_kept,
+            "score": self.validation.score,
+        }
+        kind = VALID if self.validation.is_held_out else FITTED
+        self.log.add(self.progress, kind, record | scores.tables | {"samples": scores.samples})
+        self.reporter.validated({"step": self.progress.step, "kind": kind} | record, scores.samples)
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        checkpoint.save(self.run, self.model, self.average, self.optimiser, self.progress)
+        self.saved = self.progress
+
+    def _facts(self) -> Facts:
+        parts = {}
+        counted: set[Tensor] = set()
+        for name in ("frontend", "encoder", "decoder"):
+            own = set(getattr(self.model, name).parameters()) - counted
+            parts[name] = sum(parameter.numel() for parameter in own)
+            counted |= own
+        corpus = self.corpus
+        return Facts(
+            recipe=self.recipe,
+            parameters=parts,
+            vocabulary=self.task.tokenizer.size,
+            examples={
+                "train": len(corpus.train),
+                "valid": len(corpus.valid),
+                "test": len(corpus.test),
+            },
+            data=corpus.tally.summary(),
+            resumed_at=self.progress.step,
+            score=self.validation.score,
+            judged=self.validation.judged,
+        )
+
+
+class _Recent:
+    """The last few steps, for the progress bar and the log."""
+
+    def __init__(self, progress: Progress):
+        self.bad = 0
+        self.loss = self.speed = math.nan
+        self.clear(progress.seconds)
+        self.nats = progress.window_nats  # of before a resume
+        self.tokens = progress.window_tokens
+
+    def clear(self, seconds: float) -> None:
+        self.nats = 0.0
+        self.tokens = 0
+        self.timed = 0  # tokens since `since`
+        self.since = seconds
+
+    def add(self, nats: float, tokens: int, seconds: float, taken: bool) -> None:
+        self.bad = 0 if taken else self.bad + 1
+        if not taken:
+            return
+        self.nats += nats
+        self.tokens += tokens
+        self.timed += tokens
+        self.loss = self.nats / self.tokens
+        if seconds > self.since:
+            self.speed = self.timed / (seconds - self.since)
+
+
+def _seed(*numbers: int) -> int:
+    return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))

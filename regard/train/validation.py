@@ -1,0 +1,83 @@
+"""Validation: the scores of held-out examples, and a few answers to look at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.bundle import Bundle
+from regard.data.cache import Corpus
+from regard.errors import DivergedError
+from regard.evaluate import answers, likelihood, questions, ranked
+from regard.model import Model
+from regard.recipe import Recipe
+from regard.tasks.task import Task
+
+SAMPLES = 3
+JUDGED = 200  # training examples to validate on, if none are held out
+MOST_ROWS = 50  # of a table that is logged at every validation
+ROWS = 16  # prompts answered at a time: a signal waits for no more
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a validation found."""
+
+    numbers: dict[str, Any]
+    tables: dict[str, Any]
+    samples: list[tuple[str, str]]  # input, answer
+
+
+class Validation:
+    """The examples that weights are scored on: held-out ones, or the first of training if nothing
+    is held out."""
+
+    def __init__(self, recipe: Recipe, task: Task, corpus: Corpus):
+        self.recipe = recipe
+        self.task = task
+        self.score = recipe.train.score or task.best
+        """The name of the score that says which weights are best."""
+        self.is_held_out = len(corpus.valid) > 0
+        self._split = corpus.valid if self.is_held_out else corpus.train
+        self._judged = len(corpus.valid) or min(JUDGED, len(corpus.train))
+        self._samples = questions(self._split, task, at_most=SAMPLES)
+
+        is_answering = task.watched or self.score != "perplexity"
+        self._questions = questions(self._split, task, at_most=task.judged) if is_answering else []
+        self._references = [question.references for question in self._questions]
+        baselines = task.baselines(self._references) if self._questions else {}
+        self._baselines = {"baselines": baselines} if baselines else {}
+
+    @property
+    def judged(self) -> int:
+        """The number of examples the score is of."""
+        return self._judged if self.score == "perplexity" else len(self._questions)
+
+    def scores(self, model: Model, run: Path, between: Callable[[], None]) -> Scores:
+        """The scores of a model, which is in evaluation mode; `between` is called now and then and
+        may raise."""
+        bot = Bundle(self.recipe, self.task, model)
+        held_out = likelihood(model, self.task, self._split, at_most=self._judged, between=between)
+        if not math.isfinite(held_out.nats):
+            raise DivergedError(
+                "the weights are not numbers any more",
+                where=run,
+                hint="lower train.learning_rate",
+            )
+
+        numbers = dict(held_out.scores)
+        tables: dict[str, Any] = {}
+        if self._questions:
+            inputs = [question.given for question in self._questions]
+            candidates = ranked(bot, inputs, rows=ROWS, between=between)
+            judged = self.task.judge(candidates, self._references)
+            numbers |= judged.numbers
+            tables = {name: rows for name, rows in judged.tables.items() if len(rows) <= MOST_ROWS}
+            tables |= self._baselines
+
+        shown = [question.shown for question in self._samples]
+        texts = answers(bot, [question.given for question in self._samples], between=between)
+        return Scores(numbers, tables, list(zip(shown, texts, strict=True)))
