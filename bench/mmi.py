@@ -19,7 +19,6 @@ from __future__ import annotations
 import itertools
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,6 @@ from bench import measure, ours
 from bench.cornell import HELD_OUT, PROMPTS, Pair, quality, split
 from bench.peers.classic_chatbot import normalise
 from regard import bundle, recipe
-from regard.build import options
 from regard.train import train
 
 GRID = {
@@ -106,13 +104,13 @@ def main() -> None:
     known = {word for pair in training for side in pair for word in normalise(side)}
     chatbot = trained(training, args)
     people = quality(references, references)
-    defaults = replace(options(recipe.load("chat-attention").search), seed=args.seed)
+    defaults = recipe.load("chat-attention").search.replaced(seed=args.seed)
 
     rows = []
     replies_by_values = {}
     for values in itertools.product(*GRID.values()):
         setting = dict(zip(GRID, values, strict=True))
-        replies = ours.Chatbot(chatbot).answered(prompts, replace(defaults, **setting))
+        replies = ours.Chatbot(chatbot).answered(prompts, defaults.replaced(**setting))
         words = [word for reply in replies for word in normalise(reply)]
         scores = quality(replies, references)
         scores["strange_words"] = sum(word not in known for word in words) / len(words)

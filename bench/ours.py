@@ -12,7 +12,6 @@ import itertools
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +21,16 @@ from bench.measure import Speed
 from regard import evaluate, recipe
 from regard.bundle import Bundle, load
 from regard.data.batches import batches
-from regard.decoders import Decoder, TransformerDecoder
+from regard.decoders import TransformerDecoder
 from regard.encoders import TransformerEncoder
 from regard.frontends import Tokens
 from regard.layers.positions import Sinusoidal
+from regard.layers.sizes import TransformerSizes
 from regard.model import Model
 from regard.optimise import factor, optimiser
-from regard.search import Options, SpecialTokens, search
+from regard.search import Engine, Options, SpecialTokens
 from regard.tasks.task import Batch, padded
 from regard.train import keep_memory, train
-from regard.values import Memory, State, Step
 
 Ids = list[int]
 START, END, WIDTH = 1, 2, 128
@@ -41,16 +40,16 @@ def make(vocabulary: int, seed: int) -> Model:
     """The model, untrained."""
     keep_memory()  # as `regard train` does
     torch.manual_seed(seed)
-    sizes = dict(width=WIDTH, layers=4, heads=4, ffn_width=256, activation="relu", dropout=0.1)
+    sizes = TransformerSizes(layers=4, width=WIDTH, heads=4, ffn_width=256, dropout=0.1)
     model = Model(
         frontend=Tokens(vocabulary=vocabulary, width=WIDTH, dropout=0.1),
-        encoder=TransformerEncoder(inputs=WIDTH, positions=Sinusoidal(width=WIDTH), **sizes),
+        encoder=TransformerEncoder(sizes, inputs=WIDTH, positions=Sinusoidal(width=WIDTH)),
         decoder=TransformerDecoder(
+            sizes,
             vocabulary=vocabulary,
             memory_width=WIDTH,
             positions=Sinusoidal(width=WIDTH),
             tied=True,
-            **sizes,
         ),
     )
     model.frontend.embedding = model.decoder.embedding
@@ -113,36 +112,16 @@ def never_end(model: Model) -> Model:
     return model.eval()
 
 
-class _EndAt:
-    """A decoder that ends each row at its length. The length is part of the State, so rows may be
-    reordered and removed."""
-
-    def __init__(self, decoder: Decoder, ends: Sequence[int]):
-        self.decoder = decoder
-        self.ends = torch.tensor(ends)
-
-    def start(self, memory: Memory) -> State:
-        return replace(self.decoder.start(memory), recurrent=(self.ends[None].float(),))
-
-    def step(self, token: torch.Tensor, state: State) -> Step:
-        step = self.decoder.step(token, state)
-        step.logits[:, END].masked_fill_(state.position >= state.recurrent[0][0], 1e9)
-        return step
-
-
 def greedy(model: Model, sources: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
     """Greedy answers to a batch of sources, each of its given length, without special tokens."""
-    with torch.inference_mode():
-        memory = model.read(*padded([np.array(source) for source in sources]))
-        hypotheses = search(
-            _EndAt(model.decoder, lengths),
-            memory,
-            SpecialTokens(START, END),
-            Options(max_new_tokens=max(lengths) + 1),
-            weights=False,
-            scores=False,
-        )
-    return [list(row[0].tokens) for row in hypotheses]
+    engine = Engine(model, SpecialTokens(START, END), rows=len(sources))
+    requests = []
+    for source, length in zip(sources, lengths, strict=True):
+        raw, mask = padded([np.array(source)])
+        options = Options(max_new_tokens=length)
+        requests.append(engine.submit(raw, mask, options, weights=False, scores=False))
+    engine.run()
+    return [list(request.result()[0].tokens) for request in requests]
 
 
 class Chatbot:

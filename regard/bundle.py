@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 
@@ -22,21 +22,13 @@ from regard.data.cache import Corpus, Split
 from regard.errors import BundleError, DataError, InputError, RecipeError, did_you_mean
 from regard.evaluate import Evaluation, evaluate
 from regard.model import Model
-from regard.recipe import Recipe, Search, SourceSound
+from regard.recipe import Recipe, SourceSound
 from regard.resources import check_memory
-from regard.search import (
-    Hypothesis,
-    Options,
-    StreamedToken,
-    search,
-    seeds_of,
-    stream,
-    with_alternatives,
-)
+from regard.search import Engine, Hypothesis, Options, StreamedToken, seeds_of
 from regard.tasks.sources import needs_array, needs_rate
 from regard.tasks.task import Task, is_sound
 from regard.tokenizers import MARKS, Tokenizer
-from regard.values import Alternative, Answer, Capture, Memory, Piece
+from regard.values import Alternative, Answer, Capture, Piece
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -108,7 +100,7 @@ class Bundle:
     @property
     def options(self) -> Options:
         """The default search options: the recipe's section [search]."""
-        return build.options(self.recipe.search)
+        return self.recipe.search
 
     # -- ask --
 
@@ -329,46 +321,36 @@ class Bundle:
         capture: Capture,
     ) -> list[list[Hypothesis]]:
         """The hypotheses for each row, best first; their weights have the places of that row."""
-        raw, mask = self.task.sources(rows)
-        memory = self.model.read(raw, mask)
-        results = search(
-            self.model.decoder,
-            memory,
-            self.task.special_tokens,
-            options,
-            prior=self._prior(options),
-            idf=self.model.idf,
-            seeds=seeds_of(options, _contents(raw, mask)),
-        )
-        numbers = torch.arange(1, memory.mask.shape[1] + 1, device=memory.mask.device)
-        places = (memory.mask * numbers).amax(1).tolist()  # of each source, without padding
-        for i, hypotheses in enumerate(results):
-            if alternatives:
-                own = memory.rows(torch.tensor([i], device=memory.mask.device))
-                hypotheses = [self._with_alternatives(own, h, alternatives) for h in hypotheses]
-            results[i] = [_unpadded(hypothesis, places[i]) for hypothesis in hypotheses]
-        return results
+        size = max(1, 4 * len(rows) * max(options.num_beams, options.candidates))  # all at once
+        engine = self._engine(rows=size, joining=size)
+        inputs = [self.task.sources([row]) for row in rows]
+        seeds = seeds_of(options, [raw.cpu().numpy().tobytes() for raw, _ in inputs])
+        requests = [
+            engine.submit(
+                raw,
+                mask,
+                options,
+                seed=None if seeds is None else seeds[i],
+                alternatives=alternatives,
+            )
+            for i, (raw, mask) in enumerate(inputs)
+        ]
+        engine.run()
+        return [request.result() for request in requests]
 
     def _search_tokens(
         self, row: np.ndarray, options: Options, alternatives: int, capture: Capture
     ) -> Generator[StreamedToken, None, Hypothesis]:
         """The tokens of the best hypothesis for one row as they come, then that hypothesis."""
+        engine = self._engine()
         raw, mask = self.task.sources([row])
-        memory = self.model.read(raw, mask)
-        best = yield from stream(
-            self.model.decoder,
-            memory,
-            self.task.special_tokens,
-            options,
-            prior=self._prior(options),
-            idf=self.model.idf,
-            seeds=seeds_of(options, _contents(raw, mask)),
-        )
-        return self._with_alternatives(memory, best, alternatives) if alternatives else best
+        request = engine.submit(raw, mask, options, alternatives=alternatives, stream=True)
+        yield from engine.stream(request)
+        return request.result()[0]
 
-    def _with_alternatives(self, memory: Memory, hypothesis: Hypothesis, count: int) -> Hypothesis:
-        special_tokens = self.task.special_tokens
-        return with_alternatives(self.model.decoder, memory, special_tokens, hypothesis, count)
+    def _engine(self, **sizes: int) -> Engine:
+        task = self.task
+        return Engine(self.model, task.special_tokens, nothing=task.nothing, **sizes)
 
     # -- evaluate, budget --
 
@@ -473,12 +455,12 @@ class Bundle:
 
         section = {}
         for name, value in changes.items():
-            if name not in Search.model_fields:
+            if name not in Options.model_fields:
                 raise InputError(
                     "no such search option",
                     where="ask",
                     got=name,
-                    hint=did_you_mean(name, [*Search.model_fields, "greedy"]),
+                    hint=did_you_mean(name, [*Options.model_fields, "greedy"]),
                 )
             if value is not None:
                 section[name] = value.item() if isinstance(value, np.generic) else value
@@ -487,13 +469,13 @@ class Bundle:
 
         recipe = greedy_recipe(self.recipe) if greedy else self.recipe
         try:
-            chosen = build.options(recipe.replaced({"search": section}, "ask").search)
+            chosen = recipe.replaced({"search": section}, "ask").search
         except RecipeError as problem:
             raise InputError(str(problem)) from None
         if greedy:
             check_greedy(chosen, "greedy=True")
         draws_anew = "seed" in changes and changes["seed"] is None
-        return replace(chosen, seed=None) if draws_anew else chosen
+        return chosen.replaced(seed=None) if draws_anew else chosen
 
     def _input_list(self, inputs: Iterable[Any], rate: float | None) -> list[Input]:
         """Inputs as a list, in which arrays of samples have their rate."""
@@ -541,21 +523,10 @@ class Bundle:
         step = self.model.decoder.step(torch.tensor([self.task.special_tokens.start]), state)
         return step.weights is not None
 
-    def _prior(self, options: Options) -> Memory | None:
-        """The memory of an empty input, given which the decoder is a language model of answers."""
-        return self.model.read(*self.task.nothing()) if options.mmi_weight else None
-
 
 def _piece(text: str, streamed: Sequence[StreamedToken]) -> Piece:
     tokens, logprobs, weights = zip(*streamed, strict=True)
     return Piece(text, tokens, logprobs, None if weights[0] is None else torch.stack(weights))
-
-
-def _unpadded(hypothesis: Hypothesis, places: int) -> Hypothesis:
-    """The hypothesis with weights over the first `places` only."""
-    if hypothesis.weights is None:
-        return hypothesis
-    return replace(hypothesis, weights=hypothesis.weights[..., :places])
 
 
 def _check_request(alternatives: object, capture: object) -> None:
@@ -569,7 +540,7 @@ def _check_request(alternatives: object, capture: object) -> None:
 
 def greedy_recipe(recipe: Recipe) -> Recipe:
     """The recipe with a greedy search, of which only `max_new_tokens` is the recipe's own."""
-    search = Search(max_new_tokens=recipe.search.max_new_tokens)
+    search = Options(max_new_tokens=recipe.search.max_new_tokens)
     return recipe.model_copy(update={"search": search})
 
 
@@ -589,13 +560,6 @@ def check_greedy(options: Options, where: str) -> None:
             got=" and ".join(contradictions),
             hint="leave one of them out",
         )
-
-
-def _contents(raw: Tensor, mask: Tensor) -> list[bytes]:
-    """The bytes of each input as the model reads it, without padding."""
-    padded = raw.shape[:2] == mask.shape  # tokens and samples; pictures have one size
-    rows = [row[real] if padded else row for row, real in zip(raw, mask, strict=True)]
-    return [row.cpu().numpy().tobytes() for row in rows]
 
 
 def tensors(model: Model) -> dict[str, Tensor]:

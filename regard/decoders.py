@@ -18,22 +18,26 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import InputError
-from regard.frontends import Embedding
-from regard.layers import checks, native
-from regard.layers.attention import (
-    Additive,
-    Dot,
-    General,
-    layer_norm_step,
-    linear_step,
-    submodule,
-)
-from regard.layers.blocks import Activation, DecoderBlock, Dropout, FusedStep, Norm
-from regard.layers.linear_attention import Kernel
+from regard.layers import checks
+from regard.layers.attention import Additive, Dot, General
+from regard.layers.attention_layer import StepPosition
+from regard.layers.blocks import DecoderBlock, Dropout
+from regard.layers.embedding import Embedding
+from regard.layers.fused_step import FastSteps
+from regard.layers.kernels import kernel_of
 from regard.layers.loss import cross_entropy
-from regard.layers.positions import Positions, check_kernel, rotary_phases
+from regard.layers.positions import Positions, check_kernel
 from regard.layers.recurrent import Cell, Recurrent
-from regard.values import KVCache, Memory, State, Step
+from regard.layers.sizes import Activation, Norm, TransformerSizes
+from regard.values import (
+    AttentionState,
+    AttentionWeights,
+    Capture,
+    KVCache,
+    Memory,
+    State,
+    Step,
+)
 
 AttentionScore = Literal["none", "dot", "general", "additive"]
 AttentionOrder = Literal["after_cell", "before_cell"]
@@ -64,16 +68,21 @@ class Decoder(nn.Module, ABC):
     output: Output | LabelOutput
 
     @abstractmethod
-    def start(self, memory: Memory) -> State:
-        """The state before the first token."""
+    def start(self, memory: Memory, *, capture: Capture = "none") -> State:
+        """The state before the first token. `capture` is that of the steps to come: linear
+        attention then keeps keys, from which it can compute weights."""
 
     @abstractmethod
-    def step(self, token: Int[Tensor, " B"], state: State) -> Step:
-        """Reads one token of each row. The state passed in stays valid."""
+    def step(self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none") -> Step:
+        """Reads one token of each row. The state passed in stays valid. `capture` says which
+        layers' weights are in `Step.attention`."""
 
     @abstractmethod
-    def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
-        """The hidden states of all positions at once, the input of `output`."""
+    def states(
+        self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
+    ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
+        """The hidden states of all positions at once, the input of `output`, and the captured
+        attention weights."""
 
     @abstractmethod
     def loss(
@@ -85,7 +94,16 @@ class Decoder(nn.Module, ABC):
     @final
     def forward(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
         """The logits of all positions at once."""
-        return self.output(self.states(tokens, memory))
+        hidden, _ = self.states(tokens, memory)
+        return self.output(hidden)
+
+    @final
+    def forward_with_attention(
+        self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "all"
+    ) -> tuple[Float[Tensor, "B T V"], tuple[AttentionWeights, ...]]:
+        """`forward`, and the attention weights that made these logits."""
+        hidden, attention = self.states(tokens, memory, capture=capture)
+        return self.output(hidden), attention
 
 
 class AutoregressiveDecoder(Decoder):
@@ -102,6 +120,19 @@ class AutoregressiveDecoder(Decoder):
         return cross_entropy(
             hidden, self.output.weight, self.output.bias, targets, smoothing=smoothing
         )
+
+
+def cross_weights(capture: Capture, weights: Tensor | None) -> tuple[AttentionWeights, ...]:
+    """The captured weights of a decoder with one attention layer, from weights (B, H, T, S), or
+    those (B, H, S) of a step. There are none if nothing is captured or there is no attention."""
+    if capture == "none":
+        return ()
+    checks.one_of("capture", capture, Capture)
+    if weights is None:
+        return ()
+    if weights.ndim == 3:
+        weights = weights[:, :, None]
+    return (AttentionWeights("cross", 0, weights),)
 
 
 class RecurrentDecoder(AutoregressiveDecoder):
@@ -175,7 +206,7 @@ class RecurrentDecoder(AutoregressiveDecoder):
         self.dropout = Dropout(dropout)
         self.output = Output(embedding=self.embedding, tied=tied)
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: Memory, *, capture: Capture = "none") -> State:
         cells = self.bridge(memory.summary).tanh()
         cells = cells.unflatten(-1, (self.cell_states, self.layers, self.width))
         recurrent = tuple(cells.permute(1, 2, 0, 3).contiguous().unbind(0))  # (N, B, D) each
@@ -232,214 +263,153 @@ class RecurrentDecoder(AutoregressiveDecoder):
         )
         return g[:, 0], next_state, None if weights is None else weights[:, 0]
 
-    def step(self, token: Int[Tensor, " B"], state: State) -> Step:
+    def step(self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none") -> Step:
         g, next_state, weights = self.advance(self.dropout(self.embedding(token)), state)
-        return Step(self.output(g), next_state, None if weights is None else weights[:, None])
+        if weights is not None:
+            weights = weights[:, None]  # (B, H, S), H = 1
+        return Step(self.output(g), next_state, weights, cross_weights(capture, weights))
 
-    def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
+    def states(
+        self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
+    ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
         state = self.start(memory)
         x = self.dropout(self.embedding(tokens))
-        if not self.input_feeding and not self.attends_first:
-            return self.attend_after_cell(self.rnn(x, state.recurrent), state)[0]
-        outputs = []
+        if self.input_feeding or self.attends_first:
+            g, weights = self._position_by_position(x, state)
+        else:
+            g, weights = self.attend_after_cell(self.rnn(x, state.recurrent), state)
+        if weights is not None:
+            weights = weights[:, None]  # (B, H, T, S), H = 1
+        return g, cross_weights(capture, weights)
+
+    def _position_by_position(
+        self, x: Float[Tensor, "B T D"], state: State
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"] | None]:
+        """`advance` over all positions, where each depends on the output of the last."""
+        outputs, all_weights = [], []
         for embedding in x.unbind(1):
-            g, state, _ = self.advance(embedding, state)
+            g, state, weights = self.advance(embedding, state)
             outputs.append(g)
-        return torch.stack(outputs, dim=1)
+            if weights is not None:
+                all_weights.append(weights)
+        return torch.stack(outputs, dim=1), torch.stack(all_weights, 1) if all_weights else None
 
 
 class TransformerDecoder(AutoregressiveDecoder):
     """Blocks of causal self-attention, cross-attention and feed-forward.
 
-    Its State holds a key/value cache, or with the kernel "maclaurin" sums of constant size.
+    What its State holds is up to the kernel of `sizes`: a key/value cache, or sums of fixed size.
     """
 
     def __init__(
         self,
+        sizes: TransformerSizes,
         *,
         vocabulary: int,
-        width: int,
-        layers: int,
         memory_width: int,
-        heads: int,
-        head_width: int | None = None,
-        ffn_width: int,
         positions: Positions,
-        norm: Norm = "pre",
-        activation: Activation = "relu",
-        dropout: float = 0.0,
-        kernel: Kernel = "softmax",
-        terms: int = 3,
-        key_bias: bool = True,
         tied: bool = True,
     ):
         super().__init__()
-        checks.one_of("norm", norm, Norm)
-        check_kernel(kernel, positions)
+        checks.one_of("norm", sizes.norm, Norm)
+        check_kernel(kernel_of(sizes), positions)
         self.vocabulary = vocabulary
-        self.heads = heads
-        self.head_width = head_width or width // heads
-        self.linear_attention = kernel == "maclaurin"
-        self.embedding = Embedding(vocabulary=vocabulary, width=width)
+        self.embedding = Embedding(vocabulary=vocabulary, width=sizes.width)
         self.positions = positions
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(sizes.dropout)
         blocks = nn.ModuleList(
-            DecoderBlock(
-                width=width,
-                memory_width=memory_width,
-                heads=heads,
-                head_width=head_width,
-                ffn_width=ffn_width,
-                norm=norm,
-                activation=activation,
-                dropout=dropout,
-                kernel=kernel,
-                terms=terms,
-                key_bias=key_bias,
-            )
-            for _ in range(layers)
+            DecoderBlock(sizes, memory_width=memory_width) for _ in range(sizes.layers)
         )
         self.blocks = cast(list[DecoderBlock], blocks)
-        self.final_norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+        self.final_norm = nn.LayerNorm(sizes.width) if sizes.norm == "pre" else nn.Identity()
         self.output = Output(embedding=self.embedding, tied=tied)
-        self.fused_step = None
-        if key_bias and not self.linear_attention and not positions.uses_bias:
-            self.fused_step = FusedStep(
-                self.blocks, self.final_norm, self.output, vocabulary=vocabulary
-            )
+        self.fast_steps = FastSteps(
+            self.embedding, positions, list(self.blocks), self.final_norm, self.output
+        )
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: Memory, *, capture: Capture = "none") -> State:
+        checks.one_of("capture", capture, Capture)
         rows = len(memory.mask)
-        position = torch.zeros(rows, dtype=torch.long, device=memory.mask.device)
-        if self.linear_attention:
-            memory_sums = [
-                submodule(block, "cross_attention").start(memory.states, memory.mask)
+        own = AttentionState.stack(
+            [
+                block.self_attention.start(rows, memory.states, keep_keys=capture == "all")
                 for block in self.blocks
             ]
-            sums = [
-                submodule(block, "self_attention").start(rows, memory.states)
+        )
+        read = AttentionState.stack(
+            [
+                block.cross_attention.start(memory.states, memory.mask, keep_keys=capture != "none")
                 for block in self.blocks
             ]
-            return State(
-                position=position,
-                mask=memory.mask,
-                memory=(torch.stack(memory_sums),),
-                recurrent=(torch.stack(sums),),
-            )
-
-        keys_values = [block.cross_attention.keys_values(memory.states) for block in self.blocks]
-        empty = memory.states.new_zeros(2 * len(self.blocks), rows, self.heads, 0, self.head_width)
+        )
         return State(
-            position=position,
+            position=torch.zeros(rows, dtype=torch.long, device=memory.mask.device),
             mask=memory.mask,
-            memory=(torch.cat(keys_values).contiguous(),),  # (2 N, B, H, S, K)
-            kv_cache=KVCache(empty),
+            memory=() if read.cache is None else (read.cache.tensor,),  # (2 N, B, H, S, K)
+            memory_sums=read.fixed,
+            recurrent=own.fixed,
+            kv_cache=own.cache,
         )
 
-    def step(self, token: Int[Tensor, " B"], state: State) -> Step:
-        if self.linear_attention:
-            return self._linear_step(token, state)
-        assert state.kv_cache is not None
-        kv_cache = state.kv_cache.with_room_at(state.max_position)
-        positions = submodule(self, "positions")
-        place = state.max_position if state.aligned else state.position
-        x = positions.add(submodule(self, "embedding").step(token), place)
+    def step(self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none") -> Step:
+        if capture == "none" and not self.training:
+            fast_step = self.fast_steps.choose(state)
+            if fast_step is not None:
+                return fast_step.step(token, state)
+        return self.step_by_modules(token, state, capture=capture)
 
-        if self.fused_step is not None and native.supports_step(x):
-            phases = None
-            if positions.uses_rotation:
-                phases = rotary_phases(state.position, self.head_width).to(torch.complex64)
-            logits, weights = self.fused_step.step(
-                x, kv_cache.tensor, state.position, state.memory[0], state.mask, phases
-            )
-        else:
-            used = kv_cache.tensor.narrow(-2, 0, state.max_position + 1)
-            x, weights = self._blocks_step(x, state, used)
-            logits = self._output_step(x)
+    def step_by_modules(
+        self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none"
+    ) -> Step:
+        """`step` as it is defined."""
+        checks.one_of("capture", capture, Capture)
+        at = StepPosition(state.position, state.max_position, state.aligned, self.positions)
+        mask = None if bool(state.mask.all()) else state.mask
+        own, read = self._attention_states(state)
+        x = self.dropout(self.positions.add(self.embedding(token), at.index))
 
-        next_state = replace(
-            state,
-            kv_cache=kv_cache,
-            position=state.position + 1,
-            max_position=state.max_position + 1,
-        )
-        return Step(logits, next_state, weights)
-
-    def _blocks_step(
-        self, x: Float[Tensor, "B D"], state: State, cache: Float[Tensor, "N B H C K"]
-    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "B H S"]]:
-        """One position through all blocks, and the last block's cross-attention weights."""
-        memory_mask = None if bool(state.mask.all()) else state.mask[:, None, None]  # (B, 1, 1, S)
-        attn_mask = None
-        if state.aligned:
-            cache_position = place = state.max_position
-        else:
-            cache_position = state.position
-            place = state.position[:, None]
-            cached = torch.arange(cache.shape[3], device=x.device)
-            attn_mask = (cached <= place)[:, None, None]  # (B, 1, 1, C)
-
-        positions = submodule(self, "positions")
-        rotation = positions.rotation(place) if positions.uses_rotation else None
-        if positions.uses_bias:
-            cached = torch.arange(cache.shape[3], device=x.device)
-            bias = positions.bias(place, cached)  # (H, 1, C) or (B, H, 1, C)
-            if attn_mask is None:
-                attn_mask = bias[None]
-            else:
-                attn_mask = torch.where(attn_mask, bias, -torch.inf)
-
-        x = x[0] if state.size == 1 else x  # a single row is a vector, which is faster
-        blocks = submodule(self, "blocks")
-        caches = cache.split(2)
-        memories = state.memory[0].split(2)
+        own_layers: list[AttentionState] = []
+        attention: list[AttentionWeights] = []
         weights = None
-        for n, block in enumerate(blocks):
-            x, weights = block.step(
+        for n, block in enumerate(self.blocks):
+            x, own_layer, block_weights = block.step(
                 x,
-                caches[n],
-                cache_position,
-                attn_mask,
-                rotation,
-                memories[n],
-                memory_mask,
-                need_weights=n == len(blocks) - 1,
+                own.layer(n),
+                read.layer(n),
+                at,
+                mask=mask,
+                capture=capture,
+                need_weights=n == len(self.blocks) - 1,
             )
-        assert weights is not None
-        return x, weights[:, :, 0]
+            own_layers.append(own_layer)
+            weights = block_weights.cross_attention
+            if capture != "none":
+                attention += block.captured(n, block_weights)
 
-    def _linear_step(self, token: Int[Tensor, " B"], state: State) -> Step:
-        """`step` with linear attention."""
-        positions = submodule(self, "positions")
-        embedding = submodule(self, "embedding").step(token)
-        if state.aligned:
-            x = positions.add(embedding, state.max_position)
-            rotation = positions.rotation(state.max_position)
-        else:
-            x = positions.add(embedding, state.position)
-            rotation = positions.rotation(state.position[:, None])
-
-        all_sums = []
-        for block, sums, memory_sums in zip(
-            submodule(self, "blocks"), state.recurrent[0], state.memory[0], strict=True
-        ):
-            x, next_sums = block.linear_step(x, sums, rotation, memory_sums)
-            all_sums.append(next_sums)
         next_state = replace(
             state,
-            recurrent=(torch.stack(all_sums),),
+            recurrent=AttentionState.stack_fixed(own_layers),
+            kv_cache=own.cache,  # written in place by the layers
             position=state.position + 1,
             max_position=state.max_position + 1,
         )
-        return Step(self._output_step(x), next_state)
+        last_weights = None if weights is None else weights[:, :, 0]
+        logits = self.output(self.final_norm(x))
+        return Step(logits, next_state, last_weights, tuple(attention))
 
-    def _output_step(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "B V"]:
-        """The logits of one position: the final norm and the output layer."""
-        if not isinstance(self.final_norm, nn.Identity):
-            x = layer_norm_step(x, self.final_norm)
-        return linear_step(x, submodule(self, "output")).view(-1, self.output.bias.shape[0])
+    def _attention_states(self, state: State) -> tuple[AttentionState, AttentionState]:
+        """The states of self-attention, with room for the next position, and of cross-attention,
+        each of all layers."""
+        cache = state.kv_cache
+        if cache is not None:
+            cache = cache.with_room_at(state.max_position)
+        memory = KVCache(state.memory[0]) if state.memory else None
+        return AttentionState(cache, state.recurrent), AttentionState(memory, state.memory_sums)
 
-    def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
+    def states(
+        self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
+    ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
+        checks.one_of("capture", capture, Capture)
         places = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.dropout(self.positions.add(self.embedding(tokens), places))
         rotation = self.positions.rotation(places)
@@ -447,10 +417,13 @@ class TransformerDecoder(AutoregressiveDecoder):
         if bias is not None:  # bias and causal mask become one tensor for all layers
             causal_mask = masks.causal(len(places), places.device)
             bias = torch.where(causal_mask, bias, -torch.inf)[None]  # (1, H, T, T)
-        for block in self.blocks:
-            keys_values = block.cross_attention.keys_values(memory.states)
-            x = block(x, keys_values, memory.mask, rotation=rotation, bias=bias)
-        return self.final_norm(x)
+        attention: list[AttentionWeights] = []
+        for n, block in enumerate(self.blocks):
+            x, weights = block(
+                x, memory.states, memory.mask, rotation=rotation, bias=bias, capture=capture
+            )
+            attention += block.captured(n, weights)
+        return self.final_norm(x), tuple(attention)
 
 
 class RecurrentCrossAttentionDecoder(AutoregressiveDecoder):
@@ -484,50 +457,53 @@ class RecurrentCrossAttentionDecoder(AutoregressiveDecoder):
         self.embedding = Embedding(vocabulary=vocabulary, width=width)
         self.input_norm = nn.LayerNorm(width)
         self.rnn = Recurrent(cell=cell, inputs=width, width=width, layers=layers, dropout=dropout)
-        self.block = DecoderBlock(
+        sizes = TransformerSizes(
+            layers=1,
             width=width,
-            memory_width=memory_width,
             heads=heads,
-            head_width=None,
             ffn_width=ffn_width,
-            norm="pre",
             activation=activation,
             dropout=dropout,
             key_bias=key_bias,
-            has_self_attention=False,
         )
+        self.block = DecoderBlock(sizes, memory_width=memory_width, has_self_attention=False)
         self.final_norm = nn.LayerNorm(width)
         self.dropout = Dropout(dropout)
         self.output = Output(embedding=self.embedding, tied=tied)
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: Memory, *, capture: Capture = "none") -> State:
         rows = len(memory.mask)
+        read = self.block.cross_attention.start(memory.states, memory.mask)
         return State(
             position=torch.zeros(rows, dtype=torch.long, device=memory.mask.device),
             mask=memory.mask,
-            memory=(self.block.cross_attention.keys_values(memory.states),),
+            memory=(read.keys_values.tensor,),
             recurrent=tuple(
                 memory.states.new_zeros(self.layers, rows, self.width)
                 for _ in range(self.cell_states)
             ),
         )
 
-    def step(self, token: Int[Tensor, " B"], state: State) -> Step:
+    def step(self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none") -> Step:
         embedding = self.dropout(self.input_norm(self.embedding(token)))
         h, cells = self.rnn.step(embedding, state.recurrent)
-        x, weights = self.block.read_step(
-            h, state.memory[0], state.mask[:, None, None], need_weights=True
-        )
+        read = AttentionState(KVCache(state.memory[0]))
+        x, weights = self.block.read_step(h, read, mask=state.mask, need_weights=True)
         assert weights is not None
         next_state = replace(
             state, recurrent=cells, position=state.position + 1, max_position=state.max_position + 1
         )
-        return Step(self.output(self.final_norm(x)), next_state, weights[:, :, 0])
+        weights = weights[:, :, 0]
+        logits = self.output(self.final_norm(x))
+        return Step(logits, next_state, weights, cross_weights(capture, weights))
 
-    def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
+    def states(
+        self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
+    ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
+        checks.one_of("capture", capture, Capture)
         h = self.rnn(self.dropout(self.input_norm(self.embedding(tokens))))
-        keys_values = self.block.cross_attention.keys_values(memory.states)
-        return self.final_norm(self.block.read(h, keys_values, memory.mask))
+        x, weights = self.block.read(h, memory.states, memory.mask, need_weights=capture != "none")
+        return self.final_norm(x), cross_weights(capture, weights)
 
 
 class LabelOutput(nn.Module):
@@ -635,7 +611,7 @@ class ClassifierDecoder(Decoder):
             h = self.projection(h)
         return h, weights
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: Memory, *, capture: Capture = "none") -> State:
         h, weights = self.read(memory)
         return State(
             position=torch.zeros(len(memory.mask), dtype=torch.long, device=memory.mask.device),
@@ -644,7 +620,7 @@ class ClassifierDecoder(Decoder):
             recurrent=(h[None],),
         )
 
-    def step(self, token: Int[Tensor, " B"], state: State) -> Step:
+    def step(self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none") -> Step:
         h = state.recurrent[0][0]
         ended = (state.position > 0)[:, None].to(h.dtype)
         logits = self.output(torch.cat([h, ended], dim=-1))
@@ -652,14 +628,19 @@ class ClassifierDecoder(Decoder):
         next_state = replace(
             state, position=state.position + 1, max_position=state.max_position + 1
         )
-        return Step(logits, next_state, weights)
+        return Step(logits, next_state, weights, cross_weights(capture, weights))
 
-    def states(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T D"]:
-        h, _ = self.read(memory)
+    def states(
+        self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
+    ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
+        h, weights = self.read(memory)
         length = tokens.shape[1]
         ended = torch.arange(length, device=h.device).clamp(max=1).to(h.dtype)  # 0, 1, 1, …
         ended = ended.expand(len(h), -1)[..., None]
-        return torch.cat([h[:, None].expand(-1, length, -1), ended], dim=-1)
+        hidden = torch.cat([h[:, None].expand(-1, length, -1), ended], dim=-1)
+        if weights is not None:
+            weights = weights[:, None, None].expand(-1, 1, length, -1)  # (B, H, T, S), H = 1
+        return hidden, cross_weights(capture, weights)
 
     def loss(
         self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, " N"], *, smoothing: float = 0.0

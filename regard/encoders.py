@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -11,12 +11,13 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers import checks
-from regard.layers.blocks import Activation, Dropout, EncoderBlock, Norm
+from regard.layers.blocks import Dropout, EncoderBlock
 from regard.layers.convolution import ConvolutionActivation, HalvingConvolution
-from regard.layers.linear_attention import Kernel
+from regard.layers.kernels import kernel_of
 from regard.layers.positions import NoPositions, Positions, check_kernel, grid
 from regard.layers.recurrent import Cell, Directions, Recurrent, reverse_padded
-from regard.values import Memory, Source
+from regard.layers.sizes import Norm, TransformerSizes
+from regard.values import AttentionWeights, Capture, Memory, Source
 
 Merge = Literal["concatenate", "sum"]
 Summary = Literal["all", "mean"]
@@ -29,7 +30,9 @@ class Encoder(nn.Module, ABC):
     summary_width: int  # of the memory's summary
 
     @abstractmethod
-    def forward(self, source: Source) -> Memory: ...
+    def forward(self, source: Source, *, capture: Capture = "none") -> Memory:
+        """The memory. With `capture="all"`, `Memory.attention` has the weights of every attention
+        layer; an encoder without attention has none."""
 
 
 class RecurrentEncoder(Encoder):
@@ -73,7 +76,7 @@ class RecurrentEncoder(Encoder):
             dropout=dropout,
         )
 
-    def forward(self, source: Source) -> Memory:
+    def forward(self, source: Source, *, capture: Capture = "none") -> Memory:
         states, last = self.rnn.masked(source.features, source.mask)
         if self.summed:
             states = states.unflatten(-1, (2, -1)).sum(-2)  # (B, S, 2 D) -> (B, S, D)
@@ -115,7 +118,7 @@ class BlankEncoder(Encoder):
             for _ in range(directions)
         )
 
-    def forward(self, source: Source) -> Memory:
+    def forward(self, source: Source, *, capture: Capture = "none") -> Memory:
         x, mask = source.features, source.mask
         length = mask.shape[1]
         last = (mask.sum(1, keepdim=True) - 1).clamp(min=0)  # (B, 1), the last real position
@@ -147,48 +150,21 @@ class TransformerEncoder(Encoder):
     """Positions, then blocks of self-attention and feed-forward. The summary is the state at the
     blank position, or without one the mean of the states that are not padding."""
 
-    def __init__(
-        self,
-        *,
-        inputs: int,
-        width: int,
-        layers: int,
-        heads: int,
-        head_width: int | None = None,
-        ffn_width: int,
-        positions: Positions,
-        norm: Norm = "pre",
-        activation: Activation = "relu",
-        dropout: float = 0.0,
-        kernel: Kernel = "softmax",
-        terms: int = 3,
-        key_bias: bool = True,
-    ):
+    def __init__(self, sizes: TransformerSizes, *, inputs: int, positions: Positions):
         super().__init__()
-        checks.one_of("norm", norm, Norm)
-        check_kernel(kernel, positions)
+        checks.one_of("norm", sizes.norm, Norm)
+        check_kernel(kernel_of(sizes), positions)
+        width = sizes.width
         self.width = width
         self.summary_width = width
         self.input_projection = nn.Identity() if inputs == width else nn.Linear(inputs, width)
         self.positions = positions
-        self.blocks = nn.ModuleList(
-            EncoderBlock(
-                width=width,
-                heads=heads,
-                head_width=head_width,
-                ffn_width=ffn_width,
-                norm=norm,
-                activation=activation,
-                dropout=dropout,
-                kernel=kernel,
-                terms=terms,
-                key_bias=key_bias,
-            )
-            for _ in range(layers)
-        )
-        self.final_norm = nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+        blocks = nn.ModuleList(EncoderBlock(sizes) for _ in range(sizes.layers))
+        self.blocks = cast(list[EncoderBlock], blocks)
+        self.final_norm = nn.LayerNorm(width) if sizes.norm == "pre" else nn.Identity()
 
-    def forward(self, source: Source) -> Memory:
+    def forward(self, source: Source, *, capture: Capture = "none") -> Memory:
+        checks.one_of("capture", capture, Capture)
         mask = source.mask
         places = self._places(source)
         x = self.positions.add(self.input_projection(source.features), places)
@@ -203,8 +179,10 @@ class TransformerEncoder(Encoder):
                 bias = torch.where(mask[:, None, None], bias, -torch.inf)  # (B, H, S, S)
                 key_mask = None
 
-        for block in self.blocks:
-            x = block(x, key_mask, rotation=rotation, bias=bias)
+        attention: list[AttentionWeights] = []
+        for n, block in enumerate(self.blocks):
+            x, weights = block(x, key_mask, rotation=rotation, bias=bias, capture=capture)
+            attention += block.captured(n, weights)
         x = self.final_norm(x)
 
         if source.blank_position is None:
@@ -212,7 +190,7 @@ class TransformerEncoder(Encoder):
             summary = (x * real).sum(1) / real.sum(1).clamp(min=1)
         else:
             summary = _gather(x, source.blank_position[:, None])[:, 0]
-        return Memory(x, mask, summary, source.grid)
+        return Memory(x, mask, summary, source.grid, tuple(attention))
 
     def _places(self, source: Source) -> Tensor:
         """The indices of the positions: (S,), or (S, 2) on a grid."""
@@ -234,7 +212,7 @@ class IdentityEncoder(Encoder):
         self.width = inputs
         self.summary_width = inputs if self.mean else inputs * places
 
-    def forward(self, source: Source) -> Memory:
+    def forward(self, source: Source, *, capture: Capture = "none") -> Memory:
         if self.mean:
             summary = source.features.mean(1)
         else:
@@ -277,7 +255,7 @@ class ConvolutionEncoder(Encoder):
         )
         self.dropout = Dropout(dropout)
 
-    def forward(self, source: Source) -> Memory:
+    def forward(self, source: Source, *, capture: Capture = "none") -> Memory:
         x, mask = source.features, source.mask
         x = self.positions.add(x, torch.arange(mask.shape[1], device=mask.device))
         for n, layer in enumerate(self.layers):

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers import checks
-from regard.layers.attention import submodule
 from regard.layers.blocks import Dropout
+from regard.layers.embedding import Embedding
 from regard.layers.mel import (
     log_mel,
     mel_filters,
@@ -29,29 +29,6 @@ from regard.values import Source
 
 Downsample = Literal["pool", "stride"]
 Levels = Literal["relative", "bands", "absolute"]
-
-
-class Embedding(nn.Module):
-    """Token embedding sqrt(D) e[w]. The rows of the matrix start with norm 1, so that it can also
-    be the output matrix; the embedding then has unit variance."""
-
-    def __init__(self, *, vocabulary: int, width: int):
-        super().__init__()
-        self.scale = math.sqrt(width)
-        self.table = nn.Embedding(vocabulary, width)
-        nn.init.normal_(self.table.weight, std=width**-0.5)
-
-    @property
-    def weight(self) -> Float[Tensor, "V D"]:
-        return self.table.weight
-
-    def forward(self, tokens: Int[Tensor, "*rows"]) -> Float[Tensor, "*rows D"]:
-        return self.table(tokens) * self.scale
-
-    def step(self, token: Int[Tensor, " B"]) -> Float[Tensor, "B D"]:
-        """`forward` for one position, without the cost of a module call."""
-        weight = submodule(self, "table")._parameters["weight"]
-        return nn.functional.embedding(token, weight) * self.scale
 
 
 class Frontend(nn.Module, ABC):

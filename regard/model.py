@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from regard.decoders import Decoder
 from regard.encoders import Encoder
 from regard.frontends import Frontend
+from regard.layers import checks
 from regard.layers.loss import ctc_loss
-from regard.values import Memory
+from regard.values import Capture, Memory
 
 
 class Model(nn.Module):
@@ -28,9 +29,17 @@ class Model(nn.Module):
         self.idf: Tensor
         self.register_buffer("idf", torch.zeros(decoder.vocabulary))
 
-    def read(self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"]) -> Memory:
-        """The memory of a raw input, where `mask` is True at real positions."""
-        return self.encoder(self.frontend(raw, mask))
+    def read(
+        self,
+        raw: Shaped[Tensor, "B ..."],
+        mask: Bool[Tensor, "B S"],
+        *,
+        capture: Capture = "none",
+    ) -> Memory:
+        """The memory of a raw input, where `mask` is True at real positions. `capture="all"` keeps
+        the encoder's attention weights in `Memory.attention`."""
+        checks.one_of("capture", capture, Capture)
+        return self.encoder(self.frontend(raw, mask), capture=capture)
 
     def forward(
         self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"], tokens: Int[Tensor, "B T"]
@@ -47,7 +56,7 @@ class Model(nn.Module):
         rows: Int[Tensor, " B"] | None = None,
         *,
         smoothing: float = 0.0,
-        align: float = 0.0,
+        ctc_weight: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The loss with label smoothing, and the negative log-likelihood in nats, both summed over
         the targets in `real`.
@@ -55,19 +64,20 @@ class Model(nn.Module):
         `rows[b]` is the row of `raw` that the targets of row b belong to. Where several targets
         share one input, it is then encoded once.
 
-        `align` is the weight of a CTC loss on the memory: its positions, through the decoder's own
-        output layer, predict the targets in order (Kim et al. 2017), which helps attention find its
-        alignment early in training.
+        `ctc_weight` is the weight of a CTC loss on the memory: its positions, through the decoder's
+        own output layer, predict the targets in order (Kim et al. 2017), which helps attention find
+        its alignment early in training.
         """
         memory = self.read(raw, mask)
         if rows is not None:
             memory = memory.rows(rows)
         positions = real.flatten().nonzero()[:, 0]
-        hidden = self.decoder.states(tokens, memory).flatten(0, 1).index_select(0, positions)
+        hidden, _ = self.decoder.states(tokens, memory)
+        hidden = hidden.flatten(0, 1).index_select(0, positions)
         loss, nats = self.decoder.loss(hidden, targets.flatten()[positions], smoothing=smoothing)
-        if align:
+        if ctc_weight:
             ctc = ctc_loss(self.decoder.output(memory.states), memory.mask, targets, real)
-            loss = (1 - align) * loss + align * ctc
+            loss = (1 - ctc_weight) * loss + ctc_weight * ctc
         return loss, nats
 
     @property

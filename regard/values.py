@@ -12,6 +12,7 @@ A position (or place) is a token of a text, a frame of a sound, or a point or pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -19,11 +20,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.errors import InputError
 from regard.notebook import answer_html
 
-# Which attention weights are recorded: none but those of the decoder's last layer, the
-# cross-attention of every layer, or all attention of encoder and decoder.
+# Which weights a pass returns: none, those over the memory, or those of all attention layers.
 Capture = Literal["none", "cross", "all"]
+AttentionKind = Literal["self", "cross"]
+WeightsForm = Literal["softmax", "quadratic"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,27 @@ class Source:
 
 
 @dataclass(frozen=True)
+class AttentionWeights:
+    """The attention weights of one layer in a forward pass or a step.
+
+    kind      "self" or "cross": attention to the positions of the sequence, or to the memory
+    layer     the number of the layer, from 0
+    weights   (B, H, T, S), T = 1 in a step: each weights[b, h, t] sums to 1
+    form      "softmax": the weights that were used; "quadratic": those of linear attention, which
+              computes the same output from sums and uses no weights
+    """
+
+    kind: AttentionKind
+    layer: int
+    weights: Float[Tensor, "B H T S"]
+    form: WeightsForm = "softmax"
+
+    def rows(self, index: Int[Tensor, " R"]) -> AttentionWeights:
+        """The rows `index` of the batch."""
+        return replace(self, weights=self.weights[index])
+
+
+@dataclass(frozen=True)
 class Memory:
     """The output of an encoder, which the decoder attends to."""
 
@@ -44,17 +68,22 @@ class Memory:
     mask: Bool[Tensor, "B S"]  # False at padding
     summary: Float[Tensor, "B E"]  # one vector for the whole source
     grid: tuple[int, int] | None = None
+    attention: tuple[AttentionWeights, ...] = ()  # of the encoder's layers, if captured
 
     def rows(self, index: Int[Tensor, " R"]) -> Memory:
         """The rows `index` of the batch: a selection, repetition or permutation."""
         return replace(
-            self, states=self.states[index], mask=self.mask[index], summary=self.summary[index]
+            self,
+            states=self.states[index],
+            mask=self.mask[index],
+            summary=self.summary[index],
+            attention=tuple(layer.rows(index) for layer in self.attention),
         )
 
 
 class KVCache:
     """Keys and values of the tokens read so far, in a tensor (N, B, H, C, K) whose capacity C
-    doubles when it is full.
+    doubles when it is full. N is 2 in one layer: keys, then values.
 
     It can be used as an immutable value although it is written in place. Several KVCaches share
     one tensor; each is valid up to the position of the State that holds it. Only the newest may
@@ -83,6 +112,35 @@ class KVCache:
         newest._version = self._newest_version[0]
         return newest
 
+    def append(
+        self,
+        k: Float[Tensor, "B H 1 K"],
+        v: Float[Tensor, "B H 1 K"],
+        position: Int[Tensor, " B"] | int,
+        max_position: int,
+    ) -> KVCache:
+        """A KVCache of one layer with a key and a value written at `position`: one number for all
+        rows, or one for each row, none beyond `max_position`."""
+        cache = self.with_room_at(max_position)
+        keys, values = cache.tensor.unbind(0)
+        if isinstance(position, int):
+            keys.narrow(2, position, 1).copy_(k)
+            values.narrow(2, position, 1).copy_(v)
+        else:
+            row = torch.arange(len(position), device=position.device)
+            keys[row, :, position] = k[:, :, 0]
+            values[row, :, position] = v[:, :, 0]
+        return cache
+
+    def first(self, positions: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the first positions of one layer, (B, H, positions, K) each."""
+        keys, values = self.tensor.narrow(-2, 0, positions).unbind(0)
+        return keys, values
+
+    def layer(self, number: int) -> KVCache:
+        """The KVCache of one of several layers, which shares their tensor."""
+        return KVCache(self.tensor.narrow(0, 2 * number, 2))
+
     def rows(self, index: Int[Tensor, " R"]) -> KVCache:
         """The rows `index` of the batch, copied."""
         return KVCache(self.tensor.index_select(1, index))
@@ -91,29 +149,78 @@ class KVCache:
         """The rows of `self`, then those of `other`."""
         return KVCache(_join_rows(self.tensor, other.tensor))
 
-    # Former names, which tests of other packages still use.
-    grown = with_room_at
+    def trim(self, max_position: int) -> KVCache:
+        """A KVCache of the first `max_position` positions, whose capacity is at most the next
+        power of two (and 32)."""
+        capacity = max(32, 1 << (max_position - 1).bit_length()) if max_position else 32
+        if self.tensor.shape[-2] <= capacity:
+            return self
+        return KVCache(self.tensor.narrow(-2, 0, capacity).contiguous())
+
+
+@dataclass(frozen=True)
+class AttentionState:
+    """What one attention layer carries from step to step. Which of the two it uses is its own
+    decision.
+
+    cache   keys and values of each position: of the tokens read so far in self-attention, of the
+            memory in cross-attention
+    fixed   tensors (B, …) whose size does not depend on the number of positions, such as sums or
+            a window
+    """
+
+    cache: KVCache | None = None
+    fixed: tuple[Float[Tensor, "B ..."], ...] = ()
 
     @property
-    def slab(self) -> Float[Tensor, "N B H C K"]:
-        return self.tensor
+    def keys_values(self) -> KVCache:
+        """`cache`, in a layer that always has one."""
+        assert self.cache is not None
+        return self.cache
+
+    @staticmethod
+    def stack(states: Sequence[AttentionState]) -> AttentionState:
+        """The states of all layers in one, each tensor with the layer as its first axis."""
+        caches = [state.cache.tensor for state in states if state.cache is not None]
+        cache = KVCache(torch.cat(caches).contiguous()) if caches else None
+        return AttentionState(cache, AttentionState.stack_fixed(states))
+
+    @staticmethod
+    def stack_fixed(states: Sequence[AttentionState]) -> tuple[Tensor, ...]:
+        """The tensors `fixed` of all layers, each (N, B, …)."""
+        by_tensor = zip(*(state.fixed for state in states), strict=True)
+        return tuple(torch.stack(layers) for layers in by_tensor)
+
+    def layer(self, number: int) -> AttentionState:
+        """The state of one layer, of a stack."""
+        return AttentionState(
+            None if self.cache is None else self.cache.layer(number),
+            tuple(tensor[number] for tensor in self.fixed),
+        )
 
 
 @dataclass(frozen=True)
 class State:
     """What a decoder carries from step to step.
 
-    The tensors in `memory`, `recurrent` and `kv_cache` have the row (B) as their second axis, after
-    the layer, so `rows` and `join` need not know what they contain. Rows may be at different
-    positions and have memories of different lengths.
+    Its tensors come from the memory or from the tokens read so far, and their size grows with
+    the number of positions or is fixed:
+
+    |                 | one entry a position | fixed size    |
+    |-----------------|----------------------|---------------|
+    | from the memory | `memory`             | `memory_sums` |
+    | from the tokens | `kv_cache`           | `recurrent`   |
+
+    All have the row (B) as their second axis, after the layer, so `rows`, `join` and `trim` need
+    not know what they contain. Rows may be at different positions and have memories of different
+    lengths.
     """
 
     position: Int[Tensor, " B"]  # the number of tokens each row has read
     mask: Bool[Tensor, "B S"]  # the positions of the memory each row may attend to
-    # The projected keys and values of the memory, or with linear attention sums over them:
-    memory: tuple[Float[Tensor, "_ B _ _ _"], ...] = ()
-    # The states of recurrent cells, or the sums of linear attention:
-    recurrent: tuple[Float[Tensor, "_ B ..."], ...] = ()
+    memory: tuple[Float[Tensor, "_ B _ S _"], ...] = ()  # projected keys and values
+    memory_sums: tuple[Float[Tensor, "_ B ..."], ...] = ()  # sums of linear attention
+    recurrent: tuple[Float[Tensor, "_ B ..."], ...] = ()  # cells, or sums of linear attention
     kv_cache: KVCache | None = None
     max_position: int = 0  # an upper bound of `position`
     aligned: bool = True  # whether all rows are at `max_position`
@@ -132,15 +239,18 @@ class State:
         if memory_unchanged:
             mask = self.mask
             memory = self.memory
+            memory_sums = self.memory_sums
         else:
             mask = self.mask[index]
-            memory = tuple(tensor.index_select(1, index) for tensor in self.memory)
+            memory = _select_rows(self.memory, index)
+            memory_sums = _select_rows(self.memory_sums, index)
         return replace(
             self,
             position=self.position[index],
             mask=mask,
             memory=memory,
-            recurrent=tuple(tensor.index_select(1, index) for tensor in self.recurrent),
+            memory_sums=memory_sums,
+            recurrent=_select_rows(self.recurrent, index),
             kv_cache=None if self.kv_cache is None else self.kv_cache.rows(index),
         )
 
@@ -149,9 +259,6 @@ class State:
         length = max(self.mask.shape[1], other.mask.shape[1])
         mask = torch.cat([_pad(self.mask, length, -1), _pad(other.mask, length, -1)])
         memory = tuple(_join_rows(a, b) for a, b in zip(self.memory, other.memory, strict=True))
-        recurrent = tuple(
-            torch.cat([a, b], dim=1) for a, b in zip(self.recurrent, other.recurrent, strict=True)
-        )
         if self.kv_cache is None or other.kv_cache is None:
             kv_cache = None
         else:
@@ -160,21 +267,66 @@ class State:
             position=torch.cat([self.position, other.position]),
             mask=mask,
             memory=memory,
-            recurrent=recurrent,
+            memory_sums=_concatenate_rows(self.memory_sums, other.memory_sums),
+            recurrent=_concatenate_rows(self.recurrent, other.recurrent),
             kv_cache=kv_cache,
             max_position=max(self.max_position, other.max_position),
             aligned=self.aligned and other.aligned and self.max_position == other.max_position,
         )
 
+    def trim(self, max_position: int, places: int) -> State:
+        """The same rows without room that no row needs any more: `max_position` is an upper bound
+        of `position`, and the memory is cut to its first `places` positions.
+
+        `join` and `step` only ever raise both. Where rows leave between steps, as in a server, the
+        caller trims what the others have left. Tensors of fixed size stay as they are.
+        """
+        self._check_trim(max_position, places)
+        mask = self.mask
+        memory = self.memory
+        if places < mask.shape[1]:
+            mask = mask[:, :places].contiguous()
+            memory = tuple(tensor.narrow(-2, 0, places).contiguous() for tensor in memory)
+        return replace(
+            self,
+            mask=mask,
+            memory=memory,
+            kv_cache=None if self.kv_cache is None else self.kv_cache.trim(max_position),
+            max_position=max_position,
+            aligned=bool((self.position == max_position).all()),
+        )
+
+    def _check_trim(self, max_position: int, places: int) -> None:
+        """Raises an InputError if `trim` would cut off something that a row needs."""
+        furthest = int(self.position.max()) if self.size else 0
+        if max_position < furthest:
+            raise InputError(
+                "a row is further than that",
+                where="max_position",
+                got=max_position,
+                hint=f"at least {furthest}, the largest position",
+            )
+        attended = self.mask.any(0).nonzero()
+        needed = int(attended[-1]) + 1 if len(attended) else 0
+        if not needed <= places <= self.mask.shape[1]:
+            raise InputError(
+                "not between the places that rows attend to and those there are",
+                where="places",
+                got=places,
+                hint=f"at least {needed} and at most {self.mask.shape[1]}",
+            )
+
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one decoder step: the logits of the next token, the next state, and the
-    attention weights over the memory (None for a decoder without them)."""
+    """The result of one decoder step: the logits of the next token, the next state, the last
+    layer's attention weights over the memory (None for a decoder without them), and the weights of
+    other layers if captured."""
 
     logits: Float[Tensor, "B V"]
     state: State
     weights: Float[Tensor, "B H S"] | None = None
+    attention: tuple[AttentionWeights, ...] = ()
 
 
 class Alternative(NamedTuple):
@@ -312,6 +464,14 @@ def _pad(tensor: Tensor, size: int, axis: int) -> Tensor:
     shape = list(tensor.shape)
     shape[axis] = missing
     return torch.cat([tensor, tensor.new_zeros(shape)], dim=axis)
+
+
+def _select_rows(tensors: tuple[Tensor, ...], index: Int[Tensor, " R"]) -> tuple[Tensor, ...]:
+    return tuple(tensor.index_select(1, index) for tensor in tensors)
+
+
+def _concatenate_rows(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return tuple(torch.cat(pair, dim=1) for pair in zip(a, b, strict=True))
 
 
 def _join_rows(a: Tensor, b: Tensor) -> Tensor:

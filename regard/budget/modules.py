@@ -385,7 +385,7 @@ def built(recipe: Recipe, vocabulary: int | None = None, labels: int | None = No
 
 
 def of_model(
-    model: Model, *, batch: int, source: int, target: int, align: float = 0.0
+    model: Model, *, batch: int, source: int, target: int, ctc_weight: float = 0.0
 ) -> dict[str, int]:
     """The multiplications of a model of ours, by the names of a budget."""
     raw, mask = model.frontend.example(batch, source)
@@ -414,7 +414,7 @@ def of_model(
             # its dropout multiplies no matrices, and tempo would draw other lengths
             model.frontend.eval()
             with Trace(refuse=False) as trace:
-                loss, _ = model.loss(raw, mask, tokens, targets, real, align=align)
+                loss, _ = model.loss(raw, mask, tokens, targets, real, ctc_weight=ctc_weight)
                 torch.autograd.grad(loss, [p for p in model.parameters() if p.requires_grad])
             made["training"] = trace.products
     finally:

@@ -14,6 +14,7 @@ from regard.budget.closed_form.parts import FLOAT, Budget, Part
 from regard.budget.closed_form.recurrent import STATES, Cells, cells
 from regard.budget.closed_form.symbols import ZERO, Formula, Size
 from regard.errors import InputError, did_you_mean
+from regard.layers.sizes import Kernel
 from regard.recipe import LARGEST, allowed, read_value, shown
 
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
@@ -37,7 +38,7 @@ class _Heads(Numbers):
         default_factory=lambda data: max(1, data["width"] // data["heads"])
     )
     """K, head width; default: width / heads, which must then be a whole number."""
-    kernel: Literal["softmax", "maclaurin"] = "softmax"
+    kernel: Kernel = "softmax"
     """How attention weights are computed from scores."""
     terms: Annotated[int, Field(ge=1, le=9)] = 3
     """Terms of the Maclaurin series."""
@@ -266,7 +267,16 @@ def _shapes(
 def attention(n: Attention, at: Lengths, *, form: Form = "auto") -> Budget:
     """One layer of self-attention, without norm and residual."""
     L = Size("L", at.S.value, "length")
-    s = Stack(1, n.width, n.heads, n.head_width, 1, kernel=n.kernel, terms=n.terms, form=form)
+    s = Stack(
+        layers=1,
+        width=n.width,
+        heads=n.heads,
+        head_width=n.head_width,
+        ffn_width=1,
+        kernel=n.kernel,
+        terms=n.terms,
+        form=form,
+    )
     t = Size("t", at.S.value, "position of the token")
     part = self_attention("self-attention", s, at.B, L, t if n.causal else None, causal=n.causal)
     norm_and_residual = layers.norm_steps(s.D) + 1

@@ -108,7 +108,7 @@ class NamedModel:
             batch=at.B.value,
             source=at.S.value,
             target=1 if recipe.decoder.kind == "classifier" else at.T.value,
-            align=recipe.train.ctc_weight,
+            ctc_weight=recipe.train.ctc_weight,
         )
         return {"parameters": model.parameter_count} | counts
 
@@ -168,7 +168,7 @@ class NumbersModel:
         if not self.attends:
             return lambda n: self.budget(Lengths.of(1, n, n)).multiplications["forward"]
 
-        stack = kernel(Stack(1, 1, 1, 1, 1))
+        stack = kernel(Stack(layers=1, width=1, heads=1, ffn_width=1))
         sizes = self.sizes.model_copy(update={"kernel": stack.kernel, "terms": stack.terms})
         make = numbers.transformer if self.option == "--transformer" else numbers.attention
 

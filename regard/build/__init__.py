@@ -3,7 +3,7 @@
 from regard.build.corpora import columns_taken, corpus, fit_tokenizer, other
 from regard.build.models import SMALLER, model, weight_bytes
 from regard.build.models import build_encoder as encoder
-from regard.build.tasks import TASKS, options, task
+from regard.build.tasks import TASKS, task
 
 __all__ = [
     "SMALLER",
@@ -13,7 +13,6 @@ __all__ = [
     "encoder",
     "fit_tokenizer",
     "model",
-    "options",
     "other",
     "task",
     "weight_bytes",

@@ -163,19 +163,9 @@ def build_encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None
             )
         case r.EncoderTransformer() as e:
             return TransformerEncoder(
+                e.sizes,
                 inputs=inputs,
-                width=e.width,
-                layers=e.layers,
-                heads=e.heads,
-                head_width=e.head_width,
-                ffn_width=e.ffn_width,
                 positions=positions(e, longest=grid or longest_source(recipe) + 1),
-                norm=e.norm,
-                activation=e.activation,
-                dropout=e.dropout,
-                kernel=e.kernel,
-                terms=e.terms,
-                key_bias=e.key_bias,
             )
         case r.EncoderConvolution() as e:
             return ConvolutionEncoder(
@@ -247,20 +237,10 @@ def build_decoder(
             # an input.
             longest = max(1 + max_target, recipe.search.max_new_tokens)
             return TransformerDecoder(
+                d.sizes,
                 vocabulary=vocabulary,
-                width=d.width,
-                layers=d.layers,
                 memory_width=memory_width,
-                heads=d.heads,
-                head_width=d.head_width,
-                ffn_width=d.ffn_width,
                 positions=positions(d, longest=longest),
-                norm=d.norm,
-                activation=d.activation,
-                dropout=d.dropout,
-                kernel=d.kernel,
-                terms=d.terms,
-                key_bias=d.key_bias,
                 tied=d.tied,
             )
         case r.DecoderClassifier() as d:
@@ -290,7 +270,7 @@ def positions(
         case "sinusoidal":
             return Sinusoidal(width=section.width, axes=axes)
         case "learned":
-            return Learned(width=section.width, longest=longest)
+            return Learned(width=section.width, num_positions=longest)
         case "rotary":
             return Rotary(head_width=section.head_width, axes=axes)
         case "alibi":

@@ -6,7 +6,6 @@ from regard import recipe as r
 from regard import tokenizers
 from regard.build.models import longest_source
 from regard.errors import BundleError
-from regard.search import Options
 from regard.tasks.blank import Blank
 from regard.tasks.caption import Caption
 from regard.tasks.chat import Chat
@@ -106,8 +105,3 @@ def _source(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Source:
         word_dropout=recipe.source.word_dropout,
         prompt_dropout=recipe.source.prompt_dropout,
     )
-
-
-def options(search: r.Search) -> Options:
-    """The search options of a recipe's [search]."""
-    return Options(**search.model_dump())

@@ -38,7 +38,6 @@ def names_of(changes: list[str] | None) -> set[str]:
 
 def options(bundle: Bundle, changes: list[str] | None, greedy: bool, seed: int | None) -> Options:
     """The recipe's search options with changes; with `greedy`, only its `max_new_tokens`."""
-    from regard.build import options as options_of
     from regard.bundle import check_greedy, greedy_recipe
 
     recipe = greedy_recipe(bundle.recipe) if greedy else bundle.recipe
@@ -51,7 +50,7 @@ def options(bundle: Bundle, changes: list[str] | None, greedy: bool, seed: int |
     if seed is not None:
         overrides.append(f"search.seed={seed}")
 
-    chosen = options_of(recipe.override(overrides).search)
+    chosen = recipe.override(overrides).search
     if greedy:
         check_greedy(chosen, "--greedy")
     return chosen

@@ -270,7 +270,7 @@ def kinds(settings: Settings, longest: int) -> dict[str, Positions]:
     return {
         "none": NoPositions(),
         "sinusoidal": Sinusoidal(width=width),
-        "learned": Learned(width=width, longest=longest),
+        "learned": Learned(width=width, num_positions=longest),
         "rotary": Rotary(head_width=width // heads),
         "alibi": Alibi(heads=heads),
         "relative": Relative(heads=heads, max_distance=settings.length - 1),

@@ -1,32 +1,20 @@
-"""Attention: the formulas as functions, and the modules that own their projections.
+"""Attention: the formulas as functions, and the scores of recurrent decoders.
 
-    attend(q, k, v) = softmax(q k^T / sqrt(K)) v                 (Vaswani et al. 2017, equation 1)
-
-Modules store nothing between calls: keys and values of earlier tokens are passed in and returned.
-
-A `forward` computes all positions and calls modules. A `step` computes one position of each row and
-calls functions on the weights in the modules' dictionaries (`submodule`, `linear_step`,
-`layer_norm_step`): for one token, calling a module or reading its attributes costs more than the
-arithmetic, and without that cost decoding one sentence is about twice as fast.
+attend(q, k, v) = softmax(q k^T / sqrt(K)) v                 (Vaswani et al. 2017, equation 1)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers import checks, overflow
-
-# The mask of one query a row: booleans (True: may be attended to), or numbers added to the scores.
-ScoreMask = Bool[Tensor, "_ _ 1 _"] | Float[Tensor, "_ _ 1 _"]
-Rotation = Callable[[Tensor], Tensor]
 
 
 def attend(
@@ -250,25 +238,20 @@ def score_mask(
     return torch.where(mask, bias, -math.inf)
 
 
-def attend_step(
+def attend_one_query(
     q: Float[Tensor, "B H 1 K"],
     k: Float[Tensor, "B H S K"],
     v: Float[Tensor, "B H S E"],
-    attn_mask: ScoreMask | None,
-) -> Float[Tensor, "B H 1 E"]:
-    """The context of one query a row. The fused kernel is faster only for few rows and heads."""
-    if q.shape[0] * q.shape[1] > 32:
-        return attend_with_weights(q, k, v, attn_mask)[0]
-    return F.scaled_dot_product_attention(q, k, v, attn_mask)
+    attn_mask: Tensor | None,
+    *,
+    need_weights: bool,
+) -> tuple[Float[Tensor, "B H 1 E"], Float[Tensor, "B H 1 S"] | None]:
+    """The context of one query a row, and its weights if `need_weights`. `attn_mask` has booleans
+    (True: may be attended to) or numbers to add to the scores."""
+    few = q.shape[0] * q.shape[1] <= 32  # torch's fused kernel is slower for many short products
+    if few and not need_weights:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask), None
 
-
-def attend_with_weights(
-    q: Float[Tensor, "B H 1 K"],
-    k: Float[Tensor, "B H S K"],
-    v: Float[Tensor, "B H S E"],
-    attn_mask: ScoreMask | None,
-) -> tuple[Float[Tensor, "B H 1 E"], Float[Tensor, "B H 1 S"]]:
-    """The context of one query a row, and its attention weights."""
     scores = torch.baddbmm(
         q.new_zeros(()),
         q.flatten(0, 1),
@@ -276,7 +259,6 @@ def attend_with_weights(
         beta=0,
         alpha=q.shape[-1] ** -0.5,
     ).view(*q.shape[:3], -1)
-
     if attn_mask is None:
         pass
     elif attn_mask.dtype == torch.bool:
@@ -286,183 +268,7 @@ def attend_with_weights(
 
     weights = scores.softmax(-1)
     context = torch.bmm(weights.flatten(0, 1), v.flatten(0, 1)).view(*q.shape[:3], -1)
-    return context, weights
-
-
-def submodule(module: nn.Module, name: str) -> Any:
-    """`getattr(module, name)` of a submodule, about ten times as fast."""
-    return module._modules[name]
-
-
-def linear_step(x: Float[Tensor, "*rows I"], layer: nn.Module) -> Float[Tensor, "*rows O"]:
-    """layer(x) of an nn.Linear, without the cost of a module call. A single row may be a vector
-    (I,), whose product is faster still."""
-    parameters: Any = layer._parameters
-    if "weight" not in parameters:  # LinearWithoutKeyBias
-        return layer(x)
-    if x.dim() == 1:
-        return torch.addmv(parameters["bias"], parameters["weight"], x)
-    return F.linear(x, parameters["weight"], parameters["bias"])
-
-
-def layer_norm_step(x: Float[Tensor, "*rows D"], layer: nn.LayerNorm) -> Float[Tensor, "*rows D"]:
-    """layer(x) of an nn.LayerNorm, without the cost of a module call."""
-    parameters: Any = layer._parameters
-    return torch.layer_norm(
-        x, layer.normalized_shape, parameters["weight"], parameters["bias"], layer.eps
-    )
-
-
-class LinearWithoutKeyBias(nn.Module):
-    """W x + b for several projections in one matrix, without a bias for the key.
-
-    The key's bias would add the same number to all scores of a query, which softmax cancels. Rows
-    `key_start` to `key_start + key_width` of W project to the key.
-    """
-
-    def __init__(self, inputs: int, outputs: int, *, key_start: int, key_width: int):
-        super().__init__()
-        self.matrix = nn.Linear(inputs, outputs, bias=False)
-        self.key_start = key_start
-        self.key_width = key_width
-        self.bias = nn.Parameter(torch.zeros(outputs - key_width))
-
-    def forward(self, x: Float[Tensor, "*rows I"]) -> Float[Tensor, "*rows O"]:
-        before, after = self.bias[: self.key_start], self.bias[self.key_start :]
-        bias = torch.cat([before, before.new_zeros(self.key_width), after])
-        return F.linear(x, self.matrix.weight, bias)
-
-
-class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself, with one matrix for query, key and value.
-
-    `MultiHead` (regard.layers.multihead) has more features. This layer is for speed: training and
-    search spend their time here, so it makes one matrix product instead of three and no checks.
-
-    `rotation` is applied to queries and keys, `bias` is added to the scores. A bias must contain
-    the mask as -inf: it is the same in all layers, so it is computed once outside of them.
-    """
-
-    def __init__(
-        self, *, width: int, heads: int, head_width: int | None = None, key_bias: bool = True
-    ):
-        super().__init__()
-        self.heads = heads
-        self.head_width = head_width or width // heads
-        all_heads = heads * self.head_width
-        if key_bias:
-            self.qkv = nn.Linear(width, 3 * all_heads)
-        else:
-            self.qkv = LinearWithoutKeyBias(
-                width, 3 * all_heads, key_start=all_heads, key_width=all_heads
-            )
-        self.out = nn.Linear(all_heads, width)
-
-    def forward(
-        self,
-        x: Float[Tensor, "B T D"],
-        *,
-        mask: Bool[Tensor, "B S"] | None = None,
-        causal: bool = False,
-        rotation: Rotation | None = None,
-        bias: Float[Tensor, "_ H T S"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        qkv = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).permute(2, 0, 3, 1, 4)
-        q, k = qkv[:2] if rotation is None else rotation(qkv[:2])
-        v = qkv[2]
-        key_mask = None if mask is None else mask[:, None, None]
-        context = attend_unchecked(q, k, v, mask=key_mask, bias=bias, causal=causal)
-        return self.out(context.transpose(1, 2).flatten(2))  # (B, H, T, K) -> (B, T, D)
-
-    def step(
-        self,
-        x: Float[Tensor, "*rows D"],
-        cache: Float[Tensor, "2 B H C K"],
-        cache_position: Int[Tensor, " B"] | int,
-        attn_mask: ScoreMask | None,
-        rotation: Rotation | None,
-    ) -> Float[Tensor, "*rows D"]:
-        """`forward` for one position of rows (B, D), or of a single row (D).
-
-        Writes the position's key and value into `cache` at `cache_position` (one for all rows, or
-        one for each row), then attends to the cache, with `attn_mask` on the scores.
-        """
-        qkv = linear_step(x, submodule(self, "qkv")).view(-1, 3, self.heads, 1, self.head_width)
-        q, k, v = qkv.unbind(1)
-        if rotation is not None:
-            q, k = rotation(qkv[:, :2].transpose(0, 1))
-
-        keys, values = cache.unbind(0)
-        if isinstance(cache_position, int):
-            keys.narrow(2, cache_position, 1).copy_(k)
-            values.narrow(2, cache_position, 1).copy_(v)
-        else:
-            row = torch.arange(len(cache_position), device=cache_position.device)
-            keys[row, :, cache_position] = k[:, :, 0]
-            values[row, :, cache_position] = v[:, :, 0]
-
-        context = attend_step(q, keys, values, attn_mask)  # (B, H, 1, K)
-        return linear_step(context.reshape(*x.shape[:-1], -1), submodule(self, "out"))
-
-
-class CrossAttention(nn.Module):
-    """Multi-head attention of the target to the memory."""
-
-    def __init__(
-        self,
-        *,
-        width: int,
-        memory_width: int,
-        heads: int,
-        head_width: int | None = None,
-        key_bias: bool = True,
-    ):
-        super().__init__()
-        self.heads = heads
-        self.head_width = head_width or width // heads
-        all_heads = heads * self.head_width
-        self.query = nn.Linear(width, all_heads)
-        if key_bias:
-            self.kv = nn.Linear(memory_width, 2 * all_heads)
-        else:
-            self.kv = LinearWithoutKeyBias(
-                memory_width, 2 * all_heads, key_start=0, key_width=all_heads
-            )
-        self.out = nn.Linear(all_heads, width)
-
-    def keys_values(self, states: Float[Tensor, "B S E"]) -> Float[Tensor, "2 B H S K"]:
-        """The projected keys and values of the memory, computed once for all target positions."""
-        kv = self.kv(states).unflatten(-1, (2, self.heads, self.head_width))
-        return kv.permute(2, 0, 3, 1, 4)
-
-    def forward(
-        self,
-        x: Float[Tensor, "B T D"],
-        keys_values: Float[Tensor, "2 B H S K"],
-        *,
-        mask: Bool[Tensor, "B S"],
-    ) -> Float[Tensor, "B T D"]:
-        q = self.query(x).unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)
-        k, v = keys_values[0], keys_values[1]
-        context = attend_unchecked(q, k, v, mask=mask[:, None, None])
-        return self.out(context.transpose(1, 2).flatten(2))  # (B, H, T, K) -> (B, T, D)
-
-    def step(
-        self,
-        x: Float[Tensor, "*rows D"],
-        keys_values: Float[Tensor, "2 B H S K"],
-        mask: Bool[Tensor, "B 1 1 S"] | None,
-        *,
-        need_weights: bool,
-    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "B H 1 S"] | None]:
-        """`forward` for one position, and the attention weights if `need_weights`."""
-        q = linear_step(x, submodule(self, "query")).view(-1, self.heads, 1, self.head_width)
-        k, v = keys_values.unbind(0)
-        if need_weights:
-            context, weights = attend_with_weights(q, k, v, mask)
-        else:
-            context, weights = attend_step(q, k, v, mask), None
-        return linear_step(context.reshape(*x.shape[:-1], -1), submodule(self, "out")), weights
+    return context, weights if need_weights else None
 
 
 class Dot(nn.Module):

@@ -3,29 +3,19 @@ network, encoder block, decoder block."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Complex, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from regard.errors import InputError
-from regard.layers import checks, native
-from regard.layers.attention import (
-    CrossAttention,
-    Rotation,
-    ScoreMask,
-    SelfAttention,
-    layer_norm_step,
-    linear_step,
-    submodule,
-)
-from regard.layers.linear_attention import Kernel, LinearCrossAttention, LinearSelfAttention
-
-Norm = Literal["pre", "post"]
-Activation = Literal["relu", "gelu"]
+from regard.layers import checks
+from regard.layers.attention_layer import CrossAttention, Rotation, SelfAttention, StepPosition
+from regard.layers.kernels import kernel_of
+from regard.layers.sizes import Activation, Norm, TransformerSizes
+from regard.values import AttentionState, AttentionWeights, Capture
 
 
 def dropout_from_bytes(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
@@ -44,19 +34,24 @@ def dropout_from_bytes(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."
     return (x * keep).mul_(256 / (256 - threshold))
 
 
-class Dropout(nn.Module):
+def dropout(x: Float[Tensor, "..."], p: float, *, training: bool) -> Float[Tensor, "..."]:
     """Dropout with probability `p` in training, the identity in evaluation."""
+    return dropout_from_bytes(x, p) if training and p else x
+
+
+class Dropout(nn.Module):
+    """`dropout` as a module."""
 
     def __init__(self, p: float):
         super().__init__()
         self.p = p
 
     def forward(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        return dropout_from_bytes(x, self.p) if self.training and self.p else x
+        return dropout(x, self.p, training=self.training)
 
 
 class Residual(nn.Module):
-    """Residual connection around a sublayer f, with layer norm.
+    """Residual connection around a sublayer f, with layer norm: add(x, f(input(x))).
 
     pre    x + f(norm(x))
     post   norm(x + f(x))                                         (Vaswani et al. 2017, section 3.1)
@@ -66,24 +61,23 @@ class Residual(nn.Module):
         super().__init__()
         self.norm = nn.LayerNorm(width)
         self.pre = checks.one_of("norm", norm, Norm) == "pre"
-        self.dropout = Dropout(dropout)
+        self.dropout = dropout
 
     def forward(
         self, x: Float[Tensor, "*rows D"], f: Callable[[Tensor], Tensor]
     ) -> Float[Tensor, "*rows D"]:
-        if self.pre:
-            return x + self.dropout(f(self.norm(x)))
-        return self.norm(x + self.dropout(f(x)))
+        return self.add(x, f(self.input(x)))
 
-    def before_sublayer(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """The input of the sublayer, for one position: norm(x) or x."""
-        return layer_norm_step(x, submodule(self, "norm")) if self.pre else x
+    def input(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """The input of the sublayer."""
+        return self.norm(x) if self.pre else x
 
-    def after_sublayer(
+    def add(
         self, x: Float[Tensor, "*rows D"], y: Float[Tensor, "*rows D"]
     ) -> Float[Tensor, "*rows D"]:
-        """The output for one position, where y is the sublayer's output: x + y or norm(x + y)."""
-        return x + y if self.pre else layer_norm_step(x + y, submodule(self, "norm"))
+        """The sum of x and the sublayer's output y."""
+        total = x + dropout(y, self.dropout, training=self.training)
+        return total if self.pre else self.norm(total)
 
 
 class FeedForward(nn.Module):
@@ -93,91 +87,46 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = nn.Linear(width, ffn_width)
         self.down = nn.Linear(ffn_width, width)
-        self.dropout = Dropout(dropout)
+        self.dropout = dropout
         gelu = checks.one_of("activation", activation, Activation) == "gelu"
         self.activation = F.gelu if gelu else F.relu
 
     def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        return self.down(self.dropout(self.activation(self.up(x))))
-
-    def step(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """`forward` for one position, without dropout."""
-        hidden = self.activation(linear_step(x, submodule(self, "up")))
-        return linear_step(hidden, submodule(self, "down"))
+        hidden = self.activation(self.up(x))
+        return self.down(dropout(hidden, self.dropout, training=self.training))
 
 
-def make_self_attention(
-    kernel: Kernel, *, width: int, heads: int, head_width: int | None, terms: int, key_bias: bool
-) -> SelfAttention | LinearSelfAttention:
-    """Self-attention with softmax, or linear attention with the Maclaurin kernel."""
-    if checks.one_of("kernel", kernel, Kernel) == "maclaurin":
-        _require_key_bias(key_bias)
-        return LinearSelfAttention(width=width, heads=heads, head_width=head_width, terms=terms)
-    return SelfAttention(width=width, heads=heads, head_width=head_width, key_bias=key_bias)
+class BlockWeights(NamedTuple):
+    """The attention weights of one block, None where they were not asked for."""
+
+    self_attention: Float[Tensor, "B H T _"] | None = None
+    cross_attention: Float[Tensor, "B H T S"] | None = None
 
 
-def make_cross_attention(
-    kernel: Kernel,
-    *,
-    width: int,
-    memory_width: int,
-    heads: int,
-    head_width: int | None,
-    terms: int,
-    key_bias: bool,
-) -> CrossAttention | LinearCrossAttention:
-    """Cross-attention with softmax, or linear attention with the Maclaurin kernel."""
-    if checks.one_of("kernel", kernel, Kernel) == "maclaurin":
-        _require_key_bias(key_bias)
-        return LinearCrossAttention(
-            width=width, memory_width=memory_width, heads=heads, head_width=head_width, terms=terms
-        )
-    return CrossAttention(
-        width=width,
-        memory_width=memory_width,
-        heads=heads,
-        head_width=head_width,
-        key_bias=key_bias,
+def _feed_forward(sizes: TransformerSizes) -> FeedForward:
+    return FeedForward(
+        width=sizes.width,
+        ffn_width=sizes.ffn_width,
+        activation=sizes.activation,
+        dropout=sizes.dropout,
     )
 
 
-def _require_key_bias(key_bias: bool) -> None:
-    """Softmax cancels the bias of the keys; linear attention does not."""
-    if not key_bias:
-        raise InputError(
-            "linear attention depends on the bias of its keys",
-            where="key_bias",
-            got=False,
-            hint="use key_bias=True",
-        )
+def _residual(sizes: TransformerSizes) -> Residual:
+    return Residual(width=sizes.width, norm=sizes.norm, dropout=sizes.dropout)
 
 
 class EncoderBlock(nn.Module):
     """Self-attention, then feed-forward, each with a residual connection."""
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        heads: int,
-        head_width: int | None,
-        ffn_width: int,
-        norm: Norm,
-        activation: Activation,
-        dropout: float,
-        kernel: Kernel = "softmax",
-        terms: int = 3,
-        key_bias: bool = True,
-    ):
+    self_attention: SelfAttention
+
+    def __init__(self, sizes: TransformerSizes):
         super().__init__()
-        self.self_attention = make_self_attention(
-            kernel, width=width, heads=heads, head_width=head_width, terms=terms, key_bias=key_bias
-        )
-        self.feed_forward = FeedForward(
-            width=width, ffn_width=ffn_width, activation=activation, dropout=dropout
-        )
-        self.self_attention_residual = Residual(width=width, norm=norm, dropout=dropout)
-        self.feed_forward_residual = Residual(width=width, norm=norm, dropout=dropout)
+        self.self_attention = kernel_of(sizes).self_attention(sizes)
+        self.feed_forward = _feed_forward(sizes)
+        self.self_attention_residual = _residual(sizes)
+        self.feed_forward_residual = _residual(sizes)
 
     def forward(
         self,
@@ -186,221 +135,136 @@ class EncoderBlock(nn.Module):
         *,
         rotation: Rotation | None = None,
         bias: Float[Tensor, "_ H S S"] | None = None,
-    ) -> Float[Tensor, "B S D"]:
-        x = self.self_attention_residual(
-            x, lambda y: self.self_attention(y, mask=mask, rotation=rotation, bias=bias)
+        capture: Capture = "none",
+    ) -> tuple[Float[Tensor, "B S D"], BlockWeights]:
+        y, weights = self.self_attention(
+            self.self_attention_residual.input(x),
+            mask=mask,
+            rotation=rotation,
+            bias=bias,
+            need_weights=capture == "all",
         )
-        return self.feed_forward_residual(x, self.feed_forward)
+        x = self.self_attention_residual.add(x, y)
+        return self.feed_forward_residual(x, self.feed_forward), BlockWeights(weights)
+
+    def captured(self, layer: int, weights: BlockWeights) -> list[AttentionWeights]:
+        """The weights of this block as values, for the block number `layer`."""
+        if weights.self_attention is None:
+            return []
+        form = self.self_attention.form
+        return [AttentionWeights("self", layer, weights.self_attention, form)]
 
 
 class DecoderBlock(nn.Module):
     """Causal self-attention, cross-attention, feed-forward, each with a residual connection.
 
-    With `has_self_attention=False` it is cross-attention and feed-forward only.
+    With `has_self_attention=False` it is cross-attention and feed-forward only: `read` and
+    `read_step`.
     """
 
+    self_attention: SelfAttention
+    cross_attention: CrossAttention
+
     def __init__(
-        self,
-        *,
-        width: int,
-        memory_width: int,
-        heads: int,
-        head_width: int | None,
-        ffn_width: int,
-        norm: Norm,
-        activation: Activation,
-        dropout: float,
-        kernel: Kernel = "softmax",
-        terms: int = 3,
-        key_bias: bool = True,
-        has_self_attention: bool = True,
+        self, sizes: TransformerSizes, *, memory_width: int, has_self_attention: bool = True
     ):
         super().__init__()
+        kernel = kernel_of(sizes)
         if has_self_attention:
-            self.self_attention = make_self_attention(
-                kernel,
-                width=width,
-                heads=heads,
-                head_width=head_width,
-                terms=terms,
-                key_bias=key_bias,
-            )
-        self.cross_attention = make_cross_attention(
-            kernel,
-            width=width,
-            memory_width=memory_width,
-            heads=heads,
-            head_width=head_width,
-            terms=terms,
-            key_bias=key_bias,
-        )
-        self.feed_forward = FeedForward(
-            width=width, ffn_width=ffn_width, activation=activation, dropout=dropout
-        )
+            self.self_attention = kernel.self_attention(sizes)
+        self.cross_attention = kernel.cross_attention(sizes, memory_width=memory_width)
+        self.feed_forward = _feed_forward(sizes)
         if has_self_attention:
-            self.self_attention_residual = Residual(width=width, norm=norm, dropout=dropout)
-        self.cross_attention_residual = Residual(width=width, norm=norm, dropout=dropout)
-        self.feed_forward_residual = Residual(width=width, norm=norm, dropout=dropout)
+            self.self_attention_residual = _residual(sizes)
+        self.cross_attention_residual = _residual(sizes)
+        self.feed_forward_residual = _residual(sizes)
 
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        keys_values: Float[Tensor, "2 B H S K"],
+        memory: Float[Tensor, "B S E"],
         mask: Bool[Tensor, "B S"],
         *,
         rotation: Rotation | None = None,
         bias: Float[Tensor, "_ H T T"] | None = None,
-    ) -> Float[Tensor, "B T D"]:
-        """All positions at once. `keys_values` are those of the memory, `mask` is its mask. A
-        `bias` on the scores of self-attention must be -inf at later positions."""
-        x = self.self_attention_residual(
-            x, lambda y: self.self_attention(y, causal=bias is None, rotation=rotation, bias=bias)
+        capture: Capture = "none",
+    ) -> tuple[Float[Tensor, "B T D"], BlockWeights]:
+        """All positions at once. A `bias` on the scores of self-attention must be -inf at later
+        positions."""
+        y, self_weights = self.self_attention(
+            self.self_attention_residual.input(x),
+            causal=bias is None,
+            rotation=rotation,
+            bias=bias,
+            need_weights=capture == "all",
         )
-        return self.read(x, keys_values, mask)
+        x = self.self_attention_residual.add(x, y)
+        x, weights = self.read(x, memory, mask, need_weights=capture != "none")
+        return x, BlockWeights(self_weights, weights)
 
     def read(
         self,
         x: Float[Tensor, "B T D"],
-        keys_values: Float[Tensor, "2 B H S K"],
+        memory: Float[Tensor, "B S E"],
         mask: Bool[Tensor, "B S"],
-    ) -> Float[Tensor, "B T D"]:
+        *,
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B H T S"] | None]:
         """Cross-attention and feed-forward: `forward` without self-attention."""
-        x = self.cross_attention_residual(
-            x, lambda y: self.cross_attention(y, keys_values, mask=mask)
+        residual = self.cross_attention_residual
+        y, weights = self.cross_attention(
+            residual.input(x), memory, mask=mask, need_weights=need_weights
         )
-        return self.feed_forward_residual(x, self.feed_forward)
+        x = residual.add(x, y)
+        return self.feed_forward_residual(x, self.feed_forward), weights
 
     def step(
         self,
-        x: Float[Tensor, "*rows D"],
-        cache: Float[Tensor, "2 B H C K"],
-        cache_position: Int[Tensor, " B"] | int,
-        attn_mask: ScoreMask | None,
-        rotation: Rotation | None,
-        keys_values: Float[Tensor, "2 B H S K"],
-        mask: Bool[Tensor, "B 1 1 S"] | None,
+        x: Float[Tensor, "B D"],
+        own: AttentionState,
+        memory: AttentionState,
+        at: StepPosition,
         *,
-        need_weights: bool,
-    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "B H 1 S"] | None]:
-        """`forward` for one position, and the weights of cross-attention if `need_weights`. Writes
-        the position's key and value into `cache`."""
-        residual = submodule(self, "self_attention_residual")
-        context = submodule(self, "self_attention").step(
-            residual.before_sublayer(x), cache, cache_position, attn_mask, rotation
+        mask: Bool[Tensor, "B S"] | None,
+        capture: Capture = "none",
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "B D"], AttentionState, BlockWeights]:
+        """`forward` for one position of each row, and the next state of self-attention. `own` is
+        its state, `memory` that of cross-attention, whose weights are computed if `need_weights`
+        or captured."""
+        residual = self.self_attention_residual
+        y, own, self_weights = self.self_attention.step(
+            residual.input(x), own, at, need_weights=capture == "all"
         )
-        x = residual.after_sublayer(x, context)
-        return self.read_step(x, keys_values, mask, need_weights=need_weights)
+        x = residual.add(x, y)
+        x, weights = self.read_step(
+            x, memory, mask=mask, need_weights=need_weights or capture != "none"
+        )
+        return x, own, BlockWeights(self_weights, weights)
 
     def read_step(
         self,
-        x: Float[Tensor, "*rows D"],
-        keys_values: Float[Tensor, "2 B H S K"],
-        mask: Bool[Tensor, "B 1 1 S"] | None,
-        *,
-        need_weights: bool,
-    ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "B H 1 S"] | None]:
-        """`read` for one position, and the weights of cross-attention if `need_weights`."""
-        residual = submodule(self, "cross_attention_residual")
-        context, weights = submodule(self, "cross_attention").step(
-            residual.before_sublayer(x), keys_values, mask, need_weights=need_weights
-        )
-        x = residual.after_sublayer(x, context)
-        return self._feed_forward_step(x), weights
-
-    def linear_step(
-        self,
         x: Float[Tensor, "B D"],
-        sums: Float[Tensor, "B H M F"],
-        rotation: Rotation | None,
-        memory_sums: Float[Tensor, "B H M F"],
-    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H M F"]]:
-        """`step` with linear attention, where `sums` stand for the earlier positions and
-        `memory_sums` for the memory. Also returns the sums with this position added."""
-        residual = submodule(self, "self_attention_residual")
-        context, sums = submodule(self, "self_attention").step(
-            residual.before_sublayer(x), sums, rotation
-        )
-        x = residual.after_sublayer(x, context)
-
-        residual = submodule(self, "cross_attention_residual")
-        context = submodule(self, "cross_attention").step(residual.before_sublayer(x), memory_sums)
-        x = residual.after_sublayer(x, context)
-        return self._feed_forward_step(x), sums
-
-    def _feed_forward_step(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        residual = submodule(self, "feed_forward_residual")
-        y = submodule(self, "feed_forward").step(residual.before_sublayer(x))
-        return residual.after_sublayer(x, y)
-
-
-class FusedStep:
-    """`DecoderBlock.step` of all blocks and the output layer in one call of the C library, for
-    inputs that `native.supports_step` accepts."""
-
-    def __init__(
-        self,
-        blocks: Iterable[DecoderBlock],
-        final_norm: nn.Module,
-        output: nn.Module,
+        memory: AttentionState,
         *,
-        vocabulary: int,
-    ):
-        layers: list[Any] = []
-        for block in blocks:  # in the order of `Block` in step.c
-            layers += [
-                block.self_attention_residual.norm,
-                block.self_attention.qkv,
-                block.self_attention.out,
-                block.cross_attention_residual.norm,
-                block.cross_attention.query,
-                block.cross_attention.out,
-                block.feed_forward_residual.norm,
-                block.feed_forward.up,
-                block.feed_forward.down,
-            ]
-        self.block_parameters: list[Any] = [layer._parameters for layer in layers]
-        self.output_parameters: list[Any] = [final_norm._parameters, output._parameters]
-
-        first_block = next(iter(blocks))
-        residual = first_block.self_attention_residual
-        feed_forward = first_block.feed_forward
-        self.settings: dict[str, Any] = {
-            "ffn_width": feed_forward.up.out_features,
-            "gelu": feed_forward.activation is F.gelu,
-            "pre": residual.pre,
-            "eps": residual.norm.eps,
-            "vocabulary": vocabulary,
-        }
-
-    def step(
-        self,
-        x: Float[Tensor, "B D"],
-        cache: Float[Tensor, "N B H C K"],
-        cache_position: Int[Tensor, " B"],
-        memory: Float[Tensor, "N B H S K"],
-        mask: Bool[Tensor, "B S"],
-        rotary_phases: Complex[Tensor, "B pairs"] | None,
-    ) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B H S"]]:
-        """The logits of the next token, and the last block's weights over the memory. Overwrites
-        `x` and writes keys and values into `cache` at `cache_position`. Queries and keys are
-        rotated by `rotary_phases`, if given."""
-        blocks = [
-            parameters[name] for parameters in self.block_parameters for name in ("weight", "bias")
-        ]
-        output = [
-            parameters.get(name)
-            for parameters in self.output_parameters
-            for name in ("weight", "bias")
-        ]
-        rotation = None if rotary_phases is None else torch.view_as_real(rotary_phases)
-        return native.decoder_step(
-            blocks,
-            output,
-            x,
-            cache,
-            cache_position,
-            memory,
-            mask.contiguous(),
-            rotation,
-            **self.settings,
+        mask: Bool[Tensor, "B S"] | None,
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H 1 S"] | None]:
+        """`read` for one position of each row."""
+        residual = self.cross_attention_residual
+        y, _, weights = self.cross_attention.step(
+            residual.input(x), memory, mask=mask, need_weights=need_weights
         )
+        x = residual.add(x, y)
+        return self.feed_forward_residual(x, self.feed_forward), weights
+
+    def captured(self, layer: int, weights: BlockWeights) -> list[AttentionWeights]:
+        """The weights of this block as values, for the block number `layer`."""
+        values = []
+        if weights.self_attention is not None:
+            form = self.self_attention.form
+            values.append(AttentionWeights("self", layer, weights.self_attention, form))
+        if weights.cross_attention is not None:
+            form = self.cross_attention.form
+            values.append(AttentionWeights("cross", layer, weights.cross_attention, form))
+        return values

@@ -1,15 +1,14 @@
 """Linear attention as layers of a Transformer: the weights are the first terms of the Maclaurin
 series of exp.
 
-The projections are those of `SelfAttention` and `CrossAttention`. A decoder's state is not a cache
-that grows but sums over all keys and values, (H, M, E + 1) a row, whose size does not depend on how
-many tokens they cover: see `regard.layers.maclaurin`. The weights of single keys cannot be computed
-from these sums, so a step returns no weights.
+The projections are those of softmax attention. The state is not a cache that grows but sums over
+all keys and values, (B, H, M, E + 1), whose size does not depend on how many positions they cover:
+see `regard.layers.maclaurin`. The weights of single keys cannot be computed from these sums. Where
+they are wanted (`keep_keys`), the state keeps the keys as well, and the weights are those of the
+quadratic form, which has the same output. Without keys a step returns no weights.
 """
 
 from __future__ import annotations
-
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,10 +16,11 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers import monomials
-from regard.layers.attention import Rotation, linear_step, submodule
-from regard.layers.maclaurin import unchecked_attention
-
-Kernel = Literal["softmax", "maclaurin"]
+from regard.layers.attention_layer import CrossAttention, Rotation, SelfAttention, StepPosition
+from regard.layers.maclaurin import polynomial, unchecked_attention
+from regard.layers.sizes import TransformerSizes
+from regard.layers.softmax_attention import join_heads, split_heads
+from regard.values import AttentionState, KVCache
 
 
 def accumulate_keys_values(
@@ -49,105 +49,156 @@ def _key_features(k: Float[Tensor, "*rows K"], terms: int) -> Float[Tensor, "*ro
     return monomials.monomials(k, terms) * monomials.weights(k.shape[-1], terms, k)
 
 
-class LinearSelfAttention(nn.Module):
+def maclaurin_weights(
+    q: Float[Tensor, "B H T K"],
+    k: Float[Tensor, "B H S K"],
+    *,
+    terms: int,
+    mask: Bool[Tensor, "_ _ _ S"] | None = None,
+    causal: bool = False,
+) -> Float[Tensor, "B H T S"]:
+    """The weights of the quadratic form: p(q k^T / sqrt(K)), normalised, where p is the series."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
+    weights = polynomial(scores, terms)
+    if causal:
+        weights = weights.tril()
+    if mask is not None:
+        weights = weights.masked_fill(~mask, 0)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+class MaclaurinSelfAttention(SelfAttention):
     """Multi-head linear attention of a sequence to itself."""
 
-    def __init__(self, *, width: int, heads: int, head_width: int | None = None, terms: int):
+    form = "quadratic"
+
+    def __init__(self, sizes: TransformerSizes):
         super().__init__()
-        self.heads = heads
-        self.head_width = head_width or width // heads
-        self.terms = require_odd_terms(terms)
-        self.qkv = nn.Linear(width, 3 * heads * self.head_width)
-        self.out = nn.Linear(heads * self.head_width, width)
+        _require_key_bias(sizes.key_bias)
+        self.heads = sizes.heads
+        self.head_width = sizes.head_width
+        self.terms = require_odd_terms(sizes.terms)
+        self.qkv = nn.Linear(sizes.width, 3 * sizes.attention_width)
+        self.out = nn.Linear(sizes.attention_width, sizes.width)
 
     def forward(
         self,
         x: Float[Tensor, "B T D"],
         *,
-        mask: Bool[Tensor, "B S"] | None = None,
+        mask: Bool[Tensor, "B T"] | None = None,
         causal: bool = False,
         rotation: Rotation | None = None,
         bias: None = None,
-    ) -> Float[Tensor, "B T D"]:
-        qkv = self.qkv(x).unflatten(-1, (3, self.heads, self.head_width)).permute(2, 0, 3, 1, 4)
-        q, k = qkv[:2] if rotation is None else rotation(qkv[:2])
-        v = qkv[2]
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B H T T"] | None]:
+        q, k, v = self._project(x, rotation)
         key_mask = None if mask is None else mask[:, None]
         context = unchecked_attention(
             q, k, v, tuple(q.shape[:2]), terms=self.terms, causal=causal, mask=key_mask
         )
-        return self.out(context.transpose(1, 2).flatten(2))
+        weights = None
+        if need_weights:
+            each = None if mask is None else mask[:, None, None]
+            weights = maclaurin_weights(q, k, terms=self.terms, mask=each, causal=causal)
+        return self.out(join_heads(context)), weights
 
-    def start(self, rows: int, like: Tensor) -> Float[Tensor, "B H M F"]:
-        """The sums before the first position: zeros."""
+    def start(self, rows: int, like: Tensor, *, keep_keys: bool = False) -> AttentionState:
         features = monomials.how_many(self.head_width, self.terms)
-        return like.new_zeros(rows, self.heads, features, self.head_width + 1)
+        sums = like.new_zeros(rows, self.heads, features, self.head_width + 1)
+        cache = like.new_zeros(2, rows, self.heads, 0, self.head_width) if keep_keys else None
+        return AttentionState(None if cache is None else KVCache(cache), fixed=(sums,))
 
     def step(
-        self, x: Float[Tensor, "B D"], sums: Float[Tensor, "B H M F"], rotation: Rotation | None
-    ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H M F"]]:
-        """`forward` with `causal` for one position, and the sums with this position added."""
-        qkv = linear_step(x, submodule(self, "qkv"))
-        qkv = qkv.view(-1, 3, self.heads, 1, self.head_width).transpose(0, 1)
-        q, k = qkv[:2] if rotation is None else rotation(qkv[:2])
-        v = qkv[2]  # (B, H, 1, K)
+        self,
+        x: Float[Tensor, "B D"],
+        state: AttentionState,
+        at: StepPosition,
+        *,
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "B D"], AttentionState, Float[Tensor, "B H 1 _"] | None]:
+        q, k, v = self._project(x[:, None], at.rotation)
         value = torch.cat([v, torch.ones_like(v[..., :1])], -1)
-        sums = sums + _key_features(k, self.terms).transpose(-1, -2) * value
+        sums = state.fixed[0] + _key_features(k, self.terms).transpose(-1, -2) * value
         context = read_sums(q[:, :, 0], sums, self.terms)
-        return linear_step(context.reshape(x.shape[0], -1), submodule(self, "out")), sums
+
+        cache = state.cache
+        weights = None
+        if cache is not None:
+            cache = cache.append(k, v, at.index, at.max_position)
+        if cache is not None and need_weights:
+            keys, _ = cache.first(at.max_position + 1)
+            weights = maclaurin_weights(q, keys, terms=self.terms, mask=at.score_mask)
+        return self.out(context.flatten(1)), AttentionState(cache, fixed=(sums,)), weights
+
+    def _project(
+        self, x: Float[Tensor, "B T D"], rotation: Rotation | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values (B, H, T, K), the first two rotated."""
+        qkv = split_heads(self.qkv(x), 3, self.heads)
+        q, k = qkv[:2] if rotation is None else rotation(qkv[:2])
+        return q, k, qkv[2]
 
 
-class LinearCrossAttention(nn.Module):
+class MaclaurinCrossAttention(CrossAttention):
     """Multi-head linear attention of the target to the memory."""
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        memory_width: int,
-        heads: int,
-        head_width: int | None = None,
-        terms: int,
-    ):
-        super().__init__()
-        self.heads = heads
-        self.head_width = head_width or width // heads
-        self.terms = require_odd_terms(terms)
-        self.query = nn.Linear(width, heads * self.head_width)
-        self.kv = nn.Linear(memory_width, 2 * heads * self.head_width)
-        self.out = nn.Linear(heads * self.head_width, width)
+    form = "quadratic"
 
-    def keys_values(self, states: Float[Tensor, "B S E"]) -> Float[Tensor, "2 B H S K"]:
-        """The projected keys and values of the memory."""
-        kv = self.kv(states).unflatten(-1, (2, self.heads, self.head_width))
-        return kv.permute(2, 0, 3, 1, 4)
+    def __init__(self, sizes: TransformerSizes, *, memory_width: int):
+        super().__init__()
+        _require_key_bias(sizes.key_bias)
+        self.heads = sizes.heads
+        self.terms = require_odd_terms(sizes.terms)
+        self.query = nn.Linear(sizes.width, sizes.attention_width)
+        self.kv = nn.Linear(memory_width, 2 * sizes.attention_width)
+        self.out = nn.Linear(sizes.attention_width, sizes.width)
 
     def forward(
         self,
         x: Float[Tensor, "B T D"],
-        keys_values: Float[Tensor, "2 B H S K"],
+        memory: Float[Tensor, "B S E"],
         *,
         mask: Bool[Tensor, "B S"],
-    ) -> Float[Tensor, "B T D"]:
-        q = self.query(x).unflatten(-1, (self.heads, self.head_width)).transpose(1, 2)
-        k, v = keys_values.unbind(0)
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B H T S"] | None]:
+        q = split_heads(self.query(x), 1, self.heads)[0]
+        k, v = split_heads(self.kv(memory), 2, self.heads).unbind(0)
         context = unchecked_attention(
             q, k, v, tuple(q.shape[:2]), terms=self.terms, mask=mask[:, None]
         )
-        return self.out(context.transpose(1, 2).flatten(2))
+        weights = None
+        if need_weights:
+            weights = maclaurin_weights(q, k, terms=self.terms, mask=mask[:, None, None])
+        return self.out(join_heads(context)), weights
 
     def start(
-        self, states: Float[Tensor, "B S E"], mask: Bool[Tensor, "B S"]
-    ) -> Float[Tensor, "B H M F"]:
-        """The sums over the memory, whose size does not depend on its length."""
-        k, v = self.keys_values(states).unbind(0)
-        return accumulate_keys_values(k, v, mask[:, None], self.terms)
+        self,
+        memory: Float[Tensor, "B S E"],
+        mask: Bool[Tensor, "B S"],
+        *,
+        keep_keys: bool = False,
+    ) -> AttentionState:
+        keys_values = split_heads(self.kv(memory), 2, self.heads)
+        k, v = keys_values.unbind(0)
+        sums = accumulate_keys_values(k, v, mask[:, None], self.terms)
+        return AttentionState(KVCache(keys_values) if keep_keys else None, fixed=(sums,))
 
-    def step(self, x: Float[Tensor, "B D"], sums: Float[Tensor, "B H M F"]) -> Float[Tensor, "B D"]:
-        """`forward` for one position."""
-        q = linear_step(x, submodule(self, "query")).view(-1, self.heads, self.head_width)
-        context = read_sums(q, sums, self.terms)
-        return linear_step(context.reshape(x.shape[0], -1), submodule(self, "out"))
+    def step(
+        self,
+        x: Float[Tensor, "B D"],
+        state: AttentionState,
+        *,
+        mask: Bool[Tensor, "B S"] | None,
+        need_weights: bool = False,
+    ) -> tuple[Float[Tensor, "B D"], AttentionState, Float[Tensor, "B H 1 S"] | None]:
+        q = split_heads(self.query(x[:, None]), 1, self.heads)[0]
+        context = read_sums(q[:, :, 0], state.fixed[0], self.terms)
+        weights = None
+        if need_weights and state.cache is not None:
+            keys, _ = state.cache.tensor
+            key_mask = None if mask is None else mask[:, None, None]
+            weights = maclaurin_weights(q, keys, terms=self.terms, mask=key_mask)
+        return self.out(context.flatten(1)), state, weights
 
 
 def require_odd_terms(terms: int) -> int:
@@ -161,3 +212,14 @@ def require_odd_terms(terms: int) -> int:
             hint="3 is usual",
         )
     return terms
+
+
+def _require_key_bias(key_bias: bool) -> None:
+    """Softmax cancels the bias of the keys; linear attention does not."""
+    if not key_bias:
+        raise InputError(
+            "linear attention depends on the bias of its keys",
+            where="key_bias",
+            got=False,
+            hint="use key_bias=True",
+        )

@@ -36,10 +36,10 @@ def takes(q: Tensor, terms: int) -> bool:
     return terms == 3 and 0 < q.shape[-1] <= WIDEST and _supports(q)
 
 
-def supports_step(x: Float[Tensor, "B D"]) -> bool:
-    """Whether the library is available and supports a decoder step of these rows. For more than
-    ROWS rows torch's matrix products are faster."""
-    return len(x) <= ROWS and not torch.is_grad_enabled() and _supports(x)
+def supports_step(rows: int, like: Tensor) -> bool:
+    """Whether the library is available and supports a decoder step of so many rows, on the device
+    and with the dtype of `like`. For more than ROWS rows torch's matrix products are faster."""
+    return rows <= ROWS and not torch.is_grad_enabled() and _supports(like)
 
 
 def _supports(x: Tensor) -> bool:

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from regard.errors import InputError
 from regard.layers import checks
-from regard.layers.linear_attention import Kernel
+from regard.layers.sizes import AttentionKernel
 
 # Indices of positions: (T,) for all rows, (B, T) for each row its own, or an int for one position;
 # with two axes (T, 2) or (B, T, 2).
@@ -213,10 +213,10 @@ class Positions(nn.Module):
         return None
 
 
-def check_kernel(kernel: Kernel, positions: Positions) -> None:
-    """Raises an InputError for linear attention with ALiBi or relative positions: it never
-    computes the scores to which they are added."""
-    if checks.one_of("kernel", kernel, Kernel) == "maclaurin" and positions.uses_bias:
+def check_kernel(kernel: AttentionKernel, positions: Positions) -> None:
+    """Raises an InputError for ALiBi or relative positions with a kernel that never computes the
+    scores to which they are added."""
+    if positions.uses_bias and not kernel.takes_bias:
         raise InputError(
             "linear attention has no scores to add positions to",
             where="positions",
@@ -259,35 +259,36 @@ class Sinusoidal(Positions):
 
 class Learned(Positions):
     """Adds a learned vector for each position to the input of the first layer; on a grid one for x
-    and one for y. An input longer than `longest` is an InputError."""
+    and one for y. `num_positions` is their number, or those of x and of y; an input beyond
+    them is an InputError."""
 
-    def __init__(self, *, width: int, longest: int | tuple[int, int]):
+    def __init__(self, *, width: int, num_positions: int | tuple[int, int]):
         super().__init__()
-        self.longest = (longest,) if isinstance(longest, int) else longest
+        self.num_positions = (num_positions,) if isinstance(num_positions, int) else num_positions
         self.width = width
-        self.axes = 1 if len(self.longest) == 1 else 2
+        self.axes = 1 if len(self.num_positions) == 1 else 2
         # With two axes: the vectors of x, then those of y.
-        self.table = nn.Embedding(sum(self.longest), width)
+        self.table = nn.Embedding(sum(self.num_positions), width)
         nn.init.normal_(self.table.weight, std=width**-0.5)
 
     def add(self, x: Float[Tensor, "*rows D"], places: Places) -> Float[Tensor, "*rows D"]:
-        for axis, longest in enumerate(self.longest):
+        for axis, limit in enumerate(self.num_positions):
             if isinstance(places, int):
                 last = places
             else:
                 along_axis = places if self.axes == 1 else places[..., axis]
                 last = int(along_axis.max()) if along_axis.numel() else 0
-            if last >= longest:
+            if last >= limit:
                 raise InputError(
                     "longer than the learned positions reach",
                     got=f"place {last + 1}" + (f" of axis {'xy'[axis]}" if self.axes == 2 else ""),
-                    hint=f"at most {longest} places; sinusoidal positions have no limit",
+                    hint=f"at most {limit} places; sinusoidal positions have no limit",
                 )
         if self.axes == 1:
             return x + self.table.weight[places]
         assert isinstance(places, Tensor)
         places_x, places_y = places.unbind(-1)
-        return x + self.table.weight[places_x] + self.table.weight[places_y + self.longest[0]]
+        return x + self.table.weight[places_x] + self.table.weight[places_y + self.num_positions[0]]
 
 
 class Rotary(Positions):

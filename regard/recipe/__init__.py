@@ -10,6 +10,8 @@ The docstring of a field is its documentation: docs/recipes.md is generated from
 (`python -m regard.recipe`).
 """
 
+from regard.fields import LARGEST, WIDTH, Section, allowed, shown
+from regard.marks import Mark
 from regard.recipe.data import (
     Captions,
     Data,
@@ -36,10 +38,8 @@ from regard.recipe.data import (
     Sounds,
     Texts,
 )
-from regard.recipe.fields import LARGEST, WIDTH, Section, allowed, shown
-from regard.recipe.learning import Search, Train
+from regard.recipe.learning import Train
 from regard.recipe.marked import data_fields, marks_of, values_with
-from regard.recipe.marks import Mark
 from regard.recipe.page import document
 from regard.recipe.parts import (
     Decoder,
@@ -118,7 +118,6 @@ __all__ = [
     "Mark",
     "Pictures",
     "Recipe",
-    "Search",
     "Section",
     "Side",
     "Sounds",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import (
+from regard.fields import (
     Column,
     File,
     HeldOutFile,
@@ -18,7 +18,7 @@ from regard.recipe.fields import (
     Text,
     Whole,
 )
-from regard.recipe.marks import Mark
+from regard.marks import Mark
 
 
 class _Parts(Section):

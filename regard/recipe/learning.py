@@ -1,4 +1,4 @@
-"""[train] and [search]: optimisation and decoding."""
+"""[train]: optimisation. The section [search] is `regard.search.options.Options`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import LARGEST, Count, Rate, Section, Seed, Share, Size, Weight, Whole
-from regard.recipe.marks import Mark
+from regard.fields import Count, Rate, Section, Share, Size, Weight, Whole
+from regard.marks import Mark
 
 Limit = Annotated[Count, Mark.LIMIT, Mark.TRAINING, Mark.FREE]
 BatchSize = Annotated[Size, Mark.BATCHES, Mark.TRAINING, Mark.FREE]
@@ -87,73 +87,5 @@ class Train(Section):
         if self.steps is self.epochs is self.tokens is self.minutes is None:
             raise ValueError(
                 "a budget is missing; give at least one of steps, epochs, tokens, minutes"
-            )
-        return self
-
-
-class Search(Section):
-    """Decoding. Options that Hugging Face `transformers` has too have the same names here."""
-
-    num_beams: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Beam width; 1: greedy search, or sampling."""
-    length_penalty: Annotated[float, Field(ge=-5, le=5)] = 1.0
-    """Exponent of the length by which the log-probability of an answer is divided; larger values
-    favour longer answers."""
-    early_stopping: bool = False
-    """Stop beam search as soon as `num_beams` answers are finished, even if an unfinished one could
-    still score higher."""
-    do_sample: bool = False
-    """Sample each token instead of taking the most likely one."""
-    temperature: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    """Softmax temperature of sampling; below 1 sharpens the distribution, above 1 flattens it."""
-    top_k: Whole = 0
-    """Sample from the `top_k` most likely tokens only (Fan et al. 2018); 0: all tokens."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Nucleus sampling (Holtzman et al. 2020): sample from the smallest set of most likely tokens
-    whose probabilities sum to at least `top_p`."""
-    no_repeat_ngram_size: Whole = 0
-    """Block n-grams of this size from occurring twice in an answer; 0: off."""
-    repetition_penalty: Annotated[float, Field(ge=1, le=1000)] = 1.0
-    """Above 1, makes tokens less likely that are already in the answer (Keskar et al. 2019)."""
-    max_new_tokens: Annotated[Size, Mark.SEARCH] = 64
-    """Maximum number of tokens of an answer."""
-    min_new_tokens: Whole = 0
-    """Minimum number of tokens of an answer."""
-    candidates: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Answers generated for each prompt, from which re-ranking selects the best."""
-    mmi_weight: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    """Weight of the MMI objective (maximum mutual information, Li et al. 2016): this weight times
-    log p(answer) without the prompt is subtracted from the score, which penalises generic answers.
-    Needs `source.prompt_dropout`."""
-    mmi_steps: Whole = 5
-    """Number of first tokens to which `mmi_weight` applies during search; re-ranking applies it to
-    the whole answer."""
-    idf_weight: Annotated[float, Field(ge=0, le=1000)] = 0.0
-    """Weight in re-ranking of the mean inverse document frequency (IDF) of an answer's tokens."""
-    seed: Seed = 1
-    """Seed of sampling. Each input has its own random numbers, so its answer does not depend on the
-    other inputs of the batch."""
-
-    @model_validator(mode="after")
-    def _possible(self) -> Self:
-        if self.min_new_tokens > self.max_new_tokens:
-            raise ValueError(
-                "min_new_tokens must not be above max_new_tokens; "
-                f"got min_new_tokens = {self.min_new_tokens}, "
-                f"max_new_tokens = {self.max_new_tokens}"
-            )
-        if self.candidates * self.max_new_tokens > LARGEST:
-            raise ValueError(
-                f"candidates times max_new_tokens must be at most {LARGEST:,}; "
-                f"got {self.candidates:,} times {self.max_new_tokens:,}"
-            )
-        if self.do_sample and self.num_beams > 1:
-            raise ValueError(
-                f"do_sample = true needs num_beams = 1; got num_beams = {self.num_beams}"
-            )
-        if not self.do_sample and self.num_beams < self.candidates:
-            raise ValueError(
-                "candidates above 1 need do_sample = true or as many num_beams; "
-                f"got candidates = {self.candidates}, num_beams = {self.num_beams}"
             )
         return self

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from regard.recipe.fields import Section
-from regard.recipe.marks import Mark, own_marks
+from regard.fields import Section
+from regard.marks import Mark, own_marks
 from regard.recipe.whole import SECTIONS, Recipe
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from regard.recipe.fields import Section, allowed, shown
+from regard.fields import Section, allowed, shown
 from regard.recipe.whole import SECTIONS, Recipe
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, Strict, model_validator
 
-from regard.recipe.fields import (
+from regard.fields import (
     LARGEST,
     WIDTH,
     Augmentation,
@@ -18,7 +18,8 @@ from regard.recipe.fields import (
     Text,
     Whole,
 )
-from regard.recipe.marks import Mark
+from regard.layers.sizes import Kernel, TransformerSizes
+from regard.marks import Mark
 
 # ---------------------------------------------------------------------------------------- tokenizer
 
@@ -297,7 +298,7 @@ class _Transformer(Section):
     """Position encoding: sinusoidal (Vaswani et al. 2017) or learned vectors added to the input,
     rotary embeddings of queries and keys (RoPE, Su et al. 2021), or a bias on the scores for each
     distance, fixed (ALiBi, Press et al. 2022) or learned ("relative")."""
-    kernel: Literal["softmax", "maclaurin"] = "softmax"
+    kernel: Kernel = "softmax"
     """Attention kernel: softmax, or linear attention with the first terms of the Maclaurin series
     of exp, whose cost is linear in the length and whose decoding state has a fixed size."""
     terms: Annotated[int, Field(ge=1, le=9)] = 3
@@ -309,6 +310,23 @@ class _Transformer(Section):
     dropout: Dropout = 0.1
     """Dropout of the output of each sublayer and inside the feed-forward network; in a decoder also
     of the embeddings."""
+
+    @property
+    def sizes(self) -> TransformerSizes:
+        """The sizes of the blocks."""
+        return TransformerSizes(
+            layers=self.layers,
+            width=self.width,
+            heads=self.heads,
+            head_width=self.head_width,
+            ffn_width=self.ffn_width,
+            norm=self.norm,
+            activation=self.activation,
+            dropout=self.dropout,
+            kernel=self.kernel,
+            terms=self.terms,
+            key_bias=self.key_bias,
+        )
 
     @model_validator(mode="after")
     def _heads_fit(self) -> Self:

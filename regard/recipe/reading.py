@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import RecipeError, did_you_mean
-from regard.recipe.fields import shown
+from regard.fields import shown
 from regard.recipe.marked import leaves
 from regard.recipe.whole import Recipe, merged, read_overrides, schema_of, validated
 

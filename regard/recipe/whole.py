@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal, Self, get_args
 from pydantic import ValidationError, model_validator
 
 from regard.errors import RecipeError, did_you_mean
+from regard.fields import LARGEST, Section, Seed, Text, allowed, shown
+from regard.marks import Mark
 from regard.recipe import renamed
 from regard.recipe.data import Captions, Data, Pictures, Sounds
-from regard.recipe.fields import LARGEST, Section, Seed, Text, allowed, shown
-from regard.recipe.learning import Search, Train
-from regard.recipe.marks import Mark
+from regard.recipe.learning import Train
 from regard.recipe.parts import (
     Decoder,
     DecoderClassifier,
@@ -31,6 +31,7 @@ from regard.recipe.parts import (
     TokenizerLabels,
     TokenizerWords,
 )
+from regard.search.options import Options
 
 READS = {  # the kinds of data each task can be trained on
     "chat": ("chatterbot", "pairs", "cornell"),
@@ -81,7 +82,7 @@ class Recipe(Section):
     """The decoder, which generates the answer from the memory."""
     train: Annotated[Train, Mark.TRAINING, Mark.FREE]
     """Optimisation: budget, batches, learning rate, regularisation, validation."""
-    search: Annotated[Search, Mark.SEARCH, Mark.FREE] = Search()
+    search: Annotated[Options, Mark.SEARCH, Mark.FREE] = Options()
     """Decoding: greedy, beam search or sampling, and re-ranking."""
 
     @model_validator(mode="before")

@@ -199,7 +199,7 @@ class Loop:
         total, nats = sum(int(batch.real.sum()) for batch in micro_batches), 0.0
         for batch in micro_batches:
             loss, plain = self.model.loss(
-                *batch, smoothing=self.how.label_smoothing, align=self.how.ctc_weight
+                *batch, smoothing=self.how.label_smoothing, ctc_weight=self.how.ctc_weight
             )
             (loss / total).backward()
             nats += float(plain)

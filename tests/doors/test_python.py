@@ -19,8 +19,8 @@ from regard import build, recipe
 from regard.bundle import Bundle
 from regard.cli.searching import options as typed
 from regard.errors import InputError, RegardError
-from regard.recipe import Search
 from regard.search import Options
+from regard.search import Options as Search
 from regard.tokenizers import Characters, Labels, Words
 from regard.train import train
 from regard.values import Answer

@@ -23,7 +23,7 @@ from regard.encoders import (
     TransformerEncoder,
 )
 from regard.errors import InputError
-from regard.frontends import Convolutions, ResidualConvolutions, Sound
+from regard.frontends import Convolutions, ResidualConvolutions, Sound, Tokens
 from regard.layers import checks
 from regard.layers.blocks import DecoderBlock, EncoderBlock, FeedForward, Residual
 from regard.layers.convolution import HalvingConvolution
@@ -31,36 +31,91 @@ from regard.layers.maclaurin import maclaurin_attention, maclaurin_features
 from regard.layers.positions import Alibi, NoPositions, Rotary, Sinusoidal
 from regard.layers.recurrent import Recurrent
 from regard.layers.residual import ResidualConvolution, convolution
+from regard.layers.sizes import TransformerSizes
+from regard.model import Model
+from regard.values import Memory, Source
 
-BLOCK: dict[str, Any] = dict(
-    width=6, heads=2, head_width=3, ffn_width=5, norm="pre", activation="relu", dropout=0.0
-)
+BLOCK: dict[str, Any] = dict(layers=1, width=6, heads=2, ffn_width=5)
 RECURRENT: dict[str, Any] = dict(inputs=6, width=6, layers=1)
 RECURRENT_DECODER: dict[str, Any] = dict(
     vocabulary=7, width=6, layers=1, memory_width=6, summary_width=6
 )
-STACK: dict[str, Any] = dict(width=6, layers=1, heads=2, ffn_width=5, positions=NoPositions())
-EMPTY_STACK: dict[str, Any] = {**STACK, "layers": 0}
+EMPTY: dict[str, Any] = {**BLOCK, "layers": 0}
 PICTURE: dict[str, Any] = dict(size=(8, 8), channels_in=1, channels=[8])
 SOUND: dict[str, Any] = dict(rate=8000, mels=5, window=64, hop=32, width=6, strides=[1])
+
+
+def encoder_block(**sizes: Any) -> EncoderBlock:
+    return EncoderBlock(TransformerSizes(**sizes))
+
+
+def decoder_block(*, has_self_attention: bool = True, **sizes: Any) -> DecoderBlock:
+    return DecoderBlock(
+        TransformerSizes(**sizes), memory_width=6, has_self_attention=has_self_attention
+    )
+
+
+def transformer_encoder(**sizes: Any) -> TransformerEncoder:
+    return TransformerEncoder(TransformerSizes(**sizes), inputs=6, positions=NoPositions())
+
+
+def transformer_decoder(**sizes: Any) -> TransformerDecoder:
+    return TransformerDecoder(
+        TransformerSizes(**sizes), vocabulary=7, memory_width=6, positions=NoPositions()
+    )
+
+
+def decoder_passes(capture: Any) -> None:
+    """All methods with a `capture`, of which each must raise."""
+    decoder = transformer_decoder(**BLOCK).eval()
+    states = torch.zeros(1, 3, 6)
+    memory = Memory(states, torch.ones(1, 3, dtype=torch.bool), states[:, 0])
+    tokens = torch.zeros(1, 2, dtype=torch.long)
+    calls = [
+        lambda: decoder.start(memory, capture=capture),
+        lambda: decoder.step(tokens[:, 0], decoder.start(memory), capture=capture),
+        lambda: decoder.states(tokens, memory, capture=capture),
+    ]
+    for call in calls[:-1]:
+        with pytest.raises(InputError, match="^capture: must be"):
+            call()
+    calls[-1]()
+
+
+def encoder_pass(capture: Any) -> None:
+    source = Source(torch.zeros(1, 3, 6), torch.ones(1, 3, dtype=torch.bool))
+    transformer_encoder(**BLOCK)(source, capture=capture)
+
+
+def model_pass(capture: Any) -> None:
+    model = Model(
+        frontend=Tokens(vocabulary=7, width=6),
+        encoder=RecurrentEncoder(**RECURRENT),
+        decoder=RecurrentDecoder(**RECURRENT_DECODER),
+    )
+    model.read(torch.ones(1, 3, dtype=torch.long), torch.ones(1, 3).bool(), capture=capture)
+
 
 CASES: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     (Residual, dict(width=6, dropout=0.0), "norm", "Pre"),
     (FeedForward, dict(width=6, ffn_width=5, dropout=0.0), "activation", "silu"),
-    (EncoderBlock, BLOCK, "norm", "none"),
-    (EncoderBlock, BLOCK, "activation", "tanh"),
-    (EncoderBlock, BLOCK, "kernel", "linear"),
-    (DecoderBlock, dict(BLOCK, memory_width=6), "norm", "none"),
-    (DecoderBlock, dict(BLOCK, memory_width=6), "kernel", "Softmax"),
-    (DecoderBlock, dict(BLOCK, memory_width=6, has_self_attention=False), "kernel", "Softmax"),
-    (TransformerEncoder, dict(STACK, inputs=6), "norm", "Post"),
-    (TransformerEncoder, dict(STACK, inputs=6), "activation", "swish"),
-    (TransformerEncoder, dict(STACK, inputs=6), "kernel", "relu"),
-    (TransformerEncoder, dict(EMPTY_STACK, inputs=6), "norm", "Post"),
-    (TransformerDecoder, dict(STACK, vocabulary=7, memory_width=6), "norm", "Post"),
-    (TransformerDecoder, dict(STACK, vocabulary=7, memory_width=6), "activation", "swish"),
-    (TransformerDecoder, dict(STACK, vocabulary=7, memory_width=6), "kernel", "relu"),
-    (TransformerDecoder, dict(EMPTY_STACK, vocabulary=7, memory_width=6), "kernel", "relu"),
+    (encoder_block, BLOCK, "norm", "none"),
+    (encoder_block, BLOCK, "activation", "tanh"),
+    (encoder_block, BLOCK, "kernel", "linear"),
+    (decoder_block, BLOCK, "norm", "none"),
+    (decoder_block, BLOCK, "kernel", "Softmax"),
+    (decoder_block, dict(BLOCK, has_self_attention=False), "kernel", "Softmax"),
+    (transformer_encoder, BLOCK, "norm", "Post"),
+    (transformer_encoder, BLOCK, "activation", "swish"),
+    (transformer_encoder, BLOCK, "kernel", "relu"),
+    (transformer_encoder, EMPTY, "norm", "Post"),
+    (transformer_decoder, BLOCK, "norm", "Post"),
+    (transformer_decoder, BLOCK, "activation", "swish"),
+    (transformer_decoder, BLOCK, "kernel", "relu"),
+    (transformer_decoder, EMPTY, "kernel", "relu"),
+    (decoder_passes, {}, "capture", "self"),
+    (encoder_pass, {}, "capture", True),
+    (model_pass, {}, "capture", "weights"),
     (Recurrent, RECURRENT, "cell", "LSTM"),
     (Recurrent, dict(RECURRENT, cell="gru"), "directions", 3),
     (RecurrentEncoder, RECURRENT, "cell", "rnn"),

@@ -1,4 +1,4 @@
-"""A step in C equals a step in torch: for every kind of decoder, for rows at one place and at
+"""Fast steps equal those of the modules: for every kind of decoder, for rows at one place and at
 different ones."""
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ import torch
 
 from regard.decoders import TransformerDecoder
 from regard.layers import native
+from regard.layers.fused_step import FusedStep
+from regard.layers.positions import NoPositions
+from regard.layers.sizes import TransformerSizes
+from regard.layers.torch_step import TorchStep
 from regard.values import Memory, State
-from tests.laws.variants import ADDED, POSITIONS, VOCABULARY, WIDTH, transformer_sizes
+from tests.laws.variants import ADDED, DECODERS, VOCABULARY, WIDTH, transformer_decoder
 
 PLACES = 6
 
@@ -27,10 +31,7 @@ def make(
     norm: str, positions: str, activation: str, *, tied: bool = True, **more
 ) -> TransformerDecoder:
     torch.manual_seed(3)
-    sizes = transformer_sizes(norm, positions, activation) | more
-    decoder = TransformerDecoder(
-        vocabulary=VOCABULARY, memory_width=WIDTH, tied=tied, **sizes
-    ).eval()
+    decoder = transformer_decoder(norm, positions, activation=activation, tied=tied, **more).eval()
     for name, weight in decoder.named_parameters():
         if (
             "bias" in name or "norm" in name or "final_norm" in name
@@ -80,10 +81,10 @@ def test_as_torch_does(norm: str, positions: str, activation: str, rows: int, mo
 
 
 def test_widths_that_fill_vectors(monkeypatch):
-    sizes = dict(width=48, heads=3, head_width=16, ffn_width=64, positions=POSITIONS["none"]())
+    sizes = TransformerSizes(layers=2, width=48, heads=3, ffn_width=64)
     torch.manual_seed(3)
     decoder = TransformerDecoder(
-        vocabulary=32, memory_width=WIDTH, layers=2, tied=False, **sizes
+        sizes, vocabulary=32, memory_width=WIDTH, positions=NoPositions(), tied=False
     ).eval()
     agree(decoder, decoder.start(remembered(2)), monkeypatch)
 
@@ -98,6 +99,68 @@ def test_rows_at_different_places(positions: str, monkeypatch):
         joined = ahead.join(decoder.start(remembered(3)))
     assert not joined.aligned
     agree(decoder, joined, monkeypatch)
+
+
+TRANSFORMERS = [name for name in DECODERS if name.startswith("transformer")]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", TRANSFORMERS)
+@pytest.mark.parametrize("on", ["0", "1"])
+def test_steps_are_those_of_the_modules(name: str, on: str, monkeypatch):
+    """The definition and whatever is chosen in its place agree on logits, weights and state, for
+    few and for many rows, aligned or not, trimmed or not."""
+    monkeypatch.setenv("REGARD_NATIVE", on)
+    torch.manual_seed(3)
+    decoder = DECODERS[name]().eval()
+    draws = torch.Generator().manual_seed(5)
+    for rows in (1, 3, 11):
+        state = decoder.start(remembered(rows))
+        ahead = decoder.start(remembered(2))
+        for token in torch.tensor([[4, 5], [6, 7], [8, 9]]):
+            ahead = decoder.step(token, ahead).state
+        joined = ahead.join(state)
+        left = joined.rows(torch.arange(2, joined.size)).trim(1, PLACES)
+        for start in (state, joined, left):
+            chosen = defined = start
+            for token in torch.randint(VOCABULARY, (4, start.size), generator=draws):
+                ours = decoder.step(token, chosen)
+                theirs = decoder.step_by_modules(token, defined)
+                torch.testing.assert_close(ours.logits, theirs.logits, rtol=1e-4, atol=1e-4)
+                if theirs.weights is None:
+                    assert ours.weights is None
+                else:
+                    torch.testing.assert_close(ours.weights, theirs.weights, rtol=1e-4, atol=1e-4)
+                chosen, defined = ours.state, theirs.state
+                assert torch.equal(chosen.position, defined.position)
+                assert chosen.max_position == defined.max_position
+
+
+def test_which_step_is_chosen(monkeypatch):
+    """C for few rows, functions for many or without C, modules for gradients, training, captured
+    weights and other kernels."""
+    monkeypatch.setenv("REGARD_NATIVE", "1")
+    plain = make("pre", "none", "relu")
+    few, many = plain.start(remembered(1)), plain.start(remembered(native.ROWS + 1))
+    choose = plain.fast_steps.choose
+    assert choose(few) is None  # gradients are wanted
+    with torch.no_grad():
+        assert isinstance(choose(few), FusedStep)
+        assert isinstance(choose(many), TorchStep)
+        alibi = make("pre", "alibi", "relu")
+        assert isinstance(alibi.fast_steps.choose(few), TorchStep)
+        for other in (dict(kernel="maclaurin"), dict(key_bias=False)):
+            decoder = make("pre", "none", "relu", **other)
+            assert decoder.fast_steps.choose(decoder.start(remembered(1))) is None
+        monkeypatch.setenv("REGARD_NATIVE", "0")
+        assert isinstance(choose(few), TorchStep)
+
+        monkeypatch.setattr(TorchStep, "step", lambda *_: pytest.fail("chosen"))
+        token = torch.tensor([4])
+        assert plain.step(token, few, capture="cross").attention
+        plain.train().step(token, few)
+        with pytest.raises(pytest.fail.Exception):
+            plain.eval().step(token, few)
 
 
 def test_a_state_is_a_value(monkeypatch):
@@ -131,14 +194,13 @@ def test_weights_that_change_are_seen(monkeypatch):
 
 def test_it_is_used_where_it_can_be_and_only_there(monkeypatch):
     row = torch.zeros(1, 4)
-    assert not native.supports_step(row)  # gradients are wanted
+    assert not native.supports_step(1, row)  # gradients are wanted
     with torch.no_grad():
-        assert native.supports_step(row) and native.supports_step(torch.zeros(native.ROWS, 4))
-        assert not native.supports_step(
-            torch.zeros(native.ROWS + 1, 4)
-        ) and not native.supports_step(row.double())
+        assert native.supports_step(1, row) and native.supports_step(native.ROWS, row)
+        assert not native.supports_step(native.ROWS + 1, row)
+        assert not native.supports_step(1, row.double())
         monkeypatch.setenv("REGARD_NATIVE", "0")
-        assert not native.supports_step(row)
+        assert not native.supports_step(1, row)
     monkeypatch.setenv("REGARD_NATIVE", "1")
     called = []
     monkeypatch.setattr(

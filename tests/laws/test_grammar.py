@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from regard import bundle
-from regard.search import Options, SpecialTokens, _beams, _Run, search
+from regard.errors import InputError
+from regard.search import Options, SpecialTokens, search
 from regard.values import State
 from tests.laws.variants import LABELS, PAIRS, VOCABULARY, build, sentences
 
@@ -94,18 +95,6 @@ def test_permuting_the_batch_permutes_the_answers(encoder: str, decoder: str):
     close(model(source[order], mask[order], target[order]), model(source, mask, target)[order])
 
 
-def test_beam_of_one_is_greedy(encoder: str, decoder: str):
-    """`num_beams=1` takes the greedy path, so the beam's own code is called here with a width of
-    one."""
-    model = build(encoder, decoder)
-    with torch.inference_mode():
-        memory = model.read(*sentences())
-        options = Options(max_new_tokens=9)
-        greedy = [row[0].tokens for row in search(model.decoder, memory, MARKS, options)]
-        beam = _beams(_Run(model.decoder, memory, MARKS, options, None), 1, 1)
-        assert [drafts[0].tokens for drafts in beam] == greedy
-
-
 def test_a_row_is_answered_as_if_alone(encoder: str, decoder: str):
     model = build(encoder, decoder)
     with torch.inference_mode():
@@ -148,6 +137,53 @@ def test_joined_rows_step_as_they_would_apart(encoder: str, decoder: str):
     apart_b, _, _ = read_in(model.decoder, further[5:], b)
     close(joined, torch.cat([apart_a, apart_b]))
     assert after.position.tolist() == [43] * 5 + [46] * 3
+
+
+@torch.no_grad()
+def test_a_trimmed_state_steps_as_before(encoder: str, decoder: str):
+    """Rows at different positions over memories of different lengths are joined; those that went
+    furthest and have the longest memory leave; the others step on as each would alone."""
+    model = build(encoder, decoder)
+    target, _ = sentences(length=47, seed=5)
+    short = model.read(*sentences(rows=5, length=5))
+    long = model.read(*sentences(rows=3, length=13, seed=8))
+    _, _, a = read_in(model.decoder, target[:, :2], model.decoder.start(short))
+    _, _, b = read_in(model.decoder, target[:3, :37], model.decoder.start(long))
+    places = short.mask.shape[1]
+
+    _, _, joined = read_in(model.decoder, target[:, [2, 3, 4]].repeat(2, 1)[:8], a.join(b))
+    index = torch.tensor([3, 0, 4])
+    trimmed = joined.rows(index).trim(max_position=7, places=places)
+    assert trimmed.max_position == 7 and not trimmed.aligned
+    exact = joined.rows(index).trim(max_position=5, places=places)
+    assert exact.max_position == 5 and exact.aligned
+    assert exact.mask.shape == (3, places)
+    assert all(tensor.shape[-2] == places for tensor in exact.memory)
+    if exact.kv_cache is not None and joined.kv_cache is not None:
+        assert joined.kv_cache.tensor.shape[-2] == 64
+        assert exact.kv_cache.tensor.shape[-2] == 32
+
+    _, _, alone = read_in(model.decoder, target[:, 2:5], a)
+    further = target[index, 5:43]
+    expected, _, _ = read_in(model.decoder, further, alone.rows(index))
+    for state in (trimmed, exact):
+        logits, _, after = read_in(model.decoder, further, state)
+        close(logits, expected)
+        assert after.position.tolist() == [43] * 3
+
+
+@torch.no_grad()
+def test_what_a_row_needs_is_not_trimmed(encoder: str, decoder: str):
+    model = build(encoder, decoder)
+    target, _ = sentences(length=3, seed=5)
+    memory = model.read(*sentences())
+    _, _, state = read_in(model.decoder, target, model.decoder.start(memory))
+    places = memory.mask.shape[1]
+    with pytest.raises(InputError, match=r"^max_position: a row is further than that; got 2"):
+        state.trim(max_position=2, places=places)
+    for wrong in (places - 1, places + 1):
+        with pytest.raises(InputError, match=rf"^places: .*; got {wrong}"):
+            state.trim(max_position=3, places=wrong)
 
 
 @torch.no_grad()

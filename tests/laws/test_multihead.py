@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import InputError
-from regard.layers.attention import SelfAttention, attend
+from regard.layers.attention import attend
 from regard.layers.multihead import MultiHead
 from regard.layers.positions import Alibi, Learned, NoPositions, Relative, Rotary, Sinusoidal
+from regard.layers.sizes import TransformerSizes
+from regard.layers.softmax_attention import SoftmaxSelfAttention
 from regard.values import State
 
 B, T, S, D, H, K, E = 5, 11, 7, 14, 2, 6, 13
@@ -20,7 +22,7 @@ POSITIONS = {
     "missing": lambda: None,
     "none": lambda: NoPositions(),
     "sinusoidal": lambda: Sinusoidal(width=D, table=5),
-    "learned": lambda: Learned(width=D, longest=53),
+    "learned": lambda: Learned(width=D, num_positions=53),
     "rotary": lambda: Rotary(head_width=K),
     "alibi": lambda: Alibi(heads=H),
     "relative": lambda: Relative(heads=H, max_distance=3),
@@ -28,7 +30,7 @@ POSITIONS = {
 GRIDS = {
     "missing": lambda: None,
     "sinusoidal": lambda: Sinusoidal(width=D, axes=2),
-    "learned": lambda: Learned(width=D, longest=(5, 7)),
+    "learned": lambda: Learned(width=D, num_positions=(5, 7)),
     "rotary": lambda: Rotary(head_width=8, axes=2),
     "alibi": lambda: Alibi(heads=H, axes=2),
     "relative": lambda: Relative(heads=H, max_distance=(1, 3)),
@@ -160,10 +162,11 @@ def test_forward_is_the_formula_a_head(kind: str):
 
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_the_transformers_own_layer_is_this_one(kind: str):
-    """With the same weights, `SelfAttention` does what this does."""
+    """With the same weights, `SoftmaxSelfAttention` does what this does."""
     ours, x, places = layer(kind), rand(B, T, D), torch.arange(T)
+    sizes = TransformerSizes(layers=1, width=D, heads=H, head_width=K, ffn_width=1)
     theirs, positions, mask = (
-        SelfAttention(width=D, heads=H, head_width=K).double(),
+        SoftmaxSelfAttention(sizes).double(),
         ours.positions or NoPositions(),
         keys_mask(B, T),
     )
@@ -176,7 +179,7 @@ def test_the_transformers_own_layer_is_this_one(kind: str):
     else:
         seen = dict(bias=torch.where(mask[:, None, None], bias, -torch.inf))
     close(
-        theirs(positions.add(x, places), rotation=positions.rotation(places), **seen),
+        theirs(positions.add(x, places), rotation=positions.rotation(places), **seen)[0],
         ours(x, mask=mask),
     )
 

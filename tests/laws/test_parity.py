@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import groupby, product
 
 import pytest
 import torch
 from torch import nn
 
-from regard.layers.attention import CrossAttention, SelfAttention, attend, attention_weights
+from regard.layers.attention import attend, attention_weights
 from regard.layers.blocks import DecoderBlock, EncoderBlock, dropout_from_bytes
 from regard.layers.loss import cross_entropy, ctc_loss
 from regard.layers.positions import sinusoidal
 from regard.layers.recurrent import Recurrent
+from regard.layers.sizes import TransformerSizes
+from regard.layers.softmax_attention import SoftmaxCrossAttention, SoftmaxSelfAttention
 from tests.laws.variants import sentences
 
 B, S, T, D, H = 5, 7, 11, 14, 2
+SIZES = TransformerSizes(layers=1, width=D, heads=H, ffn_width=17)
 
 
 def rand(*shape: int) -> torch.Tensor:
@@ -32,7 +36,7 @@ def seeded():
     torch.manual_seed(2)
 
 
-def give_self(ours: SelfAttention, theirs: nn.MultiheadAttention) -> None:
+def give_self(ours: SoftmaxSelfAttention, theirs: nn.MultiheadAttention) -> None:
     ours.qkv.weight.data, ours.qkv.bias.data = theirs.in_proj_weight.data, theirs.in_proj_bias.data
     ours.out.weight.data, ours.out.bias.data = (
         theirs.out_proj.weight.data,
@@ -40,7 +44,7 @@ def give_self(ours: SelfAttention, theirs: nn.MultiheadAttention) -> None:
     )
 
 
-def give_cross(ours: CrossAttention, theirs: nn.MultiheadAttention) -> None:
+def give_cross(ours: SoftmaxCrossAttention, theirs: nn.MultiheadAttention) -> None:
     ours.query.weight.data, ours.kv.weight.data = theirs.in_proj_weight.data.split([D, 2 * D])
     ours.query.bias.data, ours.kv.bias.data = theirs.in_proj_bias.data.split([D, 2 * D])
     ours.out.weight.data, ours.out.bias.data = (
@@ -76,31 +80,38 @@ def test_attend_is_a_triple_loop():
 def test_self_attention_is_torchs():
     theirs = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64)
     random_biases(theirs)
-    ours = SelfAttention(width=D, heads=H).double()
+    ours = SoftmaxSelfAttention(SIZES).double()
     give_self(ours, theirs)
     x, (_, mask) = rand(B, S, D), sentences(B, S)
-    close(ours(x, mask=mask), theirs(x, x, x, key_padding_mask=~mask)[0])
+    expected, expected_weights = theirs(x, x, x, key_padding_mask=~mask, average_attn_weights=False)
+    y, none = ours(x, mask=mask)
+    close(y, expected)
+    assert none is None
+    y, weights = ours(x, mask=mask, need_weights=True)
+    close(y, expected)
+    close(weights, expected_weights)
 
 
 def test_cross_attention_is_torchs():
     theirs = nn.MultiheadAttention(D, H, batch_first=True, dtype=torch.float64)
     random_biases(theirs)
-    ours = CrossAttention(width=D, memory_width=D, heads=H).double()
+    ours = SoftmaxCrossAttention(SIZES, memory_width=D).double()
     give_cross(ours, theirs)
     x, memory, (_, mask) = rand(B, T, D), rand(B, S, D), sentences(B, S)
     expected, weights = theirs(
         x, memory, memory, key_padding_mask=~mask, average_attn_weights=False
     )
-    close(ours(x, ours.keys_values(memory), mask=mask), expected)
-    rows = mask[:, None, None]
-    stepped, looked = ours.step(x[:, 3], ours.keys_values(memory), rows, need_weights=True)
-    close(stepped, expected[:, 3])
-    close(looked[:, :, 0], weights[:, :, 3])
-    for some in (x[:, 3], x[:, 3].repeat(7, 1)):  # few rows and many take different kernels
-        times = len(some) // B
-        kv = ours.keys_values(memory).repeat(1, times, 1, 1, 1)
-        unseen, none = ours.step(some, kv, rows.repeat(times, 1, 1, 1), need_weights=False)
-        close(unseen, expected[:, 3].repeat(times, 1))
+    close(ours(x, memory, mask=mask)[0], expected)
+    close(ours(x, memory, mask=mask, need_weights=True)[1], weights)
+    state = ours.start(memory, mask)
+    y, _, step_weights = ours.step(x[:, 3], state, mask=mask, need_weights=True)
+    close(y, expected[:, 3])
+    close(step_weights[:, :, 0], weights[:, :, 3])
+    for times in (1, 7):  # few rows and many take different kernels
+        rows = memory.repeat(times, 1, 1), mask.repeat(times, 1)
+        queries = x[:, 3].repeat(times, 1)
+        y, _, none = ours.step(queries, ours.start(*rows), mask=rows[1])
+        close(y, expected[:, 3].repeat(times, 1))
         assert none is None
 
 
@@ -119,23 +130,14 @@ def test_encoder_block_is_torchs(norm: str, activation: str):
         D, H, 17, 0.0, activation, batch_first=True, norm_first=norm == "pre", dtype=torch.float64
     ).train()  # torch's fast path in eval mode zeroes padding
     random_biases(theirs)
-    sizes = dict(
-        width=D,
-        heads=H,
-        head_width=None,
-        ffn_width=17,
-        norm=norm,
-        activation=activation,
-        dropout=0.0,
-    )
-    ours = EncoderBlock(**sizes).double()
+    ours = EncoderBlock(replace(SIZES, norm=norm, activation=activation)).double()
     give_block(
         ours,
         theirs,
         [(ours.self_attention_residual, theirs.norm1), (ours.feed_forward_residual, theirs.norm2)],
     )
     x, (_, mask) = rand(B, S, D), sentences(B, S)
-    close(ours(x, mask), theirs(x, src_key_padding_mask=~mask))
+    close(ours(x, mask)[0], theirs(x, src_key_padding_mask=~mask))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -144,17 +146,7 @@ def test_decoder_block_is_torchs(norm: str):
         D, H, 17, 0.0, batch_first=True, norm_first=norm == "pre", dtype=torch.float64
     )
     random_biases(theirs)
-    sizes = dict(
-        width=D,
-        memory_width=D,
-        heads=H,
-        head_width=None,
-        ffn_width=17,
-        norm=norm,
-        activation="relu",
-        dropout=0.0,
-    )
-    ours = DecoderBlock(**sizes).double()
+    ours = DecoderBlock(replace(SIZES, norm=norm), memory_width=D).double()
     norms = [
         (ours.self_attention_residual, theirs.norm1),
         (ours.cross_attention_residual, theirs.norm2),
@@ -165,7 +157,7 @@ def test_decoder_block_is_torchs(norm: str):
     x, memory, (_, mask) = rand(B, T, D), rand(B, S, D), sentences(B, S)
     causal = nn.Transformer.generate_square_subsequent_mask(T, dtype=torch.float64)
     expected = theirs(x, memory, tgt_mask=causal, memory_key_padding_mask=~mask)
-    close(ours(x, ours.cross_attention.keys_values(memory), mask), expected)
+    close(ours(x, memory, mask)[0], expected)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])

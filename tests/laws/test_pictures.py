@@ -22,6 +22,7 @@ from regard.layers.positions import (
     Sinusoidal,
 )
 from regard.layers.residual import ResidualConvolution
+from regard.layers.sizes import TransformerSizes
 from regard.model import Model
 
 SIZE, COLOURS, WIDTH, HEADS = (15, 21), 3, 12, 3
@@ -50,7 +51,7 @@ FRONTENDS = {
 POSITIONS = {
     "none": lambda: NoPositions(),
     "sinusoidal": lambda: Sinusoidal(width=WIDTH, axes=2),
-    "learned": lambda: Learned(width=WIDTH, longest=GRID),
+    "learned": lambda: Learned(width=WIDTH, num_positions=GRID),
     "rotary": lambda: Rotary(head_width=WIDTH // HEADS, axes=2),
     "alibi": lambda: Alibi(heads=HEADS, axes=2),
     "relative": lambda: Relative(heads=HEADS, max_distance=GRID),
@@ -72,9 +73,8 @@ def nothing_hidden(rows: int) -> torch.Tensor:
 
 
 def transformer(inputs: int, positions: Positions) -> TransformerEncoder:
-    return TransformerEncoder(
-        inputs=inputs, width=WIDTH, layers=2, heads=HEADS, ffn_width=17, positions=positions
-    )
+    sizes = TransformerSizes(layers=2, width=WIDTH, heads=HEADS, ffn_width=17)
+    return TransformerEncoder(sizes, inputs=inputs, positions=positions)
 
 
 def build(frontend: str, encoder: str) -> Model:

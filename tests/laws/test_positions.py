@@ -44,14 +44,14 @@ def close(a: Tensor, b: Tensor, within: float = 1e-12) -> None:
 ONE_AXIS = {
     "none": lambda: NoPositions(),
     "sinusoidal": lambda: Sinusoidal(width=D, table=5),
-    "learned": lambda: Learned(width=D, longest=31),
+    "learned": lambda: Learned(width=D, num_positions=31),
     "rotary": lambda: Rotary(head_width=K),
     "alibi": lambda: Alibi(heads=H),
     "relative": lambda: Relative(heads=H, max_distance=3),
 }
 TWO_AXES = {
     "sinusoidal": lambda: Sinusoidal(width=D, table=4, axes=2),
-    "learned": lambda: Learned(width=D, longest=(5, 7)),
+    "learned": lambda: Learned(width=D, num_positions=(5, 7)),
     "rotary": lambda: Rotary(head_width=K, axes=2),
     "alibi": lambda: Alibi(heads=H, axes=2),
     "relative": lambda: Relative(heads=H, max_distance=(2, 3)),
@@ -204,7 +204,7 @@ def test_sinusoidal_2d_gives_each_axis_half():
 
 def test_learned_on_a_grid_adds_a_vector_an_axis():
     torch.manual_seed(1)
-    positions, x = Learned(width=D, longest=(5, 7)).double(), rand(2, D)
+    positions, x = Learned(width=D, num_positions=(5, 7)).double(), rand(2, D)
     out = positions.add(x, torch.tensor([[4, 0], [2, 6]]))
     table = positions.table.weight
     close(out, x + torch.stack([table[4] + table[5 + 0], table[2] + table[5 + 6]]))
@@ -358,15 +358,17 @@ def test_offsets_say_how_far_the_key_is():
 
 BAD = {
     "beyond the table": (
-        lambda: Learned(width=D, longest=5).add(torch.zeros(6, D), torch.arange(6)),
+        lambda: Learned(width=D, num_positions=5).add(torch.zeros(6, D), torch.arange(6)),
         "longer than the learned positions reach; got place 6; at most 5 places",
     ),
     "one place beyond": (
-        lambda: Learned(width=D, longest=5).add(torch.zeros(1, D), 5),
+        lambda: Learned(width=D, num_positions=5).add(torch.zeros(1, D), 5),
         "got place 6",
     ),
     "beyond the grid": (
-        lambda: Learned(width=D, longest=(5, 7)).add(torch.zeros(1, D), torch.tensor([[4, 7]])),
+        lambda: Learned(width=D, num_positions=(5, 7)).add(
+            torch.zeros(1, D), torch.tensor([[4, 7]])
+        ),
         "got place 8 of axis y; at most 7 places",
     ),
     "odd head": (

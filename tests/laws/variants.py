@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -24,6 +25,7 @@ from regard.encoders import (
 )
 from regard.frontends import Tokens
 from regard.layers.positions import Alibi, Learned, NoPositions, Relative, Rotary, Sinusoidal
+from regard.layers.sizes import TransformerSizes
 from regard.model import Model
 
 VOCABULARY, INPUTS, WIDTH, HEADS, HEAD_WIDTH = 23, 11, 14, 2, 5
@@ -32,7 +34,7 @@ POSITIONS = {
     "sinusoidal": lambda: Sinusoidal(
         width=WIDTH, table=5
     ),  # shorter than the sentences: both ways are tested
-    "learned": lambda: Learned(width=WIDTH, longest=53),
+    "learned": lambda: Learned(width=WIDTH, num_positions=53),
     "rotary": lambda: Rotary(
         head_width=HEAD_WIDTH + 1
     ),  # turns pairs, so its heads are a little wider
@@ -58,18 +60,41 @@ WRITES = [
 ]
 
 
-def transformer_sizes(norm: str, positions: str, activation: str = "relu") -> dict:
-    return dict(
+def transformer(
+    kind: Callable[..., Any],
+    norm: str,
+    positions: str,
+    *,
+    activation: str = "relu",
+    kernel: Any = "softmax",
+    terms: int = 3,
+    key_bias: bool = True,
+    **more: Any,
+) -> Any:
+    """A Transformer encoder or decoder."""
+    sizes = TransformerSizes(
         width=WIDTH,
         layers=3,
         heads=HEADS,
         head_width=HEAD_WIDTH + (positions == "rotary"),
         ffn_width=17,
         norm=norm,
-        positions=POSITIONS[positions](),
         activation=activation,
         dropout=0.3,
+        kernel=kernel,
+        terms=terms,
+        key_bias=key_bias,
     )
+    return kind(sizes, positions=POSITIONS[positions](), **more)
+
+
+def transformer_encoder(norm: str, positions: str, **more: Any) -> TransformerEncoder:
+    return transformer(TransformerEncoder, norm, positions, inputs=INPUTS, **more)
+
+
+def transformer_decoder(norm: str, positions: str, **more: Any) -> TransformerDecoder:
+    sizes: dict[str, Any] = dict(vocabulary=VOCABULARY, memory_width=WIDTH)
+    return transformer(TransformerDecoder, norm, positions, **sizes, **more)
 
 
 ENCODERS: dict[str, Callable[[], Encoder]] = {
@@ -100,20 +125,18 @@ ENCODERS |= {
     for cell, directions in [("lstm", 2), ("gru", 2), ("gru", 1)]
 }
 ENCODERS |= {
-    f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerEncoder(
-        inputs=INPUTS, **transformer_sizes(norm, positions, "gelu")
+    f"transformer-{norm}-{positions}": partial(
+        transformer_encoder, norm, positions, activation="gelu"
     )
     for norm, positions in READS
 }
 ENCODERS |= {
-    "transformer-pre-maclaurin": lambda: TransformerEncoder(
-        inputs=INPUTS, kernel="maclaurin", **transformer_sizes("pre", "sinusoidal")
+    "transformer-pre-maclaurin": partial(
+        transformer_encoder, "pre", "sinusoidal", kernel="maclaurin"
     )
 }
 ENCODERS |= {
-    "transformer-pre-no-key-bias": lambda: TransformerEncoder(
-        inputs=INPUTS, key_bias=False, **transformer_sizes("pre", "sinusoidal")
-    )
+    "transformer-pre-no-key-bias": partial(transformer_encoder, "pre", "sinusoidal", key_bias=False)
 }
 ENCODERS |= {  # memories shorter than their sources: three layers make one place of most sentences
     f"convolution-{activation}-{layers}-{kernel_size}": partial(
@@ -157,21 +180,13 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
     )
 }
 DECODERS |= {
-    f"transformer-{norm}-{positions}": lambda norm=norm, positions=positions: TransformerDecoder(
-        vocabulary=VOCABULARY, memory_width=WIDTH, **transformer_sizes(norm, positions)
-    )
+    f"transformer-{norm}-{positions}": partial(transformer_decoder, norm, positions)
     for norm, positions in WRITES
 }
 
 DECODERS |= {
-    f"transformer-{norm}-maclaurin-{terms}": lambda norm=norm, positions=positions, terms=terms: (
-        TransformerDecoder(
-            vocabulary=VOCABULARY,
-            memory_width=WIDTH,
-            kernel="maclaurin",
-            terms=terms,
-            **transformer_sizes(norm, positions),
-        )
+    f"transformer-{norm}-maclaurin-{terms}": partial(
+        transformer_decoder, norm, positions, kernel="maclaurin", terms=terms
     )
     for norm, positions, terms in [("pre", "rotary", 3), ("post", "learned", 5)]
 }
@@ -209,12 +224,7 @@ DECODERS |= {
     for cell, layers, key_bias in [("lstm", 1, False), ("gru", 2, True)]
 }
 DECODERS |= {
-    "transformer-pre-no-key-bias": lambda: TransformerDecoder(
-        vocabulary=VOCABULARY,
-        memory_width=WIDTH,
-        key_bias=False,
-        **transformer_sizes("pre", "learned"),
-    )
+    "transformer-pre-no-key-bias": partial(transformer_decoder, "pre", "learned", key_bias=False)
 }
 
 LABELS = "classifier"  # what the names of decoders begin with whose answers are labels

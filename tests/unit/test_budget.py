@@ -99,7 +99,7 @@ def small(name: str, *sets: str) -> recipe.Recipe:
 
 def counted(of: recipe.Recipe, model: Model) -> dict[str, int]:
     return of_model(
-        model, batch=B, source=S, target=1 if shoots(of) else T, align=of.train.ctc_weight
+        model, batch=B, source=S, target=1 if shoots(of) else T, ctc_weight=of.train.ctc_weight
     )
 
 
@@ -396,7 +396,15 @@ def test_the_form_of_the_series_is_the_one_its_layers_choose(
     chosen = maclaurin.cheapest(
         rows * heads, target, source, head, head, terms=terms, causal=causal, kernel=terms == 3
     )
-    s = Stack(1, heads * head, heads, head, 1, kernel="maclaurin", terms=terms)
+    s = Stack(
+        layers=1,
+        width=heads * head,
+        heads=heads,
+        head_width=head,
+        ffn_width=1,
+        kernel="maclaurin",
+        terms=terms,
+    )
     ours = by_features(s, rows, Size("T", target), Size("S", source), causal=causal)
     assert ours == (chosen != "quadratic")
 
@@ -471,9 +479,11 @@ def state_bytes(model: Model) -> int:
         for _ in range(T):
             state = model.decoder.step(torch.ones(1, dtype=torch.long), state).state
     held = {
-        each.untyped_storage()._cdata: each.nbytes for each in (*state.memory, *state.recurrent)
+        each.untyped_storage()._cdata: each.nbytes
+        for each in (*state.memory, *state.memory_sums, *state.recurrent)
     }
-    past = 0 if state.kv_cache is None else state.kv_cache.slab[..., : state.max_position, :].nbytes
+    cache = state.kv_cache
+    past = 0 if cache is None else cache.tensor[..., : state.max_position, :].nbytes
     return sum(held.values()) + past
 
 

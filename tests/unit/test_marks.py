@@ -15,10 +15,10 @@ from regard import build, recipe
 from regard.budget import lengths, of
 from regard.build import corpora
 from regard.errors import InputError, RecipeError
+from regard.marks import own_marks
 from regard.model import Model
 from regard.recipe import SECTIONS, Mark, Recipe, marks_of
 from regard.recipe.marked import leaves
-from regard.recipe.marks import own_marks
 from regard.recipe.whole import schema_of
 from regard.tasks.blank import MARK
 

@@ -511,14 +511,6 @@ def test_nonsense_is_an_error_of_ours(tree: dict, section: str):
         Recipe.from_json(base | {section: tree | {"kind": 3}})
 
 
-def test_search_has_the_options_of_search():
-    from dataclasses import fields
-
-    from regard.search import Options
-
-    assert [field.name for field in fields(Options)] == list(recipe.Search.model_fields)
-
-
 # ------------------------------------------------------------------------------------ documentation
 
 

@@ -18,6 +18,7 @@ from regard.budget.closed_form.symbols import (
     formula,
     log,
 )
+from regard.layers.sizes import TransformerSizes
 
 # Sizes of the Maclaurin kernel, as in layers/maclaurin.py.
 CHUNK = 256  # positions of a chunk in a causal pass
@@ -36,24 +37,13 @@ REACH = 32  # largest relative distance, as in layers/positions.py
 Form = Literal["auto", "scores", "features"]
 
 
-@dataclass(frozen=True)
-class Stack:
-    """The sizes of a stack of Transformer blocks."""
+@dataclass(frozen=True, kw_only=True)
+class Stack(TransformerSizes):
+    """The sizes of a stack of Transformer blocks, its positions, and the letters in formulas."""
 
-    layers: int
-    width: int
-    heads: int
-    head_width: int
-    ffn_width: int
-    norm: str = "post"
     positions: str = "none"
-    activation: str = "gelu"
-    kernel: str = "softmax"
-    terms: int = 3
-    dropout: float = 0.0
     longest: int = 0  # number of learned positions
     grid: tuple[int, int] | None = None  # of an image, whose positions have two axes
-    key_bias: bool = True
     # how the Maclaurin kernel computes a whole sequence: by scores, features, or the cheaper one
     form: Form = "auto"
 

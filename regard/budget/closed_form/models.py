@@ -203,21 +203,7 @@ def encoder(recipe: r.Recipe, frontend: FrontendParts, at: Lengths, kernel: Kern
 
 
 def stack(section: r.EncoderTransformer | r.DecoderTransformer, *, longest: int) -> Stack:
-    return Stack(
-        layers=section.layers,
-        width=section.width,
-        heads=section.heads,
-        head_width=section.head_width,
-        ffn_width=section.ffn_width,
-        norm=section.norm,
-        positions=section.positions,
-        activation=section.activation,
-        kernel=section.kernel,
-        terms=section.terms,
-        dropout=section.dropout,
-        longest=longest,
-        key_bias=section.key_bias,
-    )
+    return Stack(**vars(section.sizes), positions=section.positions, longest=longest)
 
 
 def recurrent_encoder(e: r.EncoderRecurrent, at: Lengths, frontend: FrontendParts) -> Part:
@@ -334,12 +320,11 @@ def recurrent_cross_attention_decoder(
     """All parts of the model: the encoder, cells that start from zero, and a Transformer block with
     cross-attention. Cells and encoder work in parallel: only the longer chain has a depth."""
     s = Stack(
-        1,
-        d.width,
-        d.heads,
-        d.width // d.heads,
-        d.ffn_width,
-        norm="pre",
+        layers=1,
+        width=d.width,
+        heads=d.heads,
+        ffn_width=d.ffn_width,
+        activation="gelu",
         dropout=d.dropout,
         key_bias=d.key_bias,
     )

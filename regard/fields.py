@@ -1,4 +1,4 @@
-"""Types of the fields, and how messages and docs/recipes.md print them."""
+"""Types of the fields of recipes and options, and how messages and documentation print them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from regard.recipe.marks import Mark
+from regard.marks import Mark
 
 LARGEST = 1 << 20  # upper bound of all sizes, to catch typing errors
 WIDTH = 256  # default width of the encoder, and so of its decoder

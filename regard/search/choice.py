@@ -1,0 +1,144 @@
+"""The choice of a token from its scores, and whether rounding could have made another.
+
+The same input has slightly different logits alone and in a batch: the order of sums, and so the
+last bits, depend on the number of rows. So a choice also says, for each row, whether it was so
+close that such a difference could change it. The engine makes close choices by logits that do not
+depend on the batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.search.options import Options
+from regard.search.processors import NEVER, PLAUSIBLE, nucleus, top_k, top_p
+
+# Scores that differ by less are close. Logits of single precision differ by about a tenth of this
+# between a batch and a row alone: bench/batch_rounding.py measures it.
+CLOSE = 2.0**-13
+
+Close = Bool[Tensor, " B"]
+
+
+def rank_tolerance(options: Options, length: int) -> float:
+    """By how much the ranks of answers of this length may differ and still be close."""
+    return CLOSE * (1 + options.mmi_weight) * max(1.0, length**-options.length_penalty)
+
+
+def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B"]:
+    """argmax over the vocabulary. With many rows the maximum of each block is found first: torch's
+    amax is five times as fast as its argmax."""
+    rows, size = scores.shape
+    blocks = size // block
+    if rows < 8 or blocks < 2:
+        return scores.argmax(-1)
+    blocked = scores[:, : blocks * block].unflatten(1, (blocks, block))
+    best, which = blocked.amax(-1).max(-1)
+    row = torch.arange(rows, device=scores.device)
+    place = which * block + blocked[row, which].argmax(-1)
+    if blocks * block == size:
+        return place
+    rest, after = scores[:, blocks * block :].max(-1)
+    return torch.where(rest > best, after + blocks * block, place)
+
+
+def greedy(scores: Float[Tensor, "B V"]) -> tuple[Int[Tensor, " B"], list[bool] | None]:
+    """The likeliest token of each row. The scores are overwritten and restored."""
+    if scores.shape[1] == 1:
+        return scores.argmax(-1), None
+    if scores.shape[0] < 8:
+        best, tokens = scores.topk(2)
+        return tokens[:, 0], [first - second < CLOSE for first, second in best.tolist()]
+    token = likeliest(scores)[:, None]
+    best = scores.gather(1, token)
+    second = scores.scatter_(1, token, NEVER).amax(-1)
+    scores.scatter_(1, token, best)
+    return token[:, 0], (best[:, 0] - second < CLOSE).tolist()
+
+
+def draw(
+    scores: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], options: Options
+) -> tuple[Int[Tensor, " B"], list[bool]]:
+    """Sample a token for each row, by inverting the cumulative distribution at the row's uniform
+    number in [0, 1)."""
+    close = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+    tolerance = CLOSE / options.temperature
+    if options.temperature != 1:
+        scores = scores / options.temperature
+    if options.top_k and options.top_k < scores.shape[1]:
+        best = scores.topk(options.top_k + 1).values
+        close |= best[:, -2] - best[:, -1] < tolerance
+        scores = top_k(scores, options.top_k)
+    if options.top_p < 1:
+        close |= _nucleus_is_close(scores, options.top_p, tolerance)
+        scores = top_p(scores, options.top_p)
+
+    # In double precision, so that rounding cannot select a banned token at the end.
+    mass = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
+    total = mass[:, -1:]
+    target = uniform[:, None].double() * total
+    token = torch.searchsorted(mass, target, right=True)
+    upper = mass.gather(1, token)
+    lower = torch.where(token > 0, mass.gather(1, (token - 1).clamp(min=0)), -1.0)
+    distance = torch.minimum(target - lower, upper - target) / total
+    close |= distance[:, 0] < _probability_tolerance(scores, tolerance)
+    return token[:, 0], close.tolist()
+
+
+def _nucleus_is_close(scores: Float[Tensor, "B V"], p: float, tolerance: float) -> Close:
+    """Whether a difference of rounding could change which tokens are in the nucleus."""
+    _, before = nucleus(scores, p)
+    distance = (before[:, 1:] - p).abs()
+    if not distance.shape[1]:
+        return torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+    return distance.amin(-1) < _probability_tolerance(scores, tolerance)
+
+
+def _probability_tolerance(scores: Float[Tensor, "B V"], tolerance: float) -> Float[Tensor, " B"]:
+    """How much the cumulative probabilities may change if the scores change by `tolerance`; they
+    hardly do if one token has nearly all of the probability."""
+    rest = 1 - scores.softmax(-1).amax(-1)
+    return (tolerance * rest / 8).clamp(min=1e-7)
+
+
+def mmi_is_close(scores: Float[Tensor, "B V"]) -> Close:
+    """Whether a token is so near the bound of plausible ones in `mmi` that rounding decides."""
+    bound = scores.amax(-1, keepdim=True) + math.log(PLAUSIBLE)
+    return ((scores - bound).abs() < CLOSE).any(-1)
+
+
+def uniforms(seeds: Sequence[int], candidates: int, steps: int) -> Float[Tensor, "R T"]:
+    """All random numbers of a search. Those of a row depend on its own seed alone, not on the rest
+    of the batch, and those of the first candidate do not depend on the number of candidates."""
+    generator = torch.Generator()
+    return torch.cat(
+        [torch.rand(candidates, steps, generator=generator.manual_seed(seed)) for seed in seeds]
+    )
+
+
+def seeds_of(options: Options, inputs: Sequence[bytes]) -> list[int] | None:
+    """A seed for each input, from `options.seed` and the input itself: the same input has the same
+    draws in any row of any batch. None if nothing is drawn.
+
+    >>> first, second, again = seeds_of(Options(do_sample=True, seed=7), [b"hi", b"hello", b"hi"])
+    >>> first == again, first == second
+    (True, False)
+    """
+    if not options.do_sample:
+        return None
+    start = f"{root_seed(options)}:".encode()
+    digests = [hashlib.blake2b(start + content, digest_size=8).digest() for content in inputs]
+    # the seed of a generator has 63 bits
+    return [int.from_bytes(digest, "little") >> 1 for digest in digests]
+
+
+def root_seed(options: Options) -> int:
+    """The seed of a whole search. A new one comes from the system, not from torch's global
+    generator, so that a search does not change a training."""
+    return torch.Generator().seed() if options.seed is None else options.seed

@@ -1,0 +1,84 @@
+"""Hypotheses: the answers that a search follows, and those it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The tokens that start and end an answer, and those that may never be in one."""
+
+    start: int
+    end: int
+    never: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished answer, without its special tokens.
+
+    `logprobs`, `weights` and `alternatives` have one entry for each step of the decoder: one for
+    each token, and one for the end token if the answer ended by it.
+    """
+
+    tokens: tuple[int, ...]
+    score: float  # log-probability by the model, end token included
+    rank: float  # what it was ranked by; without MMI and idf if it is the only candidate
+    finish: Finish = "stop"  # it ended by its end token, or by max_new_tokens
+    logprobs: tuple[float, ...] = field(default=(), compare=False)  # of each step, by the model
+    weights: Float[Tensor, "T H S"] | None = field(default=None, compare=False)
+    # On request, the likeliest tokens of each step and their probabilities by the model:
+    alternatives: tuple[tuple[tuple[int, float], ...], ...] | None = field(
+        default=None, compare=False
+    )
+
+
+class Node(NamedTuple):
+    """The last token of an unfinished hypothesis, linked to the tokens before it.
+
+    Hypotheses that begin alike share their first nodes, so extending one copies nothing.
+    """
+
+    before: Node | None
+    token: int
+    logprob: float
+    row: int  # the row of the batch that chose the token
+
+    def path(self) -> list[Node]:
+        """The nodes from the first token to this one."""
+        return list(_backwards(self))[::-1]
+
+
+def _backwards(node: Node | None) -> Iterator[Node]:
+    while node is not None:
+        yield node
+        node = node.before
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A finished answer that is not ranked yet."""
+
+    path: list[Node]  # end token included
+    ended: bool  # by its end token, not by max_new_tokens
+    score: float  # by the model
+    value: float  # by the search: the score after the processors
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens without the end token."""
+        nodes = self.path[:-1] if self.ended else self.path
+        return tuple(node.token for node in nodes)
+
+    @property
+    def length(self) -> int:
+        """The number of tokens, end token included."""
+        return len(self.path)

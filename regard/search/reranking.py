@@ -1,0 +1,148 @@
+"""Re-ranking: which of several answers is best, beyond their likelihood.
+
+    rank =   (log p(T|S) - mmi_weight * log p(T|nothing)) / length ** length_penalty
+           + idf_weight * mean idf of distinct tokens
+
+MMI makes replies less bland: an answer that is likely whatever was asked is penalised (Li et al.
+2016, "A Diversity-Promoting Objective Function for Neural Conversation Models": MMI-antiLM, over
+the first tokens). To exclude nonsense, it chooses among plausible tokens only (Li et al. 2023,
+"Contrastive Decoding").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from regard.search.choice import CLOSE, rank_tolerance
+from regard.search.hypotheses import Candidate, Hypothesis
+from regard.search.options import Options
+from regard.search.requests import Request
+from regard.search.tracks import Scores, Track
+
+# Nats per token by which an answer may be less likely than the likeliest and still win re-ranking.
+LAGGING = 1.0
+
+Tokens = tuple[int, ...]
+
+
+class PriorScoring(Track):
+    """log p(T|nothing) of each candidate of a request: its rows read the candidates, over the
+    memory of an empty prompt."""
+
+    chooses = False
+
+    def __init__(
+        self,
+        request: Request,
+        candidates: Sequence[Candidate],
+        hypotheses: Mapping[Tokens, Hypothesis],
+    ):
+        super().__init__(request, len(candidates))
+        self.candidates = list(candidates)
+        self.hypotheses = hypotheses
+        self.totals = [0.0] * len(candidates)
+        self.which = list(range(len(candidates)))  # the candidate of each row
+
+    def drop_idle_rows(self) -> list[int]:
+        rows = super().drop_idle_rows()
+        self.which = [self.which[row] for row in rows]
+        return rows
+
+    @classmethod
+    def advance(cls, tracks: Sequence[PriorScoring], scores: Scores, *, check: bool) -> None:
+        targets = [target for track in tracks for target in track._targets()]
+        target = torch.tensor(targets, device=scores.logits.device)
+        losses = cross_entropy(scores.logits, target, reduction="none").tolist()
+        first = 0
+        for track in tracks:
+            own = slice(first, first + track.width)
+            first += track.width
+            if track.active:
+                track._add(losses[own])
+
+    def _targets(self) -> list[int]:
+        end = self.request.special_tokens.end
+        targets = []
+        for i in self.which:
+            path = self.candidates[i].path
+            targets.append(path[self.steps].token if self.steps < len(path) else end)
+        return targets
+
+    def _add(self, losses: Sequence[float]) -> None:
+        self.tokens = self._targets()
+        self.steps += 1
+        for row, loss in enumerate(losses):
+            if not self.running[row]:
+                continue
+            i = self.which[row]
+            self.totals[i] -= loss
+            self.running[row] = self.candidates[i].length > self.steps
+        self.done = not any(self.running)
+        self.count_idle_rows()
+
+    def scores(self) -> dict[Tokens, float]:
+        """log p(T|nothing) of each answer."""
+        pairs = zip(self.candidates, self.totals, strict=True)
+        return {candidate.tokens: total for candidate, total in pairs}
+
+
+def distinct(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates without duplicates."""
+    return list({candidate.tokens: candidate for candidate in candidates}.values())
+
+
+def ranked(
+    candidates: Sequence[Candidate],
+    options: Options,
+    prior_scores: Mapping[Tokens, float],
+    idf: Float[Tensor, " V"] | None,
+) -> tuple[list[tuple[float, Candidate]], bool]:
+    """The best `options.candidates` of these different candidates with their ranks, best first,
+    and whether rounding could change their order. Answers that are much less likely than the
+    likeliest come last."""
+    least = -math.inf
+    if options.re_ranks:
+        least = max(candidate.score / candidate.length for candidate in candidates) - LAGGING
+    alone = len(candidates) == 1
+
+    def rank(candidate: Candidate) -> float:
+        # The value of a beam includes MMI for its first tokens; here the whole answer counts.
+        value = candidate.score if options.mmi_weight else candidate.value
+        bonus = 0.0
+        if not alone:
+            if options.mmi_weight:
+                value -= options.mmi_weight * prior_scores[candidate.tokens]
+            if options.idf_weight and idf is not None:
+                bonus = options.idf_weight * _mean_idf(candidate.tokens, idf)
+        return value / candidate.length**options.length_penalty + bonus
+
+    def is_plausible(candidate: Candidate) -> bool:
+        return candidate.score / candidate.length >= least
+
+    order = [(is_plausible(candidate), rank(candidate), candidate) for candidate in candidates]
+    order.sort(key=lambda item: item[:2], reverse=True)
+
+    longest = max(candidate.length for candidate in candidates)
+    tolerance = rank_tolerance(options, longest)
+    close = False
+    for a, b in pairwise(order[: options.candidates + 1]):
+        if a[0] == b[0] and a[1] - b[1] < tolerance:
+            close = True
+    for candidate in candidates if options.re_ranks else ():
+        if abs(candidate.score / candidate.length - least) < CLOSE:
+            close = True
+    return [(value, candidate) for _, value, candidate in order[: options.candidates]], close
+
+
+def _mean_idf(tokens: Tokens, idf: Float[Tensor, " V"]) -> float:
+    words = sorted(set(tokens))
+    if not words:
+        return 0.0
+    return math.fsum(idf[words].tolist()) / len(words)

@@ -1,0 +1,101 @@
+"""Tracks: the search of one request inside a batch of many.
+
+A track has some rows of the batch. At each step of the decoder, all tracks with the same options
+choose their next tokens together (`advance`), so that a batch of equal requests costs a few calls
+of torch whatever their number.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.search.hypotheses import Candidate, Node
+from regard.search.requests import Request
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a group of tracks chooses its next tokens from: one row for each row of the tracks."""
+
+    logits: Float[Tensor, "R V"]  # of the model
+    processed: Float[Tensor, "R V"]  # after the processors
+    rows: Sequence[int]  # the row of the batch that each is
+    # Rows in which rounding could change what the processors exclude; None: there are none.
+    close: list[bool] | None
+
+
+class Track(ABC):
+    """The rows of one request in a batch. With `prior_rows`, each has a second one that gives the
+    same answer to an empty prompt."""
+
+    chooses: ClassVar[bool] = True  # whether it chooses its tokens, and needs the processors
+    reorders: ClassVar[bool] = False  # whether a row may continue another row of the last step
+
+    def __init__(self, request: Request, width: int, *, prior_rows: bool = False):
+        self.request = request
+        self.prior_rows = prior_rows
+        self.nodes: list[Node | None] = [None] * width  # the hypothesis that each row continues
+        self.tokens = [request.special_tokens.start] * width  # what each row reads next
+        self.parents: Sequence[int] = range(width)  # the row of the last step that each continues
+        self.running = [True] * width  # False: the row need not be computed any more
+        self.steps = 0  # tokens chosen so far
+        self.candidates: list[Candidate] = []  # finished answers
+        self.active = True  # False: it has ended, but its rows are still in the batch
+        self.done = False  # `candidates` are complete
+        self.close = False  # rounding could have changed the last choice, which was not made
+        self.idle_rows = 0  # rows in the batch that need not be computed any more
+        # Its place in the batch:
+        self.first_row = 0
+        self.first_prior_row = 0
+        self.clock = 0  # the step of the batch at which it chose its first token
+
+    @property
+    def width(self) -> int:
+        """The number of rows, without those over the empty prompt."""
+        return len(self.tokens)
+
+    @property
+    def needs_prior(self) -> bool:
+        """Whether the rows over the empty prompt are still needed."""
+        return self.prior_rows and self.steps < self.request.options.mmi_steps
+
+    def count_idle_rows(self) -> None:
+        """Set `idle_rows`, after a row or the whole track has ended."""
+        computed = self.running.count(True) if self.active else 0
+        needed = 2 * computed if self.needs_prior else computed
+        self.idle_rows = self.width * (2 if self.prior_rows else 1) - needed
+
+    def end(self) -> None:
+        """Compute no row of this track any more."""
+        self.active = False
+        self.count_idle_rows()
+
+    def drop_idle_rows(self) -> list[int]:
+        """Remove rows that need not be computed any more; returns those that are left."""
+        rows = [row for row, running in enumerate(self.running) if running]
+        self.parents = [self.parents[row] for row in rows]
+        self.tokens = [self.tokens[row] for row in rows]
+        self.nodes = [self.nodes[row] for row in rows]
+        self.running = [True] * len(rows)
+        self.prior_rows = self.needs_prior
+        self.idle_rows = 0
+        return rows
+
+    @classmethod
+    @abstractmethod
+    def advance(cls, tracks: Sequence[Track], scores: Scores, *, check: bool) -> None:
+        """Choose the next token of every row of tracks with the same options. With `check`, a
+        track in which rounding could change a choice is marked `close`, and nothing is chosen."""
+
+
+def either(a: list[bool] | None, b: list[bool] | None) -> list[bool] | None:
+    """Where a or b is true; None stands for all False."""
+    if a is None or b is None:
+        return a or b
+    return [first or second for first, second in zip(a, b, strict=True)]

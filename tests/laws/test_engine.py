@@ -1,0 +1,397 @@
+"""Laws of the engine: whatever joins, leaves or fails, a request gets the answer it gets alone."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from regard.errors import InputError
+from regard.model import Model
+from regard.search import Engine, Options, Request, SpecialTokens, StreamedToken
+from regard.search import engine as engine_module
+from regard.values import Memory, State, Step
+from tests.laws.variants import VOCABULARY, build
+
+MARKS = SpecialTokens(start=1, end=2, never=(0, 1, 3))
+KINDS = [
+    ("recurrent-lstm-2-concatenate", "recurrent-lstm-general"),
+    ("recurrent-gru-1-sum", "recurrent-gru-none"),
+    ("recurrent-lstm-2-sum", "recurrent-lstm-general-before"),
+    ("recurrent-gru-2-concatenate", "recurrent-gru-dot-feeding"),
+    ("convolution-relu-2-3", "recurrent-cross-attention-lstm"),
+    ("transformer-pre-sinusoidal", "transformer-pre-sinusoidal"),
+    ("transformer-post-rotary", "transformer-pre-rotary"),
+    ("transformer-pre-alibi", "transformer-post-alibi"),
+    ("transformer-post-relative", "transformer-pre-relative"),
+    ("transformer-pre-learned", "transformer-post-learned"),
+    ("transformer-pre-maclaurin", "transformer-post-maclaurin-5"),
+]
+OPTIONS = [
+    Options(max_new_tokens=11),
+    Options(max_new_tokens=5),
+    Options(max_new_tokens=13, repetition_penalty=1.3, no_repeat_ngram_size=2),
+    Options(max_new_tokens=9, min_new_tokens=4),
+    Options(max_new_tokens=11, do_sample=True),
+    Options(max_new_tokens=7, do_sample=True, candidates=3, temperature=0.7, top_k=5, top_p=0.9),
+    Options(max_new_tokens=11, num_beams=3),
+    Options(max_new_tokens=7, num_beams=2, candidates=2, length_penalty=0.0, early_stopping=True),
+    Options(max_new_tokens=7, mmi_weight=0.5, mmi_steps=3),
+    Options(max_new_tokens=9, num_beams=3, mmi_weight=0.4, idf_weight=0.3, mmi_steps=2),
+    Options(max_new_tokens=9, do_sample=True, candidates=3, mmi_weight=0.4),
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Tensors this small only lose time by being shared out."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def single_precision(encoder: str, decoder: str) -> Model:
+    """A model in which rounding differs with the number of rows. Its weights are such that inputs
+    have different answers of different lengths."""
+    model = build(encoder, decoder).float().eval()
+    draw = torch.Generator().manual_seed(5)
+    output = model.decoder.output
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(1.5)
+        output.weight = torch.nn.Parameter(0.7 * torch.randn(output.weight.shape, generator=draw))
+        output.bias[MARKS.end] -= 0.5
+        model.idf.copy_(torch.rand(VOCABULARY, generator=draw))
+    return model
+
+
+def nothing() -> tuple[Tensor, Tensor]:
+    return torch.tensor([[2]]), torch.ones(1, 1, dtype=torch.bool)
+
+
+def source(seed: int) -> tuple[Tensor, Tensor]:
+    """A sentence of random length."""
+    draw = random.Random(seed)
+    tokens = [draw.randrange(4, VOCABULARY) for _ in range(draw.randrange(1, 17))]
+    return torch.tensor([[*tokens, 2]]), torch.ones(1, len(tokens) + 1, dtype=torch.bool)
+
+
+def answers(request: Request) -> list[tuple[int, ...]]:
+    return [hypothesis.tokens for hypothesis in request.result()]
+
+
+class Alone:
+    """The answers that each request gets in an engine of its own."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.known: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+
+    def __call__(self, seed: int, option: int) -> list[tuple[int, ...]]:
+        key = (seed, option)
+        if key not in self.known:
+            engine = Engine(self.model, MARKS, nothing=nothing)
+            request = engine.submit(*source(seed), OPTIONS[option])
+            engine.run()
+            self.known[key] = answers(request)
+        return self.known[key]
+
+
+def run_schedule(model: Model, alone: Alone, seed: int) -> None:
+    """Requests of random inputs and options arrive at random steps, some are cancelled, and the
+    batch has a random limit of rows."""
+    draw = random.Random(seed)
+    engine = Engine(model, MARKS, nothing=nothing, rows=draw.randrange(2, 24), joining=3)
+    arrivals = sorted(draw.randrange(25) for _ in range(draw.randrange(2, 9)))
+    requests: list[tuple[Request, int, int]] = []
+    doomed: dict[int, list[Request]] = {}
+    step = 0
+    while arrivals or engine.busy:
+        while arrivals and arrivals[0] <= step:
+            arrivals.pop(0)
+            # Few inputs, so that the answers they get alone are known soon.
+            key = (draw.randrange(12), draw.randrange(len(OPTIONS)))
+            request = engine.submit(*source(key[0]), OPTIONS[key[1]])
+            requests.append((request, *key))
+            if draw.random() < 0.2:
+                doomed.setdefault(step + draw.randrange(8), []).append(request)
+        for request in doomed.pop(step, []):
+            engine.cancel(request)
+        engine.step()
+        step += 1
+
+    for request, *key in requests:
+        assert request.done
+        if not request.cancelled:
+            assert answers(request) == alone(*key)
+    assert_empty(engine)
+
+
+def assert_empty(engine: Engine) -> None:
+    batch = engine._batch
+    assert not engine.busy and engine.rows == 0
+    assert batch.state is None and not batch.tracks and not batch.places
+    assert not batch._records and not engine._alone and not engine._waiting
+
+
+def schedules(encoder: str, decoder: str, seeds: range) -> None:
+    model = single_precision(encoder, decoder)
+    alone = Alone(model)
+    for seed in seeds:
+        run_schedule(model, alone, seed)
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), KINDS)
+def test_a_request_gets_what_it_gets_alone(encoder: str, decoder: str) -> None:
+    schedules(encoder, decoder, range(4))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("encoder", "decoder"), KINDS)
+def test_a_request_gets_what_it_gets_alone_over_300_schedules(encoder: str, decoder: str) -> None:
+    schedules(encoder, decoder, range(100, 128))  # for each of the kinds: 308
+
+
+class Noisy:
+    """A model whose logits differ with the rows of the batch, twenty times as much as rounding in
+    single precision makes them differ, and which has many close choices."""
+
+    noise = 1e-5
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.idf = model.idf
+        self.decoder = self
+
+    def read(self, raw: Tensor, mask: Tensor) -> Memory:
+        return self.model.read(raw, mask)
+
+    def start(self, memory: Memory) -> State:
+        return self.model.decoder.start(memory)
+
+    def step(self, token: Tensor, state: State) -> Step:
+        step = self.model.decoder.step(token, state)
+        # Rounded to a coarse grid, so that equal logits are common.
+        logits = (step.logits * 8).round() / 8
+        draw = torch.Generator().manual_seed(1000 * state.size + state.max_position)
+        noise = self.noise * (2 * torch.rand(logits.shape, generator=draw) - 1)
+        return Step(logits + noise, step.state, step.weights)
+
+
+@pytest.mark.parametrize("option", range(len(OPTIONS)))
+def test_rounding_does_not_change_an_answer(option: int) -> None:
+    model = Noisy(single_precision(*KINDS[5]))
+    engine = Engine(model, MARKS, nothing=nothing, rows=200, joining=200)
+    requests = [engine.submit(*source(seed), OPTIONS[option]) for seed in range(23)]
+    engine.run()
+    alone = Alone(model)
+    assert [answers(request) for request in requests] == [alone(s, option) for s in range(23)]
+
+
+def test_without_the_check_rounding_does_change_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the test above tests something."""
+    batch = engine_module.Batch
+    monkeypatch.setattr(
+        engine_module, "Batch", lambda decoder, marks, check: batch(decoder, marks, check=False)
+    )
+    model = Noisy(single_precision(*KINDS[5]))
+    engine = Engine(model, MARKS, nothing=nothing, rows=200, joining=200)
+    requests = [engine.submit(*source(seed), OPTIONS[0]) for seed in range(23)]
+    engine.run()
+    alone = Alone(model)
+    assert [answers(request) for request in requests] != [alone(s, 0) for s in range(23)]
+
+
+class Failing(Noisy):
+    """A model that cannot read some inputs, and whose decoder fails after some tokens."""
+
+    def read(self, raw: Tensor, mask: Tensor) -> Memory:
+        if (raw == 7).any():
+            raise InputError("seven cannot be read")
+        return self.model.read(raw, mask)
+
+    def step(self, token: Tensor, state: State) -> Step:
+        if (token == 16).any():
+            raise RuntimeError("sixteen cannot be continued")
+        return self.model.decoder.step(token, state)
+
+
+@pytest.mark.parametrize("option", [0, 4, 6])
+def test_a_failing_request_fails_alone(option: int) -> None:
+    model = Failing(single_precision(*KINDS[0]))
+    engine = Engine(model, MARKS, nothing=nothing, rows=40, joining=40)
+    requests = [engine.submit(*source(seed), OPTIONS[option]) for seed in range(20)]
+    engine.run()
+    assert_empty(engine)
+    outcomes = set()
+    for seed, request in enumerate(requests):
+        own = Engine(model, MARKS, nothing=nothing)
+        alone = own.submit(*source(seed), OPTIONS[option])
+        own.run()
+        assert type(request.error) is type(alone.error)
+        outcomes.add(type(request.error))
+        if alone.error is None:
+            assert answers(request) == answers(alone)
+        else:
+            with pytest.raises(type(alone.error)):
+                request.result()
+    assert outcomes == {type(None), InputError, RuntimeError}
+
+
+def test_a_callback_that_fails_ends_its_own_request_only() -> None:
+    def fail(token: StreamedToken) -> None:
+        raise ValueError("no")
+
+    model = single_precision(*KINDS[0])
+    engine = Engine(model, MARKS)
+    failing = engine.submit(*source(1), OPTIONS[3], on_token=fail)
+    other = engine.submit(*source(2), OPTIONS[3])
+    engine.run()
+    assert isinstance(failing.error, ValueError) and other.error is None
+    assert answers(other) == Alone(model)(2, 3)
+    assert_empty(engine)
+
+
+def test_a_cancelled_request_leaves_before_the_next_step() -> None:
+    model = single_precision(*KINDS[5])
+    engine = Engine(model, MARKS)
+    options = Options(max_new_tokens=50, min_new_tokens=50)
+    requests = [engine.submit(*source(seed), options) for seed in range(8)]
+    engine.step()
+    assert engine.rows == 8
+    for request in requests[:4]:
+        engine.cancel(request)
+    waiting = engine.submit(*source(9), options)
+    engine.cancel(waiting)
+    engine.step()
+    assert engine.rows == 4
+    engine.run()
+    assert [len(request.hypotheses) for request in requests] == [0] * 4 + [1] * 4
+    assert waiting.cancelled and not waiting.hypotheses
+
+
+def test_the_batch_keeps_to_its_rows() -> None:
+    model = single_precision(*KINDS[5])
+    engine = Engine(model, MARKS, nothing=nothing, rows=7)
+    for seed in range(30):
+        engine.submit(*source(seed), OPTIONS[seed % len(OPTIONS)])
+    most = 0
+    while engine.busy:
+        engine.step()
+        most = max(most, engine._batch.rows)
+    assert 4 <= most <= 7
+
+
+@pytest.mark.parametrize(("encoder", "decoder"), [KINDS[0], KINDS[5], KINDS[10]])
+def test_room_does_not_grow_with_the_age_of_the_batch(encoder: str, decoder: str) -> None:
+    """The batch is never empty for 300 steps; no answer has more than 7 tokens."""
+    model = single_precision(encoder, decoder)
+    engine = Engine(model, MARKS, rows=6)
+    options = Options(max_new_tokens=7, min_new_tokens=3)
+    capacity = 0
+    for seed in range(300):
+        if len(engine._waiting) < 3:
+            engine.submit(*source(seed), options)
+        engine.step()
+        state = engine._batch.state
+        assert state is not None or seed == 0
+        if state is not None:
+            assert state.max_position <= 14 and state.mask.shape[1] <= 17
+            if state.kv_cache is not None:
+                capacity = max(capacity, state.kv_cache.tensor.shape[-2])
+        assert len(engine._batch._records) <= 14
+    assert capacity <= 32
+
+
+def tensors() -> int:
+    gc.collect()
+    return sum(issubclass(type(thing), Tensor) for thing in gc.get_objects())
+
+
+def test_nothing_is_left_in_memory() -> None:
+    model = single_precision(*KINDS[5])
+    engine = Engine(model, MARKS, nothing=nothing)
+
+    def run() -> None:
+        requests = [engine.submit(*source(s), OPTIONS[s % len(OPTIONS)]) for s in range(12)]
+        engine.step()
+        engine.cancel(requests[0])
+        engine.run()
+
+    run()
+    before = tensors()
+    run()
+    assert tensors() <= before
+
+
+def test_two_engines_in_two_threads() -> None:
+    model = single_precision(*KINDS[5])
+    alone = Alone(model)
+    wanted = [alone(seed, seed % len(OPTIONS)) for seed in range(12)]
+    results: dict[int, list[list[tuple[int, ...]]]] = {}
+
+    def work(number: int) -> None:
+        engine = Engine(model, MARKS, nothing=nothing, rows=8)
+        requests = [engine.submit(*source(s), OPTIONS[s % len(OPTIONS)]) for s in range(12)]
+        engine.run()
+        results[number] = [answers(request) for request in requests]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == {0: wanted, 1: wanted}
+    assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("option", range(len(OPTIONS)))
+def test_streamed_tokens_are_those_of_the_answer(option: int) -> None:
+    model = single_precision(*KINDS[1])
+    engine = Engine(model, MARKS, nothing=nothing)
+    called: list[StreamedToken] = []
+    first = engine.submit(*source(1), OPTIONS[option], stream=True)
+    second = engine.submit(*source(2), OPTIONS[option], on_token=called.append)
+    streamed = list(engine.stream(first))
+    engine.run()
+    for tokens, request in ((streamed, first), (called, second)):
+        best = request.result()[0]
+        assert tuple(token.token for token in tokens) == best.tokens
+        assert [token.logprob for token in tokens] == list(best.logprobs[: len(tokens)])
+
+
+@pytest.mark.parametrize("option", range(len(OPTIONS)))
+def test_alternatives_are_the_likeliest_tokens_of_each_step(option: int) -> None:
+    model = single_precision(*KINDS[5])
+    engine = Engine(model, MARKS, nothing=nothing)
+    request = engine.submit(*source(5), OPTIONS[option], alternatives=4)
+    engine.submit(*source(6), OPTIONS[0], alternatives=2)
+    engine.run()
+    for hypothesis in request.result():
+        assert hypothesis.alternatives is not None
+        assert len(hypothesis.alternatives) == len(hypothesis.logprobs)
+        memory = model.read(*source(5))
+        inputs = torch.tensor([[MARKS.start, *hypothesis.tokens]])
+        probabilities = model.decoder(inputs, memory)[0].softmax(-1)
+        for step, alternatives in enumerate(hypothesis.alternatives):
+            assert len(alternatives) == 4
+            expected = probabilities[step].topk(4)
+            assert [token for token, _ in alternatives] == expected.indices.tolist()
+            got = [probability for _, probability in alternatives]
+            assert got == pytest.approx(expected.values.tolist(), abs=1e-4)
+
+
+def test_a_request_has_one_input() -> None:
+    engine = Engine(single_precision(*KINDS[0]), MARKS)
+    raw, mask = source(1)
+    with pytest.raises(InputError, match="a request has one input; got 2 rows"):
+        engine.submit(raw.repeat(2, 1), mask.repeat(2, 1), Options())
+    with pytest.raises(InputError, match="mmi_weight needs as prior"):
+        engine.submit(raw, mask, Options(mmi_weight=0.5))
