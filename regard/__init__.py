@@ -30,7 +30,7 @@ if _TYPE_CHECKING:
     from regard.layers.maclaurin import maclaurin_features as maclaurin_features
     from regard.layers.multihead import MultiHead as MultiHead
     from regard.search import Options as Options
-    from regard.training import train_model as train
+    from regard.train.model import train_model as train
     from regard.values import Answer as Answer
     from regard.values import Piece as Piece
 

@@ -24,7 +24,7 @@ from regard.evaluate import Evaluation, evaluate
 from regard.model import Model
 from regard.recipe import Recipe, SourceSound
 from regard.resources import check_memory
-from regard.search import Engine, Hypothesis, Options, StreamedToken
+from regard.search import Engine, Hypothesis, Options, StreamedToken, seeds_of
 from regard.search.engine import ROWS
 from regard.tasks.sources import needs_array, needs_rate
 from regard.tasks.task import Task, is_sound
@@ -326,12 +326,20 @@ class Bundle:
         alternatives: int,
         capture: Capture,
     ) -> list[list[Hypothesis]]:
-        """The hypotheses for each row, best first."""
+        """The hypotheses for each row, best first; their weights have the places of that row."""
         engine = self.engine()
+        inputs = [self.task.sources([row]) for row in rows]
+        seeds = seeds_of(options, [raw.cpu().numpy().tobytes() for raw, _ in inputs])
         requests = []
-        for row in rows:
-            raw, mask = self.task.sources([row])
-            request = engine.submit(raw, mask, options, alternatives=alternatives, capture=capture)
+        for i, (raw, mask) in enumerate(inputs):
+            request = engine.submit(
+                raw,
+                mask,
+                options,
+                seed=None if seeds is None else seeds[i],
+                alternatives=alternatives,
+                capture=capture,
+            )
             requests.append(request)
         engine.run()
         return [request.result() for request in requests]

@@ -5,10 +5,11 @@ weights, optimiser and counters; a run that was stopped and resumed ends with th
 that was not. (If its budget is minutes, the clock decides where the schedule stands, and two runs
 are never quite the same.)
 
-The module can be called: `regard.train(recipe)` trains a model and loads it, see `regard.training`.
+The package can be called: `regard.train(recipe)` trains a model and returns it.
 
 >>> bot = regard.train("chat-attention", minutes=2)  # doctest: +SKIP
 
+    model.py        regard.train(recipe): what Python calls
     run.py          train(recipe, run): the checks before the first step, then the loop;
                     train_job(job) does it for a job of regard.runs
     loop.py         steps, validations and checkpoints
@@ -23,9 +24,11 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from regard.bundle import Bundle
 from regard.train.log import CHANGED, FITTED, METRICS, TRAIN, VALID
+from regard.train.model import train_model
 from regard.train.process import effective_threads, keep_memory
 from regard.train.report import (
     Facts,
@@ -55,24 +58,19 @@ __all__ = [
     "kept_because",
     "train",
     "train_job",
+    "train_model",
 ]
 
 
-if TYPE_CHECKING:
-    from regard.bundle import Bundle
-
-
-class _CallableModule(ModuleType):
+class _CallablePackage(ModuleType):
     """This package, callable as `regard.train("chat-attention")`.
 
-    Importing a module binds it to its name in the package, which hides a function of the same
-    name; so the module calls that function.
+    Importing the package binds it to the name `regard.train`, which hides a function of the same
+    name; so the package calls that function.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Bundle:
-        from regard.training import train_model  # which imports this package
-
         return train_model(*args, **kwargs)
 
 
-sys.modules[__name__].__class__ = _CallableModule
+sys.modules[__name__].__class__ = _CallablePackage

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -188,7 +187,7 @@ def test_every_search_option_is_a_keyword(bot: Bundle):
         bot, ["temperature=0.5", "top_k=3"], False, None
     )
     assert bot.search_options() == bot.options
-    assert bot.search_options(seed=None) == dataclasses.replace(bot.options, seed=None)
+    assert bot.search_options(seed=None) == bot.options.replaced(seed=None)
     assert bot.ask("Hello!", num_beams=2) == bot.ask("Hello!", bot.search_options(num_beams=2))
     assert len(bot.candidates(["Hello!"], num_beams=3, candidates=3)[0]) == 3
     assert (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from regard.data.kinds.translation import DataParallel
 from regard import recipe, runs
+from regard.data.kinds.translation import DataParallel
 from regard.errors import DataError, InputError, RecipeError
 from regard.runs import Limits
 from regard.train import SilentReporter, train_job

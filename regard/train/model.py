@@ -11,11 +11,11 @@ from typing import Any
 
 from regard import runs
 from regard.bundle import Bundle, load
-from regard.checkpoint import Progress
 from regard.errors import InputError, printable
 from regard.plot import JUDGED_ON, curves
 from regard.recipe import Recipe
-from regard.train import Facts, kept_because, train
+from regard.train.report import Facts, SilentReporter
+from regard.train.run import train_job
 
 PathLike = str | os.PathLike[str]
 
@@ -71,12 +71,11 @@ def train_model(
             hint="leave it out",
         )
 
-    reporter = _Reporter(quiet)
-    progress = train(job.recipe, job.run, reporter=reporter, resume=job.resume, anyway=job.anyway)
+    reporter = SilentReporter() if quiet else PrintingReporter()
+    result = train_job(job, reporter)
     with contextlib.suppress(InputError):  # a person's own file has the name of the curves
         curves(job.run)
-    if reporter.facts is not None:
-        reporter.noted(f"{kept_because(reporter.facts, progress)}; the run is {job.run}")
+    reporter.noted(f"{result.kept_because}; the run is {job.run}")
     return load(job.run)
 
 
@@ -118,18 +117,12 @@ def _changes(fields: Mapping[str, Any]) -> list[str]:
     return changes
 
 
-class _Reporter:
-    """Prints a line for each validation, unless it is quiet."""
-
-    def __init__(self, quiet: bool):
-        self.quiet = quiet
-        self.facts: Facts | None = None
+class PrintingReporter(SilentReporter):
+    """Prints a line for each validation."""
 
     def began(self, facts: Facts) -> None:
-        self.facts = facts
+        super().began(facts)
         self.noted(f"{facts.data}; {sum(facts.parameters.values()):,} parameters")
-
-    def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None: ...
 
     def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
         scores = [
@@ -138,5 +131,4 @@ class _Reporter:
         self.noted(f"step {record['step']:,}: {JUDGED_ON[record['kind']]} {', '.join(scores)}")
 
     def noted(self, message: str) -> None:
-        if not self.quiet:
-            print(printable(message), flush=True)
+        print(printable(message), flush=True)
