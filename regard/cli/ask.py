@@ -117,9 +117,7 @@ def ask(
         loading.end()
         if maps is not None:
             _check_has_maps(bundle)
-        if best is not None and best > 1:
-            changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
-        how = options(bundle, changes, greedy, seed)
+        how = options(bundle, changes, greedy, seed, best=best)
         _note_file_names(bundle, inputs or [])
         form = _Form(
             as_json=as_json or weights or alternatives > 0 or file is not None,

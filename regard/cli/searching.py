@@ -36,8 +36,16 @@ def names_of(changes: list[str] | None) -> set[str]:
     return {change.partition("=")[0].removeprefix("search.").strip() for change in changes or []}
 
 
-def options(bundle: Bundle, changes: list[str] | None, greedy: bool, seed: int | None) -> Options:
-    """The recipe's search options with changes; with `greedy`, only its `max_new_tokens`."""
+def options(
+    bundle: Bundle,
+    changes: list[str] | None,
+    greedy: bool,
+    seed: int | None,
+    *,
+    best: int | None = None,
+) -> Options:
+    """The recipe's search options with changes; with `greedy`, only its `max_new_tokens`. The
+    `best` answers of several need as many beams."""
     from regard.bundle import check_greedy, greedy_recipe
 
     recipe = greedy_recipe(bundle.recipe) if greedy else bundle.recipe
@@ -53,4 +61,7 @@ def options(bundle: Bundle, changes: list[str] | None, greedy: bool, seed: int |
     chosen = recipe.override(overrides).search
     if greedy:
         check_greedy(chosen, "--greedy")
+    if best is not None and best > 1:
+        beams = max(best, chosen.num_beams)
+        chosen = chosen.replaced(do_sample=False, num_beams=beams, candidates=best)
     return chosen
