@@ -246,7 +246,7 @@ class Engine:
         rows = self.rows - self._batch.idle_rows
         most = self.joining if rows else self.max_rows
         joining: list[Request] = []
-        for request in islice(self._waiting, most):
+        for request in list(islice(self._waiting, most)):  # others may submit meanwhile
             if request.done or (rows and rows + request.rows > self.max_rows):
                 break
             if joining and request.capture != "none":
