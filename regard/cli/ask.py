@@ -34,21 +34,21 @@ def ask(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="INPUT", help="Sentences, or files of pictures or sounds; none: stdin."
+            metavar="INPUT", help="Sentences, or files of pictures or sounds. Default: stdin."
         ),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
-            parser=filled_path, help="A file of inputs, one a line; answers come as JSON lines."
-        ),
+        typer.Option(parser=filled_path, help="A file of inputs, one per line. Prints JSON lines."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines, with scores and tokens.")
+        bool, typer.Option("--json", help="Print JSON lines, with scores and tokens.")
     ] = False,
     weights: Annotated[
         bool,
-        typer.Option("--weights", help="JSON lines, also with what each token attended to."),
+        typer.Option(
+            "--weights", help="Print JSON lines, with the attention weights of each token."
+        ),
     ] = False,
     alternatives: Annotated[
         int,
@@ -56,7 +56,7 @@ def ask(
             min=0,
             max=1000,
             metavar="K",
-            help="JSON lines, also with the K likeliest tokens at each step.",
+            help="Print JSON lines, with the K likeliest tokens at each step.",
         ),
     ] = 0,
     best: Annotated[
@@ -68,18 +68,21 @@ def ask(
         typer.Option(
             parser=filled_path,
             metavar="FILE.png",
-            help="Draw the picture and, for each word, what it attended to.",
+            help="Draw the picture and, for each word, its attention weights, to this file.",
         ),
     ] = None,
     changes: Changes = None,
     greedy: Greedy = False,
     seed: Seed = None,
 ) -> None:
-    """Ask a trained model. Its task decides what an input is: a sentence, a sentence with ___ for
-    a word, or the file of a picture or sound.
+    """Print the answers of a trained model to sentences, pictures or sounds.
 
-    Answers are found as the section "search" of the model's recipe says (beam search or sampling;
-    greedy, if it says nothing), unless --set, --best or --greedy change it.
+    \b
+    An input is a sentence, a sentence with ___ for a missing word, or the file
+    of a picture or sound, depending on the model's task.
+    The section "search" of the model's recipe decides how answers are found
+    (beam search or sampling; greedy search by default). --set, --best and
+    --greedy change it.
 
     \b
     regard ask runs/demo "What are you?" "Tell me a joke"

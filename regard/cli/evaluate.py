@@ -58,7 +58,7 @@ def evaluate(
     greedy: Greedy = False,
     seed: Seed = None,
 ) -> None:
-    """Perplexity of held-out answers, and the task's scores of the model's own.
+    """Perplexity of the held-out answers, and the task's metrics of the model's own answers.
 
     \b
     regard evaluate runs/demo

@@ -15,15 +15,19 @@ Changes = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change how answers are found, as in num_beams=4 or top_p=0.9.",
+        help="Change a search option of the recipe, as in num_beams=4 or top_p=0.9.",
     ),
 ]
 Greedy = Annotated[
-    bool, typer.Option("--greedy", help="The likeliest token at each step, and nothing else.")
+    bool,
+    typer.Option(
+        "--greedy",
+        help="Greedy search. Of the recipe's search options, only max_new_tokens applies.",
+    ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", help="Decides the draws when sampling, together with the input."),
+    typer.Option("--seed", help="Seed of sampling. Each input has its own random numbers."),
 ]
 
 
