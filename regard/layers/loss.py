@@ -39,7 +39,7 @@ class _CrossEntropy(torch.autograd.Function):
             if not need_gradients:
                 continue
             dz = z.sub_(lse[:, None]).exp_()
-            dz[torch.arange(len(y)), y] -= 1 - smoothing
+            dz[torch.arange(len(y), device=y.device), y] -= 1 - smoothing
             if smoothing:
                 dz -= smoothing / vocabulary
             torch.mm(dz, weight, out=d_h)

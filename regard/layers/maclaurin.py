@@ -390,7 +390,7 @@ def polynomial(t: Float[Tensor, "*rows"], terms: int) -> Float[Tensor, "*rows"]:
     one = t.new_ones(())
     p = torch.add(one, t, alpha=1 / (terms - 1))
     for n in range(terms - 2, 0, -1):
-        torch.addcmul(one, p, t, value=1 / n, out=p)
+        p = torch.addcmul(one, p, t, value=1 / n, out=None if p.requires_grad else p)
     return p
 
 
