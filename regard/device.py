@@ -58,6 +58,14 @@ def device_count(kind: str) -> int:
     return 1
 
 
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype of autocast on this device; None: it is off."""
+    kind = device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)
+
+
 def widest_float(device: torch.device) -> torch.dtype:
     """float64, or float32 on a device that has no double precision."""
     return torch.float32 if device.type == "mps" else torch.float64

@@ -142,8 +142,8 @@ class KVCache:
             values.narrow(2, position, 1).copy_(v)
         else:
             row = torch.arange(len(position), device=position.device)
-            keys[row, :, position] = k[:, :, 0]
-            values[row, :, position] = v[:, :, 0]
+            keys[row, :, position] = k[:, :, 0].to(keys.dtype)
+            values[row, :, position] = v[:, :, 0].to(keys.dtype)
         return cache
 
     def first(self, positions: int) -> tuple[Tensor, Tensor]:
