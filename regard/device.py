@@ -66,6 +66,11 @@ def autocast_dtype(device: torch.device) -> torch.dtype | None:
     return torch.get_autocast_dtype(kind)
 
 
+def without_autocast(device: torch.device) -> torch.autocast:
+    """A context in which autocast does not change the precision, for sums that need theirs."""
+    return torch.autocast(device.type, enabled=False)
+
+
 def widest_float(device: torch.device) -> torch.dtype:
     """float64, or float32 on a device that has no double precision."""
     return torch.float32 if device.type == "mps" else torch.float64

@@ -59,6 +59,10 @@ class AttentionWeights:
         """The rows `index` of the batch."""
         return replace(self, weights=self.weights[index])
 
+    def cpu(self) -> AttentionWeights:
+        """The same on the CPU."""
+        return replace(self, weights=self.weights.cpu())
+
 
 @dataclass(frozen=True)
 class CapturedAttention:
@@ -72,6 +76,13 @@ class CapturedAttention:
     encoder: tuple[AttentionWeights, ...] = ()
     decoder: tuple[AttentionWeights, ...] = ()
     cross: tuple[AttentionWeights, ...] = ()
+
+    def cpu(self) -> CapturedAttention:
+        """The same on the CPU."""
+        parts = (
+            [layer.cpu() for layer in part] for part in (self.encoder, self.decoder, self.cross)
+        )
+        return CapturedAttention(*map(tuple, parts))
 
 
 @dataclass(frozen=True)

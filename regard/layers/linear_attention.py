@@ -6,6 +6,9 @@ all keys and values, (B, H, M, E + 1), whose size does not depend on how many po
 see `regard.layers.maclaurin`. The weights of single keys cannot be computed from these sums. Where
 they are wanted (`keep_keys`), the state keeps the keys as well, and the weights are those of the
 quadratic form, which has the same output. Without keys a step returns no weights.
+
+Half precision is computed in float32, also under autocast, and the sums are float32: in half
+precision they would stop growing.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.device import without_autocast
 from regard.errors import InputError
 from regard.layers import monomials
 from regard.layers.attention_layer import CrossAttention, Rotation, SelfAttention, StepPosition
@@ -31,6 +35,9 @@ def accumulate_keys_values(
 ) -> Float[Tensor, "*batch M F"]:
     """The sums phi(K)^T [V | 1] over the keys that are not masked. The last column is for the
     normaliser."""
+    if k.dtype.itemsize < 4:
+        with without_autocast(k.device):
+            return accumulate_keys_values(k.float(), v.float(), mask, terms)
     values = torch.cat([v, torch.ones_like(v[..., :1])], -1) * mask[..., None]
     return (_key_features(k, terms).transpose(-1, -2) @ values).contiguous()
 
@@ -39,6 +46,9 @@ def read_sums(
     q: Float[Tensor, "*batch K"], sums: Float[Tensor, "*batch M F"], terms: int
 ) -> Float[Tensor, "*batch E"]:
     """The context phi(q) sums, normalised, of one query a row."""
+    if q.dtype.itemsize < 4:
+        with without_autocast(q.device):
+            return read_sums(q.float(), sums, terms).to(q.dtype)
     features = monomials.monomials(q * q.shape[-1] ** -0.5, terms)
     numerators = (features[..., None, :] @ sums)[..., 0, :]
     return numerators[..., :-1] / numerators[..., -1:]
@@ -58,6 +68,10 @@ def maclaurin_weights(
     causal: bool = False,
 ) -> Float[Tensor, "B H T S"]:
     """The weights of the quadratic form: p(q k^T / sqrt(K)), normalised, where p is the series."""
+    if q.dtype.itemsize < 4:
+        with without_autocast(q.device):
+            single = maclaurin_weights(q.float(), k.float(), terms=terms, mask=mask, causal=causal)
+        return single.to(q.dtype)
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     weights = polynomial(scores, terms)
     if causal:
@@ -104,7 +118,8 @@ class MaclaurinSelfAttention(SelfAttention):
 
     def start(self, rows: int, like: Tensor, *, keep_keys: bool = False) -> AttentionState:
         features = monomials.how_many(self.head_width, self.terms)
-        sums = like.new_zeros(rows, self.heads, features, self.head_width + 1)
+        dtype = like.dtype if like.dtype.itemsize >= 4 else torch.float32
+        sums = like.new_zeros(rows, self.heads, features, self.head_width + 1, dtype=dtype)
         cache = like.new_zeros(2, rows, self.heads, 0, self.head_width) if keep_keys else None
         return AttentionState(None if cache is None else KVCache(cache), fixed=(sums,))
 
@@ -117,8 +132,9 @@ class MaclaurinSelfAttention(SelfAttention):
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B D"], AttentionState, Float[Tensor, "B H 1 _"] | None]:
         q, k, v = self._project(x[:, None], at.rotation)
-        value = torch.cat([v, torch.ones_like(v[..., :1])], -1)
-        sums = state.fixed[0] + _key_features(k, self.terms).transpose(-1, -2) * value
+        sums = state.fixed[0]
+        value = torch.cat([v, torch.ones_like(v[..., :1])], -1).to(sums.dtype)
+        sums = sums + _key_features(k.to(sums.dtype), self.terms).transpose(-1, -2) * value
         context = read_sums(q[:, :, 0], sums, self.terms)
 
         cache = state.cache

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from regard.device import autocast_dtype
+from regard.device import autocast_dtype, without_autocast
 
 PIECE = 1 << 21  # logits that exist at a time
 
@@ -81,7 +81,7 @@ def cross_entropy(
     if dtype is None:
         inputs = (hidden, weight, bias, targets)
         return _CrossEntropy.apply(*inputs, smoothing, weight.dtype, need_gradients)
-    with torch.autocast(hidden.device.type, enabled=False):
+    with without_autocast(hidden.device):
         return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, dtype, need_gradients)
 
 

@@ -51,6 +51,7 @@ class Engine:
              while MMI applies; one that has more than that runs alone
     joining  the most requests that join a running batch between two steps, so that those under way
              do not wait long for the inputs of new ones to be read
+    device   where the model is: inputs are moved there; by default they are there already
 
     `submit` and `cancel` may be called from other threads than the one that calls `step`.
 
@@ -69,11 +70,13 @@ class Engine:
         nothing: Callable[[], tuple[Tensor, Tensor]] | None = None,
         rows: int = ROWS,
         joining: int = JOINING,
+        device: torch.device | None = None,
     ):
         self.model = model
         self.special_tokens = special_tokens
         self.max_rows = rows
         self.joining = joining
+        self.device = device
         self._nothing = nothing
         self._prior: Memory | None = None  # of the empty prompt
         self._waiting: deque[Request] = deque()
@@ -116,7 +119,7 @@ class Engine:
         if seed is None and options.do_sample:
             (seed,) = seeds_of(options, [_content(raw, mask)]) or [None]
         return self._submit(
-            RawInput(raw, mask),
+            self._input(raw, mask),
             options,
             seed=seed,
             weights=weights,
@@ -214,6 +217,11 @@ class Engine:
         self._waiting.append(request)
         return request
 
+    def _input(self, raw: Tensor, mask: Tensor) -> RawInput:
+        if self.device is None:
+            return RawInput(raw, mask)
+        return RawInput(raw.to(self.device), mask.to(self.device))
+
     def _admit(self) -> None:
         """Let waiting requests join for which there is room, in the order they came.
 
@@ -278,7 +286,7 @@ class Engine:
         """The state of the empty prompt before its first token, for so many rows."""
         if self._prior is None:
             assert self._nothing is not None
-            self._prior = self.model.read(*self._nothing())
+            self._prior = self._input(*self._nothing()).read(self.model)
         state = self._start(self._prior, capture)
         return state.rows(state.position.new_zeros(rows))
 
