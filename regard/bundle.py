@@ -19,6 +19,7 @@ from regard import build, disk, tokenizers
 from regard.budget import budget
 from regard.budget.closed_form.parts import Budget
 from regard.data.corpus import Corpus, Split
+from regard.device import resolve
 from regard.errors import BundleError, DataError, InputError, RecipeError, did_you_mean
 from regard.evaluate import Evaluation, evaluate
 from regard.model import Model
@@ -285,11 +286,11 @@ class Bundle:
                 pieces=pieces,
                 logprobs=hypothesis.logprobs,
                 finish=hypothesis.finish,
-                weights=hypothesis.weights,
+                weights=None if hypothesis.weights is None else hypothesis.weights.cpu(),
                 place_names=names,
                 grid=grid,
                 alternatives=self._alternatives(hypothesis, pieces),
-                attention=hypothesis.attention,
+                attention=None if hypothesis.attention is None else hypothesis.attention.cpu(),
             )
             answers.append(answer)
         return answers
@@ -317,7 +318,13 @@ class Bundle:
 
     def engine(self, *, rows: int = ROWS) -> Engine:
         """An engine that answers requests of several callers in one batch of at most `rows`."""
-        return Engine(self.model, self.task.special_tokens, nothing=self.task.nothing, rows=rows)
+        return Engine(
+            self.model,
+            self.task.special_tokens,
+            nothing=self.task.nothing,
+            rows=rows,
+            device=self.model.device,
+        )
 
     def _search(
         self,
@@ -522,15 +529,19 @@ class Bundle:
     @torch.inference_mode()
     def attends(self) -> bool:
         """Whether answers come with attention weights, as one step of the decoder shows."""
-        memory = self.model.read(*self.task.sources([self.task.source.example()]))
+        device = self.model.device
+        raw, mask = self.task.sources([self.task.source.example()])
+        memory = self.model.read(raw.to(device), mask.to(device))
         state = self.model.decoder.start(memory)
-        step = self.model.decoder.step(torch.tensor([self.task.special_tokens.start]), state)
+        start = torch.tensor([self.task.special_tokens.start], device=device)
+        step = self.model.decoder.step(start, state)
         return step.weights is not None
 
 
 def _piece(text: str, streamed: Sequence[StreamedToken]) -> Piece:
     tokens, logprobs, weights = zip(*streamed, strict=True)
-    return Piece(text, tokens, logprobs, None if weights[0] is None else torch.stack(weights))
+    stacked = None if weights[0] is None else torch.stack(weights).cpu()
+    return Piece(text, tokens, logprobs, stacked)
 
 
 def _check_request(alternatives: object, capture: object) -> None:
@@ -603,10 +614,11 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, content: dict[str, Tensor]) -> None:
-    """A safetensors file that follows the umask; `save_file` would make one for its owner alone."""
+    """A safetensors file that follows the umask; `save_file` would make one for its owner alone.
+    Nothing in it says which device the tensors were on."""
     path.touch()
     mode = path.stat().st_mode
-    safetensors.torch.save_file(content, path)
+    safetensors.torch.save_file({name: tensor.cpu() for name, tensor in content.items()}, path)
     path.chmod(mode)
 
 
@@ -651,9 +663,11 @@ def put_recipe(folder: Path, recipe: Recipe) -> None:
     disk.put(folder, RECIPE, lambda draft: draft.write_text(text + "\n", "utf-8"))
 
 
-def load(folder: Path | str) -> Bundle:
+def load(folder: Path | str, *, device: str | torch.device = "auto") -> Bundle:
     """The model of a run's folder, ready to be asked. Every file is checked against its SHA-256 sum
     first.
+
+    device   "auto" (a GPU if there is one), "cpu", "cuda" or "mps", wherever it was trained
     >>> bot = regard.load("runs/demo")  # doctest: +SKIP
     >>> bot.ask("Are you a robot?").text  # doctest: +SKIP
     'Yes I am.'
@@ -665,6 +679,7 @@ def load(folder: Path | str) -> Bundle:
             got=type(folder).__name__,
             hint='as in regard.load("runs/demo")',
         )
+    device = resolve(device)
     folder = Path(folder)
     if not os.path.isdir(folder):  # Path.is_dir raises for a name that is too long
         name = str(folder)
@@ -689,4 +704,4 @@ def load(folder: Path | str) -> Bundle:
     tokenizer = tokenizers.read(folder / TOKENIZER)
     model = build.model(recipe, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
     load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
-    return Bundle(recipe, build.task(recipe, tokenizer), model.eval())
+    return Bundle(recipe, build.task(recipe, tokenizer), model.to(device).eval())

@@ -258,5 +258,6 @@ def _load_optimiser(
 ) -> None:
     parameters = dict(model.named_parameters())
     for name, value in saved.items():
-        parameter, key = name.rsplit("/", 1)
-        optimiser.state[parameters[parameter]][key] = value
+        owner, key = name.rsplit("/", 1)
+        parameter = parameters[owner]
+        optimiser.state[parameter][key] = value.to(parameter.device)

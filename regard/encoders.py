@@ -197,7 +197,7 @@ class TransformerEncoder(Encoder):
         if self.positions.axes == 2:
             if source.grid is None:
                 raise InputError("positions with two axes need a grid", got="a sequence")
-            return grid(*source.grid).to(source.mask.device)
+            return grid(*source.grid, device=source.mask.device)
         return torch.arange(source.mask.shape[1], device=source.mask.device)
 
 

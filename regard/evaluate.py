@@ -84,7 +84,7 @@ def likelihood(
     for index in ordered(source, target, tokens=batch_tokens, groups=part.groups):
         between()
         batch = task.batch(part.gather_sources(index), [part.target[i] for i in index])
-        nats += float(model.loss(*batch)[1])
+        nats += float(model.loss(*batch.to(model.device))[1])
         tokens += int(batch.real.sum())
         if task.answers_are_text:
             words += sum(len(metrics.words(part.texts(i).target)) + 1 for i in index)

@@ -81,6 +81,11 @@ class Model(nn.Module):
         return loss, nats
 
     @property
+    def device(self) -> torch.device:
+        """Where its weights are, and its inputs have to be."""
+        return self.idf.device
+
+    @property
     def parameter_count(self) -> int:
         """The number of weights."""
         return sum(parameter.numel() for parameter in self.parameters())

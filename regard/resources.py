@@ -15,6 +15,8 @@ ALLOCATION = re.compile(
     "can't allocate memory|not enough memory|out of memory|bad_alloc|size calculation overflowed"
 )
 
+ON_GPU = re.compile("CUDA|MPS")
+
 
 def available_memory() -> int:
     """Bytes that this process may still take: of the machine, of its control group, and of
@@ -42,7 +44,9 @@ def shortage(error: BaseException) -> NoMemoryError | None:
     got = None
     if wanted:
         amount = _size(int(wanted[1])) if wanted[1] else wanted[2]
-        got = f"{amount} at once, {_size(available_memory())} available"
+        got = f"{amount} at once"
+        if not ON_GPU.search(text):
+            got += f", {_size(available_memory())} available"
     return NoMemoryError("not enough memory", got=got, hint=HINT)
 
 

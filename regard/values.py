@@ -59,6 +59,10 @@ class AttentionWeights:
         """The rows `index` of the batch."""
         return replace(self, weights=self.weights[index])
 
+    def cpu(self) -> AttentionWeights:
+        """The same on the CPU."""
+        return replace(self, weights=self.weights.cpu())
+
 
 @dataclass(frozen=True)
 class CapturedAttention:
@@ -72,6 +76,13 @@ class CapturedAttention:
     encoder: tuple[AttentionWeights, ...] = ()
     decoder: tuple[AttentionWeights, ...] = ()
     cross: tuple[AttentionWeights, ...] = ()
+
+    def cpu(self) -> CapturedAttention:
+        """The same on the CPU."""
+        parts = (
+            [layer.cpu() for layer in part] for part in (self.encoder, self.decoder, self.cross)
+        )
+        return CapturedAttention(*map(tuple, parts))
 
 
 @dataclass(frozen=True)
@@ -142,8 +153,8 @@ class KVCache:
             values.narrow(2, position, 1).copy_(v)
         else:
             row = torch.arange(len(position), device=position.device)
-            keys[row, :, position] = k[:, :, 0]
-            values[row, :, position] = v[:, :, 0]
+            keys[row, :, position] = k[:, :, 0].to(keys.dtype)
+            values[row, :, position] = v[:, :, 0].to(keys.dtype)
         return cache
 
     def first(self, positions: int) -> tuple[Tensor, Tensor]:

@@ -17,7 +17,7 @@ import typer
 from regard.cli import streams
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
-from regard.cli.searching import Changes, Greedy, Seed, options
+from regard.cli.searching import Changes, Device, Greedy, Seed, options
 from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
 
@@ -74,6 +74,7 @@ def ask(
     changes: Changes = None,
     greedy: Greedy = False,
     seed: Seed = None,
+    device: Device = "auto",
 ) -> None:
     """Print the answers of a trained model to sentences, pictures or sounds.
 
@@ -116,7 +117,7 @@ def ask(
     with Waiting(f"loading {run}") as loading, inference_threads(len(inputs) if inputs else None):
         from regard.bundle import load
 
-        bundle = load(run)
+        bundle = load(run, device=device)
         loading.end()
         if maps is not None:
             _check_has_maps(bundle)

@@ -12,7 +12,7 @@ import typer
 from regard.cli import streams
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
-from regard.cli.searching import Changes, Greedy, Seed, options
+from regard.cli.searching import Changes, Device, Greedy, Seed, options
 from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
 
@@ -35,6 +35,7 @@ def chat(
     changes: Changes = None,
     greedy: Greedy = False,
     seed: Seed = None,
+    device: Device = "auto",
 ) -> None:
     """Talk to a trained model. Arrow keys bring back what you typed; /help lists the commands.
 
@@ -49,7 +50,7 @@ def chat(
     with Waiting(f"loading {run}") as loading, inference_threads(1):
         from regard.bundle import load
 
-        bundle = load(run)
+        bundle = load(run, device=device)
         loading.end()
         _chat(bundle, run, options(bundle, changes, greedy, seed))
 

@@ -14,7 +14,7 @@ import typer
 from regard.cli import streams
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
-from regard.cli.searching import Changes, Greedy, Seed, options
+from regard.cli.searching import Changes, Device, Greedy, Seed, options
 from regard.cli.waiting import Waiting
 from regard.errors import DataError, InputError, printable
 
@@ -57,6 +57,7 @@ def evaluate(
     changes: Changes = None,
     greedy: Greedy = False,
     seed: Seed = None,
+    device: Device = "auto",
 ) -> None:
     """Perplexity of the held-out answers, and the task's metrics of the model's own answers.
 
@@ -76,7 +77,7 @@ def evaluate(
         from regard.bundle import load
         from regard.evaluate import evaluate as judged
 
-        bundle = load(run)
+        bundle = load(run, device=device)
         search = options(bundle, changes, greedy, seed)
     with Waiting("reading data"):
         if data is None:

@@ -69,6 +69,8 @@ class _Shown(SilentReporter):
             soft_wrap=True,
             markup=False,
         )
+        if facts.device != "cpu" or recipe.train.precision != "float32":
+            self.console.print(f"device    {facts.device}, {recipe.train.precision}")
         if facts.resumed_at:
             self.noted(f"resuming at step {facts.resumed_at:,}")
 

@@ -27,6 +27,7 @@ def swept(
     trials: int | None,
     storage: str | None,
     prune: bool,
+    device: str,
     as_json: bool,
 ) -> None:
     """Train a recipe once for each of the values in `texts`, and show what is known."""
@@ -58,6 +59,7 @@ def swept(
                 trials=trials,
                 storage=storage,
                 prune=prune,
+                device=device,
             )
         )
     except Stopped as stop:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli.paths import filled_path
+from regard.cli.searching import Device
 from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
 
@@ -91,6 +92,7 @@ def train(
         typer.Option("--prune", help="With --sweep: stop runs early that do worse than most."),
     ] = False,
     tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
+    device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON on stdout, progress on stderr.")
     ] = False,
@@ -117,7 +119,7 @@ def train(
     if resume is not None:
         _refuse_with_resume(recipe, out, sweep)
         job = runs.resumed(resume, data=data, changes=changes or (), limits=limits, anyway=anyway)
-        _train(job, as_json, tensorboard)
+        _train(job, as_json, tensorboard, device)
         return
 
     if anyway:
@@ -133,9 +135,9 @@ def train(
     if sweep:
         from regard.cli.sweeping import swept
 
-        swept(new, sweep, out, trials, storage, prune, as_json)
+        swept(new, sweep, out, trials, storage, prune, device, as_json)
         return
-    _train(new.job(out), as_json, tensorboard)
+    _train(new.job(out), as_json, tensorboard, device)
 
 
 def _refuse_with_resume(recipe: str | None, out: Path | None, sweep: list[str] | None) -> None:
@@ -152,18 +154,20 @@ def _refuse_with_resume(recipe: str | None, out: Path | None, sweep: list[str] |
         )
 
 
-def _train(job: Job, as_json: bool, tensorboard: bool) -> None:
+def _train(job: Job, as_json: bool, tensorboard: bool, device: str) -> None:
     with Waiting("loading"):
         from rich.console import Console
 
         from regard.cli.progress import Bar, Lines
+        from regard.device import resolve
         from regard.plot import curves
         from regard.train import train_job
 
+    resolve(device)  # before anything is printed
     console = Console(stderr=as_json, highlight=False)
     console.print(f"run       {printable(job.run)}", soft_wrap=True, markup=False)
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
-        result = train_job(job, reporter, tensorboard=tensorboard)
+        result = train_job(job, reporter, tensorboard=tensorboard, device=device)
     try:
         plot = f"curves in {curves(job.run)}"
     except InputError as problem:  # a person's own file has this name

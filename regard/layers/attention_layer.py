@@ -50,7 +50,8 @@ class StepPosition:
     @cached_property
     def rotation(self) -> Rotation | None:
         """The rotation of queries and keys; None: no rotation."""
-        return self.positions.rotation(self._place)
+        place = self.position[:1] if self.aligned else self.position[:, None]
+        return self.positions.rotation(place)
 
     @cached_property
     def score_mask(self) -> ScoreMask | None:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from regard.device import autocast_dtype
 from regard.layers import native
 from regard.layers.blocks import DecoderBlock
 from regard.layers.embedding import Embedding
@@ -58,6 +59,8 @@ class FastSteps:
             return None
         if self.fused is not None and native.supports_step(state.size, state.memory[0]):
             return self.fused
+        if autocast_dtype(state.position.device) is not None:
+            return None  # the modules call what autocast knows
         return self.torch
 
 

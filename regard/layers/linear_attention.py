@@ -12,6 +12,9 @@ of its E + 1 columns is the denominator.
 The weights of single keys cannot be computed from these sums. If they are wanted (`keep_keys`), the
 state keeps the keys as well, and the weights are computed from all pairs of queries and keys: the
 quadratic form, which has the same output. Without keys a step returns no weights.
+
+Half precision is computed in float32, also under autocast, and the sums are float32: in half
+precision they would stop growing.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from regard.device import without_autocast
 from regard.errors import InputError
 from regard.layers import monomials
 from regard.layers.attention_layer import CrossAttention, Rotation, SelfAttention, StepPosition
@@ -37,6 +41,9 @@ def accumulate_keys_values(
 ) -> Float[Tensor, "*batch M F"]:
     """The sums phi'(K)^T [V | 1] over the keys that are not masked, F = E + 1. The last column is
     that of the denominator."""
+    if k.dtype.itemsize < 4:
+        with without_autocast(k.device):
+            return accumulate_keys_values(k.float(), v.float(), mask, terms)
     values = torch.cat([v, torch.ones_like(v[..., :1])], -1) * mask[..., None]
     return (_key_features(k, terms).transpose(-1, -2) @ values).contiguous()
 
@@ -45,6 +52,9 @@ def read_sums(
     q: Float[Tensor, "*batch K"], sums: Float[Tensor, "*batch M F"], terms: int
 ) -> Float[Tensor, "*batch E"]:
     """The context of one query a row: phi(q) times the sums, divided by the last column."""
+    if q.dtype.itemsize < 4:
+        with without_autocast(q.device):
+            return read_sums(q.float(), sums, terms).to(q.dtype)
     features = monomials.monomials(q * q.shape[-1] ** -0.5, terms)
     products = (features[..., None, :] @ sums)[..., 0, :]
     return products[..., :-1] / products[..., -1:]
@@ -64,6 +74,10 @@ def maclaurin_weights(
     causal: bool = False,
 ) -> Float[Tensor, "B H T S"]:
     """The weights of the quadratic form: p(q k^T / sqrt(K)), normalised to sum 1."""
+    if q.dtype.itemsize < 4:
+        with without_autocast(q.device):
+            single = maclaurin_weights(q.float(), k.float(), terms=terms, mask=mask, causal=causal)
+        return single.to(q.dtype)
     scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
     weights = polynomial(scores, terms)
     if causal:
@@ -110,7 +124,8 @@ class MaclaurinSelfAttention(SelfAttention):
 
     def start(self, rows: int, like: Tensor, *, keep_keys: bool = False) -> AttentionState:
         features = monomials.how_many(self.head_width, self.terms)
-        sums = like.new_zeros(rows, self.heads, features, self.head_width + 1)
+        dtype = like.dtype if like.dtype.itemsize >= 4 else torch.float32
+        sums = like.new_zeros(rows, self.heads, features, self.head_width + 1, dtype=dtype)
         cache = None
         if keep_keys:
             cache = KVCache(like.new_zeros(2, rows, self.heads, 0, self.head_width))
@@ -125,8 +140,9 @@ class MaclaurinSelfAttention(SelfAttention):
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B D"], AttentionState, Float[Tensor, "B H 1 _"] | None]:
         q, k, v = self._project(x[:, None], at.rotation)
-        v_and_one = torch.cat([v, torch.ones_like(v[..., :1])], -1)
-        sums = state.fixed[0] + _key_features(k, self.terms).transpose(-1, -2) * v_and_one
+        sums = state.fixed[0]
+        v_and_one = torch.cat([v, torch.ones_like(v[..., :1])], -1).to(sums.dtype)
+        sums = sums + _key_features(k.to(sums.dtype), self.terms).transpose(-1, -2) * v_and_one
         context = read_sums(q[:, :, 0], sums, self.terms)
 
         cache = state.cache

@@ -5,6 +5,9 @@
 with label smoothing e. The gradient needs softmax(z) only: dz = softmax(z) - (1 - e) onehot(y) -
 e/V. So loss and gradients are computed together, for a few rows at a time, and the (N, V) matrix of
 all logits never exists.
+
+Under autocast the matrix products are in its precision; softmax and all sums are in the precision
+of the weights.
 """
 
 from __future__ import annotations
@@ -13,45 +16,54 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.device import autocast_dtype, without_autocast
+
 PIECE = 1 << 21  # logits that exist at a time
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, hidden, weight, bias, targets, smoothing: float, need_gradients: bool):
+    def forward(ctx, hidden, weight, bias, targets, smoothing: float, dtype, need_gradients: bool):
+        """`dtype` is that of the matrix products."""
         vocabulary = weight.shape[0]
         rows = max(1, PIECE // vocabulary)
         mean_weight, mean_bias = weight.mean(0), bias.mean()
+        wide = weight.dtype
+        hidden, matrix, offset = hidden.to(dtype), weight.to(dtype), bias.to(dtype)
         d_hidden = torch.empty_like(hidden)
         d_weight = torch.zeros_like(weight)
         d_bias = torch.zeros_like(bias)
-        loss = hidden.new_zeros(())
-        nats = hidden.new_zeros(())
+        loss = weight.new_zeros(())
+        nats = weight.new_zeros(())
         for h, y, d_h in zip(
             hidden.split(rows), targets.split(rows), d_hidden.split(rows), strict=True
         ):
-            z = torch.addmm(bias, h, weight.t())
+            z = torch.addmm(offset, h, matrix.t()).to(wide)
             lse = z.logsumexp(1)
             nll = lse - z.gather(1, y[:, None]).squeeze(1)
             nats += nll.sum()
-            uniform = lse - (h @ mean_weight + mean_bias)
+            uniform = lse - (h.to(wide) @ mean_weight + mean_bias)
             loss += (1 - smoothing) * nll.sum() + smoothing * uniform.sum()
             if not need_gradients:
                 continue
             dz = z.sub_(lse[:, None]).exp_()
-            dz[torch.arange(len(y)), y] -= 1 - smoothing
+            dz[torch.arange(len(y), device=y.device), y] -= 1 - smoothing
             if smoothing:
                 dz -= smoothing / vocabulary
-            torch.mm(dz, weight, out=d_h)
-            d_weight.addmm_(dz.t(), h)
             d_bias += dz.sum(0)
+            dz = dz.to(dtype)
+            torch.mm(dz, matrix, out=d_h)
+            if dtype == wide:
+                d_weight.addmm_(dz.t(), h)
+            else:
+                d_weight += dz.t() @ h
         ctx.gradients = (d_hidden, d_weight, d_bias)  # not shared, so backward may scale them
         ctx.mark_non_differentiable(nats)
         return loss, nats
 
     @staticmethod
     def backward(ctx, *grads):
-        return *(gradient.mul_(grads[0]) for gradient in ctx.gradients), None, None, None
+        return *(gradient.mul_(grads[0]) for gradient in ctx.gradients), None, None, None, None
 
 
 def cross_entropy(
@@ -64,7 +76,13 @@ def cross_entropy(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """The summed loss with label smoothing (differentiable) and the plain negative
     log-likelihood in nats (not)."""
-    return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, torch.is_grad_enabled())
+    need_gradients = torch.is_grad_enabled()
+    dtype = autocast_dtype(hidden.device)
+    if dtype is None:
+        inputs = (hidden, weight, bias, targets)
+        return _CrossEntropy.apply(*inputs, smoothing, weight.dtype, need_gradients)
+    with without_autocast(hidden.device):
+        return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, dtype, need_gradients)
 
 
 def ctc_loss(

@@ -32,6 +32,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from regard.device import without_autocast
 from regard.errors import InputError
 from regard.layers import checks, monomials, native
 
@@ -182,6 +183,13 @@ def unchecked_attention(
 ) -> Float[Tensor, "*batch L E"]:
     """`maclaurin_attention` without checks, for layers; `lead` are the leading axes of q, k and v
     together."""
+    if q.dtype.itemsize < 4:
+        single = (q.float(), k.float(), v.float())
+        with without_autocast(q.device):
+            context = unchecked_attention(
+                *single, lead, terms=terms, causal=causal, scale=scale, form=form, mask=mask
+            )
+        return context.to(v.dtype)
     rows = math.prod(lead)
     if form == "auto":
         form = cheapest(
@@ -390,7 +398,7 @@ def polynomial(t: Float[Tensor, "*rows"], terms: int) -> Float[Tensor, "*rows"]:
     one = t.new_ones(())
     p = torch.add(one, t, alpha=1 / (terms - 1))
     for n in range(terms - 2, 0, -1):
-        torch.addcmul(one, p, t, value=1 / n, out=p)
+        p = torch.addcmul(one, p, t, value=1 / n, out=None if p.requires_grad else p)
     return p
 
 

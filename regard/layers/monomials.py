@@ -42,20 +42,26 @@ def _of_degree(width: int, degree: int) -> int:
     return math.comb(width + degree - 1, degree) if width else 0
 
 
+# Where tables are computed, in double precision; then they are moved to where they are used.
+CPU = torch.device("cpu")
+
+
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)  # cached tensors must also work in training
 def _recipe(width: int, terms: int) -> tuple[Tensor, tuple[tuple[Tensor, Tensor], ...]]:
     """The weights 1/alpha! (M,), and for each degree from 2 the factors of its monomials: the
     indices of an axis and of a monomial of the degree before."""
     # run: the exponent of a monomial's first axis
-    weight = run = torch.ones(width, dtype=torch.float64)
-    weights, pairs = [torch.ones(1, dtype=torch.float64), weight][:terms], []
+    weight = run = torch.ones(width, dtype=torch.float64, device=CPU)
+    weights = [torch.ones(1, dtype=torch.float64, device=CPU), weight][:terms]
+    pairs = []
     for degree in range(2, terms):
         axes, rests, runs = [], [], []
         for a in range(width):
-            rest = torch.arange(len(weight))[len(weight) - _of_degree(width - a, degree - 1) :]
+            first = len(weight) - _of_degree(width - a, degree - 1)
+            rest = torch.arange(first, len(weight), device=CPU)
             # Whether the rest begins with axis a, too.
-            again = torch.arange(len(rest)) < _of_degree(width - a, degree - 2)
+            again = torch.arange(len(rest), device=CPU) < _of_degree(width - a, degree - 2)
             axes.append(torch.full_like(rest, a))
             rests.append(rest)
             runs.append(torch.where(again, run[rest] + 1, 1))
@@ -76,15 +82,21 @@ def weights(width: int, terms: int, like: Tensor) -> Float[Tensor, " M"]:
 def _weights(
     width: int, terms: int, dtype: torch.dtype, device: torch.device
 ) -> Float[Tensor, " M"]:
-    return _recipe(width, terms)[0].to(device, dtype)
+    return _recipe(width, terms)[0].to(dtype).to(device)
+
+
+@lru_cache(maxsize=64)
+@torch.inference_mode(False)
+def _factors(width: int, terms: int, device: torch.device) -> tuple[tuple[Tensor, Tensor], ...]:
+    return tuple((axes.to(device), rests.to(device)) for axes, rests in _recipe(width, terms)[1])
 
 
 def monomials(x: Float[Tensor, "*rows D"], terms: int) -> Float[Tensor, "*rows M"]:
     """All monomials of the last axis, in few calls and with autograd; for few positions."""
     by_degree = [x.new_ones(*x.shape[:-1], 1), x][:terms]
-    for axes, rests in _recipe(x.shape[-1], terms)[1]:
+    for axes, rests in _factors(x.shape[-1], terms, x.device):
         previous = by_degree[-1]
-        by_degree.append(x[..., axes.to(x.device)] * previous[..., rests.to(x.device)])
+        by_degree.append(x[..., axes] * previous[..., rests])
     return torch.cat(by_degree, -1)
 
 
@@ -106,20 +118,19 @@ class _Layout:
     def spread(self, sums: Float[Tensor, "N M E"]) -> Float[Tensor, "N F E"]:
         """The sums in this layout, with zeros for duplicates."""
         spread = sums.new_zeros(sums.shape[0], self.features, sums.shape[2])
-        spread[:, self.where.to(sums.device)] = sums
+        spread[:, self.where] = sums
         return spread
 
 
 @lru_cache(maxsize=64)
 @torch.inference_mode(False)
-def _layout(width: int, terms: int) -> _Layout:
+def _layout(width: int, terms: int, device: torch.device = CPU) -> _Layout:
     groups = [slice(a, min(width, a + STEP)) for a in range(0, width, STEP)]
     degrees, blocks = [slice(0, 1), slice(1, 1 + width)][:terms], [[], []][:terms]
-    begins, place = (
-        [group.start for group in groups],
-        torch.arange(width),
-    )  # of groups and monomials in their degree
-    where = [torch.zeros(1, dtype=torch.long), 1 + place][:terms]
+    # Of groups and monomials in their degree.
+    begins = [group.start for group in groups]
+    place = torch.arange(width, device=CPU)
+    where = [torch.zeros(1, dtype=torch.long, device=CPU), 1 + place][:terms]
     for axes, rests in _recipe(width, terms)[1]:
         before, end, own, at = degrees[-1], degrees[-1].stop, [], 0
         length, starts = before.stop - before.start, []
@@ -130,15 +141,15 @@ def _layout(width: int, terms: int) -> _Layout:
             )
             starts.append(at)
             at += size
-        group, first = axes // STEP, torch.tensor(begins)[axes // STEP]
-        place = (
-            torch.tensor(starts)[group] + (axes % STEP) * (length - first) + place[rests] - first
-        )
+        group = axes // STEP
+        first = torch.tensor(begins, device=CPU)[group]
+        start = torch.tensor(starts, device=CPU)[group]
+        place = start + (axes % STEP) * (length - first) + place[rests] - first
         where.append(end + place)
         degrees.append(slice(end, end + at))
         blocks.append(own)
         begins = starts
-    return _Layout(degrees[-1].stop, degrees, blocks, torch.cat(where))
+    return _Layout(degrees[-1].stop, degrees, blocks, torch.cat(where).to(device))
 
 
 def fill(
@@ -146,7 +157,7 @@ def fill(
 ) -> Float[Tensor, "N F C"]:
     """Writes the features of a piece to `out`, with positions last, so that every write is
     contiguous."""
-    layout = _layout(x.shape[1], terms)
+    layout = _layout(x.shape[1], terms, x.device)
     out[:, 0] = 1
     if terms > 1:
         out[:, layout.degrees[1]] = x
@@ -165,7 +176,7 @@ def _pull(
 ) -> Float[Tensor, "N D C"]:
     """The gradient of x from the gradient of its features, which is overwritten: the blocks of
     `fill` in reverse."""
-    layout, dx = _layout(x.shape[1], terms), torch.zeros_like(x)
+    layout, dx = _layout(x.shape[1], terms, x.device), torch.zeros_like(x)
     for blocks in reversed(layout.blocks):
         for axes, own, rest in blocks:
             d = grads[:, own].unflatten(1, (axes.stop - axes.start, -1))
@@ -211,8 +222,8 @@ def gather(
     x: Float[Tensor, "N S D"], u: Float[Tensor, "N S E"], terms: int, sums: Float[Tensor, "N M E"]
 ) -> Float[Tensor, "N M E"]:
     """sums += weights * (monomials(x)^T u), in place."""
-    layout, weight = _layout(x.shape[2], terms), weights(x.shape[2], terms, x)[:, None]
-    where, buffer = layout.where.to(x.device), _Buffer(x, layout.features)
+    layout, weight = _layout(x.shape[2], terms, x.device), weights(x.shape[2], terms, x)[:, None]
+    where, buffer = layout.where, _Buffer(x, layout.features)
     for rows, places in _pieces(x.shape[0], x.shape[1], layout.features):
         piece = x[rows, places].transpose(1, 2).contiguous()
         features = fill(piece, terms, buffer(piece.shape[0], piece.shape[2]))
@@ -226,7 +237,7 @@ def read(
     x: Float[Tensor, "N L D"], sums: Float[Tensor, "N M E"], terms: int
 ) -> Float[Tensor, "N L E"]:
     """monomials(x) sums."""
-    layout, out = _layout(x.shape[2], terms), x.new_empty(*x.shape[:2], sums.shape[2])
+    layout, out = _layout(x.shape[2], terms, x.device), x.new_empty(*x.shape[:2], sums.shape[2])
     sums, buffer = layout.spread(sums), _Buffer(x, layout.features)
     for rows, places in _pieces(x.shape[0], x.shape[1], layout.features):
         piece = x[rows, places].transpose(1, 2).contiguous()
@@ -246,7 +257,7 @@ def pull(
     """The gradient of x, where g is the gradient of monomials(x) sums; with `both` also
     monomials(x) sums."""
     dx, product = torch.empty_like(x), x.new_empty(*x.shape[:2], sums.shape[2]) if both else None
-    layout = _layout(x.shape[2], terms)
+    layout = _layout(x.shape[2], terms, x.device)
     sums, buffer, grads = (
         layout.spread(sums),
         _Buffer(x, layout.features),

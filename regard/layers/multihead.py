@@ -389,8 +389,10 @@ class MultiHead(nn.Module):
                 raise InputError(
                     f"positions with {axes} axes need x {shape}", where="x", got=tuple(x.shape)
                 )
-            places = torch.arange(x.shape[1]) if axes == 1 else grid(x.shape[1], x.shape[2])
-            places = places.to(x.device)
+            if axes == 1:
+                places = torch.arange(x.shape[1], device=x.device)
+            else:
+                places = grid(x.shape[1], x.shape[2], device=x.device)
             flat = positions.add(flat, places)
             rotation = positions.rotation(places)
             bias = positions.bias(places, places)

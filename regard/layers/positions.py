@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor, nn
 
+from regard.device import widest_float
 from regard.errors import InputError
 from regard.layers import checks
 from regard.layers.sizes import AttentionKernel
@@ -39,19 +40,22 @@ Axes = Literal[1, 2]
 BASE = 10000.0
 
 
-def grid(columns: int, rows: int) -> Int[Tensor, "places 2"]:
+def grid(columns: int, rows: int, device: torch.device | None = None) -> Int[Tensor, "places 2"]:
     """The positions (x, y) of a grid (X, Y), in the order in which it is flattened.
 
     >>> grid(2, 3).tolist()
     [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]
     """
-    return torch.cartesian_prod(torch.arange(columns), torch.arange(rows))
+    return torch.cartesian_prod(
+        torch.arange(columns, device=device), torch.arange(rows, device=device)
+    )
 
 
-def inverse_frequencies(width: int, device: torch.device | None = None) -> Float[Tensor, " half"]:
+def inverse_frequencies(width: int, device: torch.device) -> Float[Tensor, " half"]:
     """10000^(-2i/D) for each of the D/2 pairs, D = `width`. In float64: with a rounded frequency
     the angles of far positions would be wrong."""
-    return BASE ** (-torch.arange(0, width, 2, dtype=torch.float64, device=device) / width)
+    dtype = widest_float(device)
+    return BASE ** (-torch.arange(0, width, 2, dtype=dtype, device=device) / width)
 
 
 def sinusoidal(places: Int[Tensor, "*places"], width: int) -> Float[Tensor, "*places D"]:
@@ -311,7 +315,7 @@ class Rotary(Positions):
 
     def rotation(self, places: Places) -> Callable[[Tensor], Tensor]:
         if isinstance(places, int):
-            places = torch.tensor(places)
+            places = torch.tensor(places, device="cpu")  # apply_rotary moves the phases to x
         phases = rotary_phases(places, self.head_width, axes=self.axes)  # (T, K/2) or (B, T, K/2)
         if phases.ndim == 3:
             phases = phases[:, None]  # (B, 1, T, K/2), the same in all heads

@@ -79,6 +79,10 @@ class Train(Section):
     keep: Literal["auto", "best", "last"] = "auto"
     """The weights kept at the end: those with the best validation score, or the last; "auto" keeps
     the best, or the last if there are fewer than 200 validation examples."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the matrix products in training: "bfloat16" is autocast, faster on many GPUs and
+    some CPUs. Weights, their updates and the sums of the loss stay float32, and so do validation
+    and answers."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads of PyTorch; not set: PyTorch's own choice."""
 

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.device import widest_float
 from regard.search.options import Options
 from regard.search.processors import NEVER, PLAUSIBLE, nucleus, top_k, top_p
 
@@ -81,9 +82,10 @@ def draw(
         scores = top_p(scores, options.top_p)
 
     # In double precision, so that rounding cannot select a banned token at the end.
-    mass = scores.softmax(-1).cumsum(-1, dtype=torch.float64)
+    wide = widest_float(scores.device)
+    mass = scores.softmax(-1).cumsum(-1, dtype=wide)
     total = mass[:, -1:]
-    target = uniform[:, None].double() * total
+    target = uniform[:, None].to(wide) * total
     token = torch.searchsorted(mass, target, right=True)
     upper = mass.gather(1, token)
     lower = torch.where(token > 0, mass.gather(1, (token - 1).clamp(min=0)), -1.0)
@@ -118,10 +120,12 @@ def uniforms(seeds: Sequence[int], candidates: int, steps: int) -> Float[Tensor,
     """All random numbers of a search, `candidates` rows for each seed. Those of a row depend on its
     own seed alone, not on the rest of the batch, and those of the first candidate do not depend on
     the number of candidates."""
-    generator = torch.Generator()
-    return torch.cat(
-        [torch.rand(candidates, steps, generator=generator.manual_seed(seed)) for seed in seeds]
-    )
+    generator = torch.Generator("cpu")  # the same numbers whatever device the model is on
+    rows = []
+    for seed in seeds:
+        generator.manual_seed(seed)
+        rows.append(torch.rand(candidates, steps, generator=generator, device="cpu"))
+    return torch.cat(rows)
 
 
 def seeds_of(options: Options, inputs: Sequence[bytes]) -> list[int] | None:
@@ -143,4 +147,4 @@ def seeds_of(options: Options, inputs: Sequence[bytes]) -> list[int] | None:
 def root_seed(options: Options) -> int:
     """`options.seed`, or a new seed if it is None. That comes from the system, not from torch's
     global generator, so that a search does not change the random numbers of training."""
-    return torch.Generator().seed() if options.seed is None else options.seed
+    return torch.Generator("cpu").seed() if options.seed is None else options.seed

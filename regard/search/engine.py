@@ -55,6 +55,7 @@ class Engine:
              while MMI applies; a request with more rows than this runs alone
     joining  the most requests that join a running batch between two steps: the others wait while
              the inputs of the new ones are encoded
+    device   where the model is: inputs are moved there; by default they are there already
 
     `submit` and `cancel` may be called from other threads than the one that calls `step`.
 
@@ -73,11 +74,13 @@ class Engine:
         nothing: Callable[[], tuple[Tensor, Tensor]] | None = None,
         rows: int = ROWS,
         joining: int = JOINING,
+        device: torch.device | None = None,
     ):
         self.model = model
         self.special_tokens = special_tokens
         self.max_rows = rows
         self.joining = joining
+        self.device = device
         self._nothing = nothing
         self._prior: Memory | None = None  # the memory of the empty prompt, for MMI
         self._waiting: deque[Request] = deque()
@@ -121,7 +124,7 @@ class Engine:
         if seed is None and options.do_sample:
             (seed,) = seeds_of(options, [_content(raw, mask)]) or [None]
         return self._submit(
-            RawInput(raw, mask),
+            self._input(raw, mask),
             options,
             seed=seed,
             weights=weights,
@@ -220,6 +223,11 @@ class Engine:
         self._waiting.append(request)
         return request
 
+    def _input(self, raw: Tensor, mask: Tensor) -> RawInput:
+        if self.device is None:
+            return RawInput(raw, mask)
+        return RawInput(raw.to(self.device), mask.to(self.device))
+
     def _admit(self) -> None:
         """Let waiting requests join for which there is room, in the order they came.
 
@@ -289,7 +297,7 @@ class Engine:
         """The decoder's state before the first token given the empty prompt, in `rows` rows."""
         if self._prior is None:
             assert self._nothing is not None
-            self._prior = self.model.read(*self._nothing())
+            self._prior = self._input(*self._nothing()).read(self.model)
         state = self._start(self._prior, capture)
         return state.rows(state.position.new_zeros(rows))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regard import disk
 from regard.build import TASKS
+from regard.device import resolve
 from regard.errors import BundleError, InputError, RecipeError
 from regard.recipe import Recipe, differences, is_whole
 from regard.runs import FOLDER
@@ -31,10 +32,12 @@ def sweep(
     trials: int | None = None,
     storage: str | None = None,
     prune: bool = False,
+    device: str = "auto",
 ) -> Outcome:
     """Try them all, or with a range among them `trials` of them. `told` gives the reporter of
     each run, `learned` hears after each trial what is known. Ctrl-C ends it with `Stopped`; the
     same call goes on with it."""
+    resolve(device)  # an error now, not in each trial
     base = make([])
     _check(make, axes)
     disk.claim(folder, RECORD, "sweep")
@@ -42,7 +45,7 @@ def sweep(
     # What the lock guards takes moments.
     with disk.lock_file(folder / disk.LOCK, wait=True):
         _same_sweep(base, axes, folder)
-    runs = Trials(make, folder, base.train.score or TASKS[base.task].best, told)
+    runs = Trials(make, folder, base.train.score or TASKS[base.task].best, told, device)
     every = [] if trials or any(axis.is_range for axis in axes) else points(axes)
     if every and not storage and not prune:
         return _grid(runs, every, learned)

@@ -38,11 +38,12 @@ Told = Callable[[Trial], AbstractContextManager[Reporter]]
 class Trials:
     """The trials of a sweep, each a run in the sweep's folder."""
 
-    def __init__(self, make: Make, folder: Path, score: str, told: Told):
+    def __init__(self, make: Make, folder: Path, score: str, told: Told, device: str = "auto"):
         self.make = make
         self.folder = folder
         self.score = score
         self.told = told
+        self.device = device
 
     def trial(self, values: Mapping[str, str]) -> Trial:
         """What is known of these values."""
@@ -69,7 +70,13 @@ class Trials:
         try:
             with self.told(trial) as reporter:
                 watched = reporter if watch is None else _Watched(reporter, watch)
-                progress = train(recipe, run, reporter=watched, resume=bundle.has_begun(run))
+                progress = train(
+                    recipe,
+                    run,
+                    reporter=watched,
+                    resume=bundle.has_begun(run),
+                    device=self.device,
+                )
         except BusyError:
             return replace(trial, state="elsewhere")
         except Pruned:

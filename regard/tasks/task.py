@@ -74,6 +74,10 @@ class Batch(NamedTuple):
     real: Bool[Tensor, "B T"]
     rows: Int[Tensor, " B"] | None = None  # which row of raw each has; None: raw has one for each
 
+    def to(self, device: torch.device) -> Batch:
+        """The batch on a device."""
+        return Batch(*(None if tensor is None else tensor.to(device) for tensor in self))
+
 
 class Scores(NamedTuple):
     """Scores of answers: numbers, which are logged and may choose the best weights, and tables."""

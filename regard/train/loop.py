@@ -45,18 +45,27 @@ class Loop:
     """A run under way: its model, its optimiser, and where it stands."""
 
     def __init__(
-        self, recipe: Recipe, run: Path, corpus: Corpus, reporter: Reporter, tensorboard: bool
+        self,
+        recipe: Recipe,
+        run: Path,
+        corpus: Corpus,
+        reporter: Reporter,
+        *,
+        device: torch.device,
+        tensorboard: bool,
     ):
         self.recipe = recipe
         self.how = recipe.train
         self.run = run
         self.corpus = corpus
         self.reporter = reporter
+        self.device = device
         self.task = build.task(recipe, corpus.tokenizer)
         self.model = build.model(
             recipe, vocabulary=corpus.tokenizer.size, source_vocabulary=corpus.tokenizer.source_size
         )
         self.model.idf.copy_(inverse_document_frequency(corpus))
+        self.model.to(device)  # built on the CPU: the same weights whatever the device
         self.average = copy.deepcopy(self.model) if self.how.ema_decay else None
         self.optimiser = optimiser(self.model, self.how)
         self.progress = Progress(data=corpus.fingerprint, threads=effective_threads())
@@ -198,9 +207,7 @@ class Loop:
         micro_batches = [self._batch(index, number) for number, index in enumerate(group)]
         total, nats = sum(int(batch.real.sum()) for batch in micro_batches), 0.0
         for batch in micro_batches:
-            loss, plain = self.model.loss(
-                *batch, smoothing=self.how.label_smoothing, ctc_weight=self.how.ctc_weight
-            )
+            loss, plain = self._loss(batch)
             (loss / total).backward()
             nats += float(plain)
         norm = torch.nn.utils.clip_grad_norm_(
@@ -215,6 +222,16 @@ class Loop:
             self._follow()
         self.optimiser.zero_grad(set_to_none=True)
         return (nats if healthy else math.nan), total
+
+    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """`Model.loss` on the device and in the precision of this run."""
+        is_half = self.how.precision == "bfloat16"
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_half):
+            return self.model.loss(
+                *batch.to(self.device),
+                smoothing=self.how.label_smoothing,
+                ctc_weight=self.how.ctc_weight,
+            )
 
     def _batch(self, index: np.ndarray, number: int) -> Batch:
         part = self.corpus.train
@@ -304,6 +321,7 @@ class Loop:
             resumed_at=self.progress.step,
             score=self.validation.score,
             judged=self.validation.judged,
+            device=str(self.device),
         )
 
 

@@ -32,6 +32,7 @@ def train_model(
     tokens: int | None = None,
     resume: PathLike | None = None,
     anyway: bool = False,
+    device: str = "auto",
     quiet: bool = False,
 ) -> Bundle:
     """Train a model as `regard train` does, and load it.
@@ -44,6 +45,7 @@ def train_model(
              when training ends, at the first of those given, instead of the recipe's own
     resume   the folder of a run that was stopped, to go on with instead of a recipe
     anyway   with `resume`: go on although the data or settings changed
+    device   "auto" (a GPU if there is one), "cpu", "cuda" or "mps"
     quiet    print nothing
     >>> bot = regard.train("chat-attention", data="pairs.tsv", minutes=2)  # doctest: +SKIP
     >>> bot.ask("Hello!").text  # doctest: +SKIP
@@ -72,11 +74,11 @@ def train_model(
         )
 
     reporter = SilentReporter() if quiet else PrintingReporter()
-    result = train_job(job, reporter)
+    result = train_job(job, reporter, device=device)
     with contextlib.suppress(InputError):  # a person's own file has the name of the curves
         curves(job.run)
     reporter.noted(f"{result.kept_because}; the run is {job.run}")
-    return load(job.run)
+    return load(job.run, device=device)
 
 
 def _base(recipe: object) -> str | Recipe:

@@ -27,6 +27,7 @@ class Facts:
     resumed_at: int
     score: str  # that says which weights are best
     judged: int  # examples it is of
+    device: str = "cpu"
 
     @property
     def judged_part(self) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import torch
+
 from regard import build, bundle, checkpoint, disk, tokenizers
 from regard.checkpoint import Progress
+from regard.device import resolve
 from regard.errors import DataError, TrainingError
 from regard.recipe import Recipe
 from regard.resources import allocations, check_memory
@@ -26,13 +29,16 @@ def train(
     resume: bool = False,
     anyway: bool = False,
     tensorboard: bool = False,
+    device: str | torch.device = "auto",
 ) -> Progress:
     """Train in the folder `run`, which then holds a bundle of the best weights (or the last ones,
     see `train.keep`).
 
     A run that is resumed may have another budget. Whatever else differs from how it began is
-    refused, unless `anyway`; what its weights cannot survive is refused in any case.
+    refused, unless `anyway`; what its weights cannot survive is refused in any case. `device` is
+    not part of a run: it may be resumed on another one.
     """
+    device = resolve(device)
     if not resume:
         _refuse_other_contents(run)
     keep_memory()
@@ -55,7 +61,7 @@ def train(
         if not resume:
             _refuse_other_contents(run)
         _check_memory(recipe, corpus.tokenizer.size, corpus.tokenizer.source_size)
-        loop = Loop(recipe, run, corpus, reporter, tensorboard)
+        loop = Loop(recipe, run, corpus, reporter, device=device, tensorboard=tensorboard)
         if resume:
             resume_loop(loop, changed, anyway)
         else:
@@ -64,7 +70,11 @@ def train(
 
 
 def train_job(
-    job: Job, reporter: SilentReporter | None = None, *, tensorboard: bool = False
+    job: Job,
+    reporter: SilentReporter | None = None,
+    *,
+    tensorboard: bool = False,
+    device: str | torch.device = "auto",
 ) -> Result:
     """Train a run that `regard.runs` describes, new or resumed."""
     reporter = reporter or SilentReporter()
@@ -75,6 +85,7 @@ def train_job(
         resume=job.resume,
         anyway=job.anyway,
         tensorboard=tensorboard,
+        device=device,
     )
     return Result(job.run, reporter.facts, progress)
 
