@@ -403,7 +403,7 @@ def of_model(
                     model(raw, mask, tokens)
                 made["forward"] = trace.products
                 with Trace(refuse=False) as trace:
-                    state = model.decoder.start(model.read(raw[:1], mask[:1]))
+                    state = model.decoder.start(model.encode(raw[:1], mask[:1]))
                 made["start"] = trace.products
                 for place in range(target - 1):
                     state = model.decoder.step(tokens[:1, place], state).state

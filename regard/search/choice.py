@@ -1,9 +1,9 @@
-"""The choice of a token from its scores, and whether the choice is close.
+"""The choice of a token from its scores, and whether it is a near tie.
 
 The same input has slightly different logits alone and in a batch: the order of sums, and so the
-last bits, depend on the number of rows. A choice is close if such a difference could change it. The
-functions here return the tokens, and for each row whether its choice is close. The engine makes
-close choices by logits that do not depend on the batch.
+last bits, depend on the number of rows. A choice is a near tie if such a difference could change
+it. The functions here return the tokens, and for each row whether its choice is a near tie. The
+engine decides near ties by logits that do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from torch import Tensor
 
 from regard.device import widest_float
 from regard.search.options import Options
-from regard.search.processors import NEVER, PLAUSIBLE, nucleus, top_k, top_p
+from regard.search.processors import MIN_PLAUSIBLE_RATIO, NEVER, nucleus, top_k, top_p
 
-# Scores that differ by less are close. Logits of single precision differ by about a tenth of this
+# Scores that differ by less are tied. Logits of single precision differ by about a tenth of this
 # between a batch and a row alone: bench/batch_rounding.py measures it.
-CLOSE = 2.0**-13
-
-Close = Bool[Tensor, " B"]
+TIE_TOLERANCE = 2.0**-13
 
 
 def rank_tolerance(options: Options, length: int) -> float:
-    """The difference below which the ranks of two answers of this length are close."""
-    return CLOSE * (1 + options.mmi_weight) * max(1.0, length**-options.length_penalty)
+    """The difference below which the ranks of two answers of this length are tied."""
+    return TIE_TOLERANCE * (1 + options.mmi_weight) * max(1.0, length**-options.length_penalty)
 
 
 def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B"]:
@@ -50,35 +48,35 @@ def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B
 
 
 def greedy(scores: Float[Tensor, "B V"]) -> tuple[Int[Tensor, " B"], list[bool] | None]:
-    """The likeliest token of each row, and whether its choice is close (None: in no row). The
+    """The likeliest token of each row, and whether that is a near tie (None: in no row). The
     scores are overwritten and restored."""
     if scores.shape[1] == 1:
         return scores.argmax(-1), None
     if scores.shape[0] < 8:
         best, tokens = scores.topk(2)
-        return tokens[:, 0], [first - second < CLOSE for first, second in best.tolist()]
+        return tokens[:, 0], [first - second < TIE_TOLERANCE for first, second in best.tolist()]
     token = likeliest(scores)[:, None]
     best = scores.gather(1, token)
     second = scores.scatter_(1, token, NEVER).amax(-1)
     scores.scatter_(1, token, best)
-    return token[:, 0], (best[:, 0] - second < CLOSE).tolist()
+    return token[:, 0], (best[:, 0] - second < TIE_TOLERANCE).tolist()
 
 
 def draw(
     scores: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], options: Options
 ) -> tuple[Int[Tensor, " B"], list[bool]]:
     """Sample a token for each row, by inverting the cumulative distribution at the row's uniform
-    number in [0, 1). Also returns whether each choice is close."""
-    close = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
-    tolerance = CLOSE / options.temperature
+    number in [0, 1). Also returns whether each draw is a near tie."""
+    near_tie = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+    tolerance = TIE_TOLERANCE / options.temperature
     if options.temperature != 1:
         scores = scores / options.temperature
     if options.top_k and options.top_k < scores.shape[1]:
         best = scores.topk(options.top_k + 1).values
-        close |= best[:, -2] - best[:, -1] < tolerance
+        near_tie |= best[:, -2] - best[:, -1] < tolerance
         scores = top_k(scores, options.top_k)
     if options.top_p < 1:
-        close |= _nucleus_is_close(scores, options.top_p, tolerance)
+        near_tie |= _nucleus_near_tie(scores, options.top_p, tolerance)
         scores = top_p(scores, options.top_p)
 
     # In double precision, so that rounding cannot select a banned token at the end.
@@ -90,11 +88,13 @@ def draw(
     upper = mass.gather(1, token)
     lower = torch.where(token > 0, mass.gather(1, (token - 1).clamp(min=0)), -1.0)
     distance = torch.minimum(target - lower, upper - target) / total
-    close |= distance[:, 0] < _probability_tolerance(scores, tolerance)
-    return token[:, 0], close.tolist()
+    near_tie |= distance[:, 0] < _probability_tolerance(scores, tolerance)
+    return token[:, 0], near_tie.tolist()
 
 
-def _nucleus_is_close(scores: Float[Tensor, "B V"], p: float, tolerance: float) -> Close:
+def _nucleus_near_tie(
+    scores: Float[Tensor, "B V"], p: float, tolerance: float
+) -> Bool[Tensor, " B"]:
     """Whether rounding could change which tokens are in the nucleus."""
     _, before = nucleus(scores, p)
     distance = (before[:, 1:] - p).abs()
@@ -110,10 +110,10 @@ def _probability_tolerance(scores: Float[Tensor, "B V"], tolerance: float) -> Fl
     return (tolerance * rest / 8).clamp(min=1e-7)
 
 
-def mmi_is_close(scores: Float[Tensor, "B V"]) -> Close:
+def mmi_near_tie(scores: Float[Tensor, "B V"]) -> Bool[Tensor, " B"]:
     """Whether rounding could change which tokens are plausible in `processors.mmi`."""
-    bound = scores.amax(-1, keepdim=True) + math.log(PLAUSIBLE)
-    return ((scores - bound).abs() < CLOSE).any(-1)
+    bound = scores.amax(-1, keepdim=True) + math.log(MIN_PLAUSIBLE_RATIO)
+    return ((scores - bound).abs() < TIE_TOLERANCE).any(-1)
 
 
 def uniforms(seeds: Sequence[int], candidates: int, steps: int) -> Float[Tensor, "R T"]:

@@ -76,7 +76,10 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """The batch on a device."""
-        return Batch(*(None if tensor is None else tensor.to(device) for tensor in self))
+        *tensors, rows = self
+        return Batch(
+            *(x.to(device) for x in tensors), rows=None if rows is None else rows.to(device)
+        )
 
 
 class Scores(NamedTuple):

@@ -21,7 +21,7 @@ ENCODER = "transformer-pre-sinusoidal"
 @torch.no_grad()
 def test_one_label_then_the_end(decoder: str):
     model = build(ENCODER, decoder)
-    memory = model.read(*sentences())
+    memory = model.encode(*sentences())
     logits = model.decoder(torch.zeros(5, 3, dtype=torch.long), memory)
     assert logits.shape == (5, 3, VOCABULARY)
     labels, after = logits[:, 0].softmax(-1), logits[:, 1:].softmax(-1)
@@ -36,7 +36,7 @@ def test_one_label_then_the_end(decoder: str):
 def test_every_search_answers_with_one_label(decoder: str, options: Options):
     model = build(ENCODER, decoder)
     with torch.inference_mode():
-        memory = model.read(*sentences())
+        memory = model.encode(*sentences())
         chances = model.decoder(torch.zeros(5, 1, dtype=torch.long), memory)[:, 0].log_softmax(-1)
         found = search(model.decoder, memory, SPOKEN, options)
     for row, answers in enumerate(found):
@@ -57,7 +57,7 @@ def test_every_search_answers_with_one_label(decoder: str, options: Options):
 def test_it_streams(decoder: str):
     model = build(ENCODER, decoder)
     with torch.inference_mode():
-        memory = model.read(*sentences(rows=1))
+        memory = model.encode(*sentences(rows=1))
         assert len(list(stream(model.decoder, memory, SPOKEN, Options()))) == 1
 
 

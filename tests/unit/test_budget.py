@@ -112,7 +112,7 @@ def depths(model: Model, target: int, rows: int = B, *, refuse: bool = True) -> 
     with torch.no_grad():
         with Trace(refuse=refuse) as trace:
             forward = trace.depth(model(raw, mask, tokens))
-        state = model.decoder.start(model.read(raw, mask))
+        state = model.decoder.start(model.encode(raw, mask))
         for place in range(target - 1):
             state = model.decoder.step(tokens[:, place], state).state
         with Trace(refuse=refuse) as trace:
@@ -363,8 +363,8 @@ def test_what_is_kept_for_gradients(name: str):
         return tensor
 
     with kernel("scores"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        memory = model.read(raw, mask)
-        model.decoder.states(tokens, memory)
+        memory = model.encode(raw, mask)
+        model.decoder.hidden_states(tokens, memory)
         if of.train.ctc_weight:
             ctc_loss(
                 model.decoder.output(memory.states),
@@ -476,7 +476,7 @@ def state_bytes(model: Model) -> int:
     """After T tokens of one row."""
     model.eval()
     with torch.no_grad():
-        state = model.decoder.start(model.read(*model.frontend.example(1, S)))
+        state = model.decoder.start(model.encode(*model.frontend.example(1, S)))
         for _ in range(T):
             state = model.decoder.step(torch.ones(1, dtype=torch.long), state).state
     held = {
