@@ -29,7 +29,7 @@ from regard.search import Engine, Hypothesis, Options, Outputs, StreamedToken, s
 from regard.search.engine import MAX_ROWS
 from regard.tasks.sources import needs_array, needs_rate
 from regard.tasks.task import Task, is_sound
-from regard.tokenizers import MARKS, Tokenizer
+from regard.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
 from regard.values import Alternative, Answer, Capture, Piece
 
 if TYPE_CHECKING:
@@ -417,7 +417,7 @@ class Bundle:
         labels = None
         if self.recipe.task == "classify":  # its tokenizer has the labels, and that of the source
             vocabulary = self.tokenizer.source_size or None
-            labels = self.tokenizer.size - MARKS
+            labels = self.tokenizer.size - NUM_SPECIAL_TOKENS
         return budget(
             self.recipe,
             batch=batch,

@@ -546,25 +546,25 @@ class LabelOutput(nn.Module):
 
     def __init__(self, *, inputs: int, labels: int, marks: int, end: int):
         super().__init__()
-        self.scores = nn.Linear(inputs, labels)
+        self.projection = nn.Linear(inputs, labels)
         self.marks = marks
         self.end = end
         self.first_label = 0  # the row of the first label in the matrix
 
     def share(self, embedding: Embedding) -> None:
         """Uses the matrix of this embedding: the vector of a label is that of its token."""
-        self.scores = nn.Linear(embedding.weight.shape[1], embedding.weight.shape[0])
-        self.scores.weight = embedding.table.weight
-        nn.init.zeros_(self.scores.bias)
+        self.projection = nn.Linear(embedding.weight.shape[1], embedding.weight.shape[0])
+        self.projection.weight = embedding.table.weight
+        nn.init.zeros_(self.projection.bias)
         self.first_label = self.marks
 
     @property
     def weight(self) -> Float[Tensor, "labels D"]:
-        return self.scores.weight[self.first_label :]
+        return self.projection.weight[self.first_label :]
 
     @property
     def bias(self) -> Float[Tensor, " labels"]:
-        return self.scores.bias[self.first_label :]
+        return self.projection.bias[self.first_label :]
 
     def forward(self, hidden: Float[Tensor, "*rows D1"]) -> Float[Tensor, "*rows V"]:
         ended = hidden[..., -1:] > 0  # after the first position

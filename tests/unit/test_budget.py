@@ -30,7 +30,7 @@ from regard.layers import maclaurin
 from regard.layers.loss import ctc_loss
 from regard.layers.recurrent import Cell, Recurrent
 from regard.model import Model
-from regard.tokenizers import MARKS
+from regard.tokenizers import NUM_SPECIAL_TOKENS
 
 EVERY_CHECK: Any = list(HealthCheck)  # Any: its metaclass hides the type
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=EVERY_CHECK, derandomize=True)
@@ -80,7 +80,7 @@ def shoots(of: recipe.Recipe) -> bool:
 
 def make(of: recipe.Recipe, vocabulary: int = VOCABULARY) -> Model:
     """The model of a recipe, with LABELS if it has labels."""
-    answers = LABELS + MARKS if shoots(of) and of.task != "blank" else vocabulary
+    answers = LABELS + NUM_SPECIAL_TOKENS if shoots(of) and of.task != "blank" else vocabulary
     return build.model(of, vocabulary=answers, source_vocabulary=vocabulary)
 
 
@@ -369,7 +369,7 @@ def test_what_is_kept_for_gradients(name: str):
             ctc_loss(
                 model.decoder.output(memory.states),
                 memory.mask,
-                tokens + MARKS,
+                tokens + NUM_SPECIAL_TOKENS,
                 torch.ones_like(tokens).bool(),
             )
     measured = sum(each.nbytes() for key, each in kept.items() if key not in own)
