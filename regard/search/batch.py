@@ -186,11 +186,13 @@ class Batch:
             self.state = self.state.rows(self._index(index), memory_unchanged=True)
 
     def _has_expired(self) -> bool:
-        """Whether a track that has ended has idle rows at a position beyond its
-        `max_new_tokens`. Position embeddings may have no such position."""
+        """Whether a track that has ended has idle rows at a position that neither it nor a running
+        track may reach. Position embeddings may have no such position."""
+        limits = [track.request.options.max_new_tokens for track in self.tracks if track.active]
+        furthest = max(limits, default=0)
         for track in self.tracks:
-            age = self.clock - track.joined_at
-            if not track.active and age >= track.request.options.max_new_tokens:
+            limit = min(track.request.options.max_new_tokens, furthest)
+            if not track.active and self.clock - track.joined_at >= limit:
                 return True
         return False
 

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 import torch
 
-from regard.search.choice import TIE_TOLERANCE, rank_tolerance
+from regard.device import widest_float
+from regard.search.choice import rank_tolerance, score_tolerance
 from regard.search.hypotheses import Candidate, Node
 from regard.search.options import Options
 from regard.search.processors import NEVER
@@ -79,8 +80,12 @@ class BeamSearch(Track):
     def advance(cls, tracks: Sequence[BeamSearch], scores: Scores, *, detect_ties: bool) -> None:
         logits, processed = scores.logits, scores.processed
         width = tracks[0].width
-        value = logits.new_tensor([track.search_scores for track in tracks])  # (tracks, width)
-        score = logits.new_tensor([track.scores for track in tracks])
+        # In double precision, as sums of many log-probabilities need: (tracks, width).
+        value = torch.tensor(
+            [track.search_scores for track in tracks],
+            dtype=widest_float(logits.device),
+            device=logits.device,
+        )
         normaliser = logits.logsumexp(-1)  # log p(token) = logits[token] - normaliser
 
         # The width + 1 best extensions of each row contain the width + 1 best of its track. One
@@ -90,7 +95,8 @@ class BeamSearch(Track):
         value, place = extended.topk(min(width + 1, extended.shape[1]))
         near_tie = None
         if detect_ties and value.shape[1] > width:
-            near_tie = (value[:, width] > value[:, width - 1] - TIE_TOLERANCE).tolist()
+            tolerance = score_tolerance(tracks[0].request.options)
+            near_tie = (value[:, width] > value[:, width - 1] - tolerance).tolist()
         if detect_ties and scores.near_tie is not None:
             first_rows = range(0, len(scores.near_tie), width)
             near_tie = either(
@@ -103,10 +109,9 @@ class BeamSearch(Track):
         row = first_row[:, None] + parent
         token = tokens[row, place % best.shape[1]]
         logprob = logits[row, token] - normaliser[row]
-        score = score.gather(1, parent) + logits[row, token] - normaliser[row]
 
-        parents, next_tokens, values, totals, logprobs = (
-            x.tolist() for x in (parent, token, value, score, logprob)
+        parents, next_tokens, search_scores, logprobs = (
+            x.tolist() for x in (parent, token, value, logprob)
         )
         for n, track in enumerate(tracks):
             if not track.active:
@@ -114,14 +119,13 @@ class BeamSearch(Track):
             track.near_tie = near_tie is not None and near_tie[n]
             if not track.near_tie:
                 rows = scores.rows[n * width : (n + 1) * width]
-                track._extend(parents[n], next_tokens[n], values[n], totals[n], logprobs[n], rows)
+                track._extend(parents[n], next_tokens[n], search_scores[n], logprobs[n], rows)
 
     def _extend(
         self,
         parents: list[int],
         tokens: list[int],
-        values: list[float],
-        scores: list[float],
+        search_scores: list[float],
         logprobs: list[float],
         rows: Sequence[int],
     ) -> None:
@@ -137,14 +141,17 @@ class BeamSearch(Track):
         self.nodes = [*nodes]
         self.parents = parents
         self.tokens = tokens
-        self.search_scores = values
-        self.scores = scores
+        self.search_scores = search_scores
+        self.scores = [
+            self.scores[parent] + logprob for parent, logprob in zip(parents, logprobs, strict=True)
+        ]
         for i, (node, token) in enumerate(zip(nodes, tokens, strict=True)):
             ended = token == end
-            if values[i] > NEVER and (ended or last_step):
-                self.pool.add(Candidate(node.path(), ended, scores[i], values[i]))
+            if search_scores[i] > NEVER and (ended or last_step):
+                candidate = Candidate(node.path(), ended, self.scores[i], search_scores[i])
+                self.pool.add(candidate)
             if ended:
-                values[i] = NEVER  # so that the next step does not extend it
+                search_scores[i] = NEVER  # so that the next step does not extend it
         self.done = last_step or self.pool.is_settled(self._reach())
         if self.done:
             self.candidates = self.pool.candidates

@@ -13,6 +13,7 @@ requests.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -79,6 +80,9 @@ class Engine:
         max_joining: int = MAX_JOINING,
         device: torch.device | None = None,
     ):
+        for name, size in (("max_rows", max_rows), ("max_joining", max_joining)):
+            if not isinstance(size, int) or size < 1:
+                raise InputError("must be a whole number >= 1", where=name, got=repr(size))
         self.model = model
         self.special_tokens = special_tokens
         self.max_rows = max_rows
@@ -112,6 +116,11 @@ class Engine:
         """
         if len(raw) != 1 or len(mask) != 1:
             raise InputError("a request has one input", where="submit", got=f"{len(raw)} rows")
+        if not isinstance(options, Options):
+            kind = type(options).__name__
+            raise InputError("options must be regard.Options", where="submit", got=kind)
+        if not bool(mask.any()):
+            raise InputError("the input is empty: its mask is False everywhere", where="submit")
         if seed is None and options.do_sample:
             (seed,) = seeds_of(options, [_content(raw, mask)]) or [None]
         return self.submit_input(self._input(raw, mask), options, seed=seed, outputs=outputs)
@@ -214,7 +223,7 @@ class Engine:
             self._batch.drop_idle_rows()
             self._join(self._batch, memory, joining)
         except Exception as error:
-            self._separate(joining, error)
+            self._separate(joining, error, alone=False)
 
     def _next_in_line(self) -> list[Request]:
         """The waiting requests that may join now: several that share the batch, or one that
@@ -278,10 +287,13 @@ class Engine:
                 if scoring is not None:
                     state = self._prior_state(scoring.width, batch.capture)
                     batch.join(state, [scoring])
-        except Exception as error:
+        except BaseException as error:
             running = [track.request for track in batch.tracks if not track.request.done]
             batch.clear()
-            self._separate(running, error)
+            if not isinstance(error, Exception):  # Ctrl-C: they begin again with the next step
+                self._waiting.extendleft(reversed(running))
+                raise
+            self._separate(running, error, alone=not batch.detect_ties)
 
     def _stream_tokens(self, batch: Batch) -> None:
         """Stream the last token of each request with one answer, where it is certain at once."""
@@ -294,16 +306,13 @@ class Engine:
                 continue  # searched again: these tokens were streamed before
             if node.token != self.special_tokens.end:
                 weights = batch.weights(track, track.steps - 1, node.row)
-                try:
-                    request.push(StreamedToken(node.token, node.logprob, weights))
-                except Exception as error:  # of the caller's function
-                    self._any_cancelled = True
-                    request.fail(error)
+                request.stream_token(StreamedToken(node.token, node.logprob, weights))
+                self._any_cancelled |= request.error is not None
 
     def _finish(self, batch: Batch, track: Track) -> PriorScoring | None:
         """Give a request the answers of its track, which leaves the batch. If MMI re-ranks them,
         return the track that first scores them without the prompt; `_finish` is called again when
-        that leaves. If a choice was near_tie, search the request again alone."""
+        that leaves. If a choice was a near tie, search the request again alone."""
         request = track.request
         if request.done:
             return None
@@ -317,6 +326,9 @@ class Engine:
             prior_scores = track.scores()
         else:
             candidates = distinct(track.candidates)
+            if not candidates or any(math.isnan(candidate.score) for candidate in candidates):
+                request.fail(_no_answer(request))
+                return None
             hypotheses = {
                 candidate.tokens: batch.hypothesis(track, candidate) for candidate in candidates
             }
@@ -346,14 +358,14 @@ class Engine:
         else:
             self._alone.append(batch)
 
-    def _separate(self, requests: Sequence[Request], error: Exception) -> None:
-        """After an error in a batch: the only request of the batch fails; several are searched
-        again, each in a batch of its own, so that only those fail that cause an error."""
-        if len(requests) == 1:
-            requests[0].fail(error)
-            return
+    def _separate(self, requests: Sequence[Request], error: Exception, *, alone: bool) -> None:
+        """After an error: a request that was alone fails. The others are searched again, each in a
+        batch of its own, so that only those fail that cause an error."""
         for request in requests:
-            self._search_alone(request)
+            if alone:
+                request.fail(error)
+            else:
+                self._search_alone(request)
 
     def _drop_cancelled(self) -> None:
         """End the tracks of requests that were cancelled, or failed while streaming."""
@@ -365,6 +377,14 @@ class Engine:
             if not any(track.active for track in batch.tracks):
                 batch.clear()
         self._alone = [batch for batch in self._alone if batch.tracks]
+
+
+def _no_answer(request: Request) -> InputError:
+    return InputError(
+        "no answer: the options exclude every token, or the model's logits are not numbers",
+        where="search",
+        got=f"min_new_tokens = {request.options.min_new_tokens}",
+    )
 
 
 def _track(request: Request) -> Track:

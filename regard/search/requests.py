@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, get_args, runtime_checkable
 
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from regard.errors import InputError
 from regard.search.choice import uniforms
 from regard.search.hypotheses import Hypothesis, SpecialTokens
 from regard.search.options import Options
@@ -74,6 +75,21 @@ class Outputs:
     capture: Capture = "none"
     stream: bool = False
     on_token: Callable[[StreamedToken], None] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.alternatives, bool) or not isinstance(self.alternatives, int):
+            wrong = True
+        else:
+            wrong = self.alternatives < 0
+        if wrong:
+            raise InputError(
+                "must be a whole number >= 0", where="alternatives", got=repr(self.alternatives)
+            )
+        if self.capture not in get_args(Capture):
+            known = ", ".join(f'"{name}"' for name in get_args(Capture))
+            raise InputError(
+                "no such capture", where="capture", got=repr(self.capture), hint=f"one of {known}"
+            )
 
 
 class Request:
@@ -153,6 +169,13 @@ class Request:
         if self.streams and hypotheses:
             self._push_rest(hypotheses[0])
 
+    def stream_token(self, token: StreamedToken) -> None:
+        """Stream a token. If the caller's function fails, so does the request."""
+        try:
+            self.push(token)
+        except Exception as error:
+            self.fail(error)
+
     def fail(self, error: Exception) -> None:
         """End the request with an error."""
         self.error = error
@@ -162,7 +185,9 @@ class Request:
         """Stream the tokens of the best answer that were not streamed during the search."""
         for t in range(self.token_count, len(best.tokens)):
             weights = None if best.weights is None else best.weights[t]
-            self.push(StreamedToken(best.tokens[t], best.logprobs[t], weights))
+            self.stream_token(StreamedToken(best.tokens[t], best.logprobs[t], weights))
+            if self.error is not None:
+                return
 
 
 class RawInput(NamedTuple):

@@ -37,7 +37,7 @@ class Sampling(Track):
             uniform = torch.cat([track._uniform() for track in tracks]).to(scores.logits.device)
             token, near_tie = choice.draw(scores.processed, uniform, options)
         elif detect_ties:
-            token, near_tie = choice.greedy(scores.processed)
+            token, near_tie = choice.greedy(scores.processed, choice.score_tolerance(options))
         else:
             token, near_tie = choice.likeliest(scores.processed), None
 

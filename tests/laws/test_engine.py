@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -437,3 +438,128 @@ def test_a_request_has_one_input() -> None:
         engine.submit(raw.repeat(2, 1), mask.repeat(2, 1), Options())
     with pytest.raises(InputError, match="mmi_weight needs as prior"):
         engine.submit(raw, mask, Options(mmi_weight=0.5))
+
+
+@pytest.mark.parametrize("options", [OPTIONS[6], OPTIONS[5]])
+def test_a_callback_that_fails_at_the_end_is_the_error_of_its_own_request(options: Options) -> None:
+    def fail(token: StreamedToken) -> None:
+        raise ValueError("no")
+
+    model = single_precision(*KINDS[5])
+    engine = Engine(model, MARKS, empty_prompt=nothing)
+    failing = engine.submit(*source(0), options, outputs=Outputs(on_token=fail))
+    others = [engine.submit(*source(seed), OPTIONS[0]) for seed in (2, 3)]
+    engine.run()
+    assert isinstance(failing.error, ValueError)
+    assert [answers(request) for request in others] == [Alone(model)(seed, 0) for seed in (2, 3)]
+
+
+def test_rows_that_have_ended_do_not_walk_off_the_learned_positions() -> None:
+    model = single_precision("transformer-pre-learned", "transformer-post-learned")  # 53 positions
+    engine = Engine(model, MARKS)
+    short = engine.submit(
+        *source(1), Options(max_new_tokens=100, do_sample=True, temperature=3.0, seed=1)
+    )
+    for _ in range(4):
+        engine.step()
+    long = engine.submit(*source(3), Options(max_new_tokens=52, min_new_tokens=52, num_beams=10))
+    engine.run()
+    assert short.done and long.error is None and len(long.result()[0].tokens) == 52
+
+
+@pytest.mark.parametrize("options", [{"top_p": 0.5}, {"top_p": 0.3, "temperature": 2.0}])
+def test_equal_tokens_at_the_edge_of_the_nucleus(options: dict) -> None:
+    """Twins have equal logits, so rounding decides which of them is in the nucleus."""
+    model = single_precision(*KINDS[5])
+    output = model.decoder.output
+    with torch.no_grad():
+        for token in range(4, 13):
+            output.weight[token + 10] = output.weight[token]
+            output.bias[token + 10] = output.bias[token]
+    chosen = Options(max_new_tokens=30, do_sample=True, **options)
+    engine = Engine(model, MARKS, max_rows=64, max_joining=64)
+    requests = [engine.submit(*source(seed), chosen) for seed in range(24)]
+    engine.run()
+    for seed, request in enumerate(requests):
+        own = Engine(model, MARKS)
+        alone = own.submit(*source(seed), chosen)
+        own.run()
+        assert answers(request) == answers(alone)
+
+
+AMPLIFIED = [
+    Options(max_new_tokens=11, mmi_weight=50.0, mmi_steps=20),
+    Options(max_new_tokens=11, repetition_penalty=100.0),
+    Options(max_new_tokens=11, do_sample=True, temperature=1e-6),
+    Options(max_new_tokens=9, num_beams=4, mmi_weight=50.0, mmi_steps=20),
+]
+
+
+@pytest.mark.parametrize("options", AMPLIFIED)
+def test_rounding_that_options_amplify_does_not_change_an_answer(options: Options) -> None:
+    model = Noisy(single_precision(*KINDS[5]))
+    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=200, max_joining=200)
+    requests = [engine.submit(*source(seed), options) for seed in range(13)]
+    engine.run()
+    for seed, request in enumerate(requests):
+        own = Engine(model, MARKS, empty_prompt=nothing)
+        alone = own.submit(*source(seed), options)
+        own.run()
+        assert answers(request) == answers(alone)
+
+
+@pytest.mark.parametrize("moment", [2, 4])
+def test_an_interrupted_engine_goes_on(moment: int) -> None:
+    calls = 0
+
+    def interrupt(token: StreamedToken) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == moment:
+            raise KeyboardInterrupt
+
+    model = single_precision(*KINDS[5])
+    engine = Engine(model, MARKS, empty_prompt=nothing)
+    beams = engine.submit(*source(2), OPTIONS[6])
+    plain = engine.submit(*source(2), OPTIONS[0])
+    streamed = engine.submit(*source(1), OPTIONS[0], outputs=Outputs(on_token=interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        engine.run()
+    engine.run()
+    alone = Alone(model)
+    assert answers(beams) == alone(2, 6) and answers(plain) == alone(2, 0)
+    assert answers(streamed) == alone(1, 0)
+
+
+def test_the_score_of_a_long_beam_is_the_sum_of_its_logprobs() -> None:
+    model = single_precision(*KINDS[0])
+    engine = Engine(model, MARKS)
+    options = Options(max_new_tokens=200, min_new_tokens=200, num_beams=2)
+    request = engine.submit(*source(1), options)
+    engine.run()
+    best = request.result()[0]
+    assert best.score == pytest.approx(math.fsum(best.logprobs), abs=1e-9)
+
+
+@pytest.mark.parametrize("rows", [0, -1])
+def test_an_engine_has_rows(rows: int) -> None:
+    with pytest.raises(InputError, match="max_rows: must be a whole number >= 1; got"):
+        Engine(single_precision(*KINDS[0]), MARKS, max_rows=rows)
+
+
+def test_what_cannot_be_answered_is_said() -> None:
+    model = single_precision(*KINDS[0])
+    engine = Engine(model, MARKS)
+    raw, mask = source(1)
+    with pytest.raises(InputError, match="the input is empty"):
+        engine.submit(raw, torch.zeros_like(mask), Options())
+    with pytest.raises(InputError, match="alternatives: must be a whole number >= 0; got -1"):
+        Outputs(alternatives=-1)
+    with torch.no_grad():
+        model.decoder.output.bias[7] = torch.nan
+    for options in (Options(), Options(num_beams=3), Options(do_sample=True)):
+        request = engine.submit(raw, mask, options)
+        engine.run()
+        with pytest.raises(InputError, match="no answer: .* the model's logits are not numbers"):
+            request.result()
+    assert_empty(engine)
