@@ -81,7 +81,7 @@ class Stream(Iterator[Piece]):
             raise StopIteration from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Bundle:
     """A trained model with its recipe and its task. `regard.load(run)` makes one, and so does
     `regard.train(recipe)`.
@@ -93,6 +93,9 @@ class Bundle:
     recipe: Recipe
     task: Task
     model: Model
+
+    def __repr__(self) -> str:
+        return f"Bundle({self.recipe.summary!r}, {self.model.parameter_count:,} parameters)"
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -448,7 +451,7 @@ class Bundle:
                 hint="give single search options by name: ask(input, num_beams=2)",
             )
         if not changes and not greedy:
-            return options or self.options
+            return self.options if options is None else self._suits_task(options)
         if options is not None:
             names = [*(["greedy"] if greedy else []), *changes]
             raise InputError(
@@ -480,6 +483,15 @@ class Bundle:
             check_greedy(chosen, "greedy=True")
         draws_anew = "seed" in changes and changes["seed"] is None
         return chosen.replaced(seed=None) if draws_anew else chosen
+
+    def _suits_task(self, options: Options) -> Options:
+        """The options, unless the task cannot have them: a label is one token."""
+        given = {name: value for name, value in options if value is not None}
+        try:
+            self.recipe.replaced({"search": given}, "ask")
+        except RecipeError as problem:
+            raise InputError(str(problem)) from None
+        return options
 
     def _input_list(self, inputs: Iterable[Any], rate: float | None) -> list[Input]:
         """Inputs as a list, in which arrays of samples have their rate."""

@@ -43,7 +43,10 @@ class Section(BaseModel):
 
 def shown(value: Any) -> str:
     """A value as JSON for a message, cut to 80 characters."""
-    text = json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError):  # keys that JSON cannot have, or a circle
+        text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

@@ -12,6 +12,7 @@ A position (or place) is a token of a text, a frame of a sound, or a point or pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
@@ -39,7 +40,7 @@ class Source:
     blank_position: Int[Tensor, " B"] | None = None  # the position to fill in, in the blank task
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AttentionWeights:
     """The attention weights of one layer in a forward pass or a step.
 
@@ -54,6 +55,10 @@ class AttentionWeights:
     layer: int
     weights: Float[Tensor, "B H T S"]
     form: WeightsForm = "softmax"
+
+    def __repr__(self) -> str:
+        shape = tuple(self.weights.shape)
+        return f"AttentionWeights({self.kind}, layer {self.layer}, {shape}, {self.form})"
 
     def rows(self, index: Int[Tensor, " R"]) -> AttentionWeights:
         """The rows `index` of the batch."""
@@ -423,11 +428,11 @@ class Answer:
         """The answer as JSON can hold it; with `weights`, also what it attended to."""
         data: dict[str, Any] = {
             "text": self.text,
-            "score": self.score,
+            "score": _finite(self.score),
             "finish": self.finish,
             "tokens": list(self.tokens),
             "pieces": list(self.pieces),
-            "logprobs": list(self.logprobs),
+            "logprobs": [_finite(logprob) for logprob in self.logprobs],
         }
         if self.alternatives is not None:
             data["alternatives"] = [
@@ -479,6 +484,11 @@ class Piece:
 
     def __str__(self) -> str:
         return self.text
+
+
+def _finite(number: float) -> float | None:
+    """A number as JSON can hold it, which has no infinities."""
+    return number if math.isfinite(number) else None
 
 
 def _pad(tensor: Tensor, size: int, axis: int) -> Tensor:

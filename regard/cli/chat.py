@@ -73,7 +73,7 @@ def _chat(bundle: Bundle, run: Path, how: Options) -> None:
         elif command == "/help":
             print("\n".join(f"{name:<10}{what}" for name, what in commands.items()))
         elif command == ATTEND:
-            print(_attended(last) if ATTEND in commands else NO_ATTENTION)
+            print(_attended(last) if ATTEND in commands else NO_ATTENTION, flush=True)
         else:
             print(f"no such command; known: {', '.join(commands)}")
 
@@ -85,7 +85,7 @@ def _answer(bundle: Bundle, text: str, how: Options) -> Answer | None:
         stream = bundle.stream(text, how)
         for piece in stream:
             print(printable(piece), end="", flush=True)
-        print()
+        print(flush=True)
         return stream.answer
     except InputError as problem:
         streams.tell(str(problem))

@@ -21,8 +21,13 @@ class _OneLineErrors(type(BaseModel)):
     """Turns what pydantic says about a wrong argument into one line."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if args:
+            raise InputError("options are given by name", where="search", got=repr(args[0]))
+        for name, value in kwargs.items():
+            if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
+                kwargs[name] = value.item()
         try:
-            return super().__call__(*args, **kwargs)
+            return super().__call__(**kwargs)
         except ValidationError as error:
             problem = error.errors(include_url=False)[0]
         raise _input_error(problem) from None

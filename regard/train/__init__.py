@@ -22,11 +22,13 @@ The package can be called: `regard.train(recipe)` trains a model and returns it.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from types import ModuleType
 from typing import Any
 
 from regard.bundle import Bundle
+from regard.errors import InputError, did_you_mean
 from regard.train.log import CHANGED, FITTED, METRICS, TRAIN, VALID
 from regard.train.model import train_model
 from regard.train.process import effective_threads, keep_memory
@@ -70,6 +72,11 @@ class _CallablePackage(ModuleType):
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Bundle:
+        known = inspect.signature(train_model).parameters
+        for name in kwargs:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise InputError("no such argument", where="train", got=name, hint=hint)
         return train_model(*args, **kwargs)
 
 

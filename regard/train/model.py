@@ -52,6 +52,8 @@ def train_model(
     'Hi there.'
     >>> bot = regard.train(resume="runs/chat-attention", minutes=5)  # doctest: +SKIP
     """
+    _check_limits(steps=steps, epochs=epochs, tokens=tokens, minutes=minutes)
+    _check_paths(data=data, out=out, resume=resume)
     limits = runs.Limits(steps, epochs, tokens, minutes)
     changes = _changes({} if set is None else set)
     own_data = None if data is None else Path(data)
@@ -79,6 +81,22 @@ def train_model(
         curves(job.run)
     reporter.noted(f"{result.kept_because}; the run is {job.run}")
     return load(job.run, device=device)
+
+
+def _check_limits(**limits: object) -> None:
+    for name, limit in limits.items():
+        if limit is None:
+            continue
+        if isinstance(limit, bool) or not isinstance(limit, int | float):
+            raise InputError("must be a number", where=f"train, {name}", got=repr(limit))
+
+
+def _check_paths(**paths: object) -> None:
+    for name, path in paths.items():
+        if path is not None and not isinstance(path, str | os.PathLike):
+            raise InputError("must be a path", where=f"train, {name}", got=repr(path))
+        if path is not None and not os.fspath(path):
+            raise InputError("the path is empty", where=f"train, {name}")
 
 
 def _base(recipe: object) -> str | Recipe:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -548,3 +549,29 @@ def test_the_budget_of_a_model_is_that_of_its_weights(name: str, tokenizer):
     bundle = untrained(name, tokenizer)
     assert bundle.budget().parameters == bundle.model.parameter_count
     assert bundle.budget(batch=3) != bundle.budget(batch=5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"minuts": 1}, 'train: no such argument; got minuts; did you mean "minutes"?'),
+        ({"steps": "3"}, "train, steps: must be a number; got '3'"),
+        ({"data": 3}, "train, data: must be a path; got 3"),
+        ({"out": ""}, "train, out: the path is empty"),
+    ],
+)
+def test_wrong_arguments_of_train_are_named(arguments: dict, message: str):
+    with pytest.raises(InputError) as caught:
+        regard.train("chat-attention", **arguments)
+    assert str(caught.value) == message
+
+
+def test_options_take_numbers_of_numpy_and_no_positional_arguments():
+    assert Options(num_beams=np.int64(3)).num_beams == 3
+    with pytest.raises(InputError, match="search: options are given by name; got 3"):
+        Options(3)  # pyright: ignore[reportCallIssue] -- that is the point
+
+
+def test_an_answer_without_a_finite_score_is_valid_json():
+    answer = Answer((), "", -math.inf, logprobs=(math.nan,))
+    assert json.loads(json.dumps(answer.to_json(), allow_nan=False))["score"] is None
