@@ -76,7 +76,14 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """The batch on a device."""
-        return Batch(*(None if tensor is None else tensor.to(device) for tensor in self))
+        return Batch(
+            raw=self.raw.to(device),
+            mask=self.mask.to(device),
+            tokens=self.tokens.to(device),
+            targets=self.targets.to(device),
+            real=self.real.to(device),
+            rows=None if self.rows is None else self.rows.to(device),
+        )
 
 
 class Scores(NamedTuple):
