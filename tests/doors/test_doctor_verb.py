@@ -88,7 +88,7 @@ def test_the_extras_are_those_of_the_package():
     assert {*project["project"]["optional-dependencies"]} - {"dev"} == {*doctor.EXTRAS}
 
 
-# -- --device ----------------------------------------------------------------------------------------
+# -- --device --
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA GPU")

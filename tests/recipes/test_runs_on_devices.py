@@ -59,8 +59,8 @@ def loop_of(chosen: Recipe, run: Path, on: torch.device) -> Loop:
 def test_tensors_of_a_run_are_made_where_its_model_is(name: str, tmp_path: Path):
     """Steps with an average of the weights, validation with answers, a checkpoint; then a bundle
     that is asked and evaluated. A tensor that names no device would be on `meta`."""
-    steps = ["train.steps=2", "train.ema_decay=0.9", "train.valid_every=1"]
-    chosen, inputs = small(name, tmp_path, *steps)
+    steps = ["train.steps=2", "train.ema_decay=0.9", "train.valid_every=2"]
+    chosen, inputs = small(name, tmp_path, *steps, "search.max_new_tokens=4")
     loop = loop_of(chosen, tmp_path / "run", CPU)
     with META:
         assert loop.go([]).step == 2
@@ -71,13 +71,19 @@ def test_tensors_of_a_run_are_made_where_its_model_is(name: str, tmp_path: Path)
         pieces = list(bot.stream(inputs[0]))
         bot.attends()
         bot.evaluate(split="train", limit=2)
-    assert "".join(pieces) == answer.text
+    assert "".join(str(piece) for piece in pieces) == answer.text
     assert answer.weights is None or answer.weights.device == CPU
 
 
 def test_weights_and_optimiser_come_to_the_device_of_the_run(tmp_path: Path, monkeypatch):
     """Written on one device, read on another; `meta` stands for the other."""
-    chosen, _ = small("chat-transformer", tmp_path, "train.steps=2", "train.ema_decay=0.9")
+    chosen, _ = small(
+        "chat-transformer",
+        tmp_path,
+        "train.steps=2",
+        "train.ema_decay=0.9",
+        "decoder.tied=false",  # a model on `meta` has no shared weights
+    )
     train(chosen, tmp_path / "run", reporter=Silent(), device="cpu")
 
     loop = loop_of(chosen, tmp_path / "other", META)
@@ -97,22 +103,19 @@ def test_weights_and_optimiser_come_to_the_device_of_the_run(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    "name", ["chat-attention", "chat-transformer", "chat-maclaurin", "image-patches", "speech-fsdd"]
+    "name", ["chat-attention", "chat-maclaurin", "image-patches", "speech-transformer"]
 )
 def test_bfloat16_learns_as_float32_does(name: str, tmp_path: Path):
     changes, inputs, expected = ten(name, tmp_path)
-    losses = {}
-    for precision in ("float32", "bfloat16"):
-        chosen = recipe.load(name, [*changes, f"train.precision={precision}"])
-        reporter = Silent()
-        run = tmp_path / precision
-        train(chosen, run, reporter=reporter, device="cpu")
-        losses[precision] = reporter.losses
-    exact, rough = losses["float32"], losses["bfloat16"]
-    assert rough[0] == pytest.approx(exact[0], rel=0.02)
-    assert rough != exact
-    assert rough[-1] < 0.1
-    bot = bundle.load(tmp_path / "bfloat16")
+    exact, rough = Silent(), Silent()
+    one_step = recipe.load(name, [*changes, "train.steps=1"])
+    train(one_step, tmp_path / "float32", reporter=exact, device="cpu")
+    chosen = recipe.load(name, [*changes, "train.precision=bfloat16"])
+    train(chosen, tmp_path / "run", reporter=rough, device="cpu")
+    assert rough.losses[0] == pytest.approx(exact.losses[0], rel=0.02)
+    assert rough.losses[0] != exact.losses[0]
+    assert rough.losses[-1] < 0.1
+    bot = bundle.load(tmp_path / "run")
     assert [answer.text for answer in bot.ask(inputs, Options(max_new_tokens=32))] == expected
     assert {weight.dtype for weight in bot.model.parameters()} == {torch.float32}
 
@@ -122,7 +125,7 @@ def test_another_precision_is_another_recipe(tmp_path: Path):
     run = tmp_path / "run"
     train(chosen, run, reporter=Silent())
     other = chosen.override(["train.precision=bfloat16", "train.steps=2"])
-    with pytest.raises(TrainingError, match="train.precision: float32 -> bfloat16"):
+    with pytest.raises(TrainingError, match='train.precision: "float32" -> "bfloat16"'):
         train(other, run, reporter=Silent(), resume=True)
     reporter = Silent()
     assert train(other, run, reporter=reporter, resume=True, anyway=True).step == 2
