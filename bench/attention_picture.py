@@ -81,8 +81,8 @@ def alignment(bot: Bundle, sentence: str) -> Alignment:
     assert answer.weights is not None
     print(f"{sentence}  ->  {answer.text}")
     return Alignment(
-        source=bot.task.place_names(sentence),
-        answer=[bot.tokenizer.decode([token]).strip() for token in answer.tokens],
+        source=list(answer.place_names),
+        answer=[name.strip() for name in answer.step_names],
         weights=answer.weights.mean(1).numpy(),
     )
 

@@ -1,7 +1,8 @@
-"""Decoders: a Memory and the tokens so far -> the logits of the next token.
+"""Decoders: a Memory (the encoder's output) and the tokens so far -> the logits of the next token.
 
-Every decoder computes all positions at once (`forward`) or one at a time (`start`, then `step`);
-the tests check for each of them that both give the same logits.
+Every decoder computes all positions at once (`forward`, for training) or one at a time (`start`,
+then `step`, for search). The tests check for each decoder that both give the same logits. What a
+decoder carries from step to step is a State: see `regard.values`, also for the letters of shapes.
 """
 
 from __future__ import annotations
@@ -69,27 +70,28 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def start(self, memory: Memory, *, capture: Capture = "none") -> State:
-        """The state before the first token. `capture` is that of the steps to come: linear
-        attention then keeps keys, from which it can compute weights."""
+        """The state before the first token. `capture` must be that of the steps to come: linear
+        attention can compute weights only if its state keeps the keys from the start."""
 
     @abstractmethod
     def step(self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none") -> Step:
-        """Reads one token of each row. The state passed in stays valid. `capture` says which
-        layers' weights are in `Step.attention`."""
+        """Reads one token of each row; returns the logits of the next token and the next state.
+        The state passed in stays valid. `capture` says which layers' attention weights are in
+        `Step.attention`."""
 
     @abstractmethod
     def states(
         self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
     ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
-        """The hidden states of all positions at once, the input of `output`, and the captured
-        attention weights."""
+        """The hidden states of all positions at once, which are the input of the output layer,
+        and the captured attention weights."""
 
     @abstractmethod
     def loss(
         self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, " N"], *, smoothing: float = 0.0
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """For N hidden states and their targets, the summed loss with label smoothing, and the
-        summed negative log-likelihood in nats."""
+        """The cross-entropy with label smoothing and the negative log-likelihood in nats, each
+        summed over N hidden states and their target tokens."""
 
     @final
     def forward(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
@@ -107,7 +109,7 @@ class Decoder(nn.Module, ABC):
 
 
 class AutoregressiveDecoder(Decoder):
-    """A decoder of text: it reads its own tokens and scores the whole vocabulary at every
+    """A decoder that reads the previous tokens and scores the whole vocabulary at every
     position."""
 
     embedding: Embedding
@@ -123,8 +125,11 @@ class AutoregressiveDecoder(Decoder):
 
 
 def cross_weights(capture: Capture, weights: Tensor | None) -> tuple[AttentionWeights, ...]:
-    """The captured weights of a decoder with one attention layer, from weights (B, H, T, S), or
-    those (B, H, S) of a step. There are none if nothing is captured or there is no attention."""
+    """The cross-attention weights of a decoder with one attention layer, as AttentionWeights.
+
+    `weights` are (B, H, T, S), or (B, H, S) in a step, or None if the decoder has no attention.
+    The result is empty if nothing is captured or there is no attention.
+    """
     if capture == "none":
         return ()
     checks.one_of("capture", capture, Capture)
@@ -141,9 +146,12 @@ class RecurrentDecoder(AutoregressiveDecoder):
         h_t = CELL(h_{t-1}, e[w_t]);  a_t = softmax(score(h_t, M));  c_t = a_t M
         g_t = tanh(W [c_t; h_t]);     logits = W_o g_t + b
 
+    M are the states of the memory, e is the embedding. The initial state is tanh(W_b s), where s
+    is the memory's summary and W_b the layer `bridge`. With `attention="none"`, g_t = tanh(W h_t),
+    and the initial state is all that the decoder knows of the memory.
+
     With input feeding the cell also reads g_{t-1}. Without it the recurrence does not depend on
-    attention, so all positions run in one fused call. With `attention="none"`, g_t = tanh(W h_t)
-    and the memory only determines the initial state: a learned bridge from its summary.
+    attention, so one call of the LSTM or GRU computes all positions.
 
     With `attention_order="before_cell"` the previous state attends, and the cell reads the context
     (Bahdanau et al. 2015, appendix A.2.2, without their maxout):
@@ -211,15 +219,15 @@ class RecurrentDecoder(AutoregressiveDecoder):
         cells = cells.unflatten(-1, (self.cell_states, self.layers, self.width))
         recurrent = tuple(cells.permute(1, 2, 0, 3).contiguous().unbind(0))  # (N, B, D) each
         if self.input_feeding:
-            first_output = recurrent[0].new_zeros(1, *recurrent[0].shape[1:])
-            recurrent = (*recurrent, first_output)
+            g_0 = recurrent[0].new_zeros(1, *recurrent[0].shape[1:])
+            recurrent = (*recurrent, g_0)
         keys_values = ()
         if self.score is not None:
             keys_values = (self.score.keys(memory.states), memory.states)
         return State(
             position=torch.zeros(len(memory.mask), dtype=torch.long, device=memory.mask.device),
             mask=memory.mask,
-            memory=tuple(tensor[None, :, None] for tensor in keys_values),  # (1, B, 1, S, _)
+            memory=tuple(tensor[None, :, None] for tensor in keys_values),  # (N=1, B, H=1, S, _)
             recurrent=recurrent,
         )
 
@@ -242,22 +250,23 @@ class RecurrentDecoder(AutoregressiveDecoder):
         return weights @ values, weights
 
     def advance(self, x: Float[Tensor, "B D"], state: State) -> tuple[Tensor, State, Tensor | None]:
-        """One position: g (B, D), the next state and the attention weights (B, S)."""
+        """Computes one position of each row: g (B, D), the next state and the attention weights
+        (B, S), None without attention."""
         cells = state.recurrent[: self.cell_states]
-        previous_output = state.recurrent[self.cell_states :]  # (g,) with input feeding, else ()
+        previous_g = state.recurrent[self.cell_states :]  # (g,) with input feeding, else ()
         if self.attends_first:
             h = cells[0][-1]  # the top layer's previous state
             context, weights = self.attend(h[:, None], state)
             h, cells = self.rnn.step(torch.cat([x, context[:, 0]], dim=-1), cells)
             g = self.dropout(self.attention_output(h[:, None]))
         else:
-            if previous_output:
-                x = torch.cat([x, previous_output[0][0]], dim=-1)
+            if previous_g:
+                x = torch.cat([x, previous_g[0][0]], dim=-1)
             h, cells = self.rnn.step(x, cells)
             g, weights = self.attend_after_cell(h[:, None], state)
         next_state = replace(
             state,
-            recurrent=(*cells, g.transpose(0, 1)) if previous_output else cells,
+            recurrent=(*cells, g.transpose(0, 1)) if previous_g else cells,
             position=state.position + 1,
             max_position=state.max_position + 1,
         )
@@ -285,20 +294,24 @@ class RecurrentDecoder(AutoregressiveDecoder):
     def _position_by_position(
         self, x: Float[Tensor, "B T D"], state: State
     ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B T S"] | None]:
-        """`advance` over all positions, where each depends on the output of the last."""
-        outputs, all_weights = [], []
+        """Calls `advance` for each position in turn, for decoders in which a position depends on
+        the attention of the one before."""
+        all_g = []
+        all_weights = []
         for embedding in x.unbind(1):
             g, state, weights = self.advance(embedding, state)
-            outputs.append(g)
+            all_g.append(g)
             if weights is not None:
                 all_weights.append(weights)
-        return torch.stack(outputs, dim=1), torch.stack(all_weights, 1) if all_weights else None
+        weights = torch.stack(all_weights, dim=1) if all_weights else None
+        return torch.stack(all_g, dim=1), weights
 
 
 class TransformerDecoder(AutoregressiveDecoder):
     """Blocks of causal self-attention, cross-attention and feed-forward.
 
-    What its State holds is up to the kernel of `sizes`: a key/value cache, or sums of fixed size.
+    The kernel of `sizes` (softmax or linear attention) decides what its State holds: a key/value
+    cache, or the sums of linear attention, whose size does not grow with the tokens.
     """
 
     def __init__(
@@ -330,25 +343,28 @@ class TransformerDecoder(AutoregressiveDecoder):
     def start(self, memory: Memory, *, capture: Capture = "none") -> State:
         checks.one_of("capture", capture, Capture)
         rows = len(memory.mask)
-        own = AttentionState.stack(
+        self_state = AttentionState.stack(
             [
-                block.self_attention.start(rows, memory.states, keep_keys=capture == "all")
+                block.self_attention.start(rows, like=memory.states, keep_keys=capture == "all")
                 for block in self.blocks
             ]
         )
-        read = AttentionState.stack(
+        cross_state = AttentionState.stack(
             [
                 block.cross_attention.start(memory.states, memory.mask, keep_keys=capture != "none")
                 for block in self.blocks
             ]
         )
+        keys_values = ()
+        if cross_state.cache is not None:
+            keys_values = (cross_state.cache.tensor,)  # (2 N, B, H, S, K)
         return State(
             position=torch.zeros(rows, dtype=torch.long, device=memory.mask.device),
             mask=memory.mask,
-            memory=() if read.cache is None else (read.cache.tensor,),  # (2 N, B, H, S, K)
-            memory_sums=read.fixed,
-            recurrent=own.fixed,
-            kv_cache=own.cache,
+            memory=keys_values,
+            memory_sums=cross_state.fixed,
+            recurrent=self_state.fixed,
+            kv_cache=self_state.cache,
         )
 
     def step(self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none") -> Step:
@@ -361,35 +377,36 @@ class TransformerDecoder(AutoregressiveDecoder):
     def step_by_modules(
         self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none"
     ) -> Step:
-        """`step` as it is defined."""
+        """`step` by the modules, which define it. `fast_steps` computes the same faster, without
+        gradients, dropout and captured weights."""
         checks.one_of("capture", capture, Capture)
         at = StepPosition(state.position, state.max_position, state.aligned, self.positions)
         mask = None if bool(state.mask.all()) else state.mask
-        own, read = self._attention_states(state)
+        self_state, cross_state = self._attention_states(state)
         x = self.dropout(self.positions.add(self.embedding(token), at.index))
 
-        own_layers: list[AttentionState] = []
+        next_self_states: list[AttentionState] = []
         attention: list[AttentionWeights] = []
         weights = None
         for n, block in enumerate(self.blocks):
-            x, own_layer, block_weights = block.step(
+            x, next_self_state, block_weights = block.step(
                 x,
-                own.layer(n),
-                read.layer(n),
+                self_state.layer(n),
+                cross_state.layer(n),
                 at,
                 mask=mask,
                 capture=capture,
                 need_weights=n == len(self.blocks) - 1,
             )
-            own_layers.append(own_layer)
+            next_self_states.append(next_self_state)
             weights = block_weights.cross_attention
             if capture != "none":
                 attention += block.captured(n, block_weights)
 
         next_state = replace(
             state,
-            recurrent=AttentionState.stack_fixed(own_layers),
-            kv_cache=own.cache,  # written in place by the layers
+            recurrent=AttentionState.stack_fixed(next_self_states),
+            kv_cache=self_state.cache,  # written in place by the layers
             position=state.position + 1,
             max_position=state.max_position + 1,
         )
@@ -398,24 +415,27 @@ class TransformerDecoder(AutoregressiveDecoder):
         return Step(logits, next_state, last_weights, tuple(attention))
 
     def _attention_states(self, state: State) -> tuple[AttentionState, AttentionState]:
-        """The states of self-attention, with room for the next position, and of cross-attention,
-        each of all layers."""
+        """The states of self-attention and of cross-attention, each of all layers. That of
+        self-attention has room for the next position."""
         cache = state.kv_cache
         if cache is not None:
             cache = cache.with_room_at(state.max_position)
+        self_state = AttentionState(cache, state.recurrent)
+
         memory = KVCache(state.memory[0]) if state.memory else None
-        return AttentionState(cache, state.recurrent), AttentionState(memory, state.memory_sums)
+        cross_state = AttentionState(memory, state.memory_sums)
+        return self_state, cross_state
 
     def states(
         self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
     ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
         checks.one_of("capture", capture, Capture)
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.dropout(self.positions.add(self.embedding(tokens), places))
-        rotation = self.positions.rotation(places)
-        bias = self.positions.bias(places, places)
+        index = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.dropout(self.positions.add(self.embedding(tokens), index))
+        rotation = self.positions.rotation(index)
+        bias = self.positions.bias(index, index)
         if bias is not None:  # bias and causal mask become one tensor for all layers
-            causal_mask = masks.causal(len(places), places.device)
+            causal_mask = masks.causal(len(index), index.device)
             bias = torch.where(causal_mask, bias, -torch.inf)[None]  # (1, H, T, T)
         attention: list[AttentionWeights] = []
         for n, block in enumerate(self.blocks):
@@ -473,11 +493,11 @@ class RecurrentCrossAttentionDecoder(AutoregressiveDecoder):
 
     def start(self, memory: Memory, *, capture: Capture = "none") -> State:
         rows = len(memory.mask)
-        read = self.block.cross_attention.start(memory.states, memory.mask)
+        cross_state = self.block.cross_attention.start(memory.states, memory.mask)
         return State(
             position=torch.zeros(rows, dtype=torch.long, device=memory.mask.device),
             mask=memory.mask,
-            memory=(read.keys_values.tensor,),
+            memory=(cross_state.keys_values.tensor,),  # (2, B, H, S, K)
             recurrent=tuple(
                 memory.states.new_zeros(self.layers, rows, self.width)
                 for _ in range(self.cell_states)
@@ -487,8 +507,8 @@ class RecurrentCrossAttentionDecoder(AutoregressiveDecoder):
     def step(self, token: Int[Tensor, " B"], state: State, *, capture: Capture = "none") -> Step:
         embedding = self.dropout(self.input_norm(self.embedding(token)))
         h, cells = self.rnn.step(embedding, state.recurrent)
-        read = AttentionState(KVCache(state.memory[0]))
-        x, weights = self.block.read_step(h, read, mask=state.mask, need_weights=True)
+        cross_state = AttentionState(KVCache(state.memory[0]))
+        x, weights = self.block.read_step(h, cross_state, mask=state.mask, need_weights=True)
         assert weights is not None
         next_state = replace(
             state, recurrent=cells, position=state.position + 1, max_position=state.max_position + 1
@@ -507,13 +527,14 @@ class RecurrentCrossAttentionDecoder(AutoregressiveDecoder):
 
 
 class LabelOutput(nn.Module):
-    """The output layer of a classifier: logits of the labels at the first position, certainty of
-    the end token afterwards.
+    """The output layer of a classifier: at the first position the logits of the labels, and at all
+    later positions probability 1 for the end token.
 
-    The last number of `hidden` is 0 at the first position and 1 after it. The `marks` special
-    tokens come before the labels and have no weights, so the row of a label is its token less
-    `marks`. Where labels are words, the matrix may be shared with an embedding, whose rows for the
-    special tokens are skipped.
+    The last of the D1 = D + 1 components of `hidden` says which: 0 at the first position, 1 at
+    later ones. The first `marks` tokens of the vocabulary are the special tokens; the labels come
+    after them. Special tokens have no weights, so row i of the matrix is the label with the token
+    marks + i. If labels are words, `share` makes an embedding the matrix: it has rows for the
+    special tokens too, which are skipped.
     """
 
     scores: nn.Linear
@@ -524,43 +545,48 @@ class LabelOutput(nn.Module):
         self.scores = nn.Linear(inputs, labels)
         self.marks = marks
         self.end = end
-        self.first_label = 0  # its row in the matrix
+        self.first_label = 0  # the row of the first label in the matrix
 
     def share(self, embedding: Embedding) -> None:
-        """Shares the matrix with this embedding: the vector of a label is that of its token."""
+        """Uses the matrix of this embedding: the vector of a label is that of its token."""
         self.scores = nn.Linear(embedding.weight.shape[1], embedding.weight.shape[0])
         self.scores.weight = embedding.table.weight
         nn.init.zeros_(self.scores.bias)
         self.first_label = self.marks
 
     @property
-    def weight(self) -> Float[Tensor, "V D"]:
+    def weight(self) -> Float[Tensor, "labels D"]:
         return self.scores.weight[self.first_label :]
 
     @property
-    def bias(self) -> Float[Tensor, " V"]:
+    def bias(self) -> Float[Tensor, " labels"]:
         return self.scores.bias[self.first_label :]
 
     def forward(self, hidden: Float[Tensor, "*rows D1"]) -> Float[Tensor, "*rows V"]:
         ended = hidden[..., -1:] > 0  # after the first position
-        labels = nn.functional.linear(hidden[..., :-1], self.weight, self.bias)
-        labels = labels.masked_fill(ended, -torch.inf)
-        marks = torch.full(
-            (*labels.shape[:-1], self.marks), -torch.inf, dtype=labels.dtype, device=labels.device
+        label_logits = nn.functional.linear(hidden[..., :-1], self.weight, self.bias)
+        label_logits = label_logits.masked_fill(ended, -torch.inf)
+        special_logits = torch.full(
+            (*label_logits.shape[:-1], self.marks),
+            -torch.inf,
+            dtype=label_logits.dtype,
+            device=label_logits.device,
         )
-        marks[..., self.end] = torch.where(ended[..., 0], 0.0, -torch.inf)
-        return torch.cat([marks, labels], dim=-1)
+        special_logits[..., self.end] = torch.where(ended[..., 0], 0.0, -torch.inf)
+        return torch.cat([special_logits, label_logits], dim=-1)
 
 
 class ClassifierDecoder(Decoder):
-    """A classifier. A label is an answer of one token: whatever tokens it reads, the first step
-    scores the labels, and every later one predicts the end token.
+    """A classifier, as a decoder whose answer is one token, the label. The first step scores the
+    labels and every later step predicts the end token, whatever tokens it reads.
 
-        z = summary,  or with pooling="attention"  z = a M,  a = softmax(q K M),  q learned
-        h = relu(W_n … relu(W_1 z));  scores = W h + b
+        z = summary,  or with pooling="attention"  z = a M,  a = softmax(q . W_k M / sqrt(E))
+        h = relu(W_n … relu(W_1 z));  logits = W h + b
 
-    With `vectors` each label w has a vector e[w] of that width, and scores[w] = e[w] . W h + b[w].
-    `vocabulary` includes the `marks` special tokens before the labels, among them `end`.
+    q is a learned query, E the width of the memory. `hidden` are the widths of the layers 1 to n.
+    `vectors` is the width of a vector e[w] for each label w, with which logits[w] = e[w] . W h +
+    b[w]; None: no such vectors. `vocabulary` counts the labels and the `marks` special tokens
+    before them, of which `end` is one.
     """
 
     output: LabelOutput
@@ -596,7 +622,7 @@ class ClassifierDecoder(Decoder):
         )
 
     def read(self, memory: Memory) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"] | None]:
-        """h, and the weights of attention pooling."""
+        """h (B, D), and the weights of attention pooling; None without it."""
         z = memory.summary
         weights = None
         if self.attention_pooling:
@@ -613,6 +639,8 @@ class ClassifierDecoder(Decoder):
 
     def start(self, memory: Memory, *, capture: Capture = "none") -> State:
         h, weights = self.read(memory)
+        # The weights are the same at each step. In the State they take the place of keys and
+        # values, (N=1, B, H=1, S, 1).
         return State(
             position=torch.zeros(len(memory.mask), dtype=torch.long, device=memory.mask.device),
             mask=memory.mask,

@@ -186,13 +186,12 @@ class KVCache:
 
 @dataclass(frozen=True)
 class AttentionState:
-    """What one attention layer carries from step to step. Which of the two it uses is its own
-    decision.
+    """What one attention layer carries from step to step. The layer decides which fields it uses.
 
     cache   keys and values of each position: of the tokens read so far in self-attention, of the
             memory in cross-attention
-    fixed   tensors (B, …) whose size does not depend on the number of positions, such as sums or
-            a window
+    fixed   tensors (B, …) whose size is fixed, whatever the number of positions: the sums of linear
+            attention, or the last keys and values in a sliding window
     """
 
     cache: KVCache | None = None
@@ -200,13 +199,14 @@ class AttentionState:
 
     @property
     def keys_values(self) -> KVCache:
-        """`cache`, in a layer that always has one."""
+        """`cache`, for a layer that always has one."""
         assert self.cache is not None
         return self.cache
 
     @staticmethod
     def stack(states: Sequence[AttentionState]) -> AttentionState:
-        """The states of all layers in one, each tensor with the layer as its first axis."""
+        """The states of all layers in one: the cache (2 N, B, H, C, K) and `fixed`, each
+        (N, B, …)."""
         caches = [state.cache.tensor for state in states if state.cache is not None]
         cache = KVCache(torch.cat(caches).contiguous()) if caches else None
         return AttentionState(cache, AttentionState.stack_fixed(states))
@@ -218,7 +218,7 @@ class AttentionState:
         return tuple(torch.stack(layers) for layers in by_tensor)
 
     def layer(self, number: int) -> AttentionState:
-        """The state of one layer, of a stack."""
+        """The state of one layer, from the result of `stack`."""
         return AttentionState(
             None if self.cache is None else self.cache.layer(number),
             tuple(tensor[number] for tensor in self.fixed),
@@ -229,17 +229,17 @@ class AttentionState:
 class State:
     """What a decoder carries from step to step.
 
-    Its tensors come from the memory or from the tokens read so far, and their size grows with
-    the number of positions or is fixed:
+    Its tensors come from the memory or from the tokens read so far. Each has one entry for every
+    position, or a fixed size:
 
     |                 | one entry a position | fixed size    |
     |-----------------|----------------------|---------------|
     | from the memory | `memory`             | `memory_sums` |
     | from the tokens | `kv_cache`           | `recurrent`   |
 
-    All have the row (B) as their second axis, after the layer, so `rows`, `join` and `trim` need
-    not know what they contain. Rows may be at different positions and have memories of different
-    lengths.
+    All have the layer as their first axis and the row (B) as their second, so `rows`, `join` and
+    `trim` need not know what they contain. Rows may be at different positions and have memories of
+    different lengths.
     """
 
     position: Int[Tensor, " B"]  # the number of tokens each row has read
@@ -301,11 +301,12 @@ class State:
         )
 
     def trim(self, max_position: int, places: int) -> State:
-        """The same rows without room that no row needs any more: `max_position` is an upper bound
-        of `position`, and the memory is cut to its first `places` positions.
+        """The same rows with less capacity. `max_position` is a new upper bound of `position`, to
+        which the key/value cache shrinks; the memory is cut to its first `places` positions.
 
-        `join` and `step` only ever raise both. Where rows leave between steps, as in a server, the
-        caller trims what the others have left. Tensors of fixed size stay as they are.
+        `join` and `step` only ever enlarge both. If rows leave between steps, as in a server, the
+        caller trims the positions that only these rows needed. Tensors of fixed size stay as they
+        are.
         """
         self._check_trim(max_position, places)
         mask = self.mask
@@ -345,14 +346,13 @@ class State:
 
 @dataclass(frozen=True)
 class Step:
-    """The result of one decoder step: the logits of the next token, the next state, the last
-    layer's attention weights over the memory (None for a decoder without them), and the weights of
-    other layers if captured."""
+    """The result of one decoder step. `weights` are those of the last layer over the memory; None
+    for a decoder without attention, or whose attention computes no weights."""
 
-    logits: Float[Tensor, "B V"]
-    state: State
-    weights: Float[Tensor, "B H S"] | None = None
-    attention: tuple[AttentionWeights, ...] = ()
+    logits: Float[Tensor, "B V"]  # of the next token
+    state: State  # the next state
+    weights: Float[Tensor, "B H S"] | None = None  # over the memory
+    attention: tuple[AttentionWeights, ...] = ()  # of every layer, if captured
 
 
 class Alternative(NamedTuple):

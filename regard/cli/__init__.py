@@ -110,7 +110,7 @@ def regard(
         bool, typer.Option("--debug", help="Print the traceback of an error; accepted anywhere.")
     ] = False,
 ) -> None:
-    """Train, query and compare attention models: encoder and decoder for text, pictures or sound.
+    """Train, query and compare encoder-decoder models with attention, for text, pictures and sound.
 
     \b
     regard train chat-attention --minutes 2 --out runs/first

@@ -35,21 +35,21 @@ def ask(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="INPUT", help="Sentences, or files of pictures or sounds; none: stdin."
+            metavar="INPUT", help="Sentences, or files of pictures or sounds. Default: stdin."
         ),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(
-            parser=filled_path, help="A file of inputs, one a line; answers come as JSON lines."
-        ),
+        typer.Option(parser=filled_path, help="A file of inputs, one per line. Prints JSON lines."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON lines, with scores and tokens.")
+        bool, typer.Option("--json", help="Print JSON lines, with scores and tokens.")
     ] = False,
     weights: Annotated[
         bool,
-        typer.Option("--weights", help="JSON lines, also with what each token attended to."),
+        typer.Option(
+            "--weights", help="Print JSON lines, with the attention weights of each token."
+        ),
     ] = False,
     alternatives: Annotated[
         int,
@@ -57,7 +57,7 @@ def ask(
             min=0,
             max=1000,
             metavar="K",
-            help="JSON lines, also with the K likeliest tokens at each step.",
+            help="Print JSON lines, with the K likeliest tokens at each step.",
         ),
     ] = 0,
     best: Annotated[
@@ -69,7 +69,7 @@ def ask(
         typer.Option(
             parser=filled_path,
             metavar="FILE.png",
-            help="Draw the picture and, for each word, what it attended to.",
+            help="Draw the picture and, for each word, its attention weights, to this file.",
         ),
     ] = None,
     changes: Changes = None,
@@ -77,11 +77,14 @@ def ask(
     seed: Seed = None,
     device: Device = "auto",
 ) -> None:
-    """Ask a trained model. Its task decides what an input is: a sentence, a sentence with ___ for
-    a word, or the file of a picture or sound.
+    """Print the answers of a trained model to sentences, pictures or sounds.
 
-    Answers are found as the section "search" of the model's recipe says (beam search or sampling;
-    greedy, if it says nothing), unless --set, --best or --greedy change it.
+    \b
+    An input is a sentence, a sentence with ___ for a missing word, or the file
+    of a picture or sound, depending on the model's task.
+    The section "search" of the model's recipe decides how answers are found
+    (beam search or sampling; greedy search by default). --set, --best and
+    --greedy change it.
 
     \b
     regard ask runs/demo "What are you?" "Tell me a joke"
@@ -119,9 +122,7 @@ def ask(
         loading.end()
         if maps is not None:
             _check_has_maps(bundle)
-        if best is not None and best > 1:
-            changes = [*(changes or []), f"num_beams={best}", f"candidates={best}"]
-        how = options(bundle, changes, greedy, seed)
+        how = options(bundle, changes, greedy, seed, best=best)
         _note_file_names(bundle, inputs or [])
         form = _Form(
             as_json=as_json or weights or alternatives > 0 or file is not None,

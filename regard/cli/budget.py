@@ -95,7 +95,7 @@ def budget(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:
-    """Parameters, multiplications, memory and depth of a model, by formulas: no weights are built.
+    """Parameters, multiplications, memory and depth of a model, by formulas, without building it.
 
     \b
     regard budget chat-transformer --formulas

@@ -60,7 +60,7 @@ def evaluate(
     seed: Seed = None,
     device: Device = "auto",
 ) -> None:
-    """Perplexity of held-out answers, and the task's scores of the model's own.
+    """Perplexity of the held-out answers, and the task's metrics of the model's own answers.
 
     \b
     regard evaluate runs/demo

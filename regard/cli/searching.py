@@ -15,15 +15,19 @@ Changes = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change how answers are found, as in num_beams=4 or top_p=0.9.",
+        help="Change a search option of the recipe, as in num_beams=4 or top_p=0.9.",
     ),
 ]
 Greedy = Annotated[
-    bool, typer.Option("--greedy", help="The likeliest token at each step, and nothing else.")
+    bool,
+    typer.Option(
+        "--greedy",
+        help="Greedy search. Of the recipe's search options, only max_new_tokens applies.",
+    ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--seed", help="Decides the draws when sampling, together with the input."),
+    typer.Option("--seed", help="Seed of sampling. Each input has its own random numbers."),
 ]
 
 
@@ -36,8 +40,16 @@ def names_of(changes: list[str] | None) -> set[str]:
     return {change.partition("=")[0].removeprefix("search.").strip() for change in changes or []}
 
 
-def options(bundle: Bundle, changes: list[str] | None, greedy: bool, seed: int | None) -> Options:
-    """The recipe's search options with changes; with `greedy`, only its `max_new_tokens`."""
+def options(
+    bundle: Bundle,
+    changes: list[str] | None,
+    greedy: bool,
+    seed: int | None,
+    *,
+    best: int | None = None,
+) -> Options:
+    """The recipe's search options with changes; with `greedy`, only its `max_new_tokens`. The
+    `best` answers of several need as many beams."""
     from regard.bundle import check_greedy, greedy_recipe
 
     recipe = greedy_recipe(bundle.recipe) if greedy else bundle.recipe
@@ -53,4 +65,7 @@ def options(bundle: Bundle, changes: list[str] | None, greedy: bool, seed: int |
     chosen = recipe.override(overrides).search
     if greedy:
         check_greedy(chosen, "--greedy")
+    if best is not None and best > 1:
+        beams = max(best, chosen.num_beams)
+        chosen = chosen.replaced(do_sample=False, num_beams=beams, candidates=best)
     return chosen

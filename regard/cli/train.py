@@ -33,63 +33,73 @@ def train(
     ] = None,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a field, as in encoder.width=128."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a field of the recipe, as in encoder.width=128.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             parser=filled_path,
-            help="The run's folder; not given: runs/RECIPE, or if that exists runs/RECIPE-2, …",
+            help="The run's folder. Default: runs/RECIPE, or if that exists runs/RECIPE-2, …",
         ),
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(parser=filled_path, help="Go on with a run that was stopped or killed."),
+        typer.Option(
+            parser=filled_path, help="Continue the run in this folder, which was stopped."
+        ),
     ] = None,
     anyway: Annotated[
         bool,
         typer.Option(
             "--anyway",
-            help="With --resume: go on although the data changed, settings are changed with --set, "
-            "or no checkpoint is left (then from the first step). It is written "
-            "down in metrics.jsonl. Another architecture or vocabulary stays refused.",
+            help="With --resume: continue even if the data changed, --set changes settings, or no "
+            "checkpoint is left (then from the first step). This is recorded in metrics.jsonl. "
+            "Another architecture or vocabulary is still refused.",
         ),
     ] = False,
-    steps: Annotated[int | None, typer.Option(help="End after this many updates.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Stop after this many updates.")] = None,
     epochs: Annotated[
-        int | None, typer.Option(help="End after this many passes over the data.")
+        int | None, typer.Option(help="Stop after this many passes over the data.")
     ] = None,
-    tokens: Annotated[int | None, typer.Option(help="End after this many target tokens.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="End after this many minutes.")] = None,
+    tokens: Annotated[int | None, typer.Option(help="Stop after this many target tokens.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop after this many minutes.")] = None,
     sweep: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUES",
-            help="Train once for each value, as in train.learning_rate=0.1,0.01, "
-            "or search a range, train.learning_rate=1e-4..1e-1; "
-            "several make a grid. The same command goes on with a sweep that was stopped.",
+            help="Train once for each value of a field, KEY=0.1,0.01, or search a range of "
+            "values, KEY=1e-4..1e-1. Several --sweep make a grid. The same command continues a "
+            "sweep that was stopped.",
         ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Of a sweep over a range: runs in all; 20.")
+        int | None,
+        typer.Option(min=1, help="With --sweep over a range: the number of runs. Default: 20."),
     ] = None,
     storage: Annotated[
         str | None,
         typer.Option(
-            help="Of a sweep: a database many machines share, postgresql://… (extra postgres); "
-            "a file in its folder."
+            help="With --sweep: a database that several machines share, postgresql://… (needs the "
+            "extra postgres). Default: a file in the sweep's folder."
         ),
     ] = None,
     prune: Annotated[
-        bool, typer.Option("--prune", help="Of a sweep: end runs early that do worse than most.")
+        bool,
+        typer.Option("--prune", help="With --sweep: stop runs early that do worse than most."),
     ] = False,
     tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
     device: Device = "auto",
     as_json: Annotated[
-        bool, typer.Option("--json", help="The result as JSON on stdout; progress on stderr.")
+        bool, typer.Option("--json", help="Print the result as JSON on stdout, progress on stderr.")
     ] = False,
 ) -> None:
-    """Train a model. Ctrl-C saves a checkpoint; --resume goes on from it with the same result.
+    """Train a model from a recipe. Ctrl-C saves a checkpoint, from which --resume continues.
+
+    A resumed run has the same result as one that was not interrupted.
 
     \b
     regard train chat-attention --minutes 2

@@ -1,4 +1,4 @@
-"""The Cornell Movie-Dialogs Corpus."""
+"""A reader of the Cornell Movie-Dialogs Corpus (Danescu-Niculescu-Mizil and Lee 2011)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from regard.data.reading import checked, existing_file, spoken_value, tidy, usab
 from regard.data.rows import json_object
 from regard.errors import DataError
 
-SEPARATOR = " +++$+++ "
-RAW = ("movie_lines.txt", "movie_conversations.txt")
-CONVOKIT = ("utterances.jsonl", "utterances.jsonl.gz")
+SEPARATOR = " +++$+++ "  # between the fields of a line
+RAW = ("movie_lines.txt", "movie_conversations.txt")  # both, as published
+CONVOKIT = ("utterances.jsonl", "utterances.jsonl.gz")  # one of them, from ConvoKit
 
 
 def read_cornell(path: Path | str, *, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
-    """The corpus as it was published (two .txt files), or as ConvoKit's utterances.jsonl.
+    """The exchanges of the corpus as examples: a line of a dialogue and the reply to it.
 
-    An exchange is two consecutive lines of one conversation. Lines come in any order, so the texts
-    are held in memory: about 60 MB for the whole corpus.
+    `path` is a folder, or a file of the corpus, as it was published (two .txt files) or as
+    ConvoKit's utterances.jsonl. `tally` counts what is used and what is skipped; at the end a
+    DataError is raised if more than the share `limit` of the exchanges and lines is bad. Lines come
+    in any order, so all texts are held in memory: about 60 MB for the whole corpus.
     """
     files = cornell_files(path)
     if len(files) == 1:
-        examples = _utterances(files[0], tally)
+        examples = _read_convokit(files[0], tally)
     else:
-        examples = _movies(files[0], files[1], tally)
+        examples = _read_raw(files[0], files[1], tally)
     return checked(examples, path, tally, limit=limit)
 
 
 def cornell_files(path: Path | str) -> list[Path]:
-    """[utterances.jsonl] or [movie_lines.txt, movie_conversations.txt], in a folder or one level
-    below it."""
+    """The files of the corpus, [utterances.jsonl] or [movie_lines.txt, movie_conversations.txt].
+    They are looked for in a folder and one level below it, or beside a file; a DataError is raised
+    if they are missing."""
     path = Path(path)
     if not path.exists():
         raise DataError("no such file or folder", where=path)
@@ -55,7 +58,7 @@ def cornell_files(path: Path | str) -> list[Path]:
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """The corpus's files in this folder itself; none if it is not there."""
+    """The files of the corpus in this folder itself; an empty list if it has none."""
     raw = [folder / name for name in RAW]
     if all(file.is_file() for file in raw):
         return raw
@@ -71,17 +74,19 @@ def is_cornell(path: Path | str) -> bool:
     if path.is_dir():
         return bool(_files_in(path))
     if path.name.startswith(("movie_lines", "movie_conversations", "utterances.jsonl")):
-        cornell_files(path)  # says what is missing
+        cornell_files(path)  # raises an error if the other file is missing
         return True
-    first = next(read_lines(existing_file(path), Tally()), "")
-    row = json_object(first, Tally()) if first.startswith("{") else None
+    first_line = next(read_lines(existing_file(path), Tally()), "")
+    row = json_object(first_line, Tally()) if first_line.startswith("{") else None
     return row is not None and "text" in row and ("reply-to" in row or "reply_to" in row)
 
 
-def _movies(lines: Path, conversations: Path, tally: Tally) -> Iterator[Example]:
-    texts: dict[str, str] = {}
+def _read_raw(lines: Path, conversations: Path, tally: Tally) -> Iterator[Example]:
+    """The exchanges of the published files: one has the text of each line, the other the line ids
+    of each conversation."""
+    texts: dict[str, str] = {}  # by line id
     for line in read_lines(lines, tally, declared="cp1252"):
-        if line.endswith(SEPARATOR.rstrip()):  # an empty text
+        if line.endswith(SEPARATOR.rstrip()):  # an empty text, without the space before it
             line += " "
         fields = line.split(SEPARATOR)
         if len(fields) != 5:
@@ -95,34 +100,39 @@ def _movies(lines: Path, conversations: Path, tally: Tally) -> Iterator[Example]
         if len(fields) != 4:
             tally.skip("wrong field count")
             continue
-        for first, second in pairwise(re.findall(r"'([^']*)'", fields[3])):
-            yield from _exchange(texts, first, second, tally)
+        line_ids = re.findall(r"'([^']*)'", fields[3])  # of "['L194', 'L195', 'L196']"
+        for prompt_id, reply_id in pairwise(line_ids):
+            yield from _exchange(texts, prompt_id, reply_id, tally)
 
 
-def _utterances(path: Path, tally: Tally) -> Iterator[Example]:
-    texts: dict[str, str] = {}
-    replies: list[tuple[str, str]] = []
+def _read_convokit(path: Path, tally: Tally) -> Iterator[Example]:
+    """The exchanges of ConvoKit's file, in which each line has the id of the line it replies to."""
+    texts: dict[str, str] = {}  # by line id
+    exchanges: list[tuple[str, str]] = []  # the ids of a line and of its reply
     for line in read_lines(path, tally):
         row = json_object(line, tally)
         if row is None:
             continue
         text = row.get("text")
-        name = row.get("id")
+        line_id = row.get("id")
         reply_to = row.get("reply-to", row.get("reply_to"))
-        if not isinstance(name, str) or not isinstance(text, str | None):
+        if not isinstance(line_id, str) or not isinstance(text, str | None):
             tally.skip("missing field")
-        elif name in texts:
+        elif line_id in texts:
             tally.skip("line id used twice")
         else:
-            texts[name] = spoken_value(text, tally)
+            texts[line_id] = spoken_value(text, tally)
             if reply_to is not None:
-                replies.append((str(reply_to), name))
-    for first, second in replies:
-        yield from _exchange(texts, first, second, tally)
+                exchanges.append((str(reply_to), line_id))
+    for prompt_id, reply_id in exchanges:
+        yield from _exchange(texts, prompt_id, reply_id, tally)
 
 
-def _exchange(texts: dict[str, str], first: str, second: str, tally: Tally) -> Iterator[Example]:
-    if first in texts and second in texts:
-        yield from usable(Example(texts[first], texts[second]), tally)
+def _exchange(
+    texts: dict[str, str], prompt_id: str, reply_id: str, tally: Tally
+) -> Iterator[Example]:
+    """The example of one exchange; none if a text is missing or empty, which is counted."""
+    if prompt_id in texts and reply_id in texts:
+        yield from usable(Example(texts[prompt_id], texts[reply_id]), tally)
     else:
         tally.skip("dangling id")

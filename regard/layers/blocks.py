@@ -51,7 +51,7 @@ class Dropout(nn.Module):
 
 
 class Residual(nn.Module):
-    """Residual connection around a sublayer f, with layer norm: add(x, f(input(x))).
+    """Residual connection around a sublayer f, with layer norm and dropout: add(x, f(input(x))).
 
     pre    x + f(norm(x))
     post   norm(x + f(x))                                         (Vaswani et al. 2017, section 3.1)
@@ -69,13 +69,13 @@ class Residual(nn.Module):
         return self.add(x, f(self.input(x)))
 
     def input(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """The input of the sublayer."""
+        """The input of the sublayer: norm(x), or x with post-norm."""
         return self.norm(x) if self.pre else x
 
     def add(
         self, x: Float[Tensor, "*rows D"], y: Float[Tensor, "*rows D"]
     ) -> Float[Tensor, "*rows D"]:
-        """The sum of x and the sublayer's output y."""
+        """The sum of x and the sublayer's output y, normalised with post-norm."""
         total = x + dropout(y, self.dropout, training=self.training)
         return total if self.pre else self.norm(total)
 
@@ -97,9 +97,9 @@ class FeedForward(nn.Module):
 
 
 class BlockWeights(NamedTuple):
-    """The attention weights of one block, None where they were not asked for."""
+    """The attention weights of one block; None where they were not requested."""
 
-    self_attention: Float[Tensor, "B H T _"] | None = None
+    self_attention: Float[Tensor, "B H T _"] | None = None  # over the positions of the sequence
     cross_attention: Float[Tensor, "B H T S"] | None = None
 
 
@@ -148,7 +148,8 @@ class EncoderBlock(nn.Module):
         return self.feed_forward_residual(x, self.feed_forward), BlockWeights(weights)
 
     def captured(self, layer: int, weights: BlockWeights) -> list[AttentionWeights]:
-        """The weights of this block as values, for the block number `layer`."""
+        """The weights that this block returned, labelled with their kind and the block's number
+        `layer`."""
         if weights.self_attention is None:
             return []
         form = self.self_attention.form
@@ -158,11 +159,12 @@ class EncoderBlock(nn.Module):
 class DecoderBlock(nn.Module):
     """Causal self-attention, cross-attention, feed-forward, each with a residual connection.
 
-    With `has_self_attention=False` it is cross-attention and feed-forward only: `read` and
-    `read_step`.
+    `forward` computes all positions at once, `step` one position of each row. `read` and
+    `read_step` are their second halves: cross-attention and feed-forward. A block with
+    `has_self_attention=False` has only these two.
     """
 
-    self_attention: SelfAttention
+    self_attention: SelfAttention  # missing if has_self_attention=False
     cross_attention: CrossAttention
 
     def __init__(
@@ -189,8 +191,8 @@ class DecoderBlock(nn.Module):
         bias: Float[Tensor, "_ H T T"] | None = None,
         capture: Capture = "none",
     ) -> tuple[Float[Tensor, "B T D"], BlockWeights]:
-        """All positions at once. A `bias` on the scores of self-attention must be -inf at later
-        positions."""
+        """All positions at once. `mask` is that of the memory. A `bias` on the scores of
+        self-attention replaces the causal mask: it must be -inf at later positions."""
         y, self_weights = self.self_attention(
             self.self_attention_residual.input(x),
             causal=bias is None,
@@ -199,8 +201,8 @@ class DecoderBlock(nn.Module):
             need_weights=capture == "all",
         )
         x = self.self_attention_residual.add(x, y)
-        x, weights = self.read(x, memory, mask, need_weights=capture != "none")
-        return x, BlockWeights(self_weights, weights)
+        x, cross_weights = self.read(x, memory, mask, need_weights=capture != "none")
+        return x, BlockWeights(self_weights, cross_weights)
 
     def read(
         self,
@@ -221,31 +223,31 @@ class DecoderBlock(nn.Module):
     def step(
         self,
         x: Float[Tensor, "B D"],
-        own: AttentionState,
-        memory: AttentionState,
+        self_state: AttentionState,
+        cross_state: AttentionState,
         at: StepPosition,
         *,
         mask: Bool[Tensor, "B S"] | None,
         capture: Capture = "none",
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B D"], AttentionState, BlockWeights]:
-        """`forward` for one position of each row, and the next state of self-attention. `own` is
-        its state, `memory` that of cross-attention, whose weights are computed if `need_weights`
-        or captured."""
+        """`forward` for one position of each row. Also returns the next state of self-attention;
+        that of cross-attention does not change. The weights of cross-attention are computed if
+        `need_weights` or captured."""
         residual = self.self_attention_residual
-        y, own, self_weights = self.self_attention.step(
-            residual.input(x), own, at, need_weights=capture == "all"
+        y, next_self_state, self_weights = self.self_attention.step(
+            residual.input(x), self_state, at, need_weights=capture == "all"
         )
         x = residual.add(x, y)
-        x, weights = self.read_step(
-            x, memory, mask=mask, need_weights=need_weights or capture != "none"
+        x, cross_weights = self.read_step(
+            x, cross_state, mask=mask, need_weights=need_weights or capture != "none"
         )
-        return x, own, BlockWeights(self_weights, weights)
+        return x, next_self_state, BlockWeights(self_weights, cross_weights)
 
     def read_step(
         self,
         x: Float[Tensor, "B D"],
-        memory: AttentionState,
+        cross_state: AttentionState,
         *,
         mask: Bool[Tensor, "B S"] | None,
         need_weights: bool = False,
@@ -253,18 +255,19 @@ class DecoderBlock(nn.Module):
         """`read` for one position of each row."""
         residual = self.cross_attention_residual
         y, _, weights = self.cross_attention.step(
-            residual.input(x), memory, mask=mask, need_weights=need_weights
+            residual.input(x), cross_state, mask=mask, need_weights=need_weights
         )
         x = residual.add(x, y)
         return self.feed_forward_residual(x, self.feed_forward), weights
 
     def captured(self, layer: int, weights: BlockWeights) -> list[AttentionWeights]:
-        """The weights of this block as values, for the block number `layer`."""
-        values = []
+        """The weights that this block returned, each labelled with its kind and the block's number
+        `layer`."""
+        captured = []
         if weights.self_attention is not None:
             form = self.self_attention.form
-            values.append(AttentionWeights("self", layer, weights.self_attention, form))
+            captured.append(AttentionWeights("self", layer, weights.self_attention, form))
         if weights.cross_attention is not None:
             form = self.cross_attention.form
-            values.append(AttentionWeights("cross", layer, weights.cross_attention, form))
-        return values
+            captured.append(AttentionWeights("cross", layer, weights.cross_attention, form))
+        return captured

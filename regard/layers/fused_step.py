@@ -1,7 +1,10 @@
-"""Fast steps of a Transformer decoder: the whole step in one call of the C library.
+"""Fast steps of a Transformer decoder for search, and the choice between them.
 
-`FastSteps` is the one place that decides how a step is computed. Where it has no answer (another
-kernel, captured weights, gradients), the decoder calls its modules, which define the step.
+    FusedStep   the whole step in one call of the C library (step.c)
+    TorchStep   the step in torch, without calls of modules (`regard.layers.torch_step`)
+
+`FastSteps` chooses. If neither applies (another kernel, captured weights, gradients), the decoder
+calls its modules: `TransformerDecoder.step_by_modules`, which defines the step.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from regard.values import State, Step
 
 
 class FastSteps:
-    """The fast steps of a decoder with softmax attention and all biases; none for others."""
+    """The fast steps of a decoder. Only decoders with softmax attention and a bias in every
+    projection have them."""
 
     def __init__(
         self,
@@ -36,7 +40,7 @@ class FastSteps:
         final_norm: nn.Module,
         output: nn.Module,
     ):
-        softmax = all(
+        all_softmax = all(
             type(block.self_attention) is SoftmaxSelfAttention
             and type(block.cross_attention) is SoftmaxCrossAttention
             and type(block.self_attention.qkv) is nn.Linear
@@ -44,13 +48,13 @@ class FastSteps:
         )
         self.torch: TorchStep | None = None
         self.fused: FusedStep | None = None
-        if blocks and softmax:
+        if blocks and all_softmax:
             self.torch = TorchStep(embedding, positions, blocks, final_norm, output)
             if not positions.uses_bias:
                 self.fused = FusedStep(embedding, positions, blocks, final_norm, output)
 
     def choose(self, state: State) -> FusedStep | TorchStep | None:
-        """The fastest step for this state; None: the decoder's modules."""
+        """The fastest step that can compute this state; None: call the decoder's modules."""
         if self.torch is None or torch.is_grad_enabled():
             return None
         if self.fused is not None and native.supports_step(state.size, state.memory[0]):
@@ -63,8 +67,8 @@ class FastSteps:
 class FusedStep:
     """`TransformerDecoder.step` in C, for inputs that `native.supports_step` accepts.
 
-    It holds the dictionaries of the modules' parameters, not the parameters, so weights that are
-    replaced are seen; reading them costs less than reading a module's attributes.
+    It holds the modules' dictionaries of parameters, not the parameters, so that a parameter may be
+    replaced later. Reading a dictionary costs less than reading a module's attributes.
     """
 
     def __init__(
@@ -107,32 +111,30 @@ class FusedStep:
         assert state.kv_cache is not None
         kv_cache = state.kv_cache.with_room_at(state.max_position)
         memory = state.memory[0]
-        place = state.max_position if state.aligned else state.position
+        index = state.max_position if state.aligned else state.position
         embedded = F.embedding(token, self.embedding["weight"]) * self.embedding_scale
-        x = self.positions.add(embedded, place)
+        x = self.positions.add(embedded, index)
 
         rotation = None
         if self.positions.uses_rotation:
             phases = rotary_phases(state.position, memory.shape[-1]).to(torch.complex64)
             rotation = torch.view_as_real(phases)
-        blocks = [
-            parameters[name] for parameters in self.block_parameters for name in ("weight", "bias")
-        ]
-        output = [
-            parameters.get(name)
-            for parameters in self.output_parameters
-            for name in ("weight", "bias")
-        ]
+        block_tensors: list[Tensor] = []
+        for parameters in self.block_parameters:
+            block_tensors += [parameters["weight"], parameters["bias"]]
+        output_tensors: list[Any] = []
+        for parameters in self.output_parameters:  # None: there is no final norm
+            output_tensors += [parameters.get("weight"), parameters.get("bias")]
         logits, weights = native.decoder_step(
-            blocks,
-            output,
+            block_tensors,
+            output_tensors,
             x,
             kv_cache.tensor,
             state.position,
             memory,
             state.mask.contiguous(),
             rotation,
-            vocabulary=len(output[-1]),
+            vocabulary=len(output_tensors[-1]),
             **self.settings,
         )
         next_state = replace(

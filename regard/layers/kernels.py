@@ -1,4 +1,4 @@
-"""The attention kernels that have a name: the one place where a name becomes attention layers."""
+"""The attention kernels by name: softmax attention, and linear attention by a Maclaurin series."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.layers.softmax_attention import SoftmaxCrossAttention, SoftmaxSelfAt
 
 @final
 class Softmax(AttentionKernel):
-    """softmax(q k^T / sqrt(K)) v"""
+    """Softmax attention: softmax(q k^T / sqrt(K)) v."""
 
     def self_attention(self, sizes: TransformerSizes) -> SelfAttention:
         return SoftmaxSelfAttention(sizes)
@@ -39,7 +39,7 @@ KERNELS: dict[str, AttentionKernel] = {"softmax": Softmax(), "maclaurin": Maclau
 
 
 def kernel_of(sizes: TransformerSizes) -> AttentionKernel:
-    """The kernel of these sizes: one of KERNELS by its name, or the object itself."""
+    """The kernel that `sizes.kernel` names in KERNELS, or `sizes.kernel` itself if it is one."""
     if isinstance(sizes.kernel, AttentionKernel):
         return sizes.kernel
     return KERNELS[checks.one_of("kernel", sizes.kernel, Kernel)]

@@ -1,10 +1,16 @@
-"""Linear attention as layers of a Transformer: the weights are the first terms of the Maclaurin
-series of exp.
+"""Linear attention layers of a Transformer: exp in softmax is replaced by the first terms of its
+Maclaurin series p.
 
-The projections are those of softmax attention. The state is not a cache that grows but sums over
-all keys and values, (B, H, M, E + 1), whose size does not depend on how many positions they cover:
-see `regard.layers.maclaurin`. The weights of single keys cannot be computed from these sums. Where
-they are wanted (`keep_keys`), the state keeps the keys as well, and the weights are those of the
+    context(q) = sum_s p(q . k_s) v_s / sum_s p(q . k_s)    (q already divided by sqrt(K))
+    p(q . k) = phi(q) . phi'(k)
+
+phi are the monomials of a vector, phi' the same with the coefficients of the series, so the sums
+over s can be computed before q is known (`regard.layers.maclaurin`). They are the state: one tensor
+(B, H, M, E + 1) for M monomials and values of width E, whatever the number of positions. The last
+of its E + 1 columns is the denominator.
+
+The weights of single keys cannot be computed from these sums. If they are wanted (`keep_keys`), the
+state keeps the keys as well, and the weights are computed from all pairs of queries and keys: the
 quadratic form, which has the same output. Without keys a step returns no weights.
 
 Half precision is computed in float32, also under autocast, and the sums are float32: in half
@@ -33,8 +39,8 @@ def accumulate_keys_values(
     mask: Bool[Tensor, "..."],
     terms: int,
 ) -> Float[Tensor, "*batch M F"]:
-    """The sums phi(K)^T [V | 1] over the keys that are not masked. The last column is for the
-    normaliser."""
+    """The sums phi'(K)^T [V | 1] over the keys that are not masked, F = E + 1. The last column is
+    that of the denominator."""
     if k.dtype.itemsize < 4:
         with without_autocast(k.device):
             return accumulate_keys_values(k.float(), v.float(), mask, terms)
@@ -45,17 +51,17 @@ def accumulate_keys_values(
 def read_sums(
     q: Float[Tensor, "*batch K"], sums: Float[Tensor, "*batch M F"], terms: int
 ) -> Float[Tensor, "*batch E"]:
-    """The context phi(q) sums, normalised, of one query a row."""
+    """The context of one query a row: phi(q) times the sums, divided by the last column."""
     if q.dtype.itemsize < 4:
         with without_autocast(q.device):
             return read_sums(q.float(), sums, terms).to(q.dtype)
     features = monomials.monomials(q * q.shape[-1] ** -0.5, terms)
-    numerators = (features[..., None, :] @ sums)[..., 0, :]
-    return numerators[..., :-1] / numerators[..., -1:]
+    products = (features[..., None, :] @ sums)[..., 0, :]
+    return products[..., :-1] / products[..., -1:]
 
 
 def _key_features(k: Float[Tensor, "*rows K"], terms: int) -> Float[Tensor, "*rows M"]:
-    """The monomials of the keys times their weights 1/alpha!."""
+    """phi': the monomials k^alpha of the keys times their coefficients 1/alpha!."""
     return monomials.monomials(k, terms) * monomials.weights(k.shape[-1], terms, k)
 
 
@@ -67,7 +73,7 @@ def maclaurin_weights(
     mask: Bool[Tensor, "_ _ _ S"] | None = None,
     causal: bool = False,
 ) -> Float[Tensor, "B H T S"]:
-    """The weights of the quadratic form: p(q k^T / sqrt(K)), normalised, where p is the series."""
+    """The weights of the quadratic form: p(q k^T / sqrt(K)), normalised to sum 1."""
     if q.dtype.itemsize < 4:
         with without_autocast(q.device):
             single = maclaurin_weights(q.float(), k.float(), terms=terms, mask=mask, causal=causal)
@@ -82,7 +88,7 @@ def maclaurin_weights(
 
 
 class MaclaurinSelfAttention(SelfAttention):
-    """Multi-head linear attention of a sequence to itself."""
+    """Multi-head linear self-attention."""
 
     form = "quadratic"
 
@@ -112,16 +118,18 @@ class MaclaurinSelfAttention(SelfAttention):
         )
         weights = None
         if need_weights:
-            each = None if mask is None else mask[:, None, None]
-            weights = maclaurin_weights(q, k, terms=self.terms, mask=each, causal=causal)
+            score_mask = None if mask is None else mask[:, None, None]
+            weights = maclaurin_weights(q, k, terms=self.terms, mask=score_mask, causal=causal)
         return self.out(join_heads(context)), weights
 
     def start(self, rows: int, like: Tensor, *, keep_keys: bool = False) -> AttentionState:
         features = monomials.how_many(self.head_width, self.terms)
         dtype = like.dtype if like.dtype.itemsize >= 4 else torch.float32
         sums = like.new_zeros(rows, self.heads, features, self.head_width + 1, dtype=dtype)
-        cache = like.new_zeros(2, rows, self.heads, 0, self.head_width) if keep_keys else None
-        return AttentionState(None if cache is None else KVCache(cache), fixed=(sums,))
+        cache = None
+        if keep_keys:
+            cache = KVCache(like.new_zeros(2, rows, self.heads, 0, self.head_width))
+        return AttentionState(cache, fixed=(sums,))
 
     def step(
         self,
@@ -133,8 +141,8 @@ class MaclaurinSelfAttention(SelfAttention):
     ) -> tuple[Float[Tensor, "B D"], AttentionState, Float[Tensor, "B H 1 _"] | None]:
         q, k, v = self._project(x[:, None], at.rotation)
         sums = state.fixed[0]
-        value = torch.cat([v, torch.ones_like(v[..., :1])], -1).to(sums.dtype)
-        sums = sums + _key_features(k.to(sums.dtype), self.terms).transpose(-1, -2) * value
+        v_and_one = torch.cat([v, torch.ones_like(v[..., :1])], -1).to(sums.dtype)
+        sums = sums + _key_features(k.to(sums.dtype), self.terms).transpose(-1, -2) * v_and_one
         context = read_sums(q[:, :, 0], sums, self.terms)
 
         cache = state.cache
@@ -156,7 +164,7 @@ class MaclaurinSelfAttention(SelfAttention):
 
 
 class MaclaurinCrossAttention(CrossAttention):
-    """Multi-head linear attention of the target to the memory."""
+    """Multi-head linear cross-attention."""
 
     form = "quadratic"
 
@@ -218,8 +226,8 @@ class MaclaurinCrossAttention(CrossAttention):
 
 
 def require_odd_terms(terms: int) -> int:
-    """Returns `terms` if it is odd: with an even number of terms the top degree is odd, and the
-    normaliser can be 0."""
+    """Returns `terms`, or raises an InputError unless it is odd: with an even number of terms the
+    highest degree is odd, and the denominator can be 0."""
     if terms < 1 or terms % 2 == 0:
         raise InputError(
             "a linear kernel needs an odd number of terms",
@@ -231,7 +239,8 @@ def require_odd_terms(terms: int) -> int:
 
 
 def _require_key_bias(key_bias: bool) -> None:
-    """Softmax cancels the bias of the keys; linear attention does not."""
+    """Raises an InputError without `key_bias`: softmax cancels the bias of the keys, linear
+    attention does not."""
     if not key_bias:
         raise InputError(
             "linear attention depends on the bias of its keys",

@@ -12,23 +12,24 @@ Kernel = Literal["softmax", "maclaurin"]
 
 
 class AttentionKernel(ABC):
-    """Makes the attention layers of a Transformer. `regard.layers.kernels` has those with a name;
-    any other is passed as an object: `TransformerSizes(kernel=MyKernel(), …)`."""
+    """A kind of attention, such as softmax or linear attention: it makes the attention layers of a
+    Transformer. Those in `regard.layers.kernels` have a name; any other is passed as an object,
+    `TransformerSizes(kernel=MyKernel(), …)`."""
 
-    takes_bias: bool = True  # whether there are scores to which positions can add a bias
+    takes_bias: bool = True  # whether position embeddings can add a bias to its scores
 
     @abstractmethod
     def self_attention(self, sizes: TransformerSizes) -> Any:
-        """A `regard.layers.attention_layer.SelfAttention`."""
+        """A new layer, a `regard.layers.attention_layer.SelfAttention`."""
 
     @abstractmethod
     def cross_attention(self, sizes: TransformerSizes, *, memory_width: int) -> Any:
-        """A `regard.layers.attention_layer.CrossAttention`."""
+        """A new layer, a `regard.layers.attention_layer.CrossAttention`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerSizes:
-    """The sizes of a stack of Transformer blocks, and what the blocks are made of."""
+    """The sizes of a stack of Transformer blocks, and the kinds of their parts."""
 
     layers: int
     width: int
@@ -39,8 +40,8 @@ class TransformerSizes:
     activation: Activation = "relu"
     dropout: float = 0.0
     kernel: Kernel | AttentionKernel = "softmax"
-    terms: int = 3  # of the kernel "maclaurin"
-    key_bias: bool = True
+    terms: int = 3  # of the Maclaurin series, in the kernel "maclaurin"
+    key_bias: bool = True  # whether the projection to keys has a bias, which softmax cancels
 
     def __post_init__(self) -> None:
         if not self.head_width:

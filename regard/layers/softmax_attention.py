@@ -1,8 +1,8 @@
-"""Softmax attention as layers of a Transformer.
+"""Softmax attention layers of a Transformer.
 
-`MultiHead` (regard.layers.multihead) is the layer to study, with more features. These are for
-speed: training and search spend their time here, so they make one matrix product for query, key and
-value instead of three, and no checks.
+These layers are written for speed, as training and search spend their time here: they make one
+matrix product for query, key and value instead of three, and check no arguments. `MultiHead`
+(regard.layers.multihead) is the layer to study, and has more features.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LinearWithoutKeyBias(nn.Module):
 
 
 class SoftmaxSelfAttention(SelfAttention):
-    """Multi-head softmax attention of a sequence to itself. Its state is a key/value cache."""
+    """Multi-head softmax self-attention. Its state is a key/value cache."""
 
     def __init__(self, sizes: TransformerSizes):
         super().__init__()
@@ -104,8 +104,8 @@ class SoftmaxSelfAttention(SelfAttention):
 
 
 class SoftmaxCrossAttention(CrossAttention):
-    """Multi-head softmax attention of the target to the memory. Its state is the projected keys
-    and values of the memory."""
+    """Multi-head softmax cross-attention. Its state is the projected keys and values of the
+    memory."""
 
     def __init__(self, sizes: TransformerSizes, *, memory_width: int):
         super().__init__()
@@ -165,11 +165,11 @@ class SoftmaxCrossAttention(CrossAttention):
 def split_heads(
     x: Float[Tensor, "B T I"], parts: int, heads: int
 ) -> Float[Tensor, "{parts} B {heads} T K"]:
-    """The parts of a joint projection, such as query, key and value, and their heads."""
+    """Splits a joint projection into its parts (such as query, key and value) and heads."""
     rows, length, width = x.shape
     return x.view(rows, length, parts, heads, width // (parts * heads)).permute(2, 0, 3, 1, 4)
 
 
 def join_heads(context: Float[Tensor, "B H T K"]) -> Float[Tensor, "B T A"]:
-    """The heads side by side, A = H K."""
+    """Concatenates the heads: A = H K."""
     return context.transpose(1, 2).flatten(2)

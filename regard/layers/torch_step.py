@@ -1,8 +1,8 @@
-"""A decoder step in torch without calls of modules, where the C library cannot be used.
+"""A decoder step in torch without calls of modules, for states that the C library does not support.
 
-For one row, calling a module or reading its attributes costs more than its arithmetic. This calls
-functions of torch on the parameters in the modules' dictionaries instead; docs/log.md has what that
-saves. Only `regard.layers.fused_step` knows of it.
+For one row, calling a module or reading its attributes costs more than its arithmetic. So this
+calls functions of torch on the parameters, read from the modules' dictionaries; docs/log.md says
+how much that saves. Only `regard.layers.fused_step` uses it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Parameters = Mapping[str, Any]  # of one module, by name
 
 
 class TorchStep:
-    """`TransformerDecoder.step` for softmax attention."""
+    """`TransformerDecoder.step` for softmax attention, without dropout and captured weights."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class TorchStep:
         memory_mask = None if bool(state.mask.all()) else state.mask[:, None, None]
         embedded = F.embedding(token, self.embedding["weight"]) * self.embedding_scale
         x = self.positions.add(embedded, at.index)
-        x = x[0] if state.size == 1 else x  # a single row is a vector, whose product is faster
+        if state.size == 1:
+            x = x[0]  # matrix times vector is faster than a product of matrices
 
         weights = None
         memories = state.memory[0].split(2)
@@ -80,18 +81,18 @@ class _BlockStep:
     row (D)."""
 
     def __init__(self, block: DecoderBlock):
-        own: Any = block.self_attention
-        read: Any = block.cross_attention
-        self.heads: int = own.heads
+        self_attention: Any = block.self_attention
+        cross_attention: Any = block.cross_attention
+        self.heads: int = self_attention.heads
         self.pre = block.self_attention_residual.pre
         self.eps = block.self_attention_residual.norm.eps
         self.activation = block.feed_forward.activation
-        self.own_norm: Parameters = block.self_attention_residual.norm._parameters
-        self.qkv: Parameters = own.qkv._parameters
-        self.own_out: Parameters = own.out._parameters
-        self.read_norm: Parameters = block.cross_attention_residual.norm._parameters
-        self.query: Parameters = read.query._parameters
-        self.read_out: Parameters = read.out._parameters
+        self.self_attention_norm: Parameters = block.self_attention_residual.norm._parameters
+        self.qkv: Parameters = self_attention.qkv._parameters
+        self.self_attention_out: Parameters = self_attention.out._parameters
+        self.cross_attention_norm: Parameters = block.cross_attention_residual.norm._parameters
+        self.query: Parameters = cross_attention.query._parameters
+        self.cross_attention_out: Parameters = cross_attention.out._parameters
         self.feed_forward_norm: Parameters = block.feed_forward_residual.norm._parameters
         self.up: Parameters = block.feed_forward.up._parameters
         self.down: Parameters = block.feed_forward.down._parameters
@@ -99,15 +100,16 @@ class _BlockStep:
     def self_attention(
         self, x: Float[Tensor, "*rows D"], cache: KVCache, at: StepPosition
     ) -> Float[Tensor, "*rows D"]:
-        qkv = _linear(self._input(x, self.own_norm), self.qkv)
+        """Self-attention with its residual connection. It writes a key and a value into `cache`."""
+        qkv = _linear(self._input(x, self.self_attention_norm), self.qkv)
         qkv = qkv.view(len(at.position), 3, self.heads, 1, -1)
         q, k, v = qkv.unbind(1)
         if at.rotation is not None:
             q, k = at.rotation(qkv[:, :2].transpose(0, 1))
         keys, values = cache.append(k, v, at.index, at.max_position).first(at.max_position + 1)
         context, _ = attend_one_query(q, keys, values, at.score_mask, need_weights=False)
-        y = _linear(context.reshape(*x.shape[:-1], -1), self.own_out)
-        return self._add(x, y, self.own_norm)
+        y = _linear(context.reshape(*x.shape[:-1], -1), self.self_attention_out)
+        return self._add(x, y, self.self_attention_norm)
 
     def cross_attention(
         self,
@@ -117,11 +119,13 @@ class _BlockStep:
         *,
         need_weights: bool,
     ) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, "B H 1 S"] | None]:
+        """Cross-attention with its residual connection, and its weights if `need_weights`."""
         k, v = keys_values.unbind(0)
-        q = _linear(self._input(x, self.read_norm), self.query).view(len(k), self.heads, 1, -1)
+        q = _linear(self._input(x, self.cross_attention_norm), self.query)
+        q = q.view(len(k), self.heads, 1, -1)
         context, weights = attend_one_query(q, k, v, mask, need_weights=need_weights)
-        y = _linear(context.reshape(*x.shape[:-1], -1), self.read_out)
-        return self._add(x, y, self.read_norm), weights
+        y = _linear(context.reshape(*x.shape[:-1], -1), self.cross_attention_out)
+        return self._add(x, y, self.cross_attention_norm), weights
 
     def feed_forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
         hidden = self.activation(_linear(self._input(x, self.feed_forward_norm), self.up))

@@ -1,14 +1,14 @@
-"""Search: answers from a memory, by a decoder's `start` and `step` alone.
+"""Search: greedy search, sampling and beam search, by a decoder's `start` and `step` alone.
 
-    options      how to search: greedy, sampling or beams, and what else decides
-    processors   logits in, logits out: what excludes or penalises tokens
-    choice       a token from its scores, and whether rounding could have decided
+    options      the options of a search: its kind, its width, the weights of re-ranking, …
+    processors   logits processors, which exclude or penalise tokens
+    choice       the choice of a token from its scores, and whether rounding could change it
     hypotheses   unfinished and finished answers
-    requests     one input, how to answer it, and what has come of it
-    tracks       the search of one request inside a batch: `sampling`, `beam`
-    reranking    which of several answers is best; MMI
+    requests     one input, its options, and in the end its answers
+    tracks       the search of one request inside a batch; its kinds: `sampling`, `beam`
+    reranking    which of several answers is best: MMI and IDF
     batch        the tracks of many requests, which step through the decoder together
-    engine       requests that join and leave a running batch between steps
+    engine       continuous batching: requests join and leave a running batch between steps
 
 Lengths count the end token, so an empty answer has length 1. Scores are the model's own
 log-probabilities, end token included, whatever the options did to the choice.

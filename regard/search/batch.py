@@ -22,11 +22,11 @@ from regard.values import AttentionWeights, Capture, CapturedAttention, State, S
 
 
 class Record(NamedTuple):
-    """What is kept of a step of the batch until the answers that went through it are finished."""
+    """What is kept of one step of the batch, until the tracks that took part have ended."""
 
-    weights: Float[Tensor, "R H S"] | None
-    alternatives: tuple[Int[Tensor, "R A"], Float[Tensor, "R A"]] | None
-    attention: tuple[AttentionWeights, ...]
+    weights: Float[Tensor, "R H S"] | None  # over the memory, in the last layer
+    alternatives: tuple[Int[Tensor, "R A"], Float[Tensor, "R A"]] | None  # tokens, probabilities
+    attention: tuple[AttentionWeights, ...]  # of every layer, if captured
 
 
 @dataclass(frozen=True)
@@ -34,19 +34,20 @@ class Group:
     """The tracks of a batch that have the same options, and so choose their tokens together."""
 
     tracks: list[Track]
-    rows: list[int]  # of the batch
-    index: Int[Tensor, " R"] | None  # the same as a tensor; None: the whole batch
-    # The rows of the group that have a second one over the empty prompt, and these:
+    rows: list[int]  # their rows in the batch, track by track
+    index: Int[Tensor, " R"] | None  # the same as a tensor; None: all rows of the batch in order
+    # For MMI: the rows of the group that have a row of the empty prompt, counted within the group,
+    # and these rows of the empty prompt, counted in the batch.
     with_prior: Int[Tensor, " P"] | None
     prior_index: Int[Tensor, " P"] | None
 
 
 class Batch:
-    """Rows of several tracks with one State. Tracks join and leave between steps.
+    """Several tracks whose rows share one decoder State. Tracks join and leave between steps.
 
-    With `check`, a track whose choice was close is marked `close` and not advanced: it is for the
-    caller to remove it and search in another way. With `capture`, the attention of every layer is
-    recorded.
+    With `check`, a track whose next choice is close is marked `close` and not advanced: the caller
+    must remove it and search again in a batch of its own. With `capture`, the attention of every
+    layer is recorded.
     """
 
     def __init__(
@@ -64,13 +65,14 @@ class Batch:
         self.encoder_attention: tuple[AttentionWeights, ...] = ()  # if captured
         self.state: State | None = None
         self.tracks: list[Track] = []
-        self.clock = 0  # steps so far
-        self.places: dict[Track, int] = {}  # the places of each track's memory
-        self._groups: list[Group] | None = None
+        self.clock = 0  # the number of steps so far
+        self.places: dict[Track, int] = {}  # the number of positions in each track's memory
+        self._groups: list[Group] | None = None  # None: to be computed, as tracks or rows changed
         self._records: deque[Record] = deque()  # the last of them is that of the last step
         self._records_weights = False  # whether a request wants weights
         self._most_alternatives = 0  # the most that a request wants
-        self._biases: dict[bool, Tensor | None] = {}  # without and with the end token
+        # The bias that excludes banned tokens; [True]: the end token too, for min_new_tokens.
+        self._biases: dict[bool, Tensor | None] = {}
 
     @property
     def rows(self) -> int:
@@ -78,8 +80,8 @@ class Batch:
         return 0 if self.state is None else self.state.size
 
     def join(self, state: State, tracks: Sequence[Track]) -> None:
-        """Add tracks, with a state that has the rows of each track in order, then the rows over
-        the empty prompt of each that has them."""
+        """Add tracks. `state` has the rows of all tracks in order, then the rows of the empty
+        prompt of those tracks that have them."""
         row = self.rows
         places = _places(state)
         for track in tracks:
@@ -100,8 +102,8 @@ class Batch:
         self._groups = None
 
     def step(self) -> list[Track]:
-        """One step of the decoder and of every track. Returns the tracks that have ended, or whose
-        choice was close."""
+        """One step of the decoder, in which every track chooses its next tokens. Returns the
+        tracks that have ended or whose choice was close."""
         assert self.state is not None
         if self.capture == "none":
             step = self.decoder.step(self._tokens(), self.state)
@@ -120,15 +122,15 @@ class Batch:
         return [track for track in self.tracks if track.active and (track.done or track.close)]
 
     def _release_prior_rows(self, tracks: Sequence[Track]) -> None:
-        """Let the rows over the empty prompt go that have done their steps."""
+        """Count the rows of the empty prompt as idle in tracks that have made their `mmi_steps`."""
         for track in tracks:
             if track.prior_rows and not track.needs_prior:
                 track.count_idle_rows()
                 self._groups = None
 
     def settle(self) -> None:
-        """Put the rows in the order in which the tracks continue them. Rows that need not be
-        computed any more are dropped when they are an eighth, so that copying stays amortised."""
+        """Between two steps: drop idle rows, and re-order rows as beam search needs it. Dropping
+        copies the state, so it waits until an eighth of the rows is idle."""
         idle = self.idle_rows
         if idle and idle == self.rows:
             self.clear()
@@ -139,7 +141,7 @@ class Batch:
 
     @property
     def idle_rows(self) -> int:
-        """Rows that need not be computed any more."""
+        """The number of rows that need not be computed any more."""
         return sum([track.idle_rows for track in self.tracks])
 
     def drop_idle_rows(self) -> None:
@@ -147,7 +149,7 @@ class Batch:
         if not self.idle_rows:
             return
         self.tracks = [track for track in self.tracks if track.active]
-        index: list[int] = []
+        index: list[int] = []  # the present number of each row that is kept
         for track in self.tracks:
             track.drop_idle_rows()
             first = len(index)
@@ -168,7 +170,7 @@ class Batch:
         self._forget()
 
     def _order(self) -> None:
-        """Put the rows of each track in the order of its parents."""
+        """Move the state of each row's parent to the row, in tracks of beam search."""
         assert self.state is not None
         index = list(range(self.rows))
         for track in self.tracks:
@@ -184,8 +186,8 @@ class Batch:
             self.state = self.state.rows(self._index(index), memory_unchanged=True)
 
     def _has_expired(self) -> bool:
-        """Whether a track that has ended is at a position that its request would not have
-        reached: a model may have no such position."""
+        """Whether a track that has ended has idle rows at a position beyond its
+        `max_new_tokens`. Position embeddings may have no such position."""
         for track in self.tracks:
             age = self.clock - track.clock
             if not track.active and age >= track.request.options.max_new_tokens:
@@ -207,7 +209,7 @@ class Batch:
         return torch.tensor(rows, device=self.state.position.device)
 
     def _tokens(self) -> Int[Tensor, " R"]:
-        """What each row reads."""
+        """The token that each row reads next."""
         assert self.state is not None
         tokens = [self.special_tokens.end] * self.rows
         for track in self.tracks:
@@ -219,11 +221,13 @@ class Batch:
         return torch.tensor(tokens, device=self.state.position.device)
 
     def _grouped(self, device: torch.device) -> list[Group]:
+        """The tracks in groups that have the same options."""
         if self._groups is None:
-            alike: dict[tuple[Any, ...], list[Track]] = {}
+            same_options: dict[tuple[Any, ...], list[Track]] = {}
             for track in self.tracks:
-                alike.setdefault((type(track), track.request.options.group), []).append(track)
-            self._groups = [self._group(tracks, device) for tracks in alike.values()]
+                key = (type(track), track.request.options.group)
+                same_options.setdefault(key, []).append(track)
+            self._groups = [self._group(tracks, device) for tracks in same_options.values()]
         return self._groups
 
     def _group(self, tracks: list[Track], device: torch.device) -> Group:
@@ -246,31 +250,35 @@ class Batch:
 
     # --- scores of a group ---
 
-    def _scores(self, group: Group, logits: Float[Tensor, "R V"]) -> Scores:
-        own = logits if group.index is None else logits[group.index]
+    def _scores(self, group: Group, logits: Float[Tensor, "B V"]) -> Scores:
+        """The logits of a group's rows, as they are and after the logits processors."""
+        group_logits = logits if group.index is None else logits[group.index]
         options = group.tracks[0].request.options
         close = None
         if not group.tracks[0].chooses:
-            return Scores(own, own, group.rows, close)
+            return Scores(group_logits, group_logits, group.rows, close)
 
-        processed = self._without_banned(group.tracks, own, options)
+        processed = self._without_banned(group.tracks, group_logits, options)
         if options.looks_back:
             processed = _looking_back(group.tracks, processed, options)
         if group.with_prior is not None and group.prior_index is not None:
             # Last, so that plausible tokens are chosen among the allowed ones.
-            asked = processed[group.with_prior]
-            subtracted = mmi(asked, logits[group.prior_index], options.mmi_weight)
-            processed = processed.index_copy(0, group.with_prior, subtracted)
+            before_mmi = processed[group.with_prior]
+            after_mmi = mmi(before_mmi, logits[group.prior_index], options.mmi_weight)
+            processed = processed.index_copy(0, group.with_prior, after_mmi)
             if self.check:
-                is_close = torch.zeros(len(own), dtype=torch.bool, device=own.device)
-                is_close[group.with_prior] = choice.mmi_is_close(asked)
+                is_close = torch.zeros(
+                    len(group_logits), dtype=torch.bool, device=group_logits.device
+                )
+                is_close[group.with_prior] = choice.mmi_is_close(before_mmi)
                 close = is_close.tolist()
-        return Scores(own, processed, group.rows, close)
+        return Scores(group_logits, processed, group.rows, close)
 
     def _without_banned(
         self, tracks: Sequence[Track], logits: Float[Tensor, "R V"], options: Options
     ) -> Float[Tensor, "R V"]:
-        """The logits, in which tokens that may never be chosen, or not yet, are excluded."""
+        """The logits without tokens that may never be chosen, and without the end token in answers
+        shorter than `min_new_tokens`."""
         if not self._biases:
             never = self.special_tokens.never
             self._biases[False] = banned(never, logits)
@@ -293,10 +301,11 @@ class Batch:
     # --- what is kept for the answers ---
 
     def _record(self, step: Step, logits: Float[Tensor, "R V"]) -> None:
+        """Keep what the answers may need of this step."""
         alternatives = None
         if self._most_alternatives:
-            probability = logits.softmax(-1).topk(min(self._most_alternatives, logits.shape[1]))
-            alternatives = (probability.indices, probability.values)
+            likeliest = logits.softmax(-1).topk(min(self._most_alternatives, logits.shape[1]))
+            alternatives = (likeliest.indices, likeliest.values)
         weights = step.weights if self._records_weights else None
         self._records.append(Record(weights, alternatives, step.attention))
 
@@ -307,7 +316,8 @@ class Batch:
             self._records.popleft()
 
     def weights(self, track: Track, step: int, row: int) -> Float[Tensor, "H S"] | None:
-        """The weights over the memory with which a row of the batch chose the token of a step."""
+        """The weights over the memory in step number `step` of a track. `row` is the row of the
+        batch that chose the token."""
         weights = self._record_of(track, step).weights
         return None if weights is None else weights[row, :, : self.places[track]]
 
@@ -315,11 +325,6 @@ class Batch:
         """A candidate with what was recorded of its steps, not ranked yet."""
         request = track.request
         rows = [node.row for node in candidate.path]
-        weights = None
-        if request.wants_weights:
-            steps = [self.weights(track, step, row) for step, row in enumerate(rows)]
-            if all(row is not None for row in steps):
-                weights = torch.stack([row for row in steps if row is not None])
         alternatives = None
         if request.alternatives:
             alternatives = tuple(
@@ -331,22 +336,36 @@ class Batch:
             rank=math.nan,
             finish="stop" if candidate.ended else "length",
             logprobs=tuple(node.logprob for node in candidate.path),
-            weights=weights,
+            weights=self._stacked_weights(track, rows) if request.wants_weights else None,
             alternatives=alternatives,
             attention=self._attention(track, rows) if self.capture != "none" else None,
         )
 
+    def _stacked_weights(self, track: Track, rows: Sequence[int]) -> Float[Tensor, "T H S"] | None:
+        """The weights over the memory of T steps; rows[t] is the row that made step t."""
+        steps = []
+        for step, row in enumerate(rows):
+            weights = self.weights(track, step, row)
+            if weights is None:
+                return None
+            steps.append(weights)
+        return torch.stack(steps)
+
     def _attention(self, track: Track, rows: Sequence[int]) -> CapturedAttention:
-        """The weights of every layer of the decoder, for the steps that these rows made."""
+        """The weights of every layer in T steps; rows[t] is the row that made step t."""
         layers: dict[tuple[str, int], list[AttentionWeights]] = {}
         for step, row in enumerate(rows):
             index = self._index([row])
             for weights in self._record_of(track, step).attention:
-                layers.setdefault((weights.kind, weights.layer), []).append(weights.rows(index))
+                layer = (weights.kind, weights.layer)
+                layers.setdefault(layer, []).append(weights.rows(index))
 
         def of_kind(kind: str, places: int) -> tuple[AttentionWeights, ...]:
-            own = [steps for (name, _), steps in sorted(layers.items()) if name == kind]
-            return tuple(_joined_steps(steps, places) for steps in own)
+            return tuple(
+                _joined_steps(steps, places)
+                for (layer_kind, _), steps in sorted(layers.items())
+                if layer_kind == kind
+            )
 
         return CapturedAttention(
             encoder=self.encoder_attention,
@@ -355,6 +374,7 @@ class Batch:
         )
 
     def _alternatives(self, track: Track, step: int, row: int) -> tuple[tuple[int, float], ...]:
+        """The likeliest tokens of a step and their probabilities."""
         recorded = self._record_of(track, step).alternatives
         assert recorded is not None
         tokens, probabilities = (x[row, : track.request.alternatives].tolist() for x in recorded)
@@ -366,30 +386,32 @@ class Batch:
 
 
 def _joined_steps(steps: Sequence[AttentionWeights], places: int) -> AttentionWeights:
-    """The weights (1, H, T, places) of T steps (1, H, 1, S) of one layer, S being different."""
-    widened = []
+    """The weights of T steps of one layer as one tensor (1, H, T, places). Those of a step are
+    (1, H, 1, S), with an S of its own: they are cut, or padded with zeros."""
+    padded = []
     for step in steps:
         weights = step.weights[..., :places]
         missing = places - weights.shape[-1]
-        widened.append(torch.nn.functional.pad(weights, (0, missing)))
-    return replace(steps[0], weights=torch.cat(widened, dim=-2))
+        padded.append(torch.nn.functional.pad(weights, (0, missing)))
+    return replace(steps[0], weights=torch.cat(padded, dim=-2))
 
 
 def _places(state: State) -> list[int]:
-    """The number of places of each row's memory, without padding after the last."""
+    """The number of positions in each row's memory, without padding at its end."""
     numbers = torch.arange(1, state.mask.shape[1] + 1, device=state.mask.device)
     return (state.mask * numbers).amax(1).tolist()
 
 
 def _trimmed(state: State) -> State:
-    """The state without room that rows have left which are not there any more."""
+    """The state without the positions that only dropped rows needed."""
     return state.trim(int(state.position.max()), max(1, *_places(state)))
 
 
 def _looking_back(
     tracks: Sequence[Track], scores: Float[Tensor, "R V"], options: Options
 ) -> Float[Tensor, "R V"]:
-    """Scores after the processors that depend on the tokens so far."""
+    """The scores after the processors that depend on the tokens so far: repetition penalty and
+    no-repeat n-grams. They run once for each length of answers, as they take a tensor of tokens."""
     rows_of_length: dict[int, list[int]] = {}
     tokens: list[list[int]] = []
     for track in tracks:
@@ -405,10 +427,10 @@ def _looking_back(
             continue
         index = torch.tensor(rows, device=scores.device)
         so_far = torch.tensor([tokens[row] for row in rows], device=scores.device)
-        own = scores[index]
+        processed = scores[index]
         if options.repetition_penalty != 1:
-            own = repetition_penalty(own, so_far, options.repetition_penalty)
+            processed = repetition_penalty(processed, so_far, options.repetition_penalty)
         if options.no_repeat_ngram_size:
-            own = no_repeat_ngram(own, so_far, options.no_repeat_ngram_size)
-        scores = scores.index_copy(0, index, own)
+            processed = no_repeat_ngram(processed, so_far, options.no_repeat_ngram_size)
+        scores = scores.index_copy(0, index, processed)
     return scores

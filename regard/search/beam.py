@@ -3,6 +3,9 @@
 Each step keeps the `num_beams` best extensions. Finished ones go to the pool of their request, and
 the next step fills their place. A request ends as soon as no unfinished hypothesis can displace an
 answer of its pool.
+
+A hypothesis has two sums of log-probabilities: its score, by the model, and its value, by the
+scores after the logits processors. The search maximises the value.
 """
 
 from __future__ import annotations
@@ -31,10 +34,11 @@ class Pool:
         self.size = size
         self.options = options
         self.candidates: list[Candidate] = []  # best first
-        self.finished = 0
+        self.finished = 0  # the number of answers added, also of those not kept
         self.tolerance = rank_tolerance(options, options.max_new_tokens)
 
     def add(self, candidate: Candidate) -> None:
+        """Add a finished answer, and remove those that it displaces."""
         self.finished += 1
         self.candidates.append(candidate)
         self.candidates.sort(key=self.rank, reverse=True)
@@ -43,7 +47,7 @@ class Pool:
             self.candidates = [rival for rival in self.candidates if self.rank(rival) >= least]
 
     def is_settled(self, reach: float) -> bool:
-        """Whether no answer of rank `reach` or below can change the pool."""
+        """Whether no further answer can change the pool, if none has a rank above `reach`."""
         if self.options.early_stopping and self.finished >= self.options.num_beams:
             return True
         if reach == NEVER:
@@ -52,11 +56,13 @@ class Pool:
         return is_full and self.rank(self.candidates[self.size - 1]) >= reach + self.tolerance
 
     def rank(self, candidate: Candidate) -> float:
+        """The value with the length penalty."""
         return candidate.value / candidate.length**self.options.length_penalty
 
 
 class BeamSearch(Track):
-    """`num_beams` rows. At each step, a row may take up any hypothesis of the request."""
+    """Beam search of one request, in `num_beams` rows. At each step, a row may continue the
+    hypothesis of any other row."""
 
     reorders = True
 
@@ -64,42 +70,41 @@ class BeamSearch(Track):
         options = request.options
         width = width or options.num_beams
         super().__init__(request, width, prior_rows=request.subtracts_prior)
-        # All hypotheses start alike: only the first counts.
-        self.values = [0.0] + [NEVER] * (width - 1)  # after the processors
-        self.scores = [0.0] * width  # by the model
+        # All rows start with the same empty hypothesis: only the first may be extended.
+        self.values = [0.0] + [NEVER] * (width - 1)
+        self.scores = [0.0] * width
         self.pool = Pool(width if options.re_ranks else options.candidates, options)
 
     @classmethod
     def advance(cls, tracks: Sequence[BeamSearch], scores: Scores, *, check: bool) -> None:
         logits, processed = scores.logits, scores.processed
         width = tracks[0].width
-        value = logits.new_tensor([track.values for track in tracks])  # (N, W)
+        value = logits.new_tensor([track.values for track in tracks])  # (tracks, width)
         score = logits.new_tensor([track.scores for track in tracks])
-        total = logits.logsumexp(-1)
+        normaliser = logits.logsumexp(-1)  # log p(token) = logits[token] - normaliser
 
-        # One more extension than are kept shows how close the choice is; no more than these of a
-        # row can be among the best of its request.
-        best, tokens = processed.topk(min(width + 1, processed.shape[1]))  # (N·W, E)
-        extended = ((value.flatten() - total)[:, None] + best).view(len(tracks), -1)
-        value, place = extended.topk(min(width + 1, extended.shape[1]))  # (N, ≤ W+1)
+        # The width + 1 best extensions of each row contain the width + 1 best of its track. One
+        # more than are kept, because it shows whether the choice is close.
+        best, tokens = processed.topk(min(width + 1, processed.shape[1]))
+        extended = ((value.flatten() - normaliser)[:, None] + best).view(len(tracks), -1)
+        value, place = extended.topk(min(width + 1, extended.shape[1]))
         close = None
         if check and value.shape[1] > width:
             close = (value[:, width] > value[:, width - 1] - CLOSE).tolist()
+        if check and scores.close is not None:
+            first_rows = range(0, len(scores.close), width)
+            close = either(close, [any(scores.close[row : row + width]) for row in first_rows])
         value, place = value[:, :width], place[:, :width]
 
-        parent = place // best.shape[1]  # (N, W), the row within its track
+        parent = place // best.shape[1]  # the row within its track
         first_row = torch.arange(0, len(logits), width, device=logits.device)
         row = first_row[:, None] + parent
         token = tokens[row, place % best.shape[1]]
-        gain = logits[row, token] - total[row]
-        score = score.gather(1, parent) + logits[row, token] - total[row]
+        logprob = logits[row, token] - normaliser[row]
+        score = score.gather(1, parent) + logits[row, token] - normaliser[row]
 
-        if check and scores.close is not None:
-            rows = range(0, len(scores.close), width)
-            close = either(close, [any(scores.close[row : row + width]) for row in rows])
-
-        parents, next_tokens, values, totals, gains = (
-            x.tolist() for x in (parent, token, value, score, gain)
+        parents, next_tokens, values, totals, logprobs = (
+            x.tolist() for x in (parent, token, value, score, logprob)
         )
         for n, track in enumerate(tracks):
             if not track.active:
@@ -107,7 +112,7 @@ class BeamSearch(Track):
             track.close = close is not None and close[n]
             if not track.close:
                 rows = scores.rows[n * width : (n + 1) * width]
-                track._extend(parents[n], next_tokens[n], values[n], totals[n], gains[n], rows)
+                track._extend(parents[n], next_tokens[n], values[n], totals[n], logprobs[n], rows)
 
     def _extend(
         self,
@@ -115,15 +120,17 @@ class BeamSearch(Track):
         tokens: list[int],
         values: list[float],
         scores: list[float],
-        gains: list[float],
+        logprobs: list[float],
         rows: Sequence[int],
     ) -> None:
+        """Extend the hypotheses by one token: row i continues that of row `parents[i]` with
+        `tokens[i]`. `rows` are the numbers of the track's rows in the batch."""
         end = self.request.special_tokens.end
         self.steps += 1
         last_step = self.steps >= self.request.options.max_new_tokens
         nodes = [
-            Node(self.nodes[parent], token, gain, rows[parent])
-            for parent, token, gain in zip(parents, tokens, gains, strict=True)
+            Node(self.nodes[parent], token, logprob, rows[parent])
+            for parent, token, logprob in zip(parents, tokens, logprobs, strict=True)
         ]
         self.nodes = [*nodes]
         self.parents = parents
@@ -135,17 +142,17 @@ class BeamSearch(Track):
             if values[i] > NEVER and (ended or last_step):
                 self.pool.add(Candidate(node.path(), ended, scores[i], values[i]))
             if ended:
-                values[i] = NEVER
+                values[i] = NEVER  # so that the next step does not extend it
         self.done = last_step or self.pool.is_settled(self._reach())
         if self.done:
             self.candidates = self.pool.candidates
 
     def _reach(self) -> float:
-        """An upper bound of the rank of the unfinished hypotheses.
+        """An upper bound of the ranks that the unfinished hypotheses can reach.
 
-        Values only fall, and dividing by a power of the length is monotone in the length, so the
-        bound is at the shortest or the longest length to come. Only MMI can raise a value; while it
-        is subtracted, the bound is infinite.
+        A longer hypothesis has a lower value, and value / length ** length_penalty is monotone in
+        the length, so the bound is at the shortest or the longest length to come. Only MMI can
+        raise a value: while it applies, the bound is infinite.
         """
         best = max(self.values)
         options = self.request.options

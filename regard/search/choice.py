@@ -1,9 +1,9 @@
-"""The choice of a token from its scores, and whether rounding could have made another.
+"""The choice of a token from its scores, and whether the choice is close.
 
 The same input has slightly different logits alone and in a batch: the order of sums, and so the
-last bits, depend on the number of rows. So a choice also says, for each row, whether it was so
-close that such a difference could change it. The engine makes close choices by logits that do not
-depend on the batch.
+last bits, depend on the number of rows. A choice is close if such a difference could change it. The
+functions here return the tokens, and for each row whether its choice is close. The engine makes
+close choices by logits that do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Close = Bool[Tensor, " B"]
 
 
 def rank_tolerance(options: Options, length: int) -> float:
-    """By how much the ranks of answers of this length may differ and still be close."""
+    """The difference below which the ranks of two answers of this length are close."""
     return CLOSE * (1 + options.mmi_weight) * max(1.0, length**-options.length_penalty)
 
 
@@ -50,7 +50,8 @@ def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B
 
 
 def greedy(scores: Float[Tensor, "B V"]) -> tuple[Int[Tensor, " B"], list[bool] | None]:
-    """The likeliest token of each row. The scores are overwritten and restored."""
+    """The likeliest token of each row, and whether its choice is close (None: in no row). The
+    scores are overwritten and restored."""
     if scores.shape[1] == 1:
         return scores.argmax(-1), None
     if scores.shape[0] < 8:
@@ -67,7 +68,7 @@ def draw(
     scores: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], options: Options
 ) -> tuple[Int[Tensor, " B"], list[bool]]:
     """Sample a token for each row, by inverting the cumulative distribution at the row's uniform
-    number in [0, 1)."""
+    number in [0, 1). Also returns whether each choice is close."""
     close = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
     tolerance = CLOSE / options.temperature
     if options.temperature != 1:
@@ -94,7 +95,7 @@ def draw(
 
 
 def _nucleus_is_close(scores: Float[Tensor, "B V"], p: float, tolerance: float) -> Close:
-    """Whether a difference of rounding could change which tokens are in the nucleus."""
+    """Whether rounding could change which tokens are in the nucleus."""
     _, before = nucleus(scores, p)
     distance = (before[:, 1:] - p).abs()
     if not distance.shape[1]:
@@ -110,14 +111,15 @@ def _probability_tolerance(scores: Float[Tensor, "B V"], tolerance: float) -> Fl
 
 
 def mmi_is_close(scores: Float[Tensor, "B V"]) -> Close:
-    """Whether a token is so near the bound of plausible ones in `mmi` that rounding decides."""
+    """Whether rounding could change which tokens are plausible in `processors.mmi`."""
     bound = scores.amax(-1, keepdim=True) + math.log(PLAUSIBLE)
     return ((scores - bound).abs() < CLOSE).any(-1)
 
 
 def uniforms(seeds: Sequence[int], candidates: int, steps: int) -> Float[Tensor, "R T"]:
-    """All random numbers of a search. Those of a row depend on its own seed alone, not on the rest
-    of the batch, and those of the first candidate do not depend on the number of candidates."""
+    """All random numbers of a search, `candidates` rows for each seed. Those of a row depend on its
+    own seed alone, not on the rest of the batch, and those of the first candidate do not depend on
+    the number of candidates."""
     generator = torch.Generator("cpu")  # the same numbers whatever device the model is on
     rows = []
     for seed in seeds:
@@ -143,6 +145,6 @@ def seeds_of(options: Options, inputs: Sequence[bytes]) -> list[int] | None:
 
 
 def root_seed(options: Options) -> int:
-    """The seed of a whole search. A new one comes from the system, not from torch's global
-    generator, so that a search does not change a training."""
+    """`options.seed`, or a new seed if it is None. That comes from the system, not from torch's
+    global generator, so that a search does not change the random numbers of training."""
     return torch.Generator("cpu").seed() if options.seed is None else options.seed

@@ -1,9 +1,13 @@
-"""The engine: requests that join and leave a running batch between steps.
+"""The engine: continuous batching. Requests join and leave a running batch between steps.
 
-Whatever the decoder and the options, a request's tokens are those it gets alone. Logits differ in
-their last bits with the number of rows, so a choice that such a difference could change is not made
-in the batch: the request is searched again in a batch of its own, in which the arithmetic does not
-depend on other requests (`regard.search.choice`).
+    Request   one input, its options, and in the end its answers
+    Track     the search of one request in a batch: its beams or samples, each a row of the batch
+    Batch     several tracks that step through the decoder together
+
+Whatever the decoder and the options, a request gets the tokens that it would get alone. The last
+bits of logits depend on the number of rows in the batch. A choice that such a difference could
+change is called close (`regard.search.choice`), and is not made in a batch of several requests: the
+request is searched again in a batch of its own, whose arithmetic does not depend on other requests.
 """
 
 from __future__ import annotations
@@ -37,20 +41,20 @@ from regard.search.sampling import Sampling
 from regard.search.tracks import Track
 from regard.values import Capture, Memory, State
 
-ROWS = 64  # of the batch
-JOINING = 16  # requests that join a running batch at once
-PATIENCE = 4  # steps that a request waits for others to join with it
+ROWS = 64  # the most rows of the batch
+JOINING = 16  # the most requests that join a running batch at once
+PATIENCE = 4  # the most steps that a request waits for others to join with it
 
 
 class Engine:
     """Answers requests in one batch, which they join and leave between steps.
 
-    model    what reads the inputs and decodes the answers
-    nothing  gives an empty input (raw, mask); needed for `mmi_weight`
+    model    encodes the inputs (`read`) and decodes the answers
+    nothing  returns the empty prompt as an input (raw, mask); needed for `mmi_weight`
     rows     the most rows of the batch. A request has one for each beam or candidate, twice as many
-             while MMI applies; one that has more than that runs alone
-    joining  the most requests that join a running batch between two steps, so that those under way
-             do not wait long for the inputs of new ones to be read
+             while MMI applies; a request with more rows than this runs alone
+    joining  the most requests that join a running batch between two steps: the others wait while
+             the inputs of the new ones are encoded
     device   where the model is: inputs are moved there; by default they are there already
 
     `submit` and `cancel` may be called from other threads than the one that calls `step`.
@@ -78,7 +82,7 @@ class Engine:
         self.joining = joining
         self.device = device
         self._nothing = nothing
-        self._prior: Memory | None = None  # of the empty prompt
+        self._prior: Memory | None = None  # the memory of the empty prompt, for MMI
         self._waiting: deque[Request] = deque()
         self._steps_waited = 0
         self._any_cancelled = False
@@ -103,8 +107,9 @@ class Engine:
     ) -> Request:
         """Add a request, which joins the batch at the next step in which there is room.
 
-        raw, mask     one input as the model's frontend reads it: one row
-        seed          of its draws; by default a function of `options.seed` and the input
+        raw, mask     one input of the model's frontend, a batch of one row: token ids, audio
+                      samples or pixels, and False at padding
+        seed          the seed of sampling; by default a function of `options.seed` and the input
         weights       whether answers have attention weights, (T, H, S) each
         scores        whether a single answer has a score, which costs a pass over the vocabulary at
                       each step
@@ -144,15 +149,16 @@ class Engine:
 
     @property
     def rows(self) -> int:
-        """The rows that are under way."""
+        """The number of rows in all batches."""
         return self._batch.rows + sum(batch.rows for batch in self._alone)
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Let waiting requests join, then one step of the decoder for all."""
+        """Let waiting requests join, then make one step of the decoder for all."""
         self._step_all()
 
     def _step_all(self) -> None:
+        """`step`, for a caller that is in inference mode already."""
         if self._any_cancelled:
             self._drop_cancelled()
         if self._waiting:
@@ -225,14 +231,16 @@ class Engine:
     def _admit(self) -> None:
         """Let waiting requests join for which there is room, in the order they came.
 
-        A join copies the state of the batch, so they join several at a time, unless the first has
-        waited for some steps.
+        A join copies the state of the running batch. So requests wait, for at most PATIENCE steps,
+        until those that join together have an eighth of its rows.
         """
         joining = self._next_in_line()
+        if not joining:
+            return
         enough = 8 * sum(request.rows for request in joining) >= self.max_rows
-        patient = self._batch.tracks and self._steps_waited < PATIENCE
-        if not joining or (patient and not enough):
-            self._steps_waited += bool(joining)
+        may_wait = self._batch.tracks and self._steps_waited < PATIENCE
+        if may_wait and not enough:
+            self._steps_waited += 1
             return
         self._steps_waited = 0
         for _ in joining:
@@ -248,13 +256,14 @@ class Engine:
             self._separate(joining, error)
 
     def _next_in_line(self) -> list[Request]:
-        """The waiting requests that may join now."""
+        """The waiting requests that may join now: several that share the batch, or one that
+        captures attention and so has a batch of its own."""
         while self._waiting and self._waiting[0].done:  # cancelled
             self._waiting.popleft()
-        rows = self.rows - self._batch.idle_rows
-        most = self.joining if rows else self.max_rows
+        rows = self.rows - self._batch.idle_rows  # without rows that can be dropped
+        max_requests = self.joining if rows else self.max_rows
         joining: list[Request] = []
-        for request in islice(self._waiting, most):
+        for request in list(islice(self._waiting, max_requests)):  # others may submit meanwhile
             if request.done or (rows and rows + request.rows > self.max_rows):
                 break
             if joining and request.capture != "none":
@@ -266,9 +275,10 @@ class Engine:
         return joining
 
     def _join(self, batch: Batch, memory: Memory, requests: Sequence[Request]) -> None:
-        """Begin the search of requests whose inputs were read."""
+        """Begin the search of requests in a batch. `memory` has one row for each of them."""
         tracks = [_track(request) for request in requests]
         state = self._start(memory, batch.capture)
+        # A track of several beams or samples has as many rows, all with the same memory.
         copies = [row for row, track in enumerate(tracks) for _ in range(track.width)]
         if len(copies) > len(tracks):
             state = state.rows(torch.tensor(copies, device=state.position.device))
@@ -278,12 +288,13 @@ class Engine:
         batch.join(state, tracks)
 
     def _start(self, memory: Memory, capture: Capture) -> State:
+        """The decoder's state before the first token."""
         if capture == "none":
             return self.model.decoder.start(memory)
         return self.model.decoder.start(memory, capture=capture)
 
     def _prior_state(self, rows: int, capture: Capture) -> State:
-        """The state of the empty prompt before its first token, for so many rows."""
+        """The decoder's state before the first token given the empty prompt, in `rows` rows."""
         if self._prior is None:
             assert self._nothing is not None
             self._prior = self._input(*self._nothing()).read(self.model)
@@ -293,30 +304,33 @@ class Engine:
     # --- a step, and what comes of it ---
 
     def _step(self, batch: Batch) -> None:
+        """One step of a batch. Tracks that have ended leave it; their requests get their answers,
+        or go on with another track."""
         try:
             leaving = batch.step()
             self._stream_tokens(batch)
-            following = [self._finish(batch, track) for track in leaving]
+            scorings = [self._finish(batch, track) for track in leaving]
             for track in leaving:
                 track.end()
             batch.settle()
-            for track in following:
-                if track is not None:
-                    batch.join(self._prior_state(track.width, batch.capture), [track])
+            for scoring in scorings:
+                if scoring is not None:
+                    state = self._prior_state(scoring.width, batch.capture)
+                    batch.join(state, [scoring])
         except Exception as error:
             running = [track.request for track in batch.tracks if not track.request.done]
             batch.clear()
             self._separate(running, error)
 
     def _stream_tokens(self, batch: Batch) -> None:
-        """Pass on the tokens of requests with one answer, which are certain at once."""
+        """Stream the last token of each request with one answer, where it is certain at once."""
         for track in batch.tracks:
             request = track.request
             if not request.streams or not request.one_answer or not track.active or track.close:
                 continue
             node = track.nodes[0]
             if node is None or track.steps <= request.token_count:
-                continue  # searched again: these tokens were passed on before
+                continue  # searched again: these tokens were streamed before
             if node.token != self.special_tokens.end:
                 weights = batch.weights(track, track.steps - 1, node.row)
                 try:
@@ -325,8 +339,10 @@ class Engine:
                     self._any_cancelled = True
                     request.fail(error)
 
-    def _finish(self, batch: Batch, track: Track) -> Track | None:
-        """Take the results of a track that leaves the batch; or the track that follows it there."""
+    def _finish(self, batch: Batch, track: Track) -> PriorScoring | None:
+        """Give a request the answers of its track, which leaves the batch. If MMI re-ranks them,
+        return the track that first scores them without the prompt; `_finish` is called again when
+        that leaves. If a choice was close, search the request again alone."""
         request = track.request
         if request.done:
             return None
@@ -370,8 +386,8 @@ class Engine:
             self._alone.append(batch)
 
     def _separate(self, requests: Sequence[Request], error: Exception) -> None:
-        """After an error in a batch: it is the error of a single request; several go on in batches
-        of their own, so that a failing request fails alone."""
+        """After an error in a batch: the only request of the batch fails; several are searched
+        again, each in a batch of its own, so that only those fail that cause an error."""
         if len(requests) == 1:
             requests[0].fail(error)
             return
@@ -379,6 +395,7 @@ class Engine:
             self._search_alone(request)
 
     def _drop_cancelled(self) -> None:
+        """End the tracks of requests that were cancelled, or failed while streaming."""
         self._any_cancelled = False
         for batch in (self._batch, *self._alone):
             for track in batch.tracks:
@@ -394,7 +411,8 @@ def _track(request: Request) -> Track:
 
 
 def _read_together(model: Model, sources: Sequence[Input]) -> Memory:
-    """The memory of several inputs, one row for each."""
+    """The memory of several inputs, one row for each. Inputs that are not encoded yet are encoded
+    in one pass."""
     if len(sources) == 1:
         return sources[0].read(model)
     if all(isinstance(source, RawInput) for source in sources):
@@ -425,15 +443,19 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
 
 def _content(raw: Tensor, mask: Tensor) -> bytes:
     """The bytes of an input as the model reads it, without padding."""
-    padded = raw.shape[:2] == mask.shape  # tokens and samples; pictures have one size
-    return (raw[mask] if padded else raw).cpu().numpy().tobytes()
+    has_padding = raw.shape[:2] == mask.shape  # of texts and sounds; pictures have one size
+    content = raw[mask] if has_padding else raw
+    return content.cpu().numpy().tobytes()
 
 
 # --- search and stream over a memory ---
 
 
 class _ReadModel:
-    """A decoder whose inputs are memories, as a model for an engine."""
+    """A model for an engine whose inputs are encoded already, from a decoder alone.
+
+    The only input that an engine then reads is the empty prompt, so `read` returns its memory.
+    """
 
     def __init__(self, decoder: Decoder, idf: Float[Tensor, " V"] | None, prior: Memory | None):
         self.decoder = decoder
@@ -461,11 +483,11 @@ def search(
 
     prior    the memory of an empty prompt, one row; needed for mmi_weight
     idf      the inverse document frequency of each token; needed for idf_weight
-    seeds    one per row, for sampling: `seeds_of` gives an input the same draws in any batch.
-             By default row r of a batch draws from (options.seed, r)
-    weights  False: attention weights are not recorded, which saves (T, H, S) an answer
-    scores   False: the score of a single greedy or sampled answer is 0, which saves a pass over
-             the vocabulary at each step
+    seeds    one per row, for sampling. With `seeds_of` an input gets the same random numbers in any
+             batch; by default they depend on `options.seed` and the number of the row
+    weights  whether attention weights are recorded, (T, H, S) for each answer
+    scores   whether a single greedy or sampled answer has a score, which costs a pass over the
+             vocabulary at each step; else it is 0
     """
     engine, requests = _requests(
         decoder,
@@ -543,19 +565,21 @@ def _requests(
         )
     if options.do_sample and seeds is None:
         seed = root_seed(options)
+        # Multiplied, so that row 1 with seed 0 is not row 0 with seed 1.
         seeds = [(seed * 0x9E3779B1 + row) % 2**32 for row in range(size)]
 
     nothing = None if prior is None else lambda: (prior.states, prior.mask)
     model = _ReadModel(decoder, idf, prior)
-    rows = max(1, 4 * size * max(options.num_beams, options.candidates))  # all at once
+    # Room for all requests at once, with MMI too.
+    rows = max(1, 4 * size * max(options.num_beams, options.candidates))
     engine = Engine(model, special_tokens, nothing=nothing, rows=rows, joining=rows)
     requests = []
     for row in range(size):
-        own = memory.rows(torch.tensor([row], device=memory.mask.device))
+        source = ReadInput(memory.rows(torch.tensor([row], device=memory.mask.device)))
         seed = None if not options.do_sample or seeds is None else seeds[row]
         requests.append(
             engine._submit(
-                ReadInput(own), options, seed=seed, weights=weights, scores=scores, stream=stream
+                source, options, seed=seed, weights=weights, scores=scores, stream=stream
             )
         )
     return engine, requests

@@ -33,7 +33,7 @@ class Hypothesis:
 
     tokens: tuple[int, ...]
     score: float  # log-probability by the model, end token included
-    rank: float  # what it was ranked by; without MMI and idf if it is the only candidate
+    rank: float  # the number it was ranked by; without MMI and IDF if it is the only candidate
     finish: Finish = "stop"  # it ended by its end token, or by max_new_tokens
     logprobs: tuple[float, ...] = field(default=(), compare=False)  # of each step, by the model
     weights: Float[Tensor, "T H S"] | None = field(default=None, compare=False)
@@ -72,9 +72,9 @@ class Candidate:
     """A finished answer that is not ranked yet."""
 
     path: list[Node]  # end token included
-    ended: bool  # by its end token, not by max_new_tokens
-    score: float  # by the model
-    value: float  # by the search: the score after the processors
+    ended: bool  # True: by its end token, False: by max_new_tokens
+    score: float  # the sum of log-probabilities by the model
+    value: float  # the same sum after the logits processors, which beam search maximises
 
     @property
     def tokens(self) -> tuple[int, ...]:

@@ -96,19 +96,20 @@ class Request:
 
     @property
     def rows(self) -> int:
-        """The rows it needs in a batch."""
+        """The number of rows it needs in a batch."""
         options = self.options
         rows = options.num_beams if options.num_beams > 1 else options.candidates
         return 2 * rows if self.subtracts_prior else rows
 
     @property
     def subtracts_prior(self) -> bool:
-        """Whether the search itself subtracts log p(token | nothing)."""
+        """Whether MMI already applies during the search, which subtracts log p(token | nothing);
+        otherwise it applies in re-ranking only."""
         return self.options.mmi_weight > 0 and self.options.mmi_steps > 0
 
     @property
     def one_answer(self) -> bool:
-        """Whether its tokens are certain as soon as they are chosen."""
+        """Whether only one answer is searched, so its tokens are certain when they are chosen."""
         return self.options.num_beams == 1 and self.options.candidates == 1
 
     def result(self) -> list[Hypothesis]:
@@ -143,13 +144,14 @@ class Request:
         self.done = True
 
     def _push_rest(self, best: Hypothesis) -> None:
+        """Stream the tokens of the best answer that were not streamed during the search."""
         for t in range(self.token_count, len(best.tokens)):
             weights = None if best.weights is None else best.weights[t]
             self.push(StreamedToken(best.tokens[t], best.logprobs[t], weights))
 
 
 class RawInput(NamedTuple):
-    """An input that the model has not read yet, without padding: one row."""
+    """An input that is not encoded yet, without padding: one row."""
 
     raw: Shaped[Tensor, "1 ..."]
     mask: Bool[Tensor, "1 S"]
@@ -161,7 +163,7 @@ class RawInput(NamedTuple):
 
 
 class ReadInput(NamedTuple):
-    """An input that the model has read: one row of a memory."""
+    """An input that is encoded already: one row of a memory."""
 
     memory: Memory
 

@@ -33,8 +33,8 @@ Tokens = tuple[int, ...]
 
 
 class PriorScoring(Track):
-    """log p(T|nothing) of each candidate of a request: its rows read the candidates, over the
-    memory of an empty prompt."""
+    """Computes log p(T|nothing) of each candidate of a request. Its rows read the tokens of the
+    candidates (teacher forcing), given the memory of the empty prompt."""
 
     chooses = False
 
@@ -62,12 +62,13 @@ class PriorScoring(Track):
         losses = cross_entropy(scores.logits, target, reduction="none").tolist()
         first = 0
         for track in tracks:
-            own = slice(first, first + track.width)
+            rows = slice(first, first + track.width)
             first += track.width
             if track.active:
-                track._add(losses[own])
+                track._add(losses[rows])
 
     def _targets(self) -> list[int]:
+        """The next token of each row's candidate; the end token after its last."""
         end = self.request.special_tokens.end
         targets = []
         for i in self.which:
@@ -76,6 +77,7 @@ class PriorScoring(Track):
         return targets
 
     def _add(self, losses: Sequence[float]) -> None:
+        """Add the log-probability of one token to each candidate that is not complete yet."""
         self.tokens = self._targets()
         self.steps += 1
         for row, loss in enumerate(losses):
@@ -104,9 +106,9 @@ def ranked(
     prior_scores: Mapping[Tokens, float],
     idf: Float[Tensor, " V"] | None,
 ) -> tuple[list[tuple[float, Candidate]], bool]:
-    """The best `options.candidates` of these different candidates with their ranks, best first,
-    and whether rounding could change their order. Answers that are much less likely than the
-    likeliest come last."""
+    """The best `options.candidates` of these distinct candidates with their ranks, best first, and
+    whether rounding could change their order. With re-ranking, answers that are LAGGING less likely
+    than the likeliest come last. A single candidate is ranked without MMI and IDF."""
     least = -math.inf
     if options.re_ranks:
         least = max(candidate.score / candidate.length for candidate in candidates) - LAGGING

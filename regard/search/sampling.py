@@ -1,4 +1,4 @@
-"""Greedy search and sampling: every row is an answer of its own."""
+"""Greedy search and sampling: every row of a request is an answer of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from regard.search.tracks import Scores, Track, either
 
 
 class Sampling(Track):
-    """One row for each candidate. Rows that have ended stay in the batch until they are dropped."""
+    """Greedy search or sampling of one request, in one row for each candidate. Rows whose answer
+    is finished stay in the batch until they are dropped."""
 
     def __init__(self, request: Request):
         options = request.options
@@ -40,7 +41,7 @@ class Sampling(Track):
         else:
             token, close = choice.likeliest(scores.processed), None
 
-        # With many rows this is a tenth of the time: skipped unless somebody wants the scores.
+        # With many rows this takes a tenth of the time: skipped unless a request wants scores.
         if any(track.request.wants_scores for track in tracks):
             logprobs = (-cross_entropy(scores.logits, token, reduction="none")).tolist()
         else:
@@ -50,15 +51,16 @@ class Sampling(Track):
         tokens = token.tolist()
         first = 0
         for track in tracks:
-            own = slice(first, first + track.width)
+            rows = slice(first, first + track.width)
             first += track.width
             if not track.active:
                 continue
-            track.close = close_rows is not None and any(compress(close_rows[own], track.running))
+            track.close = close_rows is not None and any(compress(close_rows[rows], track.running))
             if not track.close:
-                track._extend(tokens[own], logprobs[own], scores.rows[own])
+                track._extend(tokens[rows], logprobs[rows], scores.rows[rows])
 
     def _uniform(self) -> torch.Tensor:
+        """The random number of each row for its next token."""
         assert self.draws is not None
         step = min(self.steps, self.draws.shape[1] - 1)
         return self.draws[:, step]

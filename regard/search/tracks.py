@@ -1,8 +1,8 @@
 """Tracks: the search of one request inside a batch of many.
 
-A track has some rows of the batch. At each step of the decoder, all tracks with the same options
-choose their next tokens together (`advance`), so that a batch of equal requests costs a few calls
-of torch whatever their number.
+A track has one row of the batch for each hypothesis that it follows. At each step of the decoder,
+all tracks with the same options choose their next tokens together (`advance`), so the number of
+torch calls does not grow with the number of such requests.
 """
 
 from __future__ import annotations
@@ -21,20 +21,24 @@ from regard.search.requests import Request
 
 @dataclass(frozen=True)
 class Scores:
-    """What a group of tracks chooses its next tokens from: one row for each row of the tracks."""
+    """The scores from which a group of tracks chooses its next tokens: the rows of the first track,
+    then those of the second, and so on."""
 
     logits: Float[Tensor, "R V"]  # of the model
-    processed: Float[Tensor, "R V"]  # after the processors
-    rows: Sequence[int]  # the row of the batch that each is
-    # Rows in which rounding could change what the processors exclude; None: there are none.
+    processed: Float[Tensor, "R V"]  # the same after the logits processors
+    rows: Sequence[int]  # the number of each row in the batch
+    # Whether rounding could change what the processors exclude, by row; None: in no row.
     close: list[bool] | None
 
 
 class Track(ABC):
-    """The rows of one request in a batch. With `prior_rows`, each has a second one that gives the
-    same answer to an empty prompt."""
+    """The search of one request: its rows in a batch, and the answers it has finished.
 
-    chooses: ClassVar[bool] = True  # whether it chooses its tokens, and needs the processors
+    With `prior_rows`, each row has a second one, which reads the same tokens given the empty
+    prompt: MMI subtracts its log-probabilities.
+    """
+
+    chooses: ClassVar[bool] = True  # False: its tokens are given, and no processor is applied
     reorders: ClassVar[bool] = False  # whether a row may continue another row of the last step
 
     def __init__(self, request: Request, width: int, *, prior_rows: bool = False):
@@ -43,13 +47,13 @@ class Track(ABC):
         self.nodes: list[Node | None] = [None] * width  # the hypothesis that each row continues
         self.tokens = [request.special_tokens.start] * width  # what each row reads next
         self.parents: Sequence[int] = range(width)  # the row of the last step that each continues
-        self.running = [True] * width  # False: the row need not be computed any more
+        self.running = [True] * width  # False: the row has finished its answer
         self.steps = 0  # tokens chosen so far
         self.candidates: list[Candidate] = []  # finished answers
         self.active = True  # False: it has ended, but its rows are still in the batch
         self.done = False  # `candidates` are complete
-        self.close = False  # rounding could have changed the last choice, which was not made
-        self.idle_rows = 0  # rows in the batch that need not be computed any more
+        self.close = False  # the next choice is close, as rounding could change it; it is not made
+        self.idle_rows = 0  # the number of its rows that need not be computed any more
         # Its place in the batch:
         self.first_row = 0
         self.first_prior_row = 0
@@ -57,12 +61,12 @@ class Track(ABC):
 
     @property
     def width(self) -> int:
-        """The number of rows, without those over the empty prompt."""
+        """The number of rows, without those of the empty prompt."""
         return len(self.tokens)
 
     @property
     def needs_prior(self) -> bool:
-        """Whether the rows over the empty prompt are still needed."""
+        """Whether the rows of the empty prompt are still needed."""
         return self.prior_rows and self.steps < self.request.options.mmi_steps
 
     def count_idle_rows(self) -> None:
@@ -72,12 +76,12 @@ class Track(ABC):
         self.idle_rows = self.width * (2 if self.prior_rows else 1) - needed
 
     def end(self) -> None:
-        """Compute no row of this track any more."""
+        """Mark all rows of this track as idle."""
         self.active = False
         self.count_idle_rows()
 
     def drop_idle_rows(self) -> list[int]:
-        """Remove rows that need not be computed any more; returns those that are left."""
+        """Remove the rows that need not be computed any more. Returns the numbers of the others."""
         rows = [row for row, running in enumerate(self.running) if running]
         self.parents = [self.parents[row] for row in rows]
         self.tokens = [self.tokens[row] for row in rows]
@@ -91,11 +95,11 @@ class Track(ABC):
     @abstractmethod
     def advance(cls, tracks: Sequence[Track], scores: Scores, *, check: bool) -> None:
         """Choose the next token of every row of tracks with the same options. With `check`, a
-        track in which rounding could change a choice is marked `close`, and nothing is chosen."""
+        track in which rounding could change the choice is marked `close` and does not choose."""
 
 
 def either(a: list[bool] | None, b: list[bool] | None) -> list[bool] | None:
-    """Where a or b is true; None stands for all False."""
+    """`a or b`, element by element; None stands for all False."""
     if a is None or b is None:
         return a or b
     return [first or second for first, second in zip(a, b, strict=True)]
