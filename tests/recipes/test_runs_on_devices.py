@@ -57,9 +57,10 @@ def loop_of(chosen: Recipe, run: Path, on: torch.device) -> Loop:
 
 @pytest.mark.parametrize("name", EACH_TASK)
 def test_tensors_of_a_run_are_made_where_its_model_is(name: str, tmp_path: Path):
-    """Steps with an average of the weights, validation with answers, a checkpoint; then a bundle
-    that is asked and evaluated. A tensor that names no device would be on `meta`."""
-    steps = ["train.steps=2", "train.ema_decay=0.9", "train.valid_every=2"]
+    """Steps in bfloat16 with an average of the weights, validation with answers, a checkpoint; then
+    a bundle that is asked, also in bfloat16, and evaluated. A tensor that names no device would be
+    on `meta`."""
+    steps = ["train.steps=2", "train.ema_decay=0.9", "train.precision=bfloat16"]
     chosen, inputs = small(name, tmp_path, *steps, "search.max_new_tokens=4")
     loop = loop_of(chosen, tmp_path / "run", CPU)
     with META:
@@ -71,8 +72,11 @@ def test_tensors_of_a_run_are_made_where_its_model_is(name: str, tmp_path: Path)
         pieces = list(bot.stream(inputs[0]))
         bot.attends()
         bot.evaluate(split="train", limit=2)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            rough = bot.ask(inputs[0], capture="all")
     assert "".join(str(piece) for piece in pieces) == answer.text
-    assert answer.weights is None or answer.weights.device == CPU
+    for weights in (answer.weights, rough.weights):
+        assert weights is None or weights.device == CPU
 
 
 def test_weights_and_optimiser_come_to_the_device_of_the_run(tmp_path: Path, monkeypatch):
