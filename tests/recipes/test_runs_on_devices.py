@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard import build, bundle, checkpoint, recipe
+import regard
+from regard import build, bundle, checkpoint, cli, recipe
 from regard.errors import TrainingError
 from regard.recipe import Recipe
 from regard.search import Options
@@ -133,3 +134,17 @@ def test_another_precision_is_another_recipe(tmp_path: Path):
         train(other, run, reporter=Silent(), resume=True)
     reporter = Silent()
     assert train(other, run, reporter=reporter, resume=True, anyway=True).step == 2
+
+
+def test_the_commands_take_a_device(tmp_path: Path, capsys):
+    changes, inputs, _ = ten("chat-gru", tmp_path)
+    sets = [word for change in changes for word in ("--set", change)]
+    run = str(tmp_path / "run")
+    half = ["--set", "train.precision=bfloat16", "--steps", "2", "--device", "cpu"]
+    assert cli.main(["train", "chat-gru", *sets, *half, "--out", run]) == 0
+    assert "device    cpu, bfloat16\n" in capsys.readouterr().out
+    assert cli.main(["ask", run, inputs[0], "--device", "cpu"]) == 0
+    assert cli.main(["evaluate", run, "--split", "train", "--limit", "2", "--device", "auto"]) == 0
+    assert cli.main(["train", "--resume", run, "--steps", "3", "--device", "cpu"]) == 0
+    bot = regard.train(resume=run, steps=4, device="cpu", quiet=True)
+    assert bot.model.device == CPU
