@@ -226,6 +226,7 @@ def test_tensors_are_made_where_their_inputs_are(encoder: str, decoder: str) -> 
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_so_they_are_for_every_pair(encoder: str) -> None:
     for decoder in DECODERS:
@@ -243,6 +244,7 @@ def test_bfloat16(encoder: str, decoder: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_bfloat16_for_every_pair(encoder: str) -> None:
     for decoder in DECODERS:
