@@ -4,8 +4,9 @@
 
 Each decoder reads the same random tokens, 40 a row, once alone and once with 63 other rows, and the
 largest difference of its logits is recorded, with and without the C step. The inputs are encoded
-alone, or in the batch. The models are untrained, or those of runs. The engine treats choices as
-close whose scores differ by less than `regard.search.choice.CLOSE`, which must be far larger.
+alone, or in the batch. The models are untrained, or those of runs. The engine treats
+scores as tied that differ by less than `regard.search.choice.TIE_TOLERANCE`, which must be far
+larger.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import Tensor
 from bench import measure
 from regard import build, bundle, recipe
 from regard.model import Model
-from regard.search.choice import CLOSE
+from regard.search.choice import TIE_TOLERANCE
 from regard.tasks.task import padded
 
 VOCABULARY = 8000
@@ -42,7 +43,7 @@ def sources(vocabulary: int, seed: int) -> list[np.ndarray]:
 @torch.inference_mode()
 def logits(model: Model, rows: list[np.ndarray], tokens: Tensor) -> Tensor:
     """The logits (T, B, V) of reading `tokens` after these sources."""
-    state = model.decoder.start(model.read(*padded(rows)))
+    state = model.decoder.start(model.encode(*padded(rows)))
     steps = []
     for token in tokens.unbind(1):
         step = model.decoder.step(token, state)
@@ -81,9 +82,12 @@ def main() -> None:
             os.environ["REGARD_NATIVE"] = native
             kind = f"{name}, {'C step' if native == '1' else 'torch only'}"
             figures[kind] = difference(model, args.seed)
-            share = figures[kind]["difference"] / CLOSE
-            print(f"{kind:<50}{figures[kind]['difference']:.1e}   {share:.3f} of CLOSE", flush=True)
-    record = {"close": CLOSE, "figures": figures, "facts": measure.facts(args)}
+            share = figures[kind]["difference"] / TIE_TOLERANCE
+            print(
+                f"{kind:<50}{figures[kind]['difference']:.1e}   {share:.3f} of TIE_TOLERANCE",
+                flush=True,
+            )
+    record = {"tolerance": TIE_TOLERANCE, "figures": figures, "facts": measure.facts(args)}
     print(measure.write("batch_rounding", record))
 
 

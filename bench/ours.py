@@ -28,7 +28,7 @@ from regard.layers.positions import Sinusoidal
 from regard.layers.sizes import TransformerSizes
 from regard.model import Model
 from regard.optimise import factor, optimiser
-from regard.search import Engine, Options, SpecialTokens
+from regard.search import Engine, Options, Outputs, SpecialTokens
 from regard.tasks.task import Batch, padded
 from regard.train import keep_memory, train
 
@@ -114,12 +114,13 @@ def never_end(model: Model) -> Model:
 
 def greedy(model: Model, sources: Sequence[Ids], lengths: Sequence[int]) -> list[Ids]:
     """Greedy answers to a batch of sources, each of its given length, without special tokens."""
-    engine = Engine(model, SpecialTokens(START, END), rows=len(sources))
+    engine = Engine(model, SpecialTokens(START, END), max_rows=len(sources))
+    outputs = Outputs(weights=False, scores=False)
     requests = []
     for source, length in zip(sources, lengths, strict=True):
         raw, mask = padded([np.array(source)])
         options = Options(max_new_tokens=length)
-        requests.append(engine.submit(raw, mask, options, weights=False, scores=False))
+        requests.append(engine.submit(raw, mask, options, outputs=outputs))
     engine.run()
     return [list(request.result()[0].tokens) for request in requests]
 

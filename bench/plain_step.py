@@ -48,7 +48,7 @@ def measured(vocabulary: int) -> dict[str, float]:
     raw = torch.randint(3, vocabulary, (1, PLACES))
     tokens = torch.randint(3, vocabulary, (LENGTH, 1))
     with torch.inference_mode():
-        start = decoder.start(model.read(raw, torch.ones_like(raw, dtype=torch.bool)))
+        start = decoder.start(model.encode(raw, torch.ones_like(raw, dtype=torch.bool)))
         times: dict[str, list[float]] = {name: [] for name in ways}
         for number in range(ROUNDS + 5):
             for name, step in ways.items():

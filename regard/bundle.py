@@ -25,11 +25,11 @@ from regard.evaluate import Evaluation, evaluate
 from regard.model import Model
 from regard.recipe import Recipe, SourceSound
 from regard.resources import check_memory
-from regard.search import Engine, Hypothesis, Options, StreamedToken, seeds_of
-from regard.search.engine import ROWS
+from regard.search import Engine, Hypothesis, Options, Outputs, StreamedToken, seeds_of
+from regard.search.engine import MAX_ROWS
 from regard.tasks.sources import needs_array, needs_rate
 from regard.tasks.task import Task, is_sound
-from regard.tokenizers import MARKS, Tokenizer
+from regard.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
 from regard.values import Alternative, Answer, Capture, Piece
 
 if TYPE_CHECKING:
@@ -316,13 +316,13 @@ class Bundle:
 
     # -- search --
 
-    def engine(self, *, rows: int = ROWS) -> Engine:
-        """An engine that answers requests of several callers in one batch of at most `rows`."""
+    def engine(self, *, max_rows: int = MAX_ROWS) -> Engine:
+        """An engine that answers requests of several callers in one batch."""
         return Engine(
             self.model,
             self.task.special_tokens,
-            nothing=self.task.nothing,
-            rows=rows,
+            empty_prompt=self.task.nothing,
+            max_rows=max_rows,
             device=self.model.device,
         )
 
@@ -337,17 +337,11 @@ class Bundle:
         engine = self.engine()
         inputs = [self.task.sources([row]) for row in rows]
         seeds = seeds_of(options, [raw.cpu().numpy().tobytes() for raw, _ in inputs])
+        outputs = Outputs(alternatives=alternatives, capture=capture)
         requests = []
         for i, (raw, mask) in enumerate(inputs):
-            request = engine.submit(
-                raw,
-                mask,
-                options,
-                seed=None if seeds is None else seeds[i],
-                alternatives=alternatives,
-                capture=capture,
-            )
-            requests.append(request)
+            seed = None if seeds is None else seeds[i]
+            requests.append(engine.submit(raw, mask, options, seed=seed, outputs=outputs))
         engine.run()
         return [request.result() for request in requests]
 
@@ -357,9 +351,8 @@ class Bundle:
         """The tokens of the best hypothesis for one row as they come, then that hypothesis."""
         engine = self.engine()
         raw, mask = self.task.sources([row])
-        request = engine.submit(
-            raw, mask, options, alternatives=alternatives, capture=capture, stream=True
-        )
+        outputs = Outputs(alternatives=alternatives, capture=capture, stream=True)
+        request = engine.submit(raw, mask, options, outputs=outputs)
         yield from engine.stream(request)
         return request.result()[0]
 
@@ -424,7 +417,7 @@ class Bundle:
         labels = None
         if self.recipe.task == "classify":  # its tokenizer has the labels, and that of the source
             vocabulary = self.tokenizer.source_size or None
-            labels = self.tokenizer.size - MARKS
+            labels = self.tokenizer.size - NUM_SPECIAL_TOKENS
         return budget(
             self.recipe,
             batch=batch,
@@ -531,7 +524,7 @@ class Bundle:
         """Whether answers come with attention weights, as one step of the decoder shows."""
         device = self.model.device
         raw, mask = self.task.sources([self.task.source.example()])
-        memory = self.model.read(raw.to(device), mask.to(device))
+        memory = self.model.encode(raw.to(device), mask.to(device))
         state = self.model.decoder.start(memory)
         start = torch.tensor([self.task.special_tokens.start], device=device)
         step = self.model.decoder.step(start, state)

@@ -80,7 +80,7 @@ class Decoder(nn.Module, ABC):
         `Step.attention`."""
 
     @abstractmethod
-    def states(
+    def hidden_states(
         self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
     ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
         """The hidden states of all positions at once, which are the input of the output layer,
@@ -96,7 +96,7 @@ class Decoder(nn.Module, ABC):
     @final
     def forward(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:
         """The logits of all positions at once."""
-        hidden, _ = self.states(tokens, memory)
+        hidden, _ = self.hidden_states(tokens, memory)
         return self.output(hidden)
 
     @final
@@ -104,7 +104,7 @@ class Decoder(nn.Module, ABC):
         self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "all"
     ) -> tuple[Float[Tensor, "B T V"], tuple[AttentionWeights, ...]]:
         """`forward`, and the attention weights that made these logits."""
-        hidden, attention = self.states(tokens, memory, capture=capture)
+        hidden, attention = self.hidden_states(tokens, memory, capture=capture)
         return self.output(hidden), attention
 
 
@@ -278,7 +278,7 @@ class RecurrentDecoder(AutoregressiveDecoder):
             weights = weights[:, None]  # (B, H, S), H = 1
         return Step(self.output(g), next_state, weights, cross_weights(capture, weights))
 
-    def states(
+    def hidden_states(
         self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
     ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
         state = self.start(memory)
@@ -426,7 +426,7 @@ class TransformerDecoder(AutoregressiveDecoder):
         cross_state = AttentionState(memory, state.memory_sums)
         return self_state, cross_state
 
-    def states(
+    def hidden_states(
         self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
     ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
         checks.one_of("capture", capture, Capture)
@@ -508,7 +508,9 @@ class RecurrentCrossAttentionDecoder(AutoregressiveDecoder):
         embedding = self.dropout(self.input_norm(self.embedding(token)))
         h, cells = self.rnn.step(embedding, state.recurrent)
         cross_state = AttentionState(KVCache(state.memory[0]))
-        x, weights = self.block.read_step(h, cross_state, mask=state.mask, need_weights=True)
+        x, weights = self.block.cross_attend_step(
+            h, cross_state, mask=state.mask, need_weights=True
+        )
         assert weights is not None
         next_state = replace(
             state, recurrent=cells, position=state.position + 1, max_position=state.max_position + 1
@@ -517,12 +519,14 @@ class RecurrentCrossAttentionDecoder(AutoregressiveDecoder):
         logits = self.output(self.final_norm(x))
         return Step(logits, next_state, weights, cross_weights(capture, weights))
 
-    def states(
+    def hidden_states(
         self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
     ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
         checks.one_of("capture", capture, Capture)
         h = self.rnn(self.dropout(self.input_norm(self.embedding(tokens))))
-        x, weights = self.block.read(h, memory.states, memory.mask, need_weights=capture != "none")
+        x, weights = self.block.cross_attend(
+            h, memory.states, memory.mask, need_weights=capture != "none"
+        )
         return self.final_norm(x), cross_weights(capture, weights)
 
 
@@ -542,25 +546,25 @@ class LabelOutput(nn.Module):
 
     def __init__(self, *, inputs: int, labels: int, marks: int, end: int):
         super().__init__()
-        self.scores = nn.Linear(inputs, labels)
+        self.projection = nn.Linear(inputs, labels)
         self.marks = marks
         self.end = end
         self.first_label = 0  # the row of the first label in the matrix
 
     def share(self, embedding: Embedding) -> None:
         """Uses the matrix of this embedding: the vector of a label is that of its token."""
-        self.scores = nn.Linear(embedding.weight.shape[1], embedding.weight.shape[0])
-        self.scores.weight = embedding.table.weight
-        nn.init.zeros_(self.scores.bias)
+        self.projection = nn.Linear(embedding.weight.shape[1], embedding.weight.shape[0])
+        self.projection.weight = embedding.table.weight
+        nn.init.zeros_(self.projection.bias)
         self.first_label = self.marks
 
     @property
     def weight(self) -> Float[Tensor, "labels D"]:
-        return self.scores.weight[self.first_label :]
+        return self.projection.weight[self.first_label :]
 
     @property
     def bias(self) -> Float[Tensor, " labels"]:
-        return self.scores.bias[self.first_label :]
+        return self.projection.bias[self.first_label :]
 
     def forward(self, hidden: Float[Tensor, "*rows D1"]) -> Float[Tensor, "*rows V"]:
         ended = hidden[..., -1:] > 0  # after the first position
@@ -621,7 +625,7 @@ class ClassifierDecoder(Decoder):
             inputs=vectors or sizes[-1], labels=vocabulary - marks, marks=marks, end=end
         )
 
-    def read(self, memory: Memory) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"] | None]:
+    def pool(self, memory: Memory) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"] | None]:
         """h (B, D), and the weights of attention pooling; None without it."""
         z = memory.summary
         weights = None
@@ -638,7 +642,7 @@ class ClassifierDecoder(Decoder):
         return h, weights
 
     def start(self, memory: Memory, *, capture: Capture = "none") -> State:
-        h, weights = self.read(memory)
+        h, weights = self.pool(memory)
         # The weights are the same at each step. In the State they take the place of keys and
         # values, (N=1, B, H=1, S, 1).
         return State(
@@ -658,10 +662,10 @@ class ClassifierDecoder(Decoder):
         )
         return Step(logits, next_state, weights, cross_weights(capture, weights))
 
-    def states(
+    def hidden_states(
         self, tokens: Int[Tensor, "B T"], memory: Memory, *, capture: Capture = "none"
     ) -> tuple[Float[Tensor, "B T D"], tuple[AttentionWeights, ...]]:
-        h, weights = self.read(memory)
+        h, weights = self.pool(memory)
         length = tokens.shape[1]
         ended = torch.arange(length, device=h.device).clamp(max=1).to(h.dtype)  # 0, 1, 1, …
         ended = ended.expand(len(h), -1)[..., None]

@@ -26,7 +26,7 @@ from regard.errors import (
 )
 
 MANIFEST = "manifest.json"
-FORMAT = 2
+FORMAT = 3
 LOCK = ".regard-lock"
 INTACT = "what was saved before is intact"
 MADE_BY = "made by regard"  # in the metadata of every picture and page that we write

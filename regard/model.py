@@ -29,7 +29,7 @@ class Model(nn.Module):
         self.idf: Tensor
         self.register_buffer("idf", torch.zeros(decoder.vocabulary))
 
-    def read(
+    def encode(
         self,
         raw: Shaped[Tensor, "B ..."],
         mask: Bool[Tensor, "B S"],
@@ -44,7 +44,7 @@ class Model(nn.Module):
     def forward(
         self, raw: Shaped[Tensor, "B ..."], mask: Bool[Tensor, "B S"], tokens: Int[Tensor, "B T"]
     ) -> Float[Tensor, "B T V"]:
-        return self.decoder(tokens, self.read(raw, mask))
+        return self.decoder(tokens, self.encode(raw, mask))
 
     def loss(
         self,
@@ -68,11 +68,11 @@ class Model(nn.Module):
         own output layer, predict the targets in order (Kim et al. 2017), which helps attention find
         its alignment early in training.
         """
-        memory = self.read(raw, mask)
+        memory = self.encode(raw, mask)
         if rows is not None:
             memory = memory.rows(rows)
         positions = real.flatten().nonzero()[:, 0]
-        hidden, _ = self.decoder.states(tokens, memory)
+        hidden, _ = self.decoder.hidden_states(tokens, memory)
         hidden = hidden.flatten(0, 1).index_select(0, positions)
         loss, nats = self.decoder.loss(hidden, targets.flatten()[positions], smoothing=smoothing)
         if ctc_weight:

@@ -22,7 +22,7 @@ from regard.layers import maclaurin, native
 from regard.model import Model
 from regard.recipe import Recipe
 from regard.resources import check_memory
-from regard.tokenizers import MARKS
+from regard.tokenizers import NUM_SPECIAL_TOKENS
 
 
 @dataclass(frozen=True)
@@ -375,7 +375,7 @@ FORMULAS: dict[type[nn.Module], str] = {
 def built(recipe: Recipe, vocabulary: int | None = None, labels: int | None = None) -> Model:
     """The model of a recipe, with the vocabulary and labels of its budget."""
     sizes = codes(recipe, vocabulary, labels)
-    answers = sizes.labels + MARKS if sizes.labels else sizes.vocabulary
+    answers = sizes.labels + NUM_SPECIAL_TOKENS if sizes.labels else sizes.vocabulary
     check_memory(
         build.weight_bytes(recipe, answers, sizes.vocabulary),
         "the weights of this model",
@@ -403,7 +403,7 @@ def of_model(
                     model(raw, mask, tokens)
                 made["forward"] = trace.products
                 with Trace(refuse=False) as trace:
-                    state = model.decoder.start(model.read(raw[:1], mask[:1]))
+                    state = model.decoder.start(model.encode(raw[:1], mask[:1]))
                 made["start"] = trace.products
                 for place in range(target - 1):
                     state = model.decoder.step(tokens[:1, place], state).state

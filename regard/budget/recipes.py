@@ -11,7 +11,7 @@ from typing import Any
 
 from regard import recipe as r
 from regard.budget.closed_form import memory, models, supported
-from regard.budget.closed_form.layers import MARKS, Lengths
+from regard.budget.closed_form.layers import NUM_SPECIAL_TOKENS, Lengths
 from regard.budget.closed_form.parts import FLOAT, Budget
 from regard.budget.closed_form.symbols import Size
 from regard.errors import BundleError, InputError
@@ -50,7 +50,7 @@ def codes(recipe: r.Recipe, vocabulary: int | None, labels: int | None) -> Codes
                 f"V = {vocabulary:,} is the most the tokenizer may make; --vocabulary gives another"
             )
         elif isinstance(tokenizer, r.TokenizerCharacters) and tokenizer.alphabet:
-            vocabulary = len(set(tokenizer.alphabet)) + MARKS
+            vocabulary = len(set(tokenizer.alphabet)) + NUM_SPECIAL_TOKENS
         else:
             vocabulary = CHARACTERS
             notes.append(
@@ -131,7 +131,9 @@ def of_run(folder: Path, at: Lengths) -> Budget:
         for name, shape in sorted(shapes.items())
         if name.endswith("embedding.table.weight")
     ]
-    scores = [shape[0] for name, shape in shapes.items() if name == "decoder.output.scores.weight"]
+    scores = [
+        shape[0] for name, shape in shapes.items() if name == "decoder.output.projection.weight"
+    ]
     if not tables and not scores:
         raise BundleError("neither an embedding nor labels among the weights", where=weights)
     labels = next(iter(scores), None) if recipe.task == "classify" else None

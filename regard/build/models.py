@@ -248,7 +248,7 @@ def build_decoder(
                 vocabulary=vocabulary,
                 memory_width=memory_width,
                 summary_width=summary_width,
-                marks=tokenizers.MARKS,
+                marks=tokenizers.NUM_SPECIAL_TOKENS,
                 end=tokenizers.END,
                 pooling=d.pooling,
                 hidden=d.hidden,

@@ -159,8 +159,8 @@ class EncoderBlock(nn.Module):
 class DecoderBlock(nn.Module):
     """Causal self-attention, cross-attention, feed-forward, each with a residual connection.
 
-    `forward` computes all positions at once, `step` one position of each row. `read` and
-    `read_step` are their second halves: cross-attention and feed-forward. A block with
+    `forward` computes all positions at once, `step` one position of each row. `cross_attend` and
+    `cross_attend_step` are their second halves: cross-attention and feed-forward. A block with
     `has_self_attention=False` has only these two.
     """
 
@@ -201,10 +201,10 @@ class DecoderBlock(nn.Module):
             need_weights=capture == "all",
         )
         x = self.self_attention_residual.add(x, y)
-        x, cross_weights = self.read(x, memory, mask, need_weights=capture != "none")
+        x, cross_weights = self.cross_attend(x, memory, mask, need_weights=capture != "none")
         return x, BlockWeights(self_weights, cross_weights)
 
-    def read(
+    def cross_attend(
         self,
         x: Float[Tensor, "B T D"],
         memory: Float[Tensor, "B S E"],
@@ -239,12 +239,12 @@ class DecoderBlock(nn.Module):
             residual.input(x), self_state, at, need_weights=capture == "all"
         )
         x = residual.add(x, y)
-        x, cross_weights = self.read_step(
+        x, cross_weights = self.cross_attend_step(
             x, cross_state, mask=mask, need_weights=need_weights or capture != "none"
         )
         return x, next_self_state, BlockWeights(self_weights, cross_weights)
 
-    def read_step(
+    def cross_attend_step(
         self,
         x: Float[Tensor, "B D"],
         cross_state: AttentionState,
@@ -252,7 +252,7 @@ class DecoderBlock(nn.Module):
         mask: Bool[Tensor, "B S"] | None,
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B H 1 S"] | None]:
-        """`read` for one position of each row."""
+        """`cross_attend` for one position of each row."""
         residual = self.cross_attention_residual
         y, _, weights = self.cross_attention.step(
             residual.input(x), cross_state, mask=mask, need_weights=need_weights

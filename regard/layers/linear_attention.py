@@ -48,13 +48,13 @@ def accumulate_keys_values(
     return (_key_features(k, terms).transpose(-1, -2) @ values).contiguous()
 
 
-def read_sums(
+def context_from_sums(
     q: Float[Tensor, "*batch K"], sums: Float[Tensor, "*batch M F"], terms: int
 ) -> Float[Tensor, "*batch E"]:
     """The context of one query a row: phi(q) times the sums, divided by the last column."""
     if q.dtype.itemsize < 4:
         with without_autocast(q.device):
-            return read_sums(q.float(), sums, terms).to(q.dtype)
+            return context_from_sums(q.float(), sums, terms).to(q.dtype)
     features = monomials.monomials(q * q.shape[-1] ** -0.5, terms)
     products = (features[..., None, :] @ sums)[..., 0, :]
     return products[..., :-1] / products[..., -1:]
@@ -143,7 +143,7 @@ class MaclaurinSelfAttention(SelfAttention):
         sums = state.fixed[0]
         v_and_one = torch.cat([v, torch.ones_like(v[..., :1])], -1).to(sums.dtype)
         sums = sums + _key_features(k.to(sums.dtype), self.terms).transpose(-1, -2) * v_and_one
-        context = read_sums(q[:, :, 0], sums, self.terms)
+        context = context_from_sums(q[:, :, 0], sums, self.terms)
 
         cache = state.cache
         weights = None
@@ -216,7 +216,7 @@ class MaclaurinCrossAttention(CrossAttention):
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B D"], AttentionState, Float[Tensor, "B H 1 S"] | None]:
         q = split_heads(self.query(x[:, None]), 1, self.heads)[0]
-        context = read_sums(q[:, :, 0], state.fixed[0], self.terms)
+        context = context_from_sums(q[:, :, 0], state.fixed[0], self.terms)
         weights = None
         if need_weights and state.cache is not None:
             keys, _ = state.cache.tensor

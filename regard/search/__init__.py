@@ -9,6 +9,7 @@
     reranking    which of several answers is best: MMI and IDF
     batch        the tracks of many requests, which step through the decoder together
     engine       continuous batching: requests join and leave a running batch between steps
+    over_memory  `search` and `stream`, for a decoder and inputs that are encoded already
 
 Lengths count the end token, so an empty answer has length 1. Scores are the model's own
 log-probabilities, end token included, whatever the options did to the choice.
@@ -26,28 +27,31 @@ from regard.search.options import Options as Options
 if _TYPE_CHECKING:
     from regard.search.choice import seeds_of as seeds_of
     from regard.search.engine import Engine as Engine
-    from regard.search.engine import search as search
-    from regard.search.engine import stream as stream
     from regard.search.hypotheses import Hypothesis as Hypothesis
     from regard.search.hypotheses import SpecialTokens as SpecialTokens
+    from regard.search.over_memory import search as search
+    from regard.search.over_memory import stream as stream
+    from regard.search.requests import Outputs as Outputs
     from regard.search.requests import Request as Request
     from regard.search.requests import StreamedToken as StreamedToken
 
 _HOMES = {
     "Engine": "engine",
     "Hypothesis": "hypotheses",
+    "Outputs": "requests",
     "Request": "requests",
     "SpecialTokens": "hypotheses",
     "StreamedToken": "requests",
-    "search": "engine",
+    "search": "over_memory",
     "seeds_of": "choice",
-    "stream": "engine",
+    "stream": "over_memory",
 }
 
 __all__ = [
     "Engine",
     "Hypothesis",
     "Options",
+    "Outputs",
     "Request",
     "SpecialTokens",
     "StreamedToken",

@@ -45,9 +45,9 @@ class Group:
 class Batch:
     """Several tracks whose rows share one decoder State. Tracks join and leave between steps.
 
-    With `check`, a track whose next choice is close is marked `close` and not advanced: the caller
-    must remove it and search again in a batch of its own. With `capture`, the attention of every
-    layer is recorded.
+    With `detect_ties`, a track whose next choice is a near tie, which rounding could change, is
+    marked `near_tie` and not advanced: the caller must remove it and search again in a batch of its
+    own. With `capture`, the attention of every layer is recorded.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Batch:
         decoder: Decoder,
         special_tokens: SpecialTokens,
         *,
-        check: bool,
+        detect_ties: bool,
         capture: Capture = "none",
     ):
         self.decoder = decoder
         self.special_tokens = special_tokens
-        self.check = check
+        self.detect_ties = detect_ties
         self.capture: Capture = capture
         self.encoder_attention: tuple[AttentionWeights, ...] = ()  # if captured
         self.state: State | None = None
@@ -86,7 +86,7 @@ class Batch:
         places = _places(state)
         for track in tracks:
             track.first_row = row
-            track.clock = self.clock
+            track.joined_at = self.clock
             self.places[track] = places[row - self.rows]
             row += track.width
         for track in tracks:
@@ -97,13 +97,13 @@ class Batch:
         self.tracks.extend(tracks)
         for track in tracks:
             request = track.request
-            self._most_alternatives = max(self._most_alternatives, request.alternatives)
-            self._records_weights |= request.wants_weights or request.streams
+            self._most_alternatives = max(self._most_alternatives, request.outputs.alternatives)
+            self._records_weights |= request.outputs.weights or request.streams
         self._groups = None
 
     def step(self) -> list[Track]:
         """One step of the decoder, in which every track chooses its next tokens. Returns the
-        tracks that have ended or whose choice was close."""
+        tracks that have ended or whose choice is a near tie."""
         assert self.state is not None
         if self.capture == "none":
             step = self.decoder.step(self._tokens(), self.state)
@@ -116,10 +116,10 @@ class Batch:
 
         for group in self._grouped(logits.device):
             scores = self._scores(group, logits)
-            type(group.tracks[0]).advance(group.tracks, scores, check=self.check)
+            type(group.tracks[0]).advance(group.tracks, scores, detect_ties=self.detect_ties)
             if group.with_prior is not None:
                 self._release_prior_rows(group.tracks)
-        return [track for track in self.tracks if track.active and (track.done or track.close)]
+        return [track for track in self.tracks if track.active and (track.done or track.near_tie)]
 
     def _release_prior_rows(self, tracks: Sequence[Track]) -> None:
         """Count the rows of the empty prompt as idle in tracks that have made their `mmi_steps`."""
@@ -128,7 +128,7 @@ class Batch:
                 track.count_idle_rows()
                 self._groups = None
 
-    def settle(self) -> None:
+    def compact(self) -> None:
         """Between two steps: drop idle rows, and re-order rows as beam search needs it. Dropping
         copies the state, so it waits until an eighth of the rows is idle."""
         idle = self.idle_rows
@@ -186,11 +186,13 @@ class Batch:
             self.state = self.state.rows(self._index(index), memory_unchanged=True)
 
     def _has_expired(self) -> bool:
-        """Whether a track that has ended has idle rows at a position beyond its
-        `max_new_tokens`. Position embeddings may have no such position."""
+        """Whether a track that has ended has idle rows at a position that neither it nor a running
+        track may reach. Position embeddings may have no such position."""
+        limits = [track.request.options.max_new_tokens for track in self.tracks if track.active]
+        furthest = max(limits, default=0)
         for track in self.tracks:
-            age = self.clock - track.clock
-            if not track.active and age >= track.request.options.max_new_tokens:
+            limit = min(track.request.options.max_new_tokens, furthest)
+            if not track.active and self.clock - track.joined_at >= limit:
                 return True
         return False
 
@@ -254,9 +256,9 @@ class Batch:
         """The logits of a group's rows, as they are and after the logits processors."""
         group_logits = logits if group.index is None else logits[group.index]
         options = group.tracks[0].request.options
-        close = None
+        near_tie = None
         if not group.tracks[0].chooses:
-            return Scores(group_logits, group_logits, group.rows, close)
+            return Scores(group_logits, group_logits, group.rows, near_tie)
 
         processed = self._without_banned(group.tracks, group_logits, options)
         if options.looks_back:
@@ -266,13 +268,13 @@ class Batch:
             before_mmi = processed[group.with_prior]
             after_mmi = mmi(before_mmi, logits[group.prior_index], options.mmi_weight)
             processed = processed.index_copy(0, group.with_prior, after_mmi)
-            if self.check:
-                is_close = torch.zeros(
+            if self.detect_ties:
+                is_tied = torch.zeros(
                     len(group_logits), dtype=torch.bool, device=group_logits.device
                 )
-                is_close[group.with_prior] = choice.mmi_is_close(before_mmi)
-                close = is_close.tolist()
-        return Scores(group_logits, processed, group.rows, close)
+                is_tied[group.with_prior] = choice.mmi_near_tie(before_mmi)
+                near_tie = is_tied.tolist()
+        return Scores(group_logits, processed, group.rows, near_tie)
 
     def _without_banned(
         self, tracks: Sequence[Track], logits: Float[Tensor, "R V"], options: Options
@@ -311,7 +313,7 @@ class Batch:
 
     def _forget(self) -> None:
         """Remove the records that no track needs any more."""
-        oldest = min(track.clock for track in self.tracks)
+        oldest = min(track.joined_at for track in self.tracks)
         while len(self._records) > self.clock - oldest:
             self._records.popleft()
 
@@ -326,7 +328,7 @@ class Batch:
         request = track.request
         rows = [node.row for node in candidate.path]
         alternatives = None
-        if request.alternatives:
+        if request.outputs.alternatives:
             alternatives = tuple(
                 self._alternatives(track, step, row) for step, row in enumerate(rows)
             )
@@ -336,7 +338,7 @@ class Batch:
             rank=math.nan,
             finish="stop" if candidate.ended else "length",
             logprobs=tuple(node.logprob for node in candidate.path),
-            weights=self._stacked_weights(track, rows) if request.wants_weights else None,
+            weights=self._stacked_weights(track, rows) if request.outputs.weights else None,
             alternatives=alternatives,
             attention=self._attention(track, rows) if self.capture != "none" else None,
         )
@@ -377,12 +379,14 @@ class Batch:
         """The likeliest tokens of a step and their probabilities."""
         recorded = self._record_of(track, step).alternatives
         assert recorded is not None
-        tokens, probabilities = (x[row, : track.request.alternatives].tolist() for x in recorded)
+        tokens, probabilities = (
+            x[row, : track.request.outputs.alternatives].tolist() for x in recorded
+        )
         return tuple(zip(tokens, probabilities, strict=True))
 
     def _record_of(self, track: Track, step: int) -> Record:
         """The record of the step in which a track chose its token number `step`."""
-        return self._records[track.clock + step - (self.clock - len(self._records))]
+        return self._records[track.joined_at + step - (self.clock - len(self._records))]
 
 
 def _joined_steps(steps: Sequence[AttentionWeights], places: int) -> AttentionWeights:

@@ -4,8 +4,8 @@ Each step keeps the `num_beams` best extensions. Finished ones go to the pool of
 the next step fills their place. A request ends as soon as no unfinished hypothesis can displace an
 answer of its pool.
 
-A hypothesis has two sums of log-probabilities: its score, by the model, and its value, by the
-scores after the logits processors. The search maximises the value.
+A hypothesis has two sums of log-probabilities: its score, by the model, and its search score, by
+the logits after the processors. The search maximises the latter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Sequence
 
 import torch
 
-from regard.search.choice import CLOSE, rank_tolerance
+from regard.device import widest_float
+from regard.search.choice import rank_tolerance, score_tolerance
 from regard.search.hypotheses import Candidate, Node
 from regard.search.options import Options
 from regard.search.processors import NEVER
@@ -26,7 +27,7 @@ from regard.search.tracks import Scores, Track, either
 class Pool:
     """The best finished answers of a beam search.
 
-    Answers whose ranks are close to that of the last place are kept too, so that rounding does not
+    Answers whose ranks are tied with that of the last place are kept too, so that rounding does not
     decide which of them is in the pool.
     """
 
@@ -56,8 +57,8 @@ class Pool:
         return is_full and self.rank(self.candidates[self.size - 1]) >= reach + self.tolerance
 
     def rank(self, candidate: Candidate) -> float:
-        """The value with the length penalty."""
-        return candidate.value / candidate.length**self.options.length_penalty
+        """The search score with the length penalty."""
+        return candidate.search_score / candidate.length**self.options.length_penalty
 
 
 class BeamSearch(Track):
@@ -71,29 +72,36 @@ class BeamSearch(Track):
         width = width or options.num_beams
         super().__init__(request, width, prior_rows=request.subtracts_prior)
         # All rows start with the same empty hypothesis: only the first may be extended.
-        self.values = [0.0] + [NEVER] * (width - 1)
+        self.search_scores = [0.0] + [NEVER] * (width - 1)
         self.scores = [0.0] * width
         self.pool = Pool(width if options.re_ranks else options.candidates, options)
 
     @classmethod
-    def advance(cls, tracks: Sequence[BeamSearch], scores: Scores, *, check: bool) -> None:
+    def advance(cls, tracks: Sequence[BeamSearch], scores: Scores, *, detect_ties: bool) -> None:
         logits, processed = scores.logits, scores.processed
         width = tracks[0].width
-        value = logits.new_tensor([track.values for track in tracks])  # (tracks, width)
-        score = logits.new_tensor([track.scores for track in tracks])
+        # In double precision, as sums of many log-probabilities need: (tracks, width).
+        value = torch.tensor(
+            [track.search_scores for track in tracks],
+            dtype=widest_float(logits.device),
+            device=logits.device,
+        )
         normaliser = logits.logsumexp(-1)  # log p(token) = logits[token] - normaliser
 
         # The width + 1 best extensions of each row contain the width + 1 best of its track. One
-        # more than are kept, because it shows whether the choice is close.
+        # more than are kept, because it shows whether the choice is a near tie.
         best, tokens = processed.topk(min(width + 1, processed.shape[1]))
         extended = ((value.flatten() - normaliser)[:, None] + best).view(len(tracks), -1)
         value, place = extended.topk(min(width + 1, extended.shape[1]))
-        close = None
-        if check and value.shape[1] > width:
-            close = (value[:, width] > value[:, width - 1] - CLOSE).tolist()
-        if check and scores.close is not None:
-            first_rows = range(0, len(scores.close), width)
-            close = either(close, [any(scores.close[row : row + width]) for row in first_rows])
+        near_tie = None
+        if detect_ties and value.shape[1] > width:
+            tolerance = score_tolerance(tracks[0].request.options)
+            near_tie = (value[:, width] > value[:, width - 1] - tolerance).tolist()
+        if detect_ties and scores.near_tie is not None:
+            first_rows = range(0, len(scores.near_tie), width)
+            near_tie = either(
+                near_tie, [any(scores.near_tie[row : row + width]) for row in first_rows]
+            )
         value, place = value[:, :width], place[:, :width]
 
         parent = place // best.shape[1]  # the row within its track
@@ -101,25 +109,23 @@ class BeamSearch(Track):
         row = first_row[:, None] + parent
         token = tokens[row, place % best.shape[1]]
         logprob = logits[row, token] - normaliser[row]
-        score = score.gather(1, parent) + logits[row, token] - normaliser[row]
 
-        parents, next_tokens, values, totals, logprobs = (
-            x.tolist() for x in (parent, token, value, score, logprob)
+        parents, next_tokens, search_scores, logprobs = (
+            x.tolist() for x in (parent, token, value, logprob)
         )
         for n, track in enumerate(tracks):
             if not track.active:
                 continue
-            track.close = close is not None and close[n]
-            if not track.close:
+            track.near_tie = near_tie is not None and near_tie[n]
+            if not track.near_tie:
                 rows = scores.rows[n * width : (n + 1) * width]
-                track._extend(parents[n], next_tokens[n], values[n], totals[n], logprobs[n], rows)
+                track._extend(parents[n], next_tokens[n], search_scores[n], logprobs[n], rows)
 
     def _extend(
         self,
         parents: list[int],
         tokens: list[int],
-        values: list[float],
-        scores: list[float],
+        search_scores: list[float],
         logprobs: list[float],
         rows: Sequence[int],
     ) -> None:
@@ -135,14 +141,17 @@ class BeamSearch(Track):
         self.nodes = [*nodes]
         self.parents = parents
         self.tokens = tokens
-        self.values = values
-        self.scores = scores
+        self.search_scores = search_scores
+        self.scores = [
+            self.scores[parent] + logprob for parent, logprob in zip(parents, logprobs, strict=True)
+        ]
         for i, (node, token) in enumerate(zip(nodes, tokens, strict=True)):
             ended = token == end
-            if values[i] > NEVER and (ended or last_step):
-                self.pool.add(Candidate(node.path(), ended, scores[i], values[i]))
+            if search_scores[i] > NEVER and (ended or last_step):
+                candidate = Candidate(node.path(), ended, self.scores[i], search_scores[i])
+                self.pool.add(candidate)
             if ended:
-                values[i] = NEVER  # so that the next step does not extend it
+                search_scores[i] = NEVER  # so that the next step does not extend it
         self.done = last_step or self.pool.is_settled(self._reach())
         if self.done:
             self.candidates = self.pool.candidates
@@ -154,7 +163,7 @@ class BeamSearch(Track):
         the length, so the bound is at the shortest or the longest length to come. Only MMI can
         raise a value: while it applies, the bound is infinite.
         """
-        best = max(self.values)
+        best = max(self.search_scores)
         options = self.request.options
         if best > NEVER and self.needs_prior:
             best = math.inf

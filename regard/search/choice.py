@@ -1,9 +1,9 @@
-"""The choice of a token from its scores, and whether the choice is close.
+"""The choice of a token from its scores, and whether it is a near tie.
 
 The same input has slightly different logits alone and in a batch: the order of sums, and so the
-last bits, depend on the number of rows. A choice is close if such a difference could change it. The
-functions here return the tokens, and for each row whether its choice is close. The engine makes
-close choices by logits that do not depend on the batch.
+last bits, depend on the number of rows. A choice is a near tie if such a difference could change
+it. The functions here return the tokens, and for each row whether its choice is a near tie. The
+engine decides near ties by logits that do not depend on the batch.
 """
 
 from __future__ import annotations
@@ -18,18 +18,26 @@ from torch import Tensor
 
 from regard.device import widest_float
 from regard.search.options import Options
-from regard.search.processors import NEVER, PLAUSIBLE, nucleus, top_k, top_p
+from regard.search.processors import MIN_PLAUSIBLE_RATIO, NEVER, nucleus, top_k, top_p
 
-# Scores that differ by less are close. Logits of single precision differ by about a tenth of this
+# Scores that differ by less are tied. Logits of single precision differ by about a tenth of this
 # between a batch and a row alone: bench/batch_rounding.py measures it.
-CLOSE = 2.0**-13
+TIE_TOLERANCE = 2.0**-13
 
-Close = Bool[Tensor, " B"]
+# Above this, a change of the scores by the tolerance changes probabilities by more than its share.
+LARGE_TOLERANCE = 0.1
+
+
+def score_tolerance(options: Options) -> float:
+    """The difference below which two scores are tied after the processors, which multiply the
+    differences that rounding makes."""
+    mmi_weight = options.mmi_weight if options.mmi_steps else 0.0
+    return TIE_TOLERANCE * options.repetition_penalty * (1 + mmi_weight)
 
 
 def rank_tolerance(options: Options, length: int) -> float:
-    """The difference below which the ranks of two answers of this length are close."""
-    return CLOSE * (1 + options.mmi_weight) * max(1.0, length**-options.length_penalty)
+    """The difference below which the ranks of two answers of this length are tied."""
+    return TIE_TOLERANCE * (1 + options.mmi_weight) * max(1.0, length**-options.length_penalty)
 
 
 def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B"]:
@@ -49,58 +57,73 @@ def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B
     return torch.where(rest > best, after + blocks * block, place)
 
 
-def greedy(scores: Float[Tensor, "B V"]) -> tuple[Int[Tensor, " B"], list[bool] | None]:
-    """The likeliest token of each row, and whether its choice is close (None: in no row). The
+def greedy(
+    scores: Float[Tensor, "B V"], tolerance: float = TIE_TOLERANCE
+) -> tuple[Int[Tensor, " B"], list[bool] | None]:
+    """The likeliest token of each row, and whether that is a near tie (None: in no row). The
     scores are overwritten and restored."""
     if scores.shape[1] == 1:
         return scores.argmax(-1), None
     if scores.shape[0] < 8:
         best, tokens = scores.topk(2)
-        return tokens[:, 0], [first - second < CLOSE for first, second in best.tolist()]
+        return tokens[:, 0], [first - second < tolerance for first, second in best.tolist()]
     token = likeliest(scores)[:, None]
     best = scores.gather(1, token)
     second = scores.scatter_(1, token, NEVER).amax(-1)
     scores.scatter_(1, token, best)
-    return token[:, 0], (best[:, 0] - second < CLOSE).tolist()
+    return token[:, 0], (best[:, 0] - second < tolerance).tolist()
 
 
 def draw(
     scores: Float[Tensor, "B V"], uniform: Float[Tensor, " B"], options: Options
 ) -> tuple[Int[Tensor, " B"], list[bool]]:
     """Sample a token for each row, by inverting the cumulative distribution at the row's uniform
-    number in [0, 1). Also returns whether each choice is close."""
-    close = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
-    tolerance = CLOSE / options.temperature
+    number in [0, 1). Also returns whether each draw is a near tie."""
+    near_tie = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+    tolerance = score_tolerance(options) / options.temperature
     if options.temperature != 1:
         scores = scores / options.temperature
     if options.top_k and options.top_k < scores.shape[1]:
         best = scores.topk(options.top_k + 1).values
-        close |= best[:, -2] - best[:, -1] < tolerance
+        near_tie |= best[:, -2] - best[:, -1] < tolerance
         scores = top_k(scores, options.top_k)
     if options.top_p < 1:
-        close |= _nucleus_is_close(scores, options.top_p, tolerance)
+        near_tie |= _nucleus_near_tie(scores, options.top_p, tolerance)
         scores = top_p(scores, options.top_p)
+
+    if tolerance > LARGE_TOLERANCE and scores.shape[1] > 1:
+        # A low temperature: rounding may change the likeliest token, which has all of the mass.
+        best = scores.topk(2).values
+        near_tie |= best[:, 0] - best[:, 1] < 2 * tolerance
 
     # In double precision, so that rounding cannot select a banned token at the end.
     wide = widest_float(scores.device)
     mass = scores.softmax(-1).cumsum(-1, dtype=wide)
     total = mass[:, -1:]
     target = uniform[:, None].to(wide) * total
-    token = torch.searchsorted(mass, target, right=True)
+    token = torch.searchsorted(mass, target, right=True).clamp(max=scores.shape[1] - 1)
     upper = mass.gather(1, token)
     lower = torch.where(token > 0, mass.gather(1, (token - 1).clamp(min=0)), -1.0)
     distance = torch.minimum(target - lower, upper - target) / total
-    close |= distance[:, 0] < _probability_tolerance(scores, tolerance)
-    return token[:, 0], close.tolist()
+    near_tie |= distance[:, 0] < _probability_tolerance(scores, tolerance)
+    return token[:, 0], near_tie.tolist()
 
 
-def _nucleus_is_close(scores: Float[Tensor, "B V"], p: float, tolerance: float) -> Close:
-    """Whether rounding could change which tokens are in the nucleus."""
-    _, before = nucleus(scores, p)
-    distance = (before[:, 1:] - p).abs()
-    if not distance.shape[1]:
+def _nucleus_near_tie(
+    scores: Float[Tensor, "B V"], p: float, tolerance: float
+) -> Bool[Tensor, " B"]:
+    """Whether rounding could change which tokens are in the nucleus: the mass before a token is
+    near p, or the last token inside and the first outside are nearly as likely."""
+    token, before = nucleus(scores, p)
+    if before.shape[1] == 1:
         return torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
-    return distance.amin(-1) < _probability_tolerance(scores, tolerance)
+    distance = (before[:, 1:] - p).abs().amin(-1)
+    likely = scores.gather(1, token)
+    first_outside = (before < p).sum(-1, keepdim=True).clamp(1, before.shape[1] - 1)
+    inside = likely.gather(1, first_outside - 1)
+    outside = likely.gather(1, first_outside)
+    swapped = (inside - outside < tolerance)[:, 0]
+    return swapped | (distance < _probability_tolerance(scores, tolerance))
 
 
 def _probability_tolerance(scores: Float[Tensor, "B V"], tolerance: float) -> Float[Tensor, " B"]:
@@ -110,10 +133,10 @@ def _probability_tolerance(scores: Float[Tensor, "B V"], tolerance: float) -> Fl
     return (tolerance * rest / 8).clamp(min=1e-7)
 
 
-def mmi_is_close(scores: Float[Tensor, "B V"]) -> Close:
+def mmi_near_tie(scores: Float[Tensor, "B V"]) -> Bool[Tensor, " B"]:
     """Whether rounding could change which tokens are plausible in `processors.mmi`."""
-    bound = scores.amax(-1, keepdim=True) + math.log(PLAUSIBLE)
-    return ((scores - bound).abs() < CLOSE).any(-1)
+    bound = scores.amax(-1, keepdim=True) + math.log(MIN_PLAUSIBLE_RATIO)
+    return ((scores - bound).abs() < TIE_TOLERANCE).any(-1)
 
 
 def uniforms(seeds: Sequence[int], candidates: int, steps: int) -> Float[Tensor, "R T"]:

@@ -74,7 +74,7 @@ class Candidate:
     path: list[Node]  # end token included
     ended: bool  # True: by its end token, False: by max_new_tokens
     score: float  # the sum of log-probabilities by the model
-    value: float  # the same sum after the logits processors, which beam search maximises
+    search_score: float  # the same sum after the logits processors, which beam search maximises
 
     @property
     def tokens(self) -> tuple[int, ...]:

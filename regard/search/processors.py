@@ -14,7 +14,7 @@ from torch import Tensor
 
 NEVER = -math.inf
 # MMI chooses among tokens with at least this share of the best one's probability.
-PLAUSIBLE = 0.1
+MIN_PLAUSIBLE_RATIO = 0.1
 
 
 def banned(tokens: Sequence[int], like: Float[Tensor, "*B V"]) -> Float[Tensor, " V"] | None:
@@ -55,7 +55,7 @@ def mmi(
     logits: Float[Tensor, "B V"],
     prior: Float[Tensor, "B V"],
     strength: float,
-    plausible: float = PLAUSIBLE,
+    plausible: float = MIN_PLAUSIBLE_RATIO,
 ) -> Float[Tensor, "B V"]:
     """logits - strength * log p(t|nothing), among tokens with p(t|S) >= plausible * max p.
     Without that bound the token that the language model finds least likely would win."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, get_args, runtime_checkable
 
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from regard.errors import InputError
 from regard.search.choice import uniforms
 from regard.search.hypotheses import Hypothesis, SpecialTokens
 from regard.search.options import Options
@@ -36,7 +38,7 @@ class Model(Protocol):
     @property
     def idf(self) -> Float[Tensor, " V"] | None: ...
 
-    def read(
+    def encode(
         self,
         raw: Shaped[Tensor, "B ..."],
         mask: Bool[Tensor, "B S"],
@@ -53,6 +55,43 @@ class StreamedToken(NamedTuple):
     weights: Float[Tensor, "H S"] | None
 
 
+@dataclass(frozen=True)
+class Outputs:
+    """What a request returns beside the tokens of its answers.
+
+    weights       whether answers have attention weights, (T, H, S) each
+    scores        whether a single answer has a score, which costs a pass over the vocabulary at
+                  each step
+    alternatives  how many of the likeliest tokens are returned for each step
+    capture       "cross" or "all": answers have the attention of every layer. The request is then
+                  searched in a batch of its own
+    stream        whether `request.tokens()` gives the tokens as they come
+    on_token      is called with each token of the best answer as soon as it is certain
+    """
+
+    weights: bool = True
+    scores: bool = True
+    alternatives: int = 0
+    capture: Capture = "none"
+    stream: bool = False
+    on_token: Callable[[StreamedToken], None] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.alternatives, bool) or not isinstance(self.alternatives, int):
+            wrong = True
+        else:
+            wrong = self.alternatives < 0
+        if wrong:
+            raise InputError(
+                "must be a whole number >= 0", where="alternatives", got=repr(self.alternatives)
+            )
+        if self.capture not in get_args(Capture):
+            known = ", ".join(f'"{name}"' for name in get_args(Capture))
+            raise InputError(
+                "no such capture", where="capture", got=repr(self.capture), hint=f"one of {known}"
+            )
+
+
 class Request:
     """One input of an engine, and its answers when they are found.
 
@@ -65,27 +104,19 @@ class Request:
         source: Input,
         options: Options,
         special_tokens: SpecialTokens,
+        outputs: Outputs,
         *,
         seed: int | None,
-        weights: bool,
-        scores: bool,
-        alternatives: int,
-        capture: Capture,
-        stream: bool,
-        on_token: Callable[[StreamedToken], None] | None,
     ):
         self.source = source
         self.options = options
         self.special_tokens = special_tokens
+        self.outputs = outputs
         self.draws = None
         if seed is not None:
             self.draws = uniforms([seed], options.candidates, options.max_new_tokens)
-        self.wants_weights = weights
-        self.wants_scores = scores or options.num_beams > 1 or options.candidates > 1
-        self.alternatives = alternatives
-        self.capture: Capture = capture
-        self.streams = stream or on_token is not None
-        self.on_token = on_token
+        self.wants_scores = outputs.scores or not self.one_answer
+        self.streams = outputs.stream or outputs.on_token is not None
 
         self.hypotheses: list[Hypothesis] = []
         self.done = False
@@ -126,10 +157,10 @@ class Request:
     def push(self, token: StreamedToken) -> None:
         """Add a token of the answer to the stream."""
         self.token_count += 1
-        if self.on_token is None:
+        if self.outputs.on_token is None:
             self._tokens.append(token)
         else:
-            self.on_token(token)
+            self.outputs.on_token(token)
 
     def finish(self, hypotheses: list[Hypothesis]) -> None:
         """End the request with its answers."""
@@ -137,6 +168,13 @@ class Request:
         self.done = True
         if self.streams and hypotheses:
             self._push_rest(hypotheses[0])
+
+    def stream_token(self, token: StreamedToken) -> None:
+        """Stream a token. If the caller's function fails, so does the request."""
+        try:
+            self.push(token)
+        except Exception as error:
+            self.fail(error)
 
     def fail(self, error: Exception) -> None:
         """End the request with an error."""
@@ -147,7 +185,9 @@ class Request:
         """Stream the tokens of the best answer that were not streamed during the search."""
         for t in range(self.token_count, len(best.tokens)):
             weights = None if best.weights is None else best.weights[t]
-            self.push(StreamedToken(best.tokens[t], best.logprobs[t], weights))
+            self.stream_token(StreamedToken(best.tokens[t], best.logprobs[t], weights))
+            if self.error is not None:
+                return
 
 
 class RawInput(NamedTuple):
@@ -156,19 +196,19 @@ class RawInput(NamedTuple):
     raw: Shaped[Tensor, "1 ..."]
     mask: Bool[Tensor, "1 S"]
 
-    def read(self, model: Model, capture: Capture = "none") -> Memory:
+    def encode(self, model: Model, capture: Capture = "none") -> Memory:
         if capture == "none":
-            return model.read(self.raw, self.mask)
-        return model.read(self.raw, self.mask, capture=capture)
+            return model.encode(self.raw, self.mask)
+        return model.encode(self.raw, self.mask, capture=capture)
 
 
-class ReadInput(NamedTuple):
+class EncodedInput(NamedTuple):
     """An input that is encoded already: one row of a memory."""
 
     memory: Memory
 
-    def read(self, model: Model, capture: Capture = "none") -> Memory:
+    def encode(self, model: Model, capture: Capture = "none") -> Memory:
         return self.memory
 
 
-Input = RawInput | ReadInput
+Input = RawInput | EncodedInput

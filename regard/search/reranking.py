@@ -20,14 +20,14 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from regard.search.choice import CLOSE, rank_tolerance
+from regard.search.choice import TIE_TOLERANCE, rank_tolerance
 from regard.search.hypotheses import Candidate, Hypothesis
 from regard.search.options import Options
 from regard.search.requests import Request
 from regard.search.tracks import Scores, Track
 
 # Nats per token by which an answer may be less likely than the likeliest and still win re-ranking.
-LAGGING = 1.0
+MAX_LAG_NATS = 1.0
 
 Tokens = tuple[int, ...]
 
@@ -48,15 +48,15 @@ class PriorScoring(Track):
         self.candidates = list(candidates)
         self.hypotheses = hypotheses
         self.totals = [0.0] * len(candidates)
-        self.which = list(range(len(candidates)))  # the candidate of each row
+        self.candidate_of_row = list(range(len(candidates)))  # the candidate of each row
 
     def drop_idle_rows(self) -> list[int]:
         rows = super().drop_idle_rows()
-        self.which = [self.which[row] for row in rows]
+        self.candidate_of_row = [self.candidate_of_row[row] for row in rows]
         return rows
 
     @classmethod
-    def advance(cls, tracks: Sequence[PriorScoring], scores: Scores, *, check: bool) -> None:
+    def advance(cls, tracks: Sequence[PriorScoring], scores: Scores, *, detect_ties: bool) -> None:
         targets = [target for track in tracks for target in track._targets()]
         target = torch.tensor(targets, device=scores.logits.device)
         losses = cross_entropy(scores.logits, target, reduction="none").tolist()
@@ -71,7 +71,7 @@ class PriorScoring(Track):
         """The next token of each row's candidate; the end token after its last."""
         end = self.request.special_tokens.end
         targets = []
-        for i in self.which:
+        for i in self.candidate_of_row:
             path = self.candidates[i].path
             targets.append(path[self.steps].token if self.steps < len(path) else end)
         return targets
@@ -83,7 +83,7 @@ class PriorScoring(Track):
         for row, loss in enumerate(losses):
             if not self.running[row]:
                 continue
-            i = self.which[row]
+            i = self.candidate_of_row[row]
             self.totals[i] -= loss
             self.running[row] = self.candidates[i].length > self.steps
         self.done = not any(self.running)
@@ -107,16 +107,16 @@ def ranked(
     idf: Float[Tensor, " V"] | None,
 ) -> tuple[list[tuple[float, Candidate]], bool]:
     """The best `options.candidates` of these distinct candidates with their ranks, best first, and
-    whether rounding could change their order. With re-ranking, answers that are LAGGING less likely
-    than the likeliest come last. A single candidate is ranked without MMI and IDF."""
+    whether rounding could change their order. With re-ranking, answers that are MAX_LAG_NATS less
+    likely than the likeliest come last. A single candidate is ranked without MMI and IDF."""
     least = -math.inf
     if options.re_ranks:
-        least = max(candidate.score / candidate.length for candidate in candidates) - LAGGING
+        least = max(candidate.score / candidate.length for candidate in candidates) - MAX_LAG_NATS
     alone = len(candidates) == 1
 
     def rank(candidate: Candidate) -> float:
         # The value of a beam includes MMI for its first tokens; here the whole answer counts.
-        value = candidate.score if options.mmi_weight else candidate.value
+        value = candidate.score if options.mmi_weight else candidate.search_score
         bonus = 0.0
         if not alone:
             if options.mmi_weight:
@@ -133,14 +133,14 @@ def ranked(
 
     longest = max(candidate.length for candidate in candidates)
     tolerance = rank_tolerance(options, longest)
-    close = False
+    near_tie = False
     for a, b in pairwise(order[: options.candidates + 1]):
         if a[0] == b[0] and a[1] - b[1] < tolerance:
-            close = True
+            near_tie = True
     for candidate in candidates if options.re_ranks else ():
-        if abs(candidate.score / candidate.length - least) < CLOSE:
-            close = True
-    return [(value, candidate) for _, value, candidate in order[: options.candidates]], close
+        if abs(candidate.score / candidate.length - least) < TIE_TOLERANCE:
+            near_tie = True
+    return [(value, candidate) for _, value, candidate in order[: options.candidates]], near_tie
 
 
 def _mean_idf(tokens: Tokens, idf: Float[Tensor, " V"]) -> float:

@@ -31,22 +31,22 @@ class Sampling(Track):
         return rows
 
     @classmethod
-    def advance(cls, tracks: Sequence[Sampling], scores: Scores, *, check: bool) -> None:
+    def advance(cls, tracks: Sequence[Sampling], scores: Scores, *, detect_ties: bool) -> None:
         options = tracks[0].request.options
         if options.do_sample:
             uniform = torch.cat([track._uniform() for track in tracks]).to(scores.logits.device)
-            token, close = choice.draw(scores.processed, uniform, options)
-        elif check:
-            token, close = choice.greedy(scores.processed)
+            token, near_tie = choice.draw(scores.processed, uniform, options)
+        elif detect_ties:
+            token, near_tie = choice.greedy(scores.processed, choice.score_tolerance(options))
         else:
-            token, close = choice.likeliest(scores.processed), None
+            token, near_tie = choice.likeliest(scores.processed), None
 
         # With many rows this takes a tenth of the time: skipped unless a request wants scores.
         if any(track.request.wants_scores for track in tracks):
             logprobs = (-cross_entropy(scores.logits, token, reduction="none")).tolist()
         else:
             logprobs = [0.0] * len(scores.rows)
-        close_rows = either(close, scores.close) if check else None
+        tied_rows = either(near_tie, scores.near_tie) if detect_ties else None
 
         tokens = token.tolist()
         first = 0
@@ -55,8 +55,8 @@ class Sampling(Track):
             first += track.width
             if not track.active:
                 continue
-            track.close = close_rows is not None and any(compress(close_rows[rows], track.running))
-            if not track.close:
+            track.near_tie = tied_rows is not None and any(compress(tied_rows[rows], track.running))
+            if not track.near_tie:
                 track._extend(tokens[rows], logprobs[rows], scores.rows[rows])
 
     def _uniform(self) -> torch.Tensor:

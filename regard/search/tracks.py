@@ -28,7 +28,7 @@ class Scores:
     processed: Float[Tensor, "R V"]  # the same after the logits processors
     rows: Sequence[int]  # the number of each row in the batch
     # Whether rounding could change what the processors exclude, by row; None: in no row.
-    close: list[bool] | None
+    near_tie: list[bool] | None
 
 
 class Track(ABC):
@@ -52,12 +52,12 @@ class Track(ABC):
         self.candidates: list[Candidate] = []  # finished answers
         self.active = True  # False: it has ended, but its rows are still in the batch
         self.done = False  # `candidates` are complete
-        self.close = False  # the next choice is close, as rounding could change it; it is not made
+        self.near_tie = False  # rounding could change the next choice, which is not made
         self.idle_rows = 0  # the number of its rows that need not be computed any more
         # Its place in the batch:
         self.first_row = 0
         self.first_prior_row = 0
-        self.clock = 0  # the step of the batch at which it chose its first token
+        self.joined_at = 0  # the step of the batch at which it chose its first token
 
     @property
     def width(self) -> int:
@@ -93,9 +93,9 @@ class Track(ABC):
 
     @classmethod
     @abstractmethod
-    def advance(cls, tracks: Sequence[Track], scores: Scores, *, check: bool) -> None:
-        """Choose the next token of every row of tracks with the same options. With `check`, a
-        track in which rounding could change the choice is marked `close` and does not choose."""
+    def advance(cls, tracks: Sequence[Track], scores: Scores, *, detect_ties: bool) -> None:
+        """Choose the next token of every row of tracks with the same options. With `detect_ties`, a
+        track in which rounding could change the choice is marked `near_tie` and does not choose."""
 
 
 def either(a: list[bool] | None, b: list[bool] | None) -> list[bool] | None:

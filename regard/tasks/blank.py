@@ -17,7 +17,7 @@ from regard.data.corpus import Split
 from regard.errors import InputError
 from regard.tasks.sources import BLANK, TextSource
 from regard.tasks.task import Batch, Input, Scores, Task, padded
-from regard.tokenizers import MARKS, START, Labels, Words
+from regard.tokenizers import NUM_SPECIAL_TOKENS, START, Labels, Words
 
 MARK = START  # stands for the blank; no source has it otherwise
 _WRITTEN = re.compile(r"_{2,}")
@@ -47,7 +47,7 @@ class Blank(Task):
         self.labels = Labels(spellings)
         # (V,): True for words, False for punctuation and special tokens
         spoken = [any(character.isalnum() for character in word) for word in tokenizer.words]
-        self.spoken = np.array([False] * MARKS + spoken)
+        self.spoken = np.array([False] * NUM_SPECIAL_TOKENS + spoken)
 
     @property
     def answer_tokenizer(self) -> Labels:
@@ -58,7 +58,7 @@ class Blank(Task):
     def blanks(self, row: np.ndarray) -> np.ndarray:
         """The places that may be hidden: known words, or if there are none, known punctuation."""
         places = np.flatnonzero(self.spoken[row])
-        return places if len(places) else np.flatnonzero(row >= MARKS)
+        return places if len(places) else np.flatnonzero(row >= NUM_SPECIAL_TOKENS)
 
     def fixed(self, row: np.ndarray) -> int:
         """The place that is hidden in a held-out sentence."""

@@ -5,7 +5,7 @@ In every tokenizer the tokens 0 to 3 are the special tokens PAD, START, END and 
 
 from __future__ import annotations
 
-from regard.tokenizers.base import END, MARKS, PAD, START, UNKNOWN, Tokenizer
+from regard.tokenizers.base import END, NUM_SPECIAL_TOKENS, PAD, START, UNKNOWN, Tokenizer
 from regard.tokenizers.bpe import BPE
 from regard.tokenizers.characters import Characters
 from regard.tokenizers.files import KINDS, dumps, load, read, write
@@ -17,7 +17,7 @@ __all__ = [
     "BPE",
     "END",
     "KINDS",
-    "MARKS",
+    "NUM_SPECIAL_TOKENS",
     "PAD",
     "START",
     "UNKNOWN",

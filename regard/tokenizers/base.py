@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
-MARKS = 4  # the number of special tokens, and so the first token that is not one
+NUM_SPECIAL_TOKENS = 4  # the number of special tokens, and so the first token that is not one
 
 # Distinct entries that a fit keeps at most, so that a huge corpus does not fill the memory.
 MAX_COUNTED = 2_000_000

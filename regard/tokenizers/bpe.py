@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as HubTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from regard.errors import InputError
-from regard.tokenizers.base import MARKS, Tokenizer
+from regard.tokenizers.base import NUM_SPECIAL_TOKENS, Tokenizer
 from regard.tokenizers.text import replace_surrogates
 
 
@@ -37,21 +37,24 @@ class BPE(Tokenizer):
         vocabulary = tokenizer.get_vocab(with_added_tokens=False)
         entries = sorted((token, entry) for entry, token in vocabulary.items())
         numbers = [token for token, _ in entries]
-        first_entries = [entry for _, entry in entries[:MARKS]]
+        first_entries = [entry for _, entry in entries[:NUM_SPECIAL_TOKENS]]
         if numbers != list(range(self.size)) or first_entries != self._special_tokens:
             raise ValueError("tokens must be numbered from 0, the four special tokens first")
 
         byte = _byte_of_character()
-        self._bytes = [b""] * MARKS
-        for _, entry in entries[MARKS:]:
+        self._bytes = [b""] * NUM_SPECIAL_TOKENS
+        for _, entry in entries[NUM_SPECIAL_TOKENS:]:
             self._bytes.append(bytes(byte[character] for character in entry))
 
     @classmethod
     def fit(cls, texts: Iterable[str], *, size: int = 4000, min_count: int = 2) -> BPE:
         """A tokenizer of at most `size` tokens, learned from `texts`."""
-        if size < MARKS + 256:
+        if size < NUM_SPECIAL_TOKENS + 256:
             raise InputError(
-                "too few pieces", where="size", got=size, hint=f"use {MARKS + 256} or more"
+                "too few pieces",
+                where="size",
+                got=size,
+                hint=f"use {NUM_SPECIAL_TOKENS + 256} or more",
             )
         learner = HubTokenizer(models.BPE())
         learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

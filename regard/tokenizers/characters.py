@@ -6,7 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from regard.tokenizers.base import MARKS, UNKNOWN, Tokenizer, checked_entries, most_frequent
+from regard.tokenizers.base import (
+    NUM_SPECIAL_TOKENS,
+    UNKNOWN,
+    Tokenizer,
+    checked_entries,
+    most_frequent,
+)
 from regard.tokenizers.text import replace_surrogates
 
 
@@ -25,8 +31,10 @@ class Characters(Tokenizer):
     def __init__(self, characters: Sequence[str], *, lower: bool = False):
         self.characters = tuple(characters)
         self.lower = lower
-        self.size = MARKS + len(self.characters)
-        self._token = {character: MARKS + i for i, character in enumerate(self.characters)}
+        self.size = NUM_SPECIAL_TOKENS + len(self.characters)
+        self._token = {
+            character: NUM_SPECIAL_TOKENS + i for i, character in enumerate(self.characters)
+        }
 
     @classmethod
     def fit(
@@ -53,7 +61,7 @@ class Characters(Tokenizer):
 
     def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
         for token in tokens:
-            yield self.characters[token - MARKS] if token >= MARKS else ""
+            yield self.characters[token - NUM_SPECIAL_TOKENS] if token >= NUM_SPECIAL_TOKENS else ""
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "lower": self.lower, "characters": list(self.characters)}

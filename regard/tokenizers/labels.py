@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from regard.errors import DataError, InputError
-from regard.tokenizers.base import MARKS, UNKNOWN, Tokenizer, checked_entries
+from regard.tokenizers.base import NUM_SPECIAL_TOKENS, UNKNOWN, Tokenizer, checked_entries
 
 _OTHER_COLUMN = "is the column of labels another one?"
 
@@ -29,8 +29,8 @@ class Labels(Tokenizer):
             raise ValueError("labels are given to text, not to labels")
         self.labels = tuple(labels)
         self.text = text
-        self.size = MARKS + len(self.labels)
-        self._token = {label: MARKS + i for i, label in enumerate(self.labels)}
+        self.size = NUM_SPECIAL_TOKENS + len(self.labels)
+        self._token = {label: NUM_SPECIAL_TOKENS + i for i, label in enumerate(self.labels)}
 
     @classmethod
     def fit(
@@ -69,10 +69,10 @@ class Labels(Tokenizer):
     def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
         space = ""
         for token in tokens:
-            if token < MARKS:
+            if token < NUM_SPECIAL_TOKENS:
                 yield ""
                 continue
-            yield space + self.labels[token - MARKS]
+            yield space + self.labels[token - NUM_SPECIAL_TOKENS]
             space = " "
 
     def to_json(self) -> dict[str, Any]:

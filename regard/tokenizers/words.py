@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from regard.tokenizers.base import (
-    MARKS,
+    NUM_SPECIAL_TOKENS,
     UNKNOWN,
     Tokenizer,
     checked_entries,
@@ -37,8 +37,8 @@ class Words(Tokenizer):
         self.words = tuple(words)
         self.lower = lower
         self.surface = dict(surface or {})
-        self.size = MARKS + len(self.words)
-        self._token = {word: MARKS + i for i, word in enumerate(self.words)}
+        self.size = NUM_SPECIAL_TOKENS + len(self.words)
+        self._token = {word: NUM_SPECIAL_TOKENS + i for i, word in enumerate(self.words)}
 
     @classmethod
     def fit(
@@ -55,7 +55,7 @@ class Words(Tokenizer):
             forget_rare(counts)
             forget_rare(forms)
 
-        words = most_frequent(counts, min_count)[: max(size - MARKS, 0)]
+        words = most_frequent(counts, min_count)[: max(size - NUM_SPECIAL_TOKENS, 0)]
         return cls(words, lower=lower, surface=_usual_forms(words, forms) if lower else None)
 
     def encode(self, text: str) -> list[int]:
@@ -74,10 +74,10 @@ class Words(Tokenizer):
         attached = True  # no space before the next word
         sentence_start = True
         for token in tokens:
-            if token < MARKS:
+            if token < NUM_SPECIAL_TOKENS:
                 yield ""
                 continue
-            word = self.words[token - MARKS]
+            word = self.words[token - NUM_SPECIAL_TOKENS]
             space = "" if attached or word[0] in _ATTACHED_LEFT else " "
             attached = word in _ATTACHED_RIGHT
             if _is_word(word):

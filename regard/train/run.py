@@ -18,7 +18,7 @@ from regard.train.process import keep_memory, stop_signals, threads_of
 from regard.train.report import Reporter, Result, SilentReporter
 from regard.train.resume import changes, resume_loop
 
-FEWEST_TOKENS = tokenizers.MARKS + 1  # of any vocabulary
+FEWEST_TOKENS = tokenizers.NUM_SPECIAL_TOKENS + 1  # of any vocabulary
 
 
 def train(

@@ -74,7 +74,7 @@ def decoder_passes(capture: Any) -> None:
     calls = [
         lambda: decoder.start(memory, capture=capture),
         lambda: decoder.step(tokens[:, 0], decoder.start(memory), capture=capture),
-        lambda: decoder.states(tokens, memory, capture=capture),
+        lambda: decoder.hidden_states(tokens, memory, capture=capture),
     ]
     for call in calls[:-1]:
         with pytest.raises(InputError, match="^capture: must be"):
@@ -93,7 +93,7 @@ def model_pass(capture: Any) -> None:
         encoder=RecurrentEncoder(**RECURRENT),
         decoder=RecurrentDecoder(**RECURRENT_DECODER),
     )
-    model.read(torch.ones(1, 3, dtype=torch.long), torch.ones(1, 3).bool(), capture=capture)
+    model.encode(torch.ones(1, 3, dtype=torch.long), torch.ones(1, 3).bool(), capture=capture)
 
 
 CASES: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [

@@ -13,7 +13,7 @@ from regard.errors import BundleError, InputError
 from regard.frontends import Tokens
 from regard.layers.recurrent import Recurrent
 from regard.tasks.blank import Blank
-from regard.tokenizers import MARKS, START, UNKNOWN, Characters, Words
+from regard.tokenizers import NUM_SPECIAL_TOKENS, START, UNKNOWN, Characters, Words
 from tests.laws.variants import ENCODERS, INPUTS, WIDTH
 from tests.tiny import PAIRS
 
@@ -56,12 +56,12 @@ def test_another_hidden_word_changes_nothing(name: str):
         for at in task.blanks(row):
             hidden, other = np.array(row), np.array(row)
             hidden[at] = START
-            other[at] = MARKS + (row[at] + 7) % (TOKENIZER.size - MARKS)
+            other[at] = NUM_SPECIAL_TOKENS + (row[at] + 7) % (TOKENIZER.size - NUM_SPECIAL_TOKENS)
             first, second = task.batch([hidden], [row]), task.batch([hidden], [other])
             assert first.targets.item() == row[at] and second.targets.item() == other[at]
             scores = [model(batch.raw, batch.mask, batch.tokens) for batch in (first, second)]
             assert torch.equal(*scores)
-            assert (scores[0][0, 0, MARKS:].softmax(-1) > 0).all()
+            assert (scores[0][0, 0, NUM_SPECIAL_TOKENS:].softmax(-1) > 0).all()
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -109,7 +109,7 @@ def test_it_is_the_formula():
     hidden = np.array(row)
     hidden[at] = START
     batch = task.batch([hidden], [row])
-    scores = model(batch.raw, batch.mask, batch.tokens)[0, 0, MARKS:]
+    scores = model(batch.raw, batch.mask, batch.tokens)[0, 0, NUM_SPECIAL_TOKENS:]
     assert isinstance(model.frontend, Tokens)
     assert isinstance(model.encoder, BlankEncoder)
     assert isinstance(model.decoder, ClassifierDecoder)
@@ -122,7 +122,9 @@ def test_it_is_the_formula():
     before, after = forwards(x[:, :at])[0][0, -1], backwards(x[:, at + 1 :].flip(1))[0][0, -1]
     assert model.decoder.projection is not None
     w_f, w_b = model.decoder.projection.weight.split(7, dim=1)
-    wanted = e.weight[MARKS:] @ (w_f @ before + w_b @ after) + model.decoder.output.bias
+    wanted = (
+        e.weight[NUM_SPECIAL_TOKENS:] @ (w_f @ before + w_b @ after) + model.decoder.output.bias
+    )
     torch.testing.assert_close(scores, wanted)
 
 

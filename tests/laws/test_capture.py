@@ -52,10 +52,10 @@ def attends(decoder: str) -> bool:
 def test_encoders(encoder: str):
     model = build(encoder, "recurrent-lstm-general")
     source, mask = sentences()
-    memory = model.read(source, mask, capture="all")
-    close(memory.states, model.read(source, mask).states)
-    assert model.read(source, mask).attention == ()
-    assert model.read(source, mask, capture="cross").attention == ()
+    memory = model.encode(source, mask, capture="all")
+    close(memory.states, model.encode(source, mask).states)
+    assert model.encode(source, mask).attention == ()
+    assert model.encode(source, mask, capture="cross").attention == ()
     if not encoder.startswith("transformer"):
         assert memory.attention == ()
         return
@@ -76,7 +76,7 @@ def test_encoders(encoder: str):
 def test_decoders(decoder: str):
     """All positions at once, and step by step."""
     model = build(ENCODER, decoder)
-    memory = model.read(*sentences())
+    memory = model.encode(*sentences())
     target, _ = sentences(length=11, seed=5)
     logits, attention = model.decoder.forward_with_attention(target, memory)
     close(logits, model.decoder(target, memory))
@@ -118,8 +118,8 @@ def test_rows_at_different_positions(decoder: str):
     """The weights of joined rows are those of each alone; places beyond them weigh nothing."""
     model = build(ENCODER, decoder)
     target, _ = sentences(length=7, seed=5)
-    short = model.read(*sentences(rows=2, length=5))
-    long = model.read(*sentences(rows=3, length=7, seed=8))
+    short = model.encode(*sentences(rows=2, length=5))
+    long = model.encode(*sentences(rows=3, length=7, seed=8))
     a = model.decoder.start(short, capture="all")
     b = model.decoder.start(long, capture="all")
     for t in range(4):
@@ -179,7 +179,7 @@ def test_off_computes_no_weights(monkeypatch):
     monkeypatch.setattr(Tensor, "softmax", count_softmax)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", count_fused)
     target, _ = sentences(length=11, seed=5)
-    memory = model.read(*sentences())
+    memory = model.encode(*sentences())
     model.decoder(target, memory)
     assert calls == {"fused": 3 * LAYERS}
 
@@ -193,14 +193,14 @@ def test_off_computes_no_weights(monkeypatch):
     model.decoder.step(target[:, 0], state, capture="cross")
     assert calls == {"fused": LAYERS, "softmax": LAYERS}
     calls.clear()
-    model.decoder.forward_with_attention(target, model.read(*sentences(), capture="all"))
+    model.decoder.forward_with_attention(target, model.encode(*sentences(), capture="all"))
     assert calls == {"softmax": 3 * LAYERS}
 
 
 @torch.no_grad()
 def test_linear_attention_keeps_keys_only_for_capture():
     model = build(ENCODER, "transformer-pre-maclaurin-3")
-    memory = model.read(*sentences())
+    memory = model.encode(*sentences())
     token = torch.full((5,), 4)
     state = model.decoder.start(memory)
     assert state.kv_cache is None and state.memory == ()

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.frontends import Sound
 from regard.model import Model
-from regard.search import Engine, Options, SpecialTokens, search
+from regard.search import Engine, Options, Outputs, SpecialTokens, search
 from regard.values import State
 from tests.laws import test_pictures as pictures
 from tests.laws import test_sounds as sounds
@@ -130,7 +130,7 @@ def learn(case: Case) -> list[Tensor]:
 
 
 def read_with_capture(case: Case) -> list[Tensor]:
-    memory = case.model.read(case.raw, case.mask, capture="all")
+    memory = case.model.encode(case.raw, case.mask, capture="all")
     logits, attention = case.model.decoder.forward_with_attention(case.tokens, memory)
     return [memory.states, memory.mask, memory.summary, logits, *(a.weights for a in attention)]
 
@@ -139,7 +139,7 @@ def read_with_capture(case: Case) -> list[Tensor]:
 def step_by_step(case: Case) -> list[Tensor]:
     """Steps, with and without capture, of states whose rows are picked, joined and trimmed."""
     decoder = case.model.decoder
-    memory = case.model.read(case.raw, case.mask)
+    memory = case.model.encode(case.raw, case.mask)
     results: list[Tensor] = []
     for capture in ("none", "all"):
         state = decoder.start(memory, capture=capture)
@@ -161,18 +161,22 @@ def tensors_of(state: State) -> Iterator[Tensor]:
 
 def answer(case: Case) -> list[Tensor]:
     """Greedy, sampling and beam search, MMI and idf included; in an engine and over a memory."""
-    engine = Engine(case.model, MARKS, nothing=lambda: case.nothing, joining=2)
+    engine = Engine(case.model, MARKS, empty_prompt=lambda: case.nothing, max_joining=2)
     requests = []
     for row, options in enumerate(OPTIONS):
         raw, mask = case.raw[row : row + 1], case.mask[row : row + 1]
-        requests.append(engine.submit(raw, mask, options, alternatives=3))
-    requests.append(engine.submit(case.raw[4:5], case.mask[4:5], OPTIONS[0], capture="all"))
-    requests.append(engine.submit(case.raw[3:4], case.mask[3:4], OPTIONS[1], stream=True))
+        requests.append(engine.submit(raw, mask, options, outputs=Outputs(alternatives=3)))
+    requests.append(
+        engine.submit(case.raw[4:5], case.mask[4:5], OPTIONS[0], outputs=Outputs(capture="all"))
+    )
+    requests.append(
+        engine.submit(case.raw[3:4], case.mask[3:4], OPTIONS[1], outputs=Outputs(stream=True))
+    )
     engine.run()
     answers = [request.result()[0] for request in requests]
     with torch.inference_mode():
-        memory = case.model.read(case.raw, case.mask)
-        prior = case.model.read(*case.nothing)
+        memory = case.model.encode(case.raw, case.mask)
+        prior = case.model.encode(*case.nothing)
         rows = search(
             case.model.decoder, memory, MARKS, OPTIONS[2], prior=prior, idf=case.model.idf
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from torch import Tensor
 from regard.decoders import Output
 from regard.errors import InputError
 from regard.model import Model
-from regard.search import Engine, Options, Request, SpecialTokens, StreamedToken
+from regard.search import Engine, Options, Outputs, Request, SpecialTokens, StreamedToken
 from regard.search import engine as engine_module
 from regard.values import AttentionWeights, Capture, Memory, State, Step
 from tests.laws.variants import VOCABULARY, build
@@ -99,7 +100,7 @@ class Alone:
     def __call__(self, seed: int, option: int) -> list[tuple[int, ...]]:
         key = (seed, option)
         if key not in self.known:
-            engine = Engine(self.model, MARKS, nothing=nothing)
+            engine = Engine(self.model, MARKS, empty_prompt=nothing)
             request = engine.submit(*source(seed), OPTIONS[option])
             engine.run()
             self.known[key] = answers(request)
@@ -110,7 +111,9 @@ def run_schedule(model: Model, alone: Alone, seed: int) -> None:
     """Requests of random inputs and options arrive at random steps, some are cancelled, and the
     batch has a random limit of rows."""
     draw = random.Random(seed)
-    engine = Engine(model, MARKS, nothing=nothing, rows=draw.randrange(2, 24), joining=3)
+    engine = Engine(
+        model, MARKS, empty_prompt=nothing, max_rows=draw.randrange(2, 24), max_joining=3
+    )
     arrivals = sorted(draw.randrange(25) for _ in range(draw.randrange(2, 9)))
     requests: list[tuple[Request, int, int]] = []
     doomed: dict[int, list[Request]] = {}
@@ -172,8 +175,8 @@ class Noisy:
         self.idf = model.idf
         self.decoder = self
 
-    def read(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
-        return self.model.read(raw, mask)
+    def encode(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
+        return self.model.encode(raw, mask)
 
     def start(self, memory: Memory, *, capture: Capture = "none") -> State:
         return self.model.decoder.start(memory)
@@ -190,7 +193,7 @@ class Noisy:
 @pytest.mark.parametrize("option", range(len(OPTIONS)))
 def test_rounding_does_not_change_an_answer(option: int) -> None:
     model = Noisy(single_precision(*KINDS[5]))
-    engine = Engine(model, MARKS, nothing=nothing, rows=200, joining=200)
+    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=200, max_joining=200)
     requests = [engine.submit(*source(seed), OPTIONS[option]) for seed in range(23)]
     engine.run()
     alone = Alone(model)
@@ -201,10 +204,12 @@ def test_without_the_check_rounding_does_change_answers(monkeypatch: pytest.Monk
     """So the test above tests something."""
     batch = engine_module.Batch
     monkeypatch.setattr(
-        engine_module, "Batch", lambda decoder, marks, check: batch(decoder, marks, check=False)
+        engine_module,
+        "Batch",
+        lambda decoder, marks, detect_ties: batch(decoder, marks, detect_ties=False),
     )
     model = Noisy(single_precision(*KINDS[5]))
-    engine = Engine(model, MARKS, nothing=nothing, rows=200, joining=200)
+    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=200, max_joining=200)
     requests = [engine.submit(*source(seed), OPTIONS[0]) for seed in range(23)]
     engine.run()
     alone = Alone(model)
@@ -214,10 +219,10 @@ def test_without_the_check_rounding_does_change_answers(monkeypatch: pytest.Monk
 class Failing(Noisy):
     """A model that cannot read some inputs, and whose decoder fails after some tokens."""
 
-    def read(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
+    def encode(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
         if (raw == 7).any():
             raise InputError("seven cannot be read")
-        return self.model.read(raw, mask)
+        return self.model.encode(raw, mask)
 
     def step(self, token: Tensor, state: State, *, capture: Capture = "none") -> Step:
         if (token == 16).any():
@@ -228,13 +233,13 @@ class Failing(Noisy):
 @pytest.mark.parametrize("option", [0, 4, 6])
 def test_a_failing_request_fails_alone(option: int) -> None:
     model = Failing(single_precision(*KINDS[0]))
-    engine = Engine(model, MARKS, nothing=nothing, rows=40, joining=40)
+    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=40, max_joining=40)
     requests = [engine.submit(*source(seed), OPTIONS[option]) for seed in range(20)]
     engine.run()
     assert_empty(engine)
     outcomes = set()
     for seed, request in enumerate(requests):
-        own = Engine(model, MARKS, nothing=nothing)
+        own = Engine(model, MARKS, empty_prompt=nothing)
         alone = own.submit(*source(seed), OPTIONS[option])
         own.run()
         assert type(request.error) is type(alone.error)
@@ -253,7 +258,7 @@ def test_a_callback_that_fails_ends_its_own_request_only() -> None:
 
     model = single_precision(*KINDS[0])
     engine = Engine(model, MARKS)
-    failing = engine.submit(*source(1), OPTIONS[3], on_token=fail)
+    failing = engine.submit(*source(1), OPTIONS[3], outputs=Outputs(on_token=fail))
     other = engine.submit(*source(2), OPTIONS[3])
     engine.run()
     assert isinstance(failing.error, ValueError) and other.error is None
@@ -281,7 +286,7 @@ def test_a_cancelled_request_leaves_before_the_next_step() -> None:
 
 def test_the_batch_keeps_to_its_rows() -> None:
     model = single_precision(*KINDS[5])
-    engine = Engine(model, MARKS, nothing=nothing, rows=7)
+    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=7)
     for seed in range(30):
         engine.submit(*source(seed), OPTIONS[seed % len(OPTIONS)])
     most = 0
@@ -295,7 +300,7 @@ def test_the_batch_keeps_to_its_rows() -> None:
 def test_room_does_not_grow_with_the_age_of_the_batch(encoder: str, decoder: str) -> None:
     """The batch is never empty for 300 steps; no answer has more than 7 tokens."""
     model = single_precision(encoder, decoder)
-    engine = Engine(model, MARKS, rows=6)
+    engine = Engine(model, MARKS, max_rows=6)
     options = Options(max_new_tokens=7, min_new_tokens=3)
     capacity = 0
     for seed in range(300):
@@ -319,7 +324,7 @@ def tensors() -> int:
 
 def test_nothing_is_left_in_memory() -> None:
     model = single_precision(*KINDS[5])
-    engine = Engine(model, MARKS, nothing=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing)
 
     def run() -> None:
         requests = [engine.submit(*source(s), OPTIONS[s % len(OPTIONS)]) for s in range(12)]
@@ -340,7 +345,7 @@ def test_two_engines_in_two_threads() -> None:
     results: dict[int, list[list[tuple[int, ...]]]] = {}
 
     def work(number: int) -> None:
-        engine = Engine(model, MARKS, nothing=nothing, rows=8)
+        engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=8)
         requests = [engine.submit(*source(s), OPTIONS[s % len(OPTIONS)]) for s in range(12)]
         engine.run()
         results[number] = [answers(request) for request in requests]
@@ -357,10 +362,10 @@ def test_two_engines_in_two_threads() -> None:
 @pytest.mark.parametrize("option", range(len(OPTIONS)))
 def test_streamed_tokens_are_those_of_the_answer(option: int) -> None:
     model = single_precision(*KINDS[1])
-    engine = Engine(model, MARKS, nothing=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing)
     called: list[StreamedToken] = []
-    first = engine.submit(*source(1), OPTIONS[option], stream=True)
-    second = engine.submit(*source(2), OPTIONS[option], on_token=called.append)
+    first = engine.submit(*source(1), OPTIONS[option], outputs=Outputs(stream=True))
+    second = engine.submit(*source(2), OPTIONS[option], outputs=Outputs(on_token=called.append))
     streamed = list(engine.stream(first))
     engine.run()
     for tokens, request in ((streamed, first), (called, second)):
@@ -372,14 +377,14 @@ def test_streamed_tokens_are_those_of_the_answer(option: int) -> None:
 @pytest.mark.parametrize("option", range(len(OPTIONS)))
 def test_alternatives_are_the_likeliest_tokens_of_each_step(option: int) -> None:
     model = single_precision(*KINDS[5])
-    engine = Engine(model, MARKS, nothing=nothing)
-    request = engine.submit(*source(5), OPTIONS[option], alternatives=4)
-    engine.submit(*source(6), OPTIONS[0], alternatives=2)
+    engine = Engine(model, MARKS, empty_prompt=nothing)
+    request = engine.submit(*source(5), OPTIONS[option], outputs=Outputs(alternatives=4))
+    engine.submit(*source(6), OPTIONS[0], outputs=Outputs(alternatives=2))
     engine.run()
     for hypothesis in request.result():
         assert hypothesis.alternatives is not None
         assert len(hypothesis.alternatives) == len(hypothesis.logprobs)
-        memory = model.read(*source(5))
+        memory = model.encode(*source(5))
         inputs = torch.tensor([[MARKS.start, *hypothesis.tokens]])
         probabilities = model.decoder(inputs, memory)[0].softmax(-1)
         for step, alternatives in enumerate(hypothesis.alternatives):
@@ -397,9 +402,9 @@ def test_captured_attention_is_that_of_a_forward_pass_over_the_answer(
     encoder: str, decoder: str, option: int
 ) -> None:
     model = single_precision(encoder, decoder)
-    engine = Engine(model, MARKS, nothing=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing)
     engine.submit(*source(3), OPTIONS[0])
-    request = engine.submit(*source(5), OPTIONS[option], capture="all")
+    request = engine.submit(*source(5), OPTIONS[option], outputs=Outputs(capture="all"))
     plain = engine.submit(*source(5), OPTIONS[option])
     engine.run()
     assert answers(request) == answers(plain)
@@ -408,7 +413,7 @@ def test_captured_attention_is_that_of_a_forward_pass_over_the_answer(
     best = request.result()[0]
     assert best.attention is not None
     steps = len(best.logprobs)
-    memory = model.read(*source(5), capture="all")
+    memory = model.encode(*source(5), capture="all")
     assert_same_weights(best.attention.encoder, memory.attention)
     inputs = torch.tensor([[MARKS.start, *best.tokens]])[:, :steps]
     _, attention = model.decoder.forward_with_attention(inputs, memory)
@@ -433,3 +438,128 @@ def test_a_request_has_one_input() -> None:
         engine.submit(raw.repeat(2, 1), mask.repeat(2, 1), Options())
     with pytest.raises(InputError, match="mmi_weight needs as prior"):
         engine.submit(raw, mask, Options(mmi_weight=0.5))
+
+
+@pytest.mark.parametrize("options", [OPTIONS[6], OPTIONS[5]])
+def test_a_callback_that_fails_at_the_end_is_the_error_of_its_own_request(options: Options) -> None:
+    def fail(token: StreamedToken) -> None:
+        raise ValueError("no")
+
+    model = single_precision(*KINDS[5])
+    engine = Engine(model, MARKS, empty_prompt=nothing)
+    failing = engine.submit(*source(0), options, outputs=Outputs(on_token=fail))
+    others = [engine.submit(*source(seed), OPTIONS[0]) for seed in (2, 3)]
+    engine.run()
+    assert isinstance(failing.error, ValueError)
+    assert [answers(request) for request in others] == [Alone(model)(seed, 0) for seed in (2, 3)]
+
+
+def test_rows_that_have_ended_do_not_walk_off_the_learned_positions() -> None:
+    model = single_precision("transformer-pre-learned", "transformer-post-learned")  # 53 positions
+    engine = Engine(model, MARKS)
+    short = engine.submit(
+        *source(1), Options(max_new_tokens=100, do_sample=True, temperature=3.0, seed=1)
+    )
+    for _ in range(4):
+        engine.step()
+    long = engine.submit(*source(3), Options(max_new_tokens=52, min_new_tokens=52, num_beams=10))
+    engine.run()
+    assert short.done and long.error is None and len(long.result()[0].tokens) == 52
+
+
+@pytest.mark.parametrize("options", [{"top_p": 0.5}, {"top_p": 0.3, "temperature": 2.0}])
+def test_equal_tokens_at_the_edge_of_the_nucleus(options: dict) -> None:
+    """Twins have equal logits, so rounding decides which of them is in the nucleus."""
+    model = single_precision(*KINDS[5])
+    output = model.decoder.output
+    with torch.no_grad():
+        for token in range(4, 13):
+            output.weight[token + 10] = output.weight[token]
+            output.bias[token + 10] = output.bias[token]
+    chosen = Options(max_new_tokens=30, do_sample=True, **options)
+    engine = Engine(model, MARKS, max_rows=64, max_joining=64)
+    requests = [engine.submit(*source(seed), chosen) for seed in range(24)]
+    engine.run()
+    for seed, request in enumerate(requests):
+        own = Engine(model, MARKS)
+        alone = own.submit(*source(seed), chosen)
+        own.run()
+        assert answers(request) == answers(alone)
+
+
+AMPLIFIED = [
+    Options(max_new_tokens=11, mmi_weight=50.0, mmi_steps=20),
+    Options(max_new_tokens=11, repetition_penalty=100.0),
+    Options(max_new_tokens=11, do_sample=True, temperature=1e-6),
+    Options(max_new_tokens=9, num_beams=4, mmi_weight=50.0, mmi_steps=20),
+]
+
+
+@pytest.mark.parametrize("options", AMPLIFIED)
+def test_rounding_that_options_amplify_does_not_change_an_answer(options: Options) -> None:
+    model = Noisy(single_precision(*KINDS[5]))
+    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=200, max_joining=200)
+    requests = [engine.submit(*source(seed), options) for seed in range(13)]
+    engine.run()
+    for seed, request in enumerate(requests):
+        own = Engine(model, MARKS, empty_prompt=nothing)
+        alone = own.submit(*source(seed), options)
+        own.run()
+        assert answers(request) == answers(alone)
+
+
+@pytest.mark.parametrize("moment", [2, 4])
+def test_an_interrupted_engine_goes_on(moment: int) -> None:
+    calls = 0
+
+    def interrupt(token: StreamedToken) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == moment:
+            raise KeyboardInterrupt
+
+    model = single_precision(*KINDS[5])
+    engine = Engine(model, MARKS, empty_prompt=nothing)
+    beams = engine.submit(*source(2), OPTIONS[6])
+    plain = engine.submit(*source(2), OPTIONS[0])
+    streamed = engine.submit(*source(1), OPTIONS[0], outputs=Outputs(on_token=interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        engine.run()
+    engine.run()
+    alone = Alone(model)
+    assert answers(beams) == alone(2, 6) and answers(plain) == alone(2, 0)
+    assert answers(streamed) == alone(1, 0)
+
+
+def test_the_score_of_a_long_beam_is_the_sum_of_its_logprobs() -> None:
+    model = single_precision(*KINDS[0])
+    engine = Engine(model, MARKS)
+    options = Options(max_new_tokens=200, min_new_tokens=200, num_beams=2)
+    request = engine.submit(*source(1), options)
+    engine.run()
+    best = request.result()[0]
+    assert best.score == pytest.approx(math.fsum(best.logprobs), abs=1e-9)
+
+
+@pytest.mark.parametrize("rows", [0, -1])
+def test_an_engine_has_rows(rows: int) -> None:
+    with pytest.raises(InputError, match="max_rows: must be a whole number >= 1; got"):
+        Engine(single_precision(*KINDS[0]), MARKS, max_rows=rows)
+
+
+def test_what_cannot_be_answered_is_said() -> None:
+    model = single_precision(*KINDS[0])
+    engine = Engine(model, MARKS)
+    raw, mask = source(1)
+    with pytest.raises(InputError, match="the input is empty"):
+        engine.submit(raw, torch.zeros_like(mask), Options())
+    with pytest.raises(InputError, match="alternatives: must be a whole number >= 0; got -1"):
+        Outputs(alternatives=-1)
+    with torch.no_grad():
+        model.decoder.output.bias[7] = torch.nan
+    for options in (Options(), Options(num_beams=3), Options(do_sample=True)):
+        request = engine.submit(raw, mask, options)
+        engine.run()
+        with pytest.raises(InputError, match="no answer: .* the model's logits are not numbers"):
+            request.result()
+    assert_empty(engine)

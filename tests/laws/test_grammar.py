@@ -46,7 +46,7 @@ def test_forward_equals_steps(encoder: str, decoder: str):
     model = build(encoder, decoder)
     source, mask = sentences()
     target, _ = sentences(length=11, seed=5)
-    memory = model.read(source, mask)
+    memory = model.encode(source, mask)
     stepped, _, state = read_in(model.decoder, target, model.decoder.start(memory))
     close(model.decoder(target, memory), stepped)
     assert state.position.tolist() == [11] * 5
@@ -70,7 +70,7 @@ def test_masked_places_weigh_nothing(encoder: str, decoder: str):
     model = build(encoder, decoder)
     source, mask = sentences()
     target, _ = sentences(length=3, seed=5)
-    memory = model.read(source, mask)
+    memory = model.encode(source, mask)
     _, weights, _ = read_in(model.decoder, target, model.decoder.start(memory))
     for w in weights:
         blind = (
@@ -98,7 +98,7 @@ def test_permuting_the_batch_permutes_the_answers(encoder: str, decoder: str):
 def test_a_row_is_answered_as_if_alone(encoder: str, decoder: str):
     model = build(encoder, decoder)
     with torch.inference_mode():
-        memory = model.read(*sentences())
+        memory = model.encode(*sentences())
         for options in (Options(max_new_tokens=9), Options(max_new_tokens=9, num_beams=3)):
             together = [row[0].tokens for row in search(model.decoder, memory, MARKS, options)]
             rows = [memory.rows(torch.tensor([r])) for r in range(5)]
@@ -110,7 +110,7 @@ def test_a_row_is_answered_as_if_alone(encoder: str, decoder: str):
 @torch.no_grad()
 def test_rows_commute_with_stepping(encoder: str, decoder: str):
     model = build(encoder, decoder)
-    memory = model.read(*sentences())
+    memory = model.encode(*sentences())
     target, _ = sentences(length=7, seed=5)
     index = torch.tensor([4, 1, 1, 0])
     _, _, state = read_in(model.decoder, target[:, :3], model.decoder.start(memory))
@@ -126,8 +126,8 @@ def test_joined_rows_step_as_they_would_apart(encoder: str, decoder: str):
     model = build(encoder, decoder)
     target, _ = sentences(length=47, seed=5)
     short, long = (
-        model.read(*sentences(rows=5, length=5)),
-        model.read(*sentences(rows=3, length=13, seed=8)),
+        model.encode(*sentences(rows=5, length=5)),
+        model.encode(*sentences(rows=3, length=13, seed=8)),
     )
     _, _, a = read_in(model.decoder, target[:, :2], model.decoder.start(short))
     _, _, b = read_in(model.decoder, target[:3, :5], model.decoder.start(long))
@@ -145,8 +145,8 @@ def test_a_trimmed_state_steps_as_before(encoder: str, decoder: str):
     furthest and have the longest memory leave; the others step on as each would alone."""
     model = build(encoder, decoder)
     target, _ = sentences(length=47, seed=5)
-    short = model.read(*sentences(rows=5, length=5))
-    long = model.read(*sentences(rows=3, length=13, seed=8))
+    short = model.encode(*sentences(rows=5, length=5))
+    long = model.encode(*sentences(rows=3, length=13, seed=8))
     _, _, a = read_in(model.decoder, target[:, :2], model.decoder.start(short))
     _, _, b = read_in(model.decoder, target[:3, :37], model.decoder.start(long))
     places = short.mask.shape[1]
@@ -176,7 +176,7 @@ def test_a_trimmed_state_steps_as_before(encoder: str, decoder: str):
 def test_what_a_row_needs_is_not_trimmed(encoder: str, decoder: str):
     model = build(encoder, decoder)
     target, _ = sentences(length=3, seed=5)
-    memory = model.read(*sentences())
+    memory = model.encode(*sentences())
     _, _, state = read_in(model.decoder, target, model.decoder.start(memory))
     places = memory.mask.shape[1]
     with pytest.raises(InputError, match=r"^max_position: a row is further than that; got 2"):
@@ -192,7 +192,7 @@ def test_a_state_is_a_value(encoder: str, decoder: str):
     model = build(encoder, decoder)
     target, _ = sentences(length=7, seed=5)
     _, _, state = read_in(
-        model.decoder, target[:, :3], model.decoder.start(model.read(*sentences()))
+        model.decoder, target[:, :3], model.decoder.start(model.encode(*sentences()))
     )
     first = model.decoder.step(target[:, 3], state)
     other = model.decoder.step((target[:, 3] + 1) % VOCABULARY, state)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from regard.search import Options, search, stream
-from regard.tokenizers import END, MARKS
+from regard.tokenizers import END, NUM_SPECIAL_TOKENS
 from tests.laws.test_grammar import MARKS as SPOKEN
 from tests.laws.variants import DECODERS, LABELS, VOCABULARY, build, sentences
 
@@ -21,11 +21,13 @@ ENCODER = "transformer-pre-sinusoidal"
 @torch.no_grad()
 def test_one_label_then_the_end(decoder: str):
     model = build(ENCODER, decoder)
-    memory = model.read(*sentences())
+    memory = model.encode(*sentences())
     logits = model.decoder(torch.zeros(5, 3, dtype=torch.long), memory)
     assert logits.shape == (5, 3, VOCABULARY)
     labels, after = logits[:, 0].softmax(-1), logits[:, 1:].softmax(-1)
-    assert (labels[:, :MARKS] == 0).all() and (labels[:, MARKS:] > 0).all()
+    assert (labels[:, :NUM_SPECIAL_TOKENS] == 0).all() and (
+        labels[:, NUM_SPECIAL_TOKENS:] > 0
+    ).all()
     assert (after[..., END] == 1).all()
 
 
@@ -36,13 +38,13 @@ def test_one_label_then_the_end(decoder: str):
 def test_every_search_answers_with_one_label(decoder: str, options: Options):
     model = build(ENCODER, decoder)
     with torch.inference_mode():
-        memory = model.read(*sentences())
+        memory = model.encode(*sentences())
         chances = model.decoder(torch.zeros(5, 1, dtype=torch.long), memory)[:, 0].log_softmax(-1)
         found = search(model.decoder, memory, SPOKEN, options)
     for row, answers in enumerate(found):
         for answer in answers:
             (label,) = answer.tokens
-            assert label >= MARKS and answer.score == pytest.approx(
+            assert label >= NUM_SPECIAL_TOKENS and answer.score == pytest.approx(
                 float(chances[row, label]), abs=1e-5
             )
             if answer.weights is not None:
@@ -57,7 +59,7 @@ def test_every_search_answers_with_one_label(decoder: str, options: Options):
 def test_it_streams(decoder: str):
     model = build(ENCODER, decoder)
     with torch.inference_mode():
-        memory = model.read(*sentences(rows=1))
+        memory = model.encode(*sentences(rows=1))
         assert len(list(stream(model.decoder, memory, SPOKEN, Options()))) == 1
 
 
@@ -81,7 +83,7 @@ def test_the_loss_is_that_of_the_label(decoder: str):
         smoothing=0.2,
     )
     flat = (
-        -logits[:, 0, MARKS:].log_softmax(-1).mean(-1).sum()
+        -logits[:, 0, NUM_SPECIAL_TOKENS:].log_softmax(-1).mean(-1).sum()
     )  # only over labels: marks cannot be answered
     torch.testing.assert_close(smooth, 0.8 * wanted + 0.2 * flat)
     assert math.isfinite(float(smooth.detach()))

@@ -87,7 +87,7 @@ def test_the_page_shows_this_file_and_its_use_runs():
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_step_equals_forward(positions: str):
     model = make(positions)
-    memory = model.read(*sentences())
+    memory = model.encode(*sentences())
     target, _ = sentences(length=11, seed=5)
     logits, _, state = stepped(model, target, model.decoder.start(memory))
     close(model.decoder(target, memory), logits)
@@ -132,7 +132,7 @@ def test_captured_weights():
     steps."""
     model = make("rotary")
     source, mask = sentences()
-    memory = model.read(source, mask, capture="all")
+    memory = model.encode(source, mask, capture="all")
     target, _ = sentences(length=11, seed=5)
     for layer in memory.attention:
         close(layer.weights.sum(-1), torch.ones_like(layer.weights[..., 0]))
@@ -162,8 +162,8 @@ def test_captured_weights():
 def test_rows_join_and_trim():
     model = make("sinusoidal")
     target, _ = sentences(length=17, seed=5)
-    short = model.read(*sentences(rows=5, length=5))
-    long = model.read(*sentences(rows=3, length=13, seed=8))
+    short = model.encode(*sentences(rows=5, length=5))
+    long = model.encode(*sentences(rows=3, length=13, seed=8))
     _, _, a = stepped(model, target[:, :2], model.decoder.start(short))
     _, _, b = stepped(model, target[:3, :5], model.decoder.start(long))
     further = torch.cat([target[:, 2:11], target[:3, 3:12]])
@@ -182,7 +182,7 @@ def test_search_answers_each_row_as_if_alone():
     model = make("sinusoidal")
     marks = SpecialTokens(start=1, end=2, never=(0, 1, 3))
     with torch.inference_mode():
-        memory = model.read(*sentences())
+        memory = model.encode(*sentences())
         options = Options(max_new_tokens=9, num_beams=3)
         together = [row[0].tokens for row in search(model.decoder, memory, marks, options)]
         for row, tokens in enumerate(together):

@@ -30,7 +30,7 @@ from regard.layers import maclaurin
 from regard.layers.loss import ctc_loss
 from regard.layers.recurrent import Cell, Recurrent
 from regard.model import Model
-from regard.tokenizers import MARKS
+from regard.tokenizers import NUM_SPECIAL_TOKENS
 
 EVERY_CHECK: Any = list(HealthCheck)  # Any: its metaclass hides the type
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=EVERY_CHECK, derandomize=True)
@@ -80,7 +80,7 @@ def shoots(of: recipe.Recipe) -> bool:
 
 def make(of: recipe.Recipe, vocabulary: int = VOCABULARY) -> Model:
     """The model of a recipe, with LABELS if it has labels."""
-    answers = LABELS + MARKS if shoots(of) and of.task != "blank" else vocabulary
+    answers = LABELS + NUM_SPECIAL_TOKENS if shoots(of) and of.task != "blank" else vocabulary
     return build.model(of, vocabulary=answers, source_vocabulary=vocabulary)
 
 
@@ -112,7 +112,7 @@ def depths(model: Model, target: int, rows: int = B, *, refuse: bool = True) -> 
     with torch.no_grad():
         with Trace(refuse=refuse) as trace:
             forward = trace.depth(model(raw, mask, tokens))
-        state = model.decoder.start(model.read(raw, mask))
+        state = model.decoder.start(model.encode(raw, mask))
         for place in range(target - 1):
             state = model.decoder.step(tokens[:, place], state).state
         with Trace(refuse=refuse) as trace:
@@ -363,13 +363,13 @@ def test_what_is_kept_for_gradients(name: str):
         return tensor
 
     with kernel("scores"), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        memory = model.read(raw, mask)
-        model.decoder.states(tokens, memory)
+        memory = model.encode(raw, mask)
+        model.decoder.hidden_states(tokens, memory)
         if of.train.ctc_weight:
             ctc_loss(
                 model.decoder.output(memory.states),
                 memory.mask,
-                tokens + MARKS,
+                tokens + NUM_SPECIAL_TOKENS,
                 torch.ones_like(tokens).bool(),
             )
     measured = sum(each.nbytes() for key, each in kept.items() if key not in own)
@@ -476,7 +476,7 @@ def state_bytes(model: Model) -> int:
     """After T tokens of one row."""
     model.eval()
     with torch.no_grad():
-        state = model.decoder.start(model.read(*model.frontend.example(1, S)))
+        state = model.decoder.start(model.encode(*model.frontend.example(1, S)))
         for _ in range(T):
             state = model.decoder.step(torch.ones(1, dtype=torch.long), state).state
     held = {

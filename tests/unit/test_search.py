@@ -20,6 +20,7 @@ from regard.errors import InputError
 from regard.search import (
     Hypothesis,
     Options,
+    Outputs,
     SpecialTokens,
     choice,
     processors,
@@ -31,7 +32,7 @@ from regard.search.batch import Batch
 from regard.search.beam import BeamSearch
 from regard.search.choice import likeliest
 from regard.search.hypotheses import Candidate
-from regard.search.requests import ReadInput, Request
+from regard.search.requests import EncodedInput, Request
 from regard.values import Capture, KVCache, Memory, State, Step
 
 theirs: Any = logits_process  # Any: it asks for LongTensor, which no tensor is
@@ -262,20 +263,15 @@ def test_a_beam_waits_for_what_can_still_win(
 def beam_of_one(decoder: Table, memory: Memory, options: Options) -> list[Candidate]:
     """The answers of the beam's own code with a width of one: `num_beams=1` takes the greedy
     path."""
-    batch = Batch(decoder, MARKS, check=False)
+    batch = Batch(decoder, MARKS, detect_ties=False)
     tracks = []
     for i in range(len(memory.mask)):
         request = Request(
-            ReadInput(row(memory, i)),
+            EncodedInput(row(memory, i)),
             options,
             MARKS,
+            Outputs(weights=False),
             seed=None,
-            weights=False,
-            scores=True,
-            alternatives=0,
-            capture="none",
-            stream=False,
-            on_token=None,
         )
         tracks.append(BeamSearch(request))
     with torch.inference_mode():
@@ -283,7 +279,7 @@ def beam_of_one(decoder: Table, memory: Memory, options: Options) -> list[Candid
         while batch.tracks:
             for track in batch.step():
                 track.end()
-            batch.settle()
+            batch.compact()
     return [track.candidates[0] for track in tracks]
 
 
@@ -444,7 +440,7 @@ def test_no_rows_no_answers_and_an_empty_answer_is_its_end_token() -> None:
         and found.weights.shape[:2] == (1, H)
         and found.score == pytest.approx(0, abs=1e-4)
     )
-    ((found,),) = search(Table(), memories(1), MARKS, Options(), weights=False)
+    ((found,),) = search(Table(), memories(1), MARKS, Options(), outputs=Outputs(weights=False))
     assert found.weights is None
 
 
@@ -694,7 +690,7 @@ def test_answers_far_less_likely_than_the_likeliest_come_last_whatever_their_ran
     lagging = 0
     for found in search(decoder, memory, MARKS, options, idf=IDF):
         mean = [f.score / (len(f.tokens) + (len(f.tokens) < 3)) for f in found]
-        near = [m >= max(mean) - reranking.LAGGING for m in mean]
+        near = [m >= max(mean) - reranking.MAX_LAG_NATS for m in mean]
         assert near == sorted(near, reverse=True)
         lagging += near.count(False)
     assert lagging > 0
@@ -703,7 +699,7 @@ def test_answers_far_less_likely_than_the_likeliest_come_last_whatever_their_ran
 def test_idf_prefers_rare_words_and_a_narrow_request_still_ranks_the_whole_beam(
     monkeypatch,
 ) -> None:
-    monkeypatch.setattr(reranking, "LAGGING", math.inf)
+    monkeypatch.setattr(reranking, "MAX_LAG_NATS", math.inf)
     decoder, memory = Table(5, 0.3), memories(5)
     options = Options(num_beams=9, candidates=9, idf_weight=100.0, max_new_tokens=3)
     everyone = search(decoder, memory, MARKS, options, idf=IDF)

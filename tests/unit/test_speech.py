@@ -99,7 +99,7 @@ def test_the_reference_is_what_the_specification_says(name: str):
 def test_the_reference_hears_1377_places_and_answers_98(name: str):
     chosen = recipe.load(name)
     model = build.model(chosen, vocabulary=35).eval()
-    heard = model.read(
+    heard = model.encode(
         torch.zeros(1, 30_000, dtype=torch.int16), torch.ones(1, 30_000, dtype=torch.bool)
     )
     assert heard.states.shape == (1, 1377, 200) and bool(heard.mask.all())
@@ -199,7 +199,7 @@ def test_learned_positions_reach_as_far_as_training_stretches():
     raw = torch.randint(-9000, 9000, (2, int(longest)), dtype=torch.int16)
     for seed in range(20):
         torch.manual_seed(seed)
-        model.read(raw, torch.ones_like(raw, dtype=torch.bool))
+        model.encode(raw, torch.ones_like(raw, dtype=torch.bool))
 
 
 def test_a_tilt_makes_sounds_duller_and_sharper_and_no_louder():

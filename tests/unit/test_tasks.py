@@ -157,7 +157,7 @@ def test_any_of_several_right_labels_will_do():
 @pytest.mark.parametrize("name", ["octmnist-pool", "octmnist-stride"])
 def test_the_reference_nets_have_their_parameters(name):
     chosen = recipe.load(f"reference/{name}")
-    model = build.model(chosen, vocabulary=tokenizers.MARKS + 4, source_vocabulary=0)
+    model = build.model(chosen, vocabulary=tokenizers.NUM_SPECIAL_TOKENS + 4, source_vocabulary=0)
     assert model.parameter_count == 224_892
     sizes = [p.numel() for p in model.parameters()]
     assert [sum(sizes[i : i + 2]) for i in range(0, 10, 2)] == [80, 1168, 184_640, 38_520, 484]
@@ -176,7 +176,9 @@ def test_the_reference_nets_have_their_parameters(name):
 def test_the_reference_nets_are_the_formula(name):
     """Against the same weights in a plain stack of torch's own layers."""
     chosen = recipe.load(f"reference/{name}")
-    model = build.model(chosen, vocabulary=tokenizers.MARKS + 4, source_vocabulary=0).eval()
+    model = build.model(
+        chosen, vocabulary=tokenizers.NUM_SPECIAL_TOKENS + 4, source_vocabulary=0
+    ).eval()
     step, pool = (1, [torch.nn.MaxPool2d(2)]) if name.endswith("pool") else (2, [])
     plain = torch.nn.Sequential(
         torch.nn.Conv2d(1, 8, 3, step, 1),
@@ -197,7 +199,7 @@ def test_the_reference_nets_are_the_formula(name):
         theirs.copy_(ours)
     raw = torch.randint(0, 256, (5, 28, 28, 1), dtype=torch.uint8)
     scores = model(raw, torch.ones(5, 1, dtype=torch.bool), torch.ones(5, 1, dtype=torch.long))[
-        :, 0, tokenizers.MARKS :
+        :, 0, tokenizers.NUM_SPECIAL_TOKENS :
     ]
     torch.testing.assert_close(scores, plain(raw.permute(0, 3, 1, 2) / 256))
 

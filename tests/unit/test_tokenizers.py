@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from regard import tokenizers
 from regard.errors import BundleError, InputError
-from regard.tokenizers import BPE, MARKS, UNKNOWN, Characters, Labels, Tokenizer, Words, plain
+from regard.tokenizers import (
+    BPE,
+    NUM_SPECIAL_TOKENS,
+    UNKNOWN,
+    Characters,
+    Labels,
+    Tokenizer,
+    Words,
+    plain,
+)
 
 TEXTS = [
     "I don't know, John.",
@@ -163,7 +172,7 @@ def test_words_decode_and_encode_again(text):
 
 
 def test_words_size_counts_and_ties():
-    tokenizer = Words.fit(["b b a a c d d d"], size=MARKS + 3)
+    tokenizer = Words.fit(["b b a a c d d d"], size=NUM_SPECIAL_TOKENS + 3)
     assert tokenizer.words == ("d", "a", "b")
     assert tokenizer.encode("c") == [UNKNOWN]
     assert Words.fit(["b b a"], min_count=2).words == ("b",)
@@ -218,7 +227,7 @@ def test_pieces_round_trip(pieces, text):
 @pytest.mark.parametrize("text", ["<pad>", "mark pad", "mark end", "[UNK]", "<|endoftext|>", "<s>"])
 def test_pieces_never_make_a_mark_of_text(text):
     tokenizer = BPE.fit([text] * 50, size=400)  # often enough to become a piece of its own
-    assert min(tokenizer.encode(text)) >= MARKS
+    assert min(tokenizer.encode(text)) >= NUM_SPECIAL_TOKENS
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 

@@ -20,7 +20,7 @@ from regard.budget.closed_form.parts import FLOAT, Part
 from regard.budget.closed_form.symbols import ZERO, Formula, Size, formula, log
 
 NORM = 9  # steps of a normalisation beside its two sums, as in trace.py
-MARKS = 4  # special tokens, as in regard/tokenizers, which takes long to import
+NUM_SPECIAL_TOKENS = 4  # special tokens, as in regard/tokenizers, which takes long to import
 
 
 @dataclass(frozen=True)

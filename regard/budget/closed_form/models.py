@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from regard import recipe as r
 from regard.budget.closed_form import attention, convolution, label, layers, recurrent, sources
 from regard.budget.closed_form.attention import Stack
-from regard.budget.closed_form.layers import MARKS, Lengths
+from regard.budget.closed_form.layers import NUM_SPECIAL_TOKENS, Lengths
 from regard.budget.closed_form.parts import FLOAT, Part
 from regard.budget.closed_form.recurrent import Cells
 from regard.budget.closed_form.symbols import ZERO, Formula, Size, ceil, log, total
@@ -83,7 +83,9 @@ def whole(
             at = replace(at, T=Size("T", 1, "target length"))
             if recipe.task == "blank":
                 vectors = Size("W", frontend.width, "width of a word's vector")
-                scored = classifier(d, V - MARKS, at, encoded, vectors=vectors, vocabulary=V)
+                scored = classifier(
+                    d, V - NUM_SPECIAL_TOKENS, at, encoded, vectors=vectors, vocabulary=V
+                )
             else:
                 scored = classifier(d, Size("C", labels, "labels"), at, encoded)
             parts = (*encoded.parts, *scored)
