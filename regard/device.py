@@ -6,14 +6,11 @@ are.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import torch
 
-from regard.errors import InputError, did_you_mean
+from regard.errors import InputError
 
-DeviceName = Literal["auto", "cpu", "cuda", "mps"]
-NAMES: tuple[DeviceName, ...] = get_args(DeviceName)
+KINDS = ("cpu", "cuda", "mps")
 
 
 def resolve(name: str | torch.device = "auto") -> torch.device:
@@ -26,27 +23,18 @@ def resolve(name: str | torch.device = "auto") -> torch.device:
     if name == "auto":
         return torch.device(_best())
     kind, _, number = str(name).partition(":")
-    if kind not in NAMES or kind == "auto" or (number and not number.isdecimal()):
-        raise InputError(
-            "no such device",
-            where="device",
-            got=f'"{name}"',
-            hint=did_you_mean(kind, NAMES) if kind not in NAMES else f"one of {', '.join(NAMES)}",
-        )
-    count = device_count(kind)
-    if not count:
-        raise InputError(
-            f"{_missing(kind)}; regard doctor says what was found",
-            where="device",
-            got=f'"{name}"',
-            hint="type --device cpu, or --device auto for the best there is",
-        )
-    if int(number or 0) >= count:
-        numbers = ", ".join(f"{kind}:{i}" for i in range(count))
-        raise InputError(
-            "no such device", where="device", got=f'"{name}"', hint=f"one of {numbers}"
-        )
-    return torch.device(str(name))
+    count = device_count(kind) if kind in KINDS else 0
+    if kind not in KINDS or (number and not number.isdecimal()):
+        message = "no such device"
+    elif not count:
+        message = why_missing(kind)
+    elif int(number or 0) >= count:
+        message = f"no such device; there are {count} of this kind"
+    else:
+        return torch.device(str(name))
+    found = ", ".join(["auto", *(kind for kind in KINDS if device_count(kind))])
+    hint = f"one of {found}; regard doctor says what was found"
+    raise InputError(message, where="device", got=f'"{name}"', hint=hint)
 
 
 def device_count(kind: str) -> int:
@@ -80,7 +68,7 @@ def _best() -> str:
     return next((kind for kind in ("cuda", "mps") if device_count(kind)), "cpu")
 
 
-def _missing(kind: str) -> str:
+def why_missing(kind: str) -> str:
     """Why there is no device of this kind."""
     if kind == "cuda" and not torch.backends.cuda.is_built():
         return f"torch {torch.__version__} was built without CUDA"

@@ -84,10 +84,11 @@ class CapturedAttention:
 
     def cpu(self) -> CapturedAttention:
         """The same on the CPU."""
-        parts = (
-            [layer.cpu() for layer in part] for part in (self.encoder, self.decoder, self.cross)
+        return CapturedAttention(
+            encoder=tuple(layer.cpu() for layer in self.encoder),
+            decoder=tuple(layer.cpu() for layer in self.decoder),
+            cross=tuple(layer.cpu() for layer in self.cross),
         )
-        return CapturedAttention(*map(tuple, parts))
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ class NamedModel:
             recipe = self.recipe
             model = built(recipe, self.vocabulary, self.labels)
         elif self.kind == "run":
-            run = bundle.load(self.name)
+            run = bundle.load(self.name, device="cpu")
             recipe = run.recipe
             model = run.model
         else:

@@ -25,13 +25,14 @@ from regard import __version__, resources
 from regard.cli import streams
 from regard.errors import InputError, RegardError, did_you_mean, printable
 
-VERBS = ("train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab")
+VERBS = ("train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab", "doctor")
 
 SYNONYMS = {  # verbs of other programs
     "answer": "ask", "generate": "ask", "infer": "ask", "predict": "ask", "transcribe": "ask",
     "translate": "ask",
     "cost": "budget", "flops": "budget", "params": "budget",
     "talk": "chat",
+    "diagnose": "doctor", "info": "doctor", "version": "doctor",
     "dataset": "data", "download": "data", "fetch": "data",
     "score": "evaluate", "test": "evaluate", "validate": "evaluate",
     "experiment": "lab",

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from regard.cli import streams
+from regard.cli.devices import Device
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
-from regard.cli.searching import Changes, Device, Greedy, Seed, options
+from regard.cli.searching import Changes, Greedy, Seed, options
 from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
 

@@ -18,14 +18,6 @@ Changes = Annotated[
         help="Change a search option of the recipe, as in num_beams=4 or top_p=0.9.",
     ),
 ]
-Device = Annotated[
-    str,
-    typer.Option(
-        "--device",
-        metavar="auto|cpu|cuda|mps",
-        help="Where the model computes; auto: a GPU if there is one.",
-    ),
-]
 Greedy = Annotated[
     bool,
     typer.Option(

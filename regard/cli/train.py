@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.devices import Device
 from regard.cli.paths import filled_path
-from regard.cli.searching import Device
 from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
 

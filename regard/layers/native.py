@@ -50,19 +50,18 @@ def _supports(x: Tensor) -> bool:
 @lru_cache(maxsize=1)
 def library() -> ctypes.CDLL | None:
     """The compiled library, or None."""
-    names = (os.environ.get("CC") or "cc", "gcc", "clang")
-    compiler = next(filter(None, map(shutil.which, names)), None)
-    if compiler is None:
+    cc = compiler()
+    if cc is None:
         return None
     try:
         texts = [source.read_text(encoding="utf-8") for source in SOURCES]
-        identity = "\0".join([*texts, compiler, *FLAGS, processor()])
+        identity = "\0".join([*texts, cc, *FLAGS, processor()])
         name = f"regard-{hashlib.sha256(identity.encode()).hexdigest()[:32]}.so"
         file = disk.cache_folder() / "native" / name
         if not file.is_file():
             file.parent.mkdir(parents=True, exist_ok=True)
             sources = [str(source) for source in SOURCES if source.suffix == ".c"]
-            command = [compiler, *FLAGS, *sources, "-lm", "-o"]
+            command = [cc, *FLAGS, *sources, "-lm", "-o"]
 
             def compile_to(path: Path) -> None:
                 arguments = [*command, str(path)]
@@ -73,6 +72,12 @@ def library() -> ctypes.CDLL | None:
         return ctypes.CDLL(str(file))
     except (OSError, subprocess.SubprocessError, RegardError):
         return None
+
+
+def compiler() -> str | None:
+    """The path of the C compiler; None: there is none."""
+    names = (os.environ.get("CC") or "cc", "gcc", "clang")
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def processor() -> str:

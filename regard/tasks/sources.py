@@ -195,7 +195,7 @@ class PictureSource(Source):
 
     def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         raw = torch.from_numpy(np.stack(rows))
-        return raw, torch.ones(len(rows), 1, dtype=torch.bool)
+        return raw, torch.ones(len(rows), 1, dtype=torch.bool, device=raw.device)
 
     def augment(
         self, rows: Sequence[np.ndarray], draw: np.random.Generator, *, sided: Sequence[bool] = ()
@@ -298,11 +298,11 @@ class SoundSource(Source):
 
     def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         rows = [self._trimmed(row) for row in rows]
-        lengths = torch.tensor([len(row) for row in rows])
+        lengths = np.array([len(row) for row in rows])
         samples = np.zeros((len(rows), int(lengths.max())), np.int16)
         for line, row in zip(samples, rows, strict=True):
             line[: len(row)] = row
-        return torch.from_numpy(samples), from_lengths(lengths)
+        return torch.from_numpy(samples), from_lengths(torch.from_numpy(lengths))
 
     def augment(
         self, rows: Sequence[np.ndarray], draw: np.random.Generator

@@ -76,9 +76,13 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> Batch:
         """The batch on a device."""
-        *tensors, rows = self
         return Batch(
-            *(x.to(device) for x in tensors), rows=None if rows is None else rows.to(device)
+            raw=self.raw.to(device),
+            mask=self.mask.to(device),
+            tokens=self.tokens.to(device),
+            targets=self.targets.to(device),
+            real=self.real.to(device),
+            rows=None if self.rows is None else self.rows.to(device),
         )
 
 

@@ -20,7 +20,7 @@ from regard.cli.progress import Lines
 from regard.errors import printable
 from tests.tiny import PAIRS, memorised, pairs_file
 
-VERBS = ["train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab"]
+VERBS = ["train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab", "doctor"]
 
 
 @pytest.fixture(scope="module")

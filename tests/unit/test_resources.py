@@ -123,3 +123,10 @@ def test_other_runtime_errors_are_not_about_memory():
         raise RuntimeError("shapes do not match")
     with pytest.raises(NoMemoryError), resources.allocations():
         torch.empty(1 << 44)
+
+
+def test_memory_of_a_gpu_is_not_that_of_the_machine():
+    text = "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacity of 8 GiB"
+    told = resources.shortage(torch.OutOfMemoryError(text))
+    assert told is not None
+    assert str(told).startswith("not enough memory; got 20.00 MiB at once; a smaller model")
