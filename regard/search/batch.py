@@ -151,7 +151,8 @@ class Batch:
         self.tracks = [track for track in self.tracks if track.active]
         index: list[int] = []  # the present number of each row that is kept
         for track in self.tracks:
-            track.drop_idle_rows()
+            if track.idle_rows:
+                track.drop_idle_rows()
             first = len(index)
             index += [track.first_row + parent for parent in track.parents]
             track.first_row = first
@@ -186,15 +187,13 @@ class Batch:
             self.state = self.state.rows(self._index(index), memory_unchanged=True)
 
     def _has_expired(self) -> bool:
-        """Whether a track that has ended has idle rows at a position that neither it nor a running
-        track may reach. Position embeddings may have no such position."""
+        """Whether a track that has ended has idle rows at a position that no running track may
+        reach. Position embeddings may have no such position."""
         limits = [track.request.options.max_new_tokens for track in self.tracks if track.active]
         furthest = max(limits, default=0)
-        for track in self.tracks:
-            limit = min(track.request.options.max_new_tokens, furthest)
-            if not track.active and self.clock - track.joined_at >= limit:
-                return True
-        return False
+        return any(
+            not track.active and self.clock - track.joined_at >= furthest for track in self.tracks
+        )
 
     def clear(self) -> None:
         """Drop everything."""
@@ -227,7 +226,7 @@ class Batch:
         if self._groups is None:
             same_options: dict[tuple[Any, ...], list[Track]] = {}
             for track in self.tracks:
-                key = (type(track), track.request.options.group)
+                key = (type(track), track.request.group)
                 same_options.setdefault(key, []).append(track)
             self._groups = [self._group(tracks, device) for tracks in same_options.values()]
         return self._groups

@@ -20,9 +20,9 @@ from regard.device import widest_float
 from regard.search.options import Options
 from regard.search.processors import MIN_PLAUSIBLE_RATIO, NEVER, nucleus, top_k, top_p
 
-# Scores that differ by less are tied. Logits of single precision differ by about a tenth of this
+# Scores that differ by less are tied. Logits of single precision differ by a fifth of this at most
 # between a batch and a row alone: bench/batch_rounding.py measures it.
-TIE_TOLERANCE = 2.0**-13
+TIE_TOLERANCE = 2.0**-14
 
 # Above this, a change of the scores by the tolerance changes probabilities by more than its share.
 LARGE_TOLERANCE = 0.1

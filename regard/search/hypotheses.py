@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 from jaxtyping import Float
@@ -76,7 +77,7 @@ class Candidate:
     score: float  # the sum of log-probabilities by the model
     search_score: float  # the same sum after the logits processors, which beam search maximises
 
-    @property
+    @cached_property
     def tokens(self) -> tuple[int, ...]:
         """The tokens without the end token."""
         nodes = self.path[:-1] if self.ended else self.path

@@ -110,6 +110,7 @@ class Request:
     ):
         self.source = source
         self.options = options
+        self.group = options.group  # computed once: requests are grouped again and again
         self.special_tokens = special_tokens
         self.outputs = outputs
         self.draws = None

@@ -109,20 +109,23 @@ def ranked(
     """The best `options.candidates` of these distinct candidates with their ranks, best first, and
     whether rounding could change their order. With re-ranking, answers that are MAX_LAG_NATS less
     likely than the likeliest come last. A single candidate is ranked without MMI and IDF."""
+    if len(candidates) == 1:
+        only = candidates[0]
+        value = only.score if options.mmi_weight else only.search_score
+        return [(value / only.length**options.length_penalty, only)], False
+
     least = -math.inf
     if options.re_ranks:
         least = max(candidate.score / candidate.length for candidate in candidates) - MAX_LAG_NATS
-    alone = len(candidates) == 1
 
     def rank(candidate: Candidate) -> float:
         # The value of a beam includes MMI for its first tokens; here the whole answer counts.
         value = candidate.score if options.mmi_weight else candidate.search_score
         bonus = 0.0
-        if not alone:
-            if options.mmi_weight:
-                value -= options.mmi_weight * prior_scores[candidate.tokens]
-            if options.idf_weight and idf is not None:
-                bonus = options.idf_weight * _mean_idf(candidate.tokens, idf)
+        if options.mmi_weight:
+            value -= options.mmi_weight * prior_scores[candidate.tokens]
+        if options.idf_weight and idf is not None:
+            bonus = options.idf_weight * _mean_idf(candidate.tokens, idf)
         return value / candidate.length**options.length_penalty + bonus
 
     def is_plausible(candidate: Candidate) -> bool:

@@ -226,7 +226,8 @@ def test_a_checkpoint_of_a_newer_format_is_refused_and_kept(tiny_run):
     disk.write_json(newest / disk.MANIFEST, content | {"format": disk.FORMAT + 1})
     before = state(run)
     with pytest.raises(
-        BundleError, match=f"step-{STEPS:06d}: written by a newer regard; got format 3; upgrade"
+        BundleError,
+        match=f"step-{STEPS:06d}: written by a newer regard; got format {disk.FORMAT + 1}; upgrade",
     ):
         train(chosen, run, reporter=Silent(), resume=True)
     assert state(run) == before

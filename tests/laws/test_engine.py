@@ -155,7 +155,7 @@ def schedules(encoder: str, decoder: str, seeds: range) -> None:
 
 @pytest.mark.parametrize(("encoder", "decoder"), KINDS)
 def test_a_request_gets_what_it_gets_alone(encoder: str, decoder: str) -> None:
-    schedules(encoder, decoder, range(4))
+    schedules(encoder, decoder, range(2))
 
 
 @pytest.mark.long
@@ -298,12 +298,12 @@ def test_the_batch_keeps_to_its_rows() -> None:
 
 @pytest.mark.parametrize(("encoder", "decoder"), [KINDS[0], KINDS[5], KINDS[10]])
 def test_room_does_not_grow_with_the_age_of_the_batch(encoder: str, decoder: str) -> None:
-    """The batch is never empty for 300 steps; no answer has more than 7 tokens."""
+    """The batch is never empty for 150 steps; no answer has more than 7 tokens."""
     model = single_precision(encoder, decoder)
     engine = Engine(model, MARKS, max_rows=6)
     options = Options(max_new_tokens=7, min_new_tokens=3)
     capacity = 0
-    for seed in range(300):
+    for seed in range(150):
         if len(engine._waiting) < 3:
             engine.submit(*source(seed), options)
         engine.step()
@@ -395,7 +395,7 @@ def test_alternatives_are_the_likeliest_tokens_of_each_step(option: int) -> None
             assert got == pytest.approx(expected.values.tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize("option", [0, 6, 9])
+@pytest.mark.parametrize("option", [6, 9])
 @pytest.mark.parametrize(("encoder", "decoder"), KINDS)
 @torch.no_grad()
 def test_captured_attention_is_that_of_a_forward_pass_over_the_answer(

@@ -99,12 +99,12 @@ def test_a_row_is_answered_as_if_alone(encoder: str, decoder: str):
     model = build(encoder, decoder)
     with torch.inference_mode():
         memory = model.encode(*sentences())
-        for options in (Options(max_new_tokens=9), Options(max_new_tokens=9, num_beams=3)):
+        for options in (Options(max_new_tokens=7), Options(max_new_tokens=5, num_beams=2)):
             together = [row[0].tokens for row in search(model.decoder, memory, MARKS, options)]
-            rows = [memory.rows(torch.tensor([r])) for r in range(5)]
-            assert together == [
-                search(model.decoder, row, MARKS, options)[0][0].tokens for row in rows
-            ]
+            for row in (1, 4):
+                own = memory.rows(torch.tensor([row]))
+                alone = search(model.decoder, own, MARKS, options)
+                assert alone[0][0].tokens == together[row]
 
 
 @torch.no_grad()
