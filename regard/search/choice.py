@@ -60,18 +60,49 @@ def likeliest(scores: Float[Tensor, "B V"], block: int = 128) -> Int[Tensor, " B
 def greedy(
     scores: Float[Tensor, "B V"], tolerance: float = TIE_TOLERANCE
 ) -> tuple[Int[Tensor, " B"], list[bool] | None]:
-    """The likeliest token of each row, and whether that is a near tie (None: in no row). The
-    scores are overwritten and restored."""
+    """The likeliest token of each row, and whether that is a near tie (None: in no row)."""
     if scores.shape[1] == 1:
         return scores.argmax(-1), None
     if scores.shape[0] < 8:
         best, tokens = scores.topk(2)
         return tokens[:, 0], [first - second < tolerance for first, second in best.tolist()]
-    token = likeliest(scores)[:, None]
-    best = scores.gather(1, token)
-    second = scores.scatter_(1, token, NEVER).amax(-1)
-    scores.scatter_(1, token, best)
-    return token[:, 0], (best[:, 0] - second < tolerance).tolist()
+    best, second, token = _two_best(scores)
+    return token, (best - second < tolerance).tolist()
+
+
+def _two_best(
+    scores: Float[Tensor, "B V"], block: int = 128
+) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"], Int[Tensor, " B"]]:
+    """The largest and the second largest score of each row, and the token of the largest: of each
+    block of the vocabulary the maximum, then the best block alone."""
+    rows, size = scores.shape
+    blocks = size // block
+    if blocks < 2:
+        values, tokens = scores.topk(2)
+        return values[:, 0], values[:, 1], tokens[:, 0]
+    blocked = scores[:, : blocks * block].unflatten(1, (blocks, block))
+    maxima = blocked.amax(-1)
+    best, which = maxima.max(-1)
+    row = torch.arange(rows, device=scores.device)
+    inside = blocked[row, which]  # a copy
+    place = inside.argmax(-1)
+    inside[row, place] = NEVER
+    maxima[row, which] = NEVER
+    second = torch.maximum(inside.amax(-1), maxima.amax(-1))
+    token = which * block + place
+    if blocks * block == size:
+        return best, second, token
+
+    rest = scores[:, blocks * block :].clone()
+    rest_best, after = rest.max(-1)
+    rest[row, after] = NEVER
+    rest_second = rest.amax(-1)
+    is_rest = rest_best > best
+    token = torch.where(is_rest, after + blocks * block, token)
+    second = torch.where(
+        is_rest, torch.maximum(best, rest_second), torch.maximum(second, rest_best)
+    )
+    return torch.maximum(best, rest_best), second, token
 
 
 def draw(

@@ -852,3 +852,18 @@ def test_the_smallest_nucleus_is_the_likeliest_token():
     logits = torch.tensor([[0.0, 3.0, 1.0]])
     for p in (1e-300, 1e-46, 1e-9):
         assert processors.top_p(logits, p).isfinite().tolist() == [[False, True, False]]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 31])
+@pytest.mark.parametrize("size", [3, 128, 256, 257, 1009])
+def test_a_near_tie_is_that_of_the_two_best(rows: int, size: int) -> None:
+    draw = torch.Generator().manual_seed(size)
+    scores = 9 * torch.rand(rows, size, generator=draw)
+    scores[[0, -1], 0] = 20.0  # near ties, across blocks and in the rest
+    scores[[0, -1], -1] = torch.tensor([20.00001, 19.99999])
+    before = scores.clone()
+    token, near_tie = choice.greedy(scores)
+    values = scores.topk(2).values
+    assert torch.equal(scores, before) and torch.equal(token, scores.argmax(-1))
+    assert near_tie == (values[:, 0] - values[:, 1] < choice.TIE_TOLERANCE).tolist()
+    assert near_tie[0] and near_tie[-1]
