@@ -866,4 +866,4 @@ def test_a_near_tie_is_that_of_the_two_best(rows: int, size: int) -> None:
     values = scores.topk(2).values
     assert torch.equal(scores, before) and torch.equal(token, scores.argmax(-1))
     assert near_tie == (values[:, 0] - values[:, 1] < choice.TIE_TOLERANCE).tolist()
-    assert near_tie[0] and near_tie[-1]
+    assert near_tie is not None and near_tie[0] and near_tie[-1]
