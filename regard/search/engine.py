@@ -215,15 +215,35 @@ class Engine:
         self._steps_waited = 0
         for _ in joining:
             self._waiting.popleft()
-        if joining[0].outputs.capture != "none":
-            self._search_alone(joining[0])
+        try:
+            self._begin(joining)
+        except BaseException:  # Ctrl-C: they are first in line again
+            self._wait_again(joining)
+            raise
+
+    def _begin(self, requests: Sequence[Request]) -> None:
+        """Begin the search of requests that join together."""
+        if requests[0].outputs.capture != "none":
+            self._search_alone(requests[0])
             return
         try:
-            memory = _read_together(self.model, [request.source for request in joining])
+            memory = _encode_together(self.model, [request.source for request in requests])
             self._batch.drop_idle_rows()
-            self._join(self._batch, memory, joining)
-        except Exception as error:
-            self._separate(joining, error, alone=False)
+            self._join(self._batch, memory, requests)
+        except Exception:  # of one of the inputs, which then fails alone
+            for request in requests:
+                self._search_alone(request)
+
+    def _wait_again(self, requests: Sequence[Request]) -> None:
+        """Put requests back in front of those that wait, unless they are under way."""
+        under_way = self._under_way()
+        waiting = [request for request in requests if request not in under_way]
+        self._waiting.extendleft(reversed(waiting))
+
+    def _under_way(self, *, without: Batch | None = None) -> set[Request]:
+        """The requests that have a track in a batch, other than `without`."""
+        batches = [batch for batch in (self._batch, *self._alone) if batch is not without]
+        return {track.request for batch in batches for track in batch.tracks if track.active}
 
     def _next_in_line(self) -> list[Request]:
         """The waiting requests that may join now: several that share the batch, or one that
@@ -288,12 +308,19 @@ class Engine:
                     state = self._prior_state(scoring.width, batch.capture)
                     batch.join(state, [scoring])
         except BaseException as error:
-            running = [track.request for track in batch.tracks if not track.request.done]
+            # Those that are searched alone by now have left idle rows, but their search goes on.
+            elsewhere = self._under_way(without=batch)
+            requests = dict.fromkeys(track.request for track in batch.tracks)
+            running = [x for x in requests if not x.done and x not in elsewhere]
             batch.clear()
             if not isinstance(error, Exception):  # Ctrl-C: they begin again with the next step
-                self._waiting.extendleft(reversed(running))
+                self._wait_again(running)
                 raise
-            self._separate(running, error, alone=not batch.detect_ties)
+            for request in running:
+                if batch is self._batch:  # the error of one of them, which then fails alone
+                    self._search_alone(request)
+                else:
+                    request.fail(error)
 
     def _stream_tokens(self, batch: Batch) -> None:
         """Stream the last token of each request with one answer, where it is certain at once."""
@@ -358,15 +385,6 @@ class Engine:
         else:
             self._alone.append(batch)
 
-    def _separate(self, requests: Sequence[Request], error: Exception, *, alone: bool) -> None:
-        """After an error: a request that was alone fails. The others are searched again, each in a
-        batch of its own, so that only those fail that cause an error."""
-        for request in requests:
-            if alone:
-                request.fail(error)
-            else:
-                self._search_alone(request)
-
     def _drop_cancelled(self) -> None:
         """End the tracks of requests that were cancelled, or failed while streaming."""
         self._any_cancelled = False
@@ -391,7 +409,7 @@ def _track(request: Request) -> Track:
     return BeamSearch(request) if request.options.num_beams > 1 else Sampling(request)
 
 
-def _read_together(model: Model, sources: Sequence[Input]) -> Memory:
+def _encode_together(model: Model, sources: Sequence[Input]) -> Memory:
     """The memory of several inputs, one row for each. Inputs that are not encoded yet are encoded
     in one pass."""
     if len(sources) == 1:

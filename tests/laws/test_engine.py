@@ -563,3 +563,63 @@ def test_what_cannot_be_answered_is_said() -> None:
         with pytest.raises(InputError, match="no answer: .* the model's logits are not numbers"):
             request.result()
     assert_empty(engine)
+
+
+class Interrupted(Noisy):
+    """A model that raises once, when it encodes, or at a step after some requests are alone."""
+
+    def __init__(self, model: Model, error: BaseException, *, encoding: bool = False):
+        super().__init__(model)
+        self.error: BaseException | None = error
+        self.encoding = encoding
+        self.armed = False
+
+    def encode(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
+        if self.encoding:
+            self._raise_once()
+        return super().encode(raw, mask)
+
+    def step(self, token: Tensor, state: State, *, capture: Capture = "none") -> Step:
+        if self.armed and state.size > 1:  # the batch of several requests
+            self._raise_once()
+        return super().step(token, state)
+
+    def _raise_once(self) -> None:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+
+def test_an_interrupt_while_inputs_are_encoded_loses_no_request() -> None:
+    plain = Noisy(single_precision(*KINDS[5]))
+    model = Interrupted(plain.model, KeyboardInterrupt(), encoding=True)
+    engine = Engine(model, MARKS)
+    requests = [engine.submit(*source(seed), OPTIONS[0]) for seed in range(5)]
+    with pytest.raises(KeyboardInterrupt):
+        engine.run()
+    engine.run()
+    alone = Alone(plain)
+    assert [answers(request) for request in requests] == [alone(seed, 0) for seed in range(5)]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("once"), KeyboardInterrupt()])
+def test_a_request_is_searched_once_after_an_error_in_the_batch(error: BaseException) -> None:
+    """Requests with near ties are alone by then, and have left rows in the batch."""
+    plain = Noisy(single_precision(*KINDS[5]))
+    model = Interrupted(plain.model, error)
+    engine = Engine(model, MARKS, max_rows=64, max_joining=64)
+    options = OPTIONS[0]
+    requests = [engine.submit(*source(seed), options) for seed in range(23)]
+    while not engine._alone or not any(not track.active for track in engine._batch.tracks):
+        engine.step()
+    model.armed = True
+    try:
+        engine.step()
+    except KeyboardInterrupt:
+        engine.step()
+    batches = [engine._batch, *engine._alone]
+    searched = [track.request for batch in batches for track in batch.tracks if track.active]
+    assert len(searched) == len(set(searched)) > 0
+    engine.run()
+    alone = Alone(plain)
+    assert [answers(request) for request in requests] == [alone(seed, 0) for seed in range(23)]
