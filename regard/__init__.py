@@ -13,7 +13,9 @@ is used, so `import regard` is fast.
 
 from __future__ import annotations
 
+import sys as _sys
 from importlib import import_module as _import_module
+from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
@@ -30,7 +32,7 @@ if _TYPE_CHECKING:
     from regard.layers.maclaurin import maclaurin_features as maclaurin_features
     from regard.layers.multihead import MultiHead as MultiHead
     from regard.search import Options as Options
-    from regard.train.model import train_model as train
+    from regard.train.model import train as train
     from regard.values import Answer as Answer
     from regard.values import Piece as Piece
 
@@ -52,7 +54,7 @@ _HOMES = {
     "maclaurin_attention": "layers.maclaurin",
     "maclaurin_error_bound": "layers.maclaurin",
     "maclaurin_features": "layers.maclaurin",
-    "train": "train",
+    "train": "train.model",
 }
 
 __all__ = [
@@ -78,8 +80,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name in _HOMES:
         module = _import_module(f"regard.{_HOMES[name]}")
-        # `budget` and `train` are modules that can be called: importing one binds its name here.
-        return globals().get(name) or getattr(module, name)
+        return getattr(module, name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")
 
 
@@ -87,3 +88,19 @@ def __dir__() -> list[str]:
     """The public names and the attributes of the module."""
     hidden = {"annotations"}
     return sorted({*globals(), *__all__} - hidden)
+
+
+class _Package(_ModuleType):
+    """This package, whose names `train` and `budget` are always the functions.
+
+    There are packages of the same names, and importing one would bind it here. What they contain is
+    imported with `from`, as in `from regard.train import Reporter`.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in ("budget", "train") and isinstance(value, _ModuleType):
+            return
+        super().__setattr__(name, value)
+
+
+_sys.modules[__name__].__class__ = _Package

@@ -13,10 +13,8 @@ True
 
 from __future__ import annotations
 
-import sys
 from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from regard.budget.closed_form.layers import Lengths
@@ -63,6 +61,16 @@ def budget(
 ) -> Budget | Counted:
     """The cost of a model: of a recipe, a run's folder or a config.json by closed forms, of a
     torch.nn.Module by calling it once.
+
+    what            the name or path of a recipe, a `Recipe`, the folder of a run, a HuggingFace
+                    config.json, or a module
+    example_inputs  for a module: its arguments, a tensor, a tuple or a dict
+    training        for a module: count a training step too
+    batch, source_length, target_length
+                    the sizes of one batch
+    vocabulary, labels
+                    for a recipe: their numbers; by default the most that the tokenizer
+                    may make, and a guess
 
     >>> budget("chat-transformer", vocabulary=3000).parameters
     2656440
@@ -188,17 +196,3 @@ def _refuse_sizes(what: str, changes: tuple[str, ...], sizes: dict[str, int | No
             got=options[0],
             hint="only lengths and batch may be given",
         )
-
-
-class _CallablePackage(ModuleType):
-    """This package, callable as `regard.budget("chat-attention")`.
-
-    Importing a submodule binds the package to the name `regard.budget`, which hides the function
-    of the same name; so the package calls that function.
-    """
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return budget(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallablePackage

@@ -5,11 +5,7 @@ weights, optimiser and counters; a run that was stopped and resumed ends with th
 that was not. (If its budget is minutes, the clock decides where the schedule stands, and two runs
 are never quite the same.)
 
-The package can be called: `regard.train(recipe)` trains a model and returns it.
-
->>> bot = regard.train("chat-attention", minutes=2)  # doctest: +SKIP
-
-    model.py        regard.train(recipe): what Python calls
+    model.py        the function regard.train(recipe), which trains a model and returns it
     run.py          train(recipe, run): the checks before the first step, then the loop;
                     train_job(job) does it for a job of regard.runs
     loop.py         steps, validations and checkpoints
@@ -22,15 +18,7 @@ The package can be called: `regard.train(recipe)` trains a model and returns it.
 
 from __future__ import annotations
 
-import inspect
-import sys
-from types import ModuleType
-from typing import Any
-
-from regard.bundle import Bundle
-from regard.errors import InputError, did_you_mean
 from regard.train.log import CHANGED, FITTED, METRICS, TRAIN, VALID
-from regard.train.model import train_model
 from regard.train.process import effective_threads, keep_memory
 from regard.train.report import (
     Facts,
@@ -60,24 +48,4 @@ __all__ = [
     "kept_because",
     "train",
     "train_job",
-    "train_model",
 ]
-
-
-class _CallablePackage(ModuleType):
-    """This package, callable as `regard.train("chat-attention")`.
-
-    Importing the package binds it to the name `regard.train`, which hides a function of the same
-    name; so the package calls that function.
-    """
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Bundle:
-        known = inspect.signature(train_model).parameters
-        for name in kwargs:
-            if name not in known:
-                hint = did_you_mean(name, known)
-                raise InputError("no such argument", where="train", got=name, hint=hint)
-        return train_model(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _CallablePackage

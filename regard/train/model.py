@@ -3,24 +3,48 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from regard import runs
 from regard.bundle import Bundle, load
-from regard.errors import InputError, printable
+from regard.errors import InputError, did_you_mean, printable
 from regard.plot import JUDGED_ON, curves
 from regard.recipe import Recipe
 from regard.train.report import Facts, SilentReporter
 from regard.train.run import train_job
 
 PathLike = str | os.PathLike[str]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def train_model(
+def refuse_unknown_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that answers a misspelled keyword with the nearest one."""
+    names = inspect.signature(function).parameters
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in names:
+                raise InputError(
+                    "no such argument",
+                    where=function.__name__,
+                    got=name,
+                    hint=did_you_mean(name, names),
+                )
+        return function(*args, **kwargs)
+
+    return checked
+
+
+@refuse_unknown_arguments
+def train(
     recipe: str | os.PathLike[str] | Recipe | None = None,
     *,
     data: PathLike | None = None,

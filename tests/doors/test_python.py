@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import math
+import pydoc
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -505,10 +508,35 @@ def test_a_mistake_in_training_is_a_regard_error(arguments: dict, said: str, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_train_is_a_module_and_a_function():
-    import regard.train
+@pytest.mark.parametrize(
+    ("name", "first_line", "parameters"),
+    [
+        ("train", "Train a model as `regard train` does, and load it.", {"recipe", "minutes"}),
+        ("budget", "The cost of a model: of a recipe, a run's folder", {"what", "vocabulary"}),
+    ],
+)
+def test_train_and_budget_are_functions(name: str, first_line: str, parameters: set[str]):
+    """Although there are packages of the same names, whichever is imported first."""
+    import_module(f"regard.{name}")
+    function = getattr(regard, name)
+    assert inspect.isfunction(function) and function.__name__ == name
+    assert parameters <= inspect.signature(function).parameters.keys()
+    page = pydoc.plain(pydoc.render_doc(function))
+    assert page.startswith(f"Python Library Documentation: function {name} in module regard.{name}")
+    assert f"{name}(" in page and first_line in page and "PACKAGE CONTENTS" not in page
 
-    assert callable(regard.train) and regard.train.METRICS == "metrics.jsonl"
+
+def test_importing_a_package_of_a_function_keeps_the_function():
+    code = (
+        "import regard.train, regard.train.loop, regard.budget.trace, inspect; "
+        "from regard import train, budget; from regard.train import METRICS; "
+        "assert inspect.isfunction(train) and inspect.isfunction(budget); "
+        "assert METRICS == 'metrics.jsonl'"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_model_is_evaluated(bot: Bundle, run: Path, tmp_path: Path, monkeypatch):

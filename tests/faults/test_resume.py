@@ -19,7 +19,7 @@ import torch
 from regard import checkpoint, disk, evaluate, plot, recipe
 from regard.bundle import load
 from regard.errors import BundleError, DataError, InputError, RegardError, TrainingError
-from regard.train import Stopped, train
+from regard.train import Stopped, train, validation
 from tests.tiny import Silent, memorised, pairs_file
 
 STEPS = 60
@@ -750,8 +750,8 @@ class Interrupting:
     def __init__(self, patch: pytest.MonkeyPatch):
         self.number, self.batches = signal.SIGTERM, count(1)
         self.at = 0
-        patch.setattr("regard.train.validation.likelihood", self.likelihood)
-        patch.setattr("regard.train.validation.answers", self.answers)
+        patch.setattr(validation, "likelihood", self.likelihood)
+        patch.setattr(validation, "answers", self.answers)
 
     def before(self, batch: int) -> None:
         self.batches, self.at = count(1), batch
