@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 
 import numpy as np
-import safetensors.torch
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
-from regard import build, disk, tokenizers
+from regard import build, checkpoint, disk, tokenizers
 from regard.budget import budget
 from regard.budget.closed_form.parts import Budget
 from regard.data.corpus import Corpus, Split
@@ -31,12 +31,14 @@ from regard.tasks.sources import needs_array, needs_rate
 from regard.tasks.task import Task, is_sound
 from regard.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
 from regard.values import Alternative, Answer, Capture, Piece
+from regard.weights import load_tensors, read_tensors, size, write_tensors
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 RECIPE, TOKENIZER, WEIGHTS = "recipe.json", "tokenizer.json", "model.safetensors"
 SPLITS = ("train", "valid", "test")
+LOG = logging.getLogger("regard")
 
 
 Input: TypeAlias = (
@@ -582,56 +584,6 @@ def check_greedy(options: Options, where: str) -> None:
         )
 
 
-def tensors(model: Model) -> dict[str, Tensor]:
-    """The parameters and the persistent buffers. A weight with two names (tied embeddings) comes
-    once."""
-    persistent = model.state_dict()
-    buffers = {name: buffer for name, buffer in model.named_buffers() if name in persistent}
-    named = dict(model.named_parameters()) | buffers
-    return {name: tensor.detach().contiguous() for name, tensor in named.items()}
-
-
-def load_tensors(model: Model, saved: dict[str, Tensor], where: object) -> None:
-    own = tensors(model)
-    if wrong := sorted(own.keys() ^ saved.keys()):
-        raise BundleError(
-            "the weights are not those of this recipe", where=where, got=", ".join(wrong[:3])
-        )
-    for name, tensor in own.items():
-        if tensor.shape != saved[name].shape:
-            raise BundleError(
-                f"{name} must have shape {tuple(tensor.shape)}",
-                where=where,
-                got=f"shape {tuple(saved[name].shape)}",
-            )
-        tensor.copy_(saved[name])
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return safetensors.torch.load(path.read_bytes())
-    except FileNotFoundError:
-        raise BundleError("a file is missing", where=path) from None
-    except (SafetensorError, ValueError) as problem:
-        raise BundleError(
-            "damaged: not a safetensors file", where=path, got=str(problem)[:120]
-        ) from None
-
-
-def write_tensors(path: Path, content: dict[str, Tensor]) -> None:
-    """A safetensors file that follows the umask; `save_file` would make one for its owner alone.
-    Nothing in it says which device the tensors were on."""
-    path.touch()
-    mode = path.stat().st_mode
-    safetensors.torch.save_file({name: tensor.cpu() for name, tensor in content.items()}, path)
-    path.chmod(mode)
-
-
-def size(content: dict[str, Tensor]) -> int:
-    """The bytes of all tensors; the names in the file's header are a few more."""
-    return sum(tensor.nbytes for tensor in content.values())
-
-
 def create(folder: Path, recipe: Recipe, tokenizer: Tokenizer) -> None:
     """Begin a run: what stays the same whatever the weights are. The manifest comes first, so
     that a folder that a kill left half-made is known to be ours."""
@@ -672,6 +624,9 @@ def load(folder: Path | str, *, device: str | torch.device = "auto") -> Bundle:
     """The model of a run's folder, ready to be asked. Every file is checked against its SHA-256 sum
     first.
 
+    Its weights are those that a validation kept. A run that was stopped before its first validation
+    has those of its newest checkpoint, and a warning of the logger "regard" says so.
+
     device   "auto" (a GPU if there is one), "cpu", "cuda" or "mps", wherever it was trained
     >>> bot = regard.load("runs/demo")  # doctest: +SKIP
     >>> bot.ask("Are you a robot?").text  # doctest: +SKIP
@@ -695,18 +650,37 @@ def load(folder: Path | str, *, device: str | torch.device = "auto") -> Bundle:
         )
     if not (folder / disk.MANIFEST).exists():
         raise BundleError("not a run folder: it has no manifest.json", where=folder)
-    if not (folder / WEIGHTS).exists():
-        raise BundleError(
-            "no weights yet: training had not reached its first validation",
-            where=folder,
-            hint=f"go on with: regard train --resume {folder}",
-        )
-    check_memory(
-        2 * (folder / WEIGHTS).stat().st_size, "the weights of this run, read and in the model,"
-    )
-    disk.verify(folder, RECIPE, TOKENIZER, WEIGHTS)
+    weights = folder / WEIGHTS
+    if weights.exists():
+        disk.verify(folder, RECIPE, TOKENIZER, WEIGHTS)
+    else:
+        weights = _checkpoint_weights(folder)
+    check_memory(2 * weights.stat().st_size, "the weights of this run, read and in the model,")
     recipe = Recipe.from_json(disk.read_json(folder / RECIPE), folder / RECIPE)
     tokenizer = tokenizers.read(folder / TOKENIZER)
     model = build.model(recipe, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
-    load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    load_tensors(model, read_tensors(weights), weights)
     return Bundle(recipe, build.task(recipe, tokenizer), model.to(device).eval())
+
+
+def _checkpoint_weights(folder: Path) -> Path:
+    """The weights of the newest checkpoint, of a run that has kept none yet; a warning says so."""
+    again = f"regard train --resume {quote(str(folder))}"
+    if WEIGHTS in disk.manifest(folder):
+        hint = f"restore it from a checkpoint with: {again}"
+        raise BundleError("a file is missing", where=folder / WEIGHTS, hint=hint)
+    disk.verify(folder, RECIPE, TOKENIZER)
+    newest = checkpoint.newest_weights(folder, LOG.warning)
+    if newest is None:
+        raise BundleError(
+            "no weights yet: neither a validation nor a checkpoint has saved any",
+            where=folder,
+            hint=f"train it with: {again} --minutes 1",
+        )
+    file, step = newest
+    LOG.warning(
+        "%s: not validated yet; using the weights of its checkpoint of step %s",
+        folder,
+        f"{step:,}",
+    )
+    return file

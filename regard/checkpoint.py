@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from regard import disk
-from regard.bundle import load_tensors, read_tensors, size, tensors, write_tensors
 from regard.errors import BundleError, OtherFormatError
 from regard.model import Model
+from regard.weights import load_tensors, read_tensors, size, tensors, write_tensors
 
 FOLDER = "checkpoints"
 KEPT = 2  # checkpoints
@@ -149,7 +149,7 @@ def _load(
     load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
     if average is not None:
         # Without saved averages, averaging was not on yet: the mean begins with the weights.
-        file = folder / (AVERAGE if AVERAGE in disk.manifest(folder) else WEIGHTS)
+        file = _judged_weights(folder)
         load_tensors(average, read_tensors(file), file)
     _load_optimiser(optimiser, model, read_tensors(folder / OPTIMISER))
     return progress
@@ -185,9 +185,31 @@ def kept_weights(run: Path, step: int) -> dict[str, torch.Tensor] | None:
         if _step_of(folder) == step:
             if not _is_loadable(folder):
                 return None
-            name = AVERAGE if AVERAGE in disk.manifest(folder) else WEIGHTS
-            return read_tensors(folder / name)
+            return read_tensors(_judged_weights(folder))
     return None
+
+
+def newest_weights(run: Path, noted: Callable[[str], None]) -> tuple[Path, int] | None:
+    """The weights that a validation would judge now, those of the newest whole checkpoint: their
+    file, and their step. None if there is no whole checkpoint; damaged ones are named. Nothing on
+    disk changes."""
+    for folder in _steps(run):
+        try:
+            file = _judged_weights(folder)
+            disk.verify_files(folder, file.name, PROGRESS)
+            _check_step(folder)
+        except OtherFormatError:
+            raise
+        except BundleError as problem:
+            noted(str(problem))
+            continue
+        return file, _step_of(folder)
+    return None
+
+
+def _judged_weights(folder: Path) -> Path:
+    """The file that validations judge: the averaged weights, if there are any."""
+    return folder / (AVERAGE if AVERAGE in disk.manifest(folder) else WEIGHTS)
 
 
 def newest(run: Path) -> int | None:

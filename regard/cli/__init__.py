@@ -7,6 +7,7 @@ inside the function, so that `regard --help` is fast.
 
 from __future__ import annotations
 
+import logging
 import os
 import pkgutil
 import sys
@@ -138,6 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     hook = threading.excepthook
     threading.excepthook = lambda thread: _report_in_thread(thread, debug)
+    warnings = _Warnings(logging.WARNING)
+    logging.getLogger("regard").addHandler(warnings)
     try:
         code = _run(words, debug)
         sys.stdout.flush()
@@ -145,7 +148,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(error, debug)
     finally:
         threading.excepthook = hook
+        logging.getLogger("regard").removeHandler(warnings)
     return code
+
+
+class _Warnings(logging.Handler):
+    """Prints the warnings of the package on stderr, a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        streams.tell(printable(record.getMessage()))
 
 
 def _run(words: Sequence[str], debug: bool) -> int:

@@ -8,6 +8,7 @@ import os
 import sys
 from typing import Any, TextIO
 
+from regard.cli.waiting import clear_line
 from regard.errors import InputError
 
 STANDARD_OUTPUT = "standard output"
@@ -80,6 +81,7 @@ def typed() -> TextIO:
 def tell(message: str) -> None:
     """Print a message on stderr. If that fails too, the exit code has to suffice."""
     try:
+        clear_line()
         print(f"regard: {message}", file=sys.stderr, flush=True)
     except OSError:
         discard(sys.stderr)

@@ -9,6 +9,14 @@ from types import TracebackType
 SOON = 0.4  # seconds until a terminal shows it; it vanishes when the wait is over
 LATE = 5.0  # seconds until a log has it, as a line that stays
 
+_shown: Waiting | None = None  # whose line a terminal shows
+
+
+def clear_line() -> None:
+    """Remove the line of a wait from the terminal, to print a message in its place."""
+    if _shown is not None:
+        _shown.end()
+
 
 class Waiting:
     """`with Waiting("reading data"): …`, or `begin` and `end`, which may be called more than
@@ -43,6 +51,7 @@ class Waiting:
         with self.lock:
             if self.on_terminal and self.is_shown and not self.is_over:
                 print("\r\033[K", end="", file=sys.stderr, flush=True)
+                _remember(None)
             self.is_over = True
 
     def _show(self) -> None:
@@ -50,9 +59,16 @@ class Waiting:
             if self.is_over:
                 return
             self.is_shown = True
+            if self.on_terminal:
+                _remember(self)
             print(
                 f"{self.message} …",
                 end="" if self.on_terminal else "\n",
                 file=sys.stderr,
                 flush=True,
             )
+
+
+def _remember(wait: Waiting | None) -> None:
+    global _shown
+    _shown = wait

@@ -25,6 +25,7 @@ from regard.train.log import FITTED, TRAIN, VALID, Log
 from regard.train.process import effective_threads
 from regard.train.report import Facts, Reporter, Stopped, keeps_last
 from regard.train.validation import Scores, Validation
+from regard.weights import tensors
 
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
@@ -272,7 +273,7 @@ class Loop:
         )
         is_kept = is_best or keeps_last(self.how, len(self.corpus.valid))
         if is_kept:
-            bundle.put_weights(self.run, bundle.tensors(judged))
+            bundle.put_weights(self.run, tensors(judged))
         step = self.progress.step
         self.progress = replace(
             self.progress,

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from regard import build, recipe
 from regard.budget.closed_form import supported
-from regard.bundle import create, put_weights, tensors
+from regard.bundle import create, put_weights
 from regard.cli import main
 from regard.tokenizers import Characters
+from regard.weights import tensors
 
 SPEC = (
     "vocabulary=30000,encoder=12,decoder=8,width=1024,heads=4,head_width=192,ffn_width=512,tied=all"

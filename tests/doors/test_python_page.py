@@ -14,6 +14,7 @@ from PIL import Image
 import regard
 from regard import build, bundle, recipe
 from regard.tokenizers import Characters, Labels, Tokenizer, Words
+from regard.weights import tensors
 from tests.tiny import PAIRS
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
@@ -29,7 +30,7 @@ def untrained(folder: Path, name: str, tokenizer: Tokenizer) -> None:
     model = build.model(chosen, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
     folder.mkdir()
     bundle.create(folder, chosen, tokenizer)
-    bundle.put_weights(folder, bundle.tensors(model))
+    bundle.put_weights(folder, tensors(model))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from regard import cli
-from regard.cli import waiting
+from regard.cli import streams, waiting
 from regard.cli.waiting import Waiting
 from tests.tiny import memorised, pairs_file
 
@@ -40,6 +40,16 @@ def test_a_log_has_a_line(impatient, monkeypatch: pytest.MonkeyPatch):
     with Waiting("reading data") as wait:
         wait.timer.join()
     assert stream.getvalue() == "reading data …\n"
+
+
+def test_a_message_takes_the_place_of_the_line(impatient, monkeypatch: pytest.MonkeyPatch):
+    stream = Terminal()
+    monkeypatch.setattr("sys.stderr", stream)
+    with Waiting("reading data") as wait:
+        wait.timer.join()
+        streams.tell("something to know")
+    streams.tell("more")
+    assert stream.getvalue() == ("reading data …\r\033[Kregard: something to know\nregard: more\n")
 
 
 @pytest.mark.parametrize("stream", [Terminal, io.StringIO])

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from regard import bundle, disk, recipe
+from regard import bundle, cli, disk, recipe
 from regard.errors import BundleError
 from regard.search import Options
 from regard.train import train
+from regard.weights import load_tensors, read_tensors, tensors
 from tests.tiny import PAIRS, Silent, memorised, pairs_file
 
 FILES = ["recipe.json", "tokenizer.json", "model.safetensors"]
@@ -64,8 +65,19 @@ def test_a_cut_or_missing_file_is_named(run: Path, name: str):
         with pytest.raises(BundleError, match=name):
             bundle.load(run)
     path.unlink()
-    with pytest.raises(BundleError, match="missing|no weights yet"):
+    with pytest.raises(BundleError, match=f"{name}: a file is missing"):
         bundle.load(run)
+
+
+def test_missing_weights_are_restored_by_what_the_error_says(run: Path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(run.parent / "cache"))
+    before = (run / "model.safetensors").read_bytes()
+    (run / "model.safetensors").unlink()
+    with pytest.raises(BundleError) as refused:
+        bundle.load(run)
+    hint = str(refused.value).partition("restore it from a checkpoint with: regard ")[2]
+    assert hint == f"train --resume {run}" and cli.main(hint.split()) == 0
+    assert (run / "model.safetensors").read_bytes() == before
 
 
 def test_a_newer_format_is_refused(run: Path):
@@ -99,9 +111,9 @@ def test_not_a_run(tmp_path: Path):
 
 
 def test_weights_of_another_recipe_are_refused(run: Path):
-    weights = bundle.read_tensors(run / "model.safetensors")
+    weights = read_tensors(run / "model.safetensors")
     with pytest.raises(BundleError, match="not those of this recipe"):
-        bundle.load_tensors(bundle.load(run).model, {"stranger": weights.popitem()[1]}, "here")
+        load_tensors(bundle.load(run).model, {"stranger": weights.popitem()[1]}, "here")
 
 
 def test_a_reader_finds_a_whole_bundle_at_every_moment_of_a_save(
@@ -117,11 +129,9 @@ def test_a_reader_finds_a_whole_bundle_at_every_moment_of_a_save(
         bundle.load(run)
         seen.append(Path(b).name)
 
-    weights = {
-        name: tensor + 1 for name, tensor in bundle.read_tensors(run / "model.safetensors").items()
-    }
+    weights = {name: tensor + 1 for name, tensor in read_tensors(run / "model.safetensors").items()}
     monkeypatch.setattr(disk.os, "replace", replace)
     bundle.put_weights(run, weights)
     assert seen == ["manifest.json", "model.safetensors", "manifest.json"]
-    loaded = bundle.tensors(bundle.load(run).model)
+    loaded = tensors(bundle.load(run).model)
     assert all((loaded[name] == tensor).all() for name, tensor in weights.items())

@@ -21,6 +21,7 @@ from regard import build, bundle, checkpoint, disk, recipe, tokenizers
 from regard.checkpoint import Progress
 from regard.errors import BundleError
 from regard.train import train
+from regard.weights import read_tensors
 from tests.tiny import Silent, memorised, pairs_file
 
 TRACED = {module.__file__ for module in (disk, checkpoint, bundle, shutil)}
@@ -104,9 +105,7 @@ def test_a_checkpoint_survives_a_kill_at_every_line_of_its_save(
 
 
 def test_weights_survive_a_kill_at_every_line_of_their_save(trained: Path, tmp_path: Path):
-    weights = {
-        name: tensor + 1 for name, tensor in bundle.read_tensors(trained / bundle.WEIGHTS).items()
-    }
+    weights = {name: tensor + 1 for name, tensor in read_tensors(trained / bundle.WEIGHTS).items()}
     sums = set()
     for number in count(1):
         run = shutil.copytree(trained, tmp_path / "run")

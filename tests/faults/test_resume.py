@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -16,10 +17,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from regard import checkpoint, disk, evaluate, plot, recipe
+from regard import bundle, checkpoint, cli, disk, evaluate, plot, recipe
 from regard.bundle import load
+from regard.cli import waiting
 from regard.errors import BundleError, DataError, InputError, RegardError, TrainingError
 from regard.train import Stopped, train, validation
+from regard.weights import read_tensors, tensors
 from tests.tiny import Silent, memorised, pairs_file
 
 STEPS = 60
@@ -843,6 +846,71 @@ def test_a_validation_that_was_made_again_is_logged_once(
     train(chosen, run, reporter=Silent(), resume=True)
     lines = [(line["step"], line["kind"]) for line in scores(run)]
     assert lines == [(line["step"], line["kind"]) for line in scores(tmp_path / "whole")]
+
+
+@pytest.fixture(scope="module")
+def stopped_early(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with averaged weights that was stopped before its first validation."""
+    folder = tmp_path_factory.mktemp("early")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        chosen = recipe.load("chat-attention", settings(folder))
+        with pytest.raises(Stopped):
+            train(chosen, folder / "run", reporter=Stopping(6))
+    return folder / "run"
+
+
+def contents(run: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+
+
+def test_a_run_without_a_validation_answers_with_its_newest_checkpoint(
+    stopped_early: Path, monkeypatch: pytest.MonkeyPatch, caplog, capsys
+):
+    run = stopped_early
+    monkeypatch.setenv("REGARD_CACHE", str(run.parent / "cache"))
+    monkeypatch.setattr(waiting, "LATE", 1000.0)  # a slow machine says that it is busy
+    before = contents(run)
+    averages = read_tensors(run / "checkpoints/step-000006/average.safetensors")
+    assert not (run / "model.safetensors").exists()
+
+    bot = bundle.load(run)
+    for name, tensor in tensors(bot.model).items():
+        torch.testing.assert_close(tensor, averages[name], rtol=0, atol=0)
+    told = f"{run}: not validated yet; using the weights of its checkpoint of step 6"
+    assert caplog.messages == [told]
+
+    for verb in (["ask", str(run), "Hello!"], ["evaluate", str(run), "--split", "train"]):
+        assert cli.main([*verb, "--greedy", "--set", "max_new_tokens=5"]) == 0
+        printed = capsys.readouterr()
+        assert printed.out and printed.err == f"regard: {told}\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hello!\n"))
+    assert cli.main(["chat", str(run)]) == 0
+    assert capsys.readouterr().err == f"regard: {told}\n"
+    assert contents(run) == before
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
+    stopped_early: Path, tmp_path: Path, caplog
+):
+    run = shutil.copytree(stopped_early, tmp_path / "run")
+    newest = run / "checkpoints/step-000006/average.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1])
+    before = contents(run)
+    bundle.load(run)
+    assert caplog.messages == [
+        f"{newest}: damaged: its contents are not what was saved",
+        f"{run}: not validated yet; using the weights of its checkpoint of step 4",
+    ]
+    assert contents(run) == before
+
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(BundleError) as refused:
+        bundle.load(run)
+    assert str(refused.value) == (
+        f"{run}: no weights yet: neither a validation nor a checkpoint has saved any; "
+        f"train it with: regard train --resume {run} --minutes 1"
+    )
 
 
 class Stopping(Silent):

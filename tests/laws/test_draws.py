@@ -11,10 +11,11 @@ import pytest
 from PIL import Image
 
 from regard import build, cli, recipe, tokenizers
-from regard.bundle import Bundle, create, put_weights, tensors
+from regard.bundle import Bundle, create, put_weights
 from regard.search import Options
 from regard.tasks.chat import Chat
 from regard.tasks.sources import TextSource
+from regard.weights import tensors
 from tests.laws import variants
 from tests.laws.variants import DECODERS, VOCABULARY
 

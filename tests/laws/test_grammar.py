@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from regard import bundle
 from regard.errors import InputError
 from regard.search import Options, SpecialTokens, search
 from regard.values import State
+from regard.weights import load_tensors, read_tensors, tensors, write_tensors
 from tests.laws.variants import LABELS, PAIRS, VOCABULARY, build, sentences
 
 pytestmark = pytest.mark.parametrize(("encoder", "decoder"), PAIRS)
@@ -210,12 +210,12 @@ def test_a_state_is_a_value(encoder: str, decoder: str):
 @torch.no_grad()
 def test_save_then_load_is_as_before(encoder: str, decoder: str, tmp_path):
     model, other = build(encoder, decoder), build(encoder, decoder)
-    for tensor in bundle.tensors(other).values():
+    for tensor in tensors(other).values():
         tensor.normal_()
     source, mask = sentences()
     target, _ = sentences(length=7, seed=5)
     before = model(source, mask, target)
     assert not torch.allclose(other(source, mask, target), before)
-    bundle.write_tensors(tmp_path / "weights", bundle.tensors(model))
-    bundle.load_tensors(other, bundle.read_tensors(tmp_path / "weights"), tmp_path)
+    write_tensors(tmp_path / "weights", tensors(model))
+    load_tensors(other, read_tensors(tmp_path / "weights"), tmp_path)
     assert torch.equal(other(source, mask, target), before)

@@ -14,6 +14,7 @@ from regard.recipe import Recipe
 from regard.search import Options
 from regard.train import train
 from regard.train.loop import Loop
+from regard.weights import tensors
 from tests.recipes.test_overfit import ten
 from tests.tiny import Silent
 
@@ -99,7 +100,7 @@ def test_weights_and_optimiser_come_to_the_device_of_the_run(tmp_path: Path, mon
     states = [tensor for state in loop.optimiser.state.values() for tensor in state.values()]
     models = [loop.model, loop.average]
     assert None not in models
-    weights = [tensor for model in models if model for tensor in bundle.tensors(model).values()]
+    weights = [tensor for model in models if model for tensor in tensors(model).values()]
     assert states and {tensor.device for tensor in (*states, *weights)} == {META}
 
     monkeypatch.setattr(bundle, "resolve", lambda _: META)

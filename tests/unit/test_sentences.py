@@ -9,12 +9,13 @@ import tracemalloc
 import pytest
 
 from regard import build, cli, recipe
-from regard.bundle import load, tensors
+from regard.bundle import load
 from regard.data.lines import Tally
 from regard.data.sentences import is_text, read_text, split
 from regard.errors import DataError
 from regard.tokenizers import Words
 from regard.train import train
+from regard.weights import tensors
 from tests.tiny import Silent, memorised, text_file
 
 WRAPPED = """It is a truth universally acknowledged, that a single man in

@@ -20,12 +20,13 @@ from typing import Any
 import pytest
 
 from regard import bundle, cli, disk, recipe
-from regard.bundle import load, tensors
+from regard.bundle import load
 from regard.cli.sweeping import table
 from regard.errors import BundleError, InputError, NoRoomError
 from regard.sweep import TRIAL_KEY, Axis, Outcome, Trial, axes, axis, study, sweep
 from regard.sweep.study import _known
 from regard.train import Stopped, train
+from regard.weights import tensors
 from tests.tiny import Silent, memorised, pairs_file
 
 MORE = [
