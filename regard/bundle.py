@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
@@ -156,7 +156,8 @@ class Bundle:
                            or (samples, rate)
         options  all search options; by default the recipe's
         rate     samples a second, for arrays of samples
-        alternatives  so many of the likeliest tokens are recorded at each step of an answer
+        alternatives  so many of the likeliest tokens (or labels) are recorded at each step of an
+                 answer
         capture  "cross" or "all": record the attention of every layer, see `Answer.attention`
         changes  single search options, as in `num_beams=4`, on top of the recipe's;
                  `greedy=True` takes the likeliest token at each step
@@ -283,6 +284,8 @@ class Bundle:
         names = self.task.place_names(row, places, grid)
         answers = []
         for hypothesis in hypotheses:
+            if not self.task.answers_are_text:
+                hypothesis = _without_end(hypothesis)
             pieces = tuple(self.task.answer_tokenizer.pieces(hypothesis.tokens))
             answer = Answer(
                 tokens=hypothesis.tokens,
@@ -315,6 +318,7 @@ class Bundle:
                 tuple(
                     Alternative(token, decode([*tokens, token])[length:], probability)
                     for token, probability in step
+                    if self.task.answers_are_text or token >= NUM_SPECIAL_TOKENS
                 )
             )
         return tuple(steps)
@@ -549,6 +553,23 @@ def _piece(text: str, streamed: Sequence[StreamedToken]) -> Piece:
     tokens, logprobs, weights = zip(*streamed, strict=True)
     stacked = None if weights[0] is None else torch.stack(weights).cpu()
     return Piece(text, tokens, logprobs, stacked)
+
+
+def _without_end(hypothesis: Hypothesis) -> Hypothesis:
+    """A label without the step after it, in which a classifier's end token is certain."""
+    steps = len(hypothesis.tokens)
+    weights, alternatives, attention = (
+        hypothesis.weights,
+        hypothesis.alternatives,
+        hypothesis.attention,
+    )
+    return replace(
+        hypothesis,
+        logprobs=hypothesis.logprobs[:steps],
+        weights=None if weights is None else weights[:steps],
+        alternatives=None if alternatives is None else alternatives[:steps],
+        attention=None if attention is None else attention.first_steps(steps),
+    )
 
 
 def _check_request(alternatives: object, capture: object) -> None:

@@ -68,6 +68,12 @@ class AttentionWeights:
         """The same on the CPU."""
         return replace(self, weights=self.weights.cpu())
 
+    def first_steps(self, count: int) -> AttentionWeights:
+        """Those of the first `count` of the T steps; to the positions of these, if kind is
+        "self"."""
+        weights = self.weights[:, :, :count]
+        return replace(self, weights=weights[..., :count] if self.kind == "self" else weights)
+
 
 @dataclass(frozen=True)
 class CapturedAttention:
@@ -88,6 +94,14 @@ class CapturedAttention:
             encoder=tuple(layer.cpu() for layer in self.encoder),
             decoder=tuple(layer.cpu() for layer in self.decoder),
             cross=tuple(layer.cpu() for layer in self.cross),
+        )
+
+    def first_steps(self, count: int) -> CapturedAttention:
+        """The same for the first `count` steps of the answer."""
+        return replace(
+            self,
+            decoder=tuple(layer.first_steps(count) for layer in self.decoder),
+            cross=tuple(layer.first_steps(count) for layer in self.cross),
         )
 
 
@@ -375,10 +389,11 @@ END_NAME = "(end)"
 class Answer:
     """An answer: its text, its tokens, and for each step of the decoder how it came about.
 
-    A step chooses a token. The last step of an answer with finish "stop" chooses the end token,
-    which is not in `tokens`. So `tokens` and `pieces` have an entry for each token; `logprobs`,
-    `weights` and `alternatives` have one for each of the T steps: T = len(tokens) + 1 if finish is
-    "stop", and T = len(tokens) if it is "length".
+    A step chooses a token. The last step of a text with finish "stop" chooses the end token, which
+    is not in `tokens`. So `tokens` and `pieces` have an entry for each token; `logprobs`, `weights`
+    and `alternatives` have one for each of the T steps: T = len(tokens) + 1 if a text has finish
+    "stop", and T = len(tokens) if it has "length". A label is one token and one step, T = 1: no end
+    token is predicted after it.
 
     tokens        the token ids, without start and end token
     text          the text: all pieces together
@@ -394,7 +409,7 @@ class Answer:
                   intervals of a sound, the rows and columns of a picture. An encoder that shortens
                   its input has fewer places, with longer names
     grid          height and width, if the places lie on a grid, row by row
-    alternatives  with `ask(alternatives=k)`: for each step the k likeliest tokens
+    alternatives  with `ask(alternatives=k)`: for each step the k likeliest tokens, or labels
     attention     with `ask(capture=...)`: the weights of every layer
 
     >>> answer = bot.ask("Are you a robot?")  # doctest: +SKIP
@@ -423,7 +438,8 @@ class Answer:
     @property
     def step_names(self) -> tuple[str, ...]:
         """The piece of each step, and "(end)" for the step that chose the end token."""
-        return (*self.pieces, END_NAME) if self.finish == "stop" else self.pieces
+        has_end = len(self.logprobs) > len(self.tokens)
+        return (*self.pieces, END_NAME) if has_end else self.pieces
 
     def to_json(self, *, weights: bool = False) -> dict[str, Any]:
         """The answer as JSON can hold it; with `weights`, also what it attended to."""
