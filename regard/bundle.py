@@ -29,8 +29,8 @@ from regard.search import Engine, Hypothesis, Options, Outputs, StreamedToken, s
 from regard.search.engine import MAX_ROWS
 from regard.tasks.sources import needs_array, needs_rate
 from regard.tasks.task import Task, is_sound
-from regard.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
-from regard.values import Alternative, Answer, Capture, Piece
+from regard.tokenizers import END, NUM_SPECIAL_TOKENS, PAD, START, UNKNOWN, Tokenizer
+from regard.values import END_NAME, Alternative, Answer, Capture, Piece
 from regard.weights import load_tensors, read_tensors, size, write_tensors
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 RECIPE, TOKENIZER, WEIGHTS = "recipe.json", "tokenizer.json", "model.safetensors"
 SPLITS = ("train", "valid", "test")
+SPECIAL_NAMES = {PAD: "(padding)", START: "(start)", END: END_NAME, UNKNOWN: "(unknown)"}
 LOG = logging.getLogger("regard")
 
 
@@ -306,7 +307,8 @@ class Bundle:
     def _alternatives(
         self, hypothesis: Hypothesis, pieces: Sequence[str]
     ) -> tuple[tuple[Alternative, ...], ...] | None:
-        """The alternatives at each step, with the text that each would append there."""
+        """The alternatives at each step, with the text that each would append there, or the name of
+        a special token. Those of a label are labels."""
         if hypothesis.alternatives is None:
             return None
         decode = self.task.answer_tokenizer.decode
@@ -314,13 +316,13 @@ class Bundle:
         for t, step in enumerate(hypothesis.alternatives):
             tokens = hypothesis.tokens[:t]
             length = sum(map(len, pieces[:t]))
-            steps.append(
-                tuple(
-                    Alternative(token, decode([*tokens, token])[length:], probability)
-                    for token, probability in step
-                    if self.task.answers_are_text or token >= NUM_SPECIAL_TOKENS
-                )
-            )
+            alternatives = []
+            for token, probability in step:
+                if token in SPECIAL_NAMES and not self.task.answers_are_text:
+                    continue
+                text = SPECIAL_NAMES.get(token) or decode([*tokens, token])[length:]
+                alternatives.append(Alternative(token, text, probability))
+            steps.append(tuple(alternatives))
         return tuple(steps)
 
     # -- search --

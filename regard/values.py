@@ -378,11 +378,11 @@ class Alternative(NamedTuple):
     """A token that might have come at a step of an answer."""
 
     token: int
-    text: str  # what it would append to the answer; empty for the end token
+    text: str  # what it would append to the answer; "(end)", "(unknown)", … for special tokens
     probability: float
 
 
-END_NAME = "(end)"
+END_NAME = "(end)"  # of the end token, where a person reads it; it adds no text to an answer
 
 
 @dataclass(frozen=True, repr=False)

@@ -148,7 +148,7 @@ def test_json_has_the_fields_of_an_answer(trained: Path, capsys):
     assert len(record["weights"]) == len(record["alternatives"]) == len(record["logprobs"]) == steps
     assert [len(step) for step in record["alternatives"]] == [2] * steps
     likeliest = [step[0]["text"] for step in record["alternatives"]]
-    assert likeliest == [*record["pieces"], ""]
+    assert likeliest == [*record["pieces"], "(end)"]
 
 
 def test_attend_shows_the_answer_that_was_given(trained: Path, capsys, monkeypatch):

@@ -15,8 +15,19 @@ from regard import build, recipe
 from regard.bundle import Bundle
 from regard.errors import InputError, printable
 from regard.search import Options
-from regard.tokenizers import BPE, NUM_SPECIAL_TOKENS, Characters, Labels, Tokenizer, Words
-from regard.values import Answer, Piece
+from regard.tokenizers import (
+    BPE,
+    END,
+    NUM_SPECIAL_TOKENS,
+    PAD,
+    START,
+    UNKNOWN,
+    Characters,
+    Labels,
+    Tokenizer,
+    Words,
+)
+from regard.values import END_NAME, Answer, Piece
 
 WORDS = Words(["one", "two", "three", "four", "five", "six", ",", ".", "!", "(", ")"])
 LETTERS = Characters(list(" abcdefghijklm"))
@@ -233,9 +244,17 @@ def test_alternatives_have_the_text_they_would_append():
     answer = bundle.ask("one two", max_new_tokens=5, greedy=True, alternatives=WORDS.size)
     for t, step in enumerate(answer.alternatives or ()):
         assert sum(alternative.probability for alternative in step) == pytest.approx(1)
+        special = {alternative.token: alternative.text for alternative in step}
+        assert special[END] == END_NAME == "(end)"
+        assert [special[token] for token in (PAD, START, UNKNOWN)] == [
+            "(padding)",
+            "(start)",
+            "(unknown)",
+        ]
         for alternative in step:
-            whole = WORDS.decode([*answer.tokens[:t], alternative.token])
-            assert "".join(answer.pieces[:t]) + alternative.text == whole
+            if alternative.token >= NUM_SPECIAL_TOKENS:
+                whole = WORDS.decode([*answer.tokens[:t], alternative.token])
+                assert "".join(answer.pieces[:t]) + alternative.text == whole
     wrong: Any
     for wrong in (-1, 1.5, True, "three"):
         with pytest.raises(InputError, match="alternatives: must be a whole number >= 0; got"):
