@@ -300,6 +300,7 @@ class Bundle:
                 grid=grid,
                 alternatives=self._alternatives(hypothesis, pieces),
                 attention=None if hypothesis.attention is None else hypothesis.attention.cpu(),
+                rank=hypothesis.rank,
             )
             answers.append(answer)
         return answers

@@ -400,6 +400,9 @@ class Answer:
     pieces        the text that each token adds, spaces included. A token that ends inside a
                   character has an empty piece; the token that completes it has the character
     score         the log-probability of the answer under the model: the sum of `logprobs`
+    rank          the number by which the search ranks several answers, larger is better: score /
+                  T ** length_penalty, with MMI and IDF if the options have them (see
+                  `regard.search.reranking`); None if nothing was searched
     logprobs      the log-probability of the token at each step
     finish        why the answer ended: "stop", by its end token, or "length", at max_new_tokens
     weights       (T, H, S), or None for a model without attention: how much each step attended
@@ -434,6 +437,7 @@ class Answer:
     grid: tuple[int, int] | None = None
     alternatives: tuple[tuple[Alternative, ...], ...] | None = field(default=None, compare=False)
     attention: Any = field(default=None, compare=False)
+    rank: float | None = field(default=None, compare=False)
 
     @property
     def step_names(self) -> tuple[str, ...]:

@@ -62,7 +62,13 @@ def ask(
     ] = 0,
     best: Annotated[
         int | None,
-        typer.Option(min=1, max=100, help="The N best answers, by beam search.", metavar="N"),
+        typer.Option(
+            min=1,
+            max=100,
+            metavar="N",
+            help="The N best answers of a beam search, ranked by log p / length^length_penalty; "
+            "mmi_weight and idf_weight add to it. Labels: by probability.",
+        ),
     ] = None,
     maps: Annotated[
         Path | None,
@@ -241,8 +247,13 @@ def _record(prompt: str, answers: list[Answer], form: _Form) -> dict[str, Any]:
     del fields["text"]
     record = {"input": prompt, **_scored(answers[0], form), **fields}
     if len(answers) > 1:
-        record["best"] = [_scored(answer, form) for answer in answers]
+        record["best"] = [_ranked(answer, form) for answer in answers]
     return record
+
+
+def _ranked(answer: Answer, form: _Form) -> dict[str, Any]:
+    record = _scored(answer, form)
+    return record if form.are_labels else record | {"rank": answer.rank}
 
 
 def _scored(answer: Answer, form: _Form) -> dict[str, Any]:
@@ -262,17 +273,24 @@ def _label_line(prompt: str, answers: list[Answer]) -> str:
 def _text_lines(prompt: str, answers: list[Answer], how: Options) -> str:
     lines = [f"{printable(prompt)}  ->  {printable(answers[0].text)}"]
     if len(answers) > 1:
-        lines.append(f"       log p  answer (ranked by {_ranking(how)})")
-        lines += [f"    {answer.score:8.3f}  {printable(answer.text)}" for answer in answers]
+        lines.append(f"        rank     log p  answer ({_ranking(how)})")
+        lines += [
+            f"    {answer.rank:8.3f}  {answer.score:8.3f}  {printable(answer.text)}"
+            for answer in answers
+        ]
     return "\n".join(lines)
 
 
 def _ranking(how: Options) -> str:
-    """What answers are ranked by, as a formula.
+    """What answers are ranked by, as a formula. Its length is in tokens, end token included.
 
     >>> from regard.search import Options
-    >>> _ranking(Options()), _ranking(Options(length_penalty=0.6, mmi_weight=0.5, idf_weight=0.1))
-    ('log p / length', '(log p - 0.5 log p without the prompt) / length^0.6 + 0.1 mean idf')
+    >>> _ranking(Options())
+    'rank = log p / length, larger is better'
+    >>> _ranking(Options(length_penalty=0.6, mmi_weight=0.5)).partition(", ")[0]
+    'rank = (log p - 0.5 log p without the prompt) / length^0.6'
+    >>> _ranking(Options(idf_weight=0.1))
+    'rank = log p / length + 0.1 mean idf, larger is better, implausible answers last'
     """
     formula = "log p"
     if how.mmi_weight:
@@ -282,7 +300,8 @@ def _ranking(how: Options) -> str:
         formula += f" / length{power}"
     if how.idf_weight:
         formula += f" + {how.idf_weight:g} mean idf"
-    return formula
+    last = ", implausible answers last" if how.re_ranks else ""
+    return f"rank = {formula}, larger is better{last}"
 
 
 def _draw(bundle: Bundle, prompt: str, answer: Answer, path: Path) -> None:

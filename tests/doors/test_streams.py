@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 import regard
 from regard import cli
+from regard.bundle import load
 from regard.cli.chat import _editor
+from regard.errors import printable
 from tests.tiny import memorised, pairs_file
 
 
@@ -111,8 +114,26 @@ def test_maps_are_refused_before_anything_is_answered(run: Path, capsys, monkeyp
 def test_the_best_answers_say_what_they_are_ranked_by(run: Path, capsys):
     words = ["ask", str(run), "Hello!", "--best", "2", "--set", "length_penalty=0.5"]
     assert cli.main([*words, "--set", "idf_weight=0", "--set", "mmi_weight=0"]) == 0
-    header = capsys.readouterr().out.splitlines()[1]
-    assert header == "       log p  answer (ranked by log p / length^0.5)"
+    _, header, *rows = capsys.readouterr().out.splitlines()
+    assert header == "        rank     log p  answer (rank = log p / length^0.5, larger is better)"
+    ranks = []
+    answers = load(run).candidates(
+        ["Hello!"], num_beams=2, candidates=2, length_penalty=0.5, idf_weight=0.0, mmi_weight=0.0
+    )[0]
+    for row, answer in zip(rows, answers, strict=True):
+        rank, logprob, text = row.split(maxsplit=2)
+        assert rank == f"{answer.rank:.3f}" and logprob == f"{answer.score:.3f}"
+        assert text == printable(answer.text)
+        length = len(answer.logprobs)
+        assert answer.rank == pytest.approx(answer.score / length**0.5, abs=1e-3)
+        ranks.append(answer.rank)
+    assert ranks == sorted(ranks, reverse=True) and len(ranks) == 2
+
+    assert cli.main([*words, "--json"]) == 0
+    best = json.loads(capsys.readouterr().out)["best"]
+    assert [answer.keys() for answer in best] == [{"answer", "score", "rank"}] * 2
+    assert cli.main(["ask", "--help"]) == 0
+    assert "ranked by log p / length" in " ".join(capsys.readouterr().out.replace("│", " ").split())
 
 
 def test_the_name_of_a_file_is_noted_by_a_model_that_reads_text(run: Path, tmp_path, capsys):

@@ -227,7 +227,8 @@ def test_a_label_is_one_step_and_its_alternatives_are_labels(name: str):
     answer = bundle.ask(given, alternatives=many, capture="all")
     assert answer.finish == "stop" and answer.step_names == answer.pieces == (answer.text,)
     assert answer.logprobs == (answer.score,)
-    (step,) = answer.alternatives or ()
+    assert answer.alternatives is not None
+    (step,) = answer.alternatives
     assert len(step) == bundle.task.answer_tokenizer.size - NUM_SPECIAL_TOKENS
     assert min(alternative.token for alternative in step) == NUM_SPECIAL_TOKENS
     assert step[0].text == answer.text and sum(label.probability for label in step) == (
