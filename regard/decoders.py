@@ -406,7 +406,7 @@ class TransformerDecoder(AutoregressiveDecoder):
         next_state = replace(
             state,
             recurrent=AttentionState.stack_fixed(next_self_states),
-            kv_cache=self_state.cache,  # written in place by the layers
+            kv_cache=self_state.cache,  # the layers wrote into it; older States stay valid
             position=state.position + 1,
             max_position=state.max_position + 1,
         )
@@ -534,11 +534,12 @@ class LabelOutput(nn.Module):
     """The output layer of a classifier: at the first position the logits of the labels, and at all
     later positions probability 1 for the end token.
 
-    The last of the D1 = D + 1 components of `hidden` says which: 0 at the first position, 1 at
-    later ones. The first `marks` tokens of the vocabulary are the special tokens; the labels come
-    after them. Special tokens have no weights, so row i of the matrix is the label with the token
-    marks + i. If labels are words, `share` makes an embedding the matrix: it has rows for the
-    special tokens too, which are skipped.
+    A hidden state has D1 = D + 1 components. The last one is a flag, 0 at the first position and 1
+    at later ones.
+
+    The first `marks` tokens of the vocabulary are the special tokens, and the labels come after
+    them: token marks + i is label i, row i of the matrix. `share` is for labels that are words: the
+    matrix is then an embedding, whose rows for the special tokens are skipped.
     """
 
     scores: nn.Linear
@@ -588,9 +589,9 @@ class ClassifierDecoder(Decoder):
         h = relu(W_n … relu(W_1 z));  logits = W h + b
 
     q is a learned query, E the width of the memory. `hidden` are the widths of the layers 1 to n.
-    `vectors` is the width of a vector e[w] for each label w, with which logits[w] = e[w] . W h +
-    b[w]; None: no such vectors. `vocabulary` counts the labels and the `marks` special tokens
-    before them, of which `end` is one.
+    `vocabulary` counts the labels and the `marks` special tokens before them, of which `end` is
+    one. With `vectors`, h is first projected to that width: logits[w] = e[w] . W h + b[w], where
+    e[w] is the vector of label w, such as the embedding of a word.
     """
 
     output: LabelOutput

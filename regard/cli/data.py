@@ -28,7 +28,7 @@ data = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Data that regard can read, public data sets to fetch, and built-in data as files.
+    help="""List, inspect, fetch and export data sets.
 
 \b
 regard data list

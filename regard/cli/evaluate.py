@@ -60,7 +60,7 @@ def evaluate(
     seed: Seed = None,
     device: Device = "auto",
 ) -> None:
-    """Perplexity of the held-out answers, and the task's metrics of the model's own answers.
+    """Score a run on held-out data: perplexity, and the task's metrics of its own answers.
 
     \b
     regard evaluate runs/demo

@@ -29,7 +29,8 @@ def dropout_from_bytes(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."
     if threshold == 0:
         return x
     integers = torch.empty((x.numel() + 7) // 8, dtype=torch.int64, device=x.device)
-    random_bytes = integers.random_(-(2**63), None).view(torch.uint8)
+    integers.random_(-(2**63), None)  # from all 2^64 values
+    random_bytes = integers.view(torch.uint8)
     keep = random_bytes[: x.numel()].view(x.shape) >= threshold
     return (x * keep).mul_(256 / (256 - threshold))
 
@@ -160,8 +161,8 @@ class DecoderBlock(nn.Module):
     """Causal self-attention, cross-attention, feed-forward, each with a residual connection.
 
     `forward` computes all positions at once, `step` one position of each row. `cross_attend` and
-    `cross_attend_step` are their second halves: cross-attention and feed-forward. A block with
-    `has_self_attention=False` has only these two.
+    `cross_attend_step` are the same without self-attention; with `has_self_attention=False` only
+    these two can be called.
     """
 
     self_attention: SelfAttention  # missing if has_self_attention=False
@@ -232,8 +233,8 @@ class DecoderBlock(nn.Module):
         need_weights: bool = False,
     ) -> tuple[Float[Tensor, "B D"], AttentionState, BlockWeights]:
         """`forward` for one position of each row. Also returns the next state of self-attention;
-        that of cross-attention does not change. The weights of cross-attention are computed if
-        `need_weights` or captured."""
+        that of cross-attention does not change. `need_weights` asks for the weights of
+        cross-attention even if `capture` is "none"."""
         residual = self.self_attention_residual
         y, next_self_state, self_weights = self.self_attention.step(
             residual.input(x), self_state, at, need_weights=capture == "all"

@@ -45,8 +45,6 @@ from regard.values import Capture, Memory, State
 MAX_ROWS = 64  # the most rows of the batch
 MAX_JOINING = 16  # the most requests that join a running batch at once
 PATIENCE = 4  # the most steps that a request waits for others to join with it
-
-
 DEFAULT_OUTPUTS = Outputs()
 
 
@@ -202,7 +200,7 @@ class Engine:
         """Let waiting requests join for which there is room, in the order they came.
 
         A join copies the state of the running batch. So requests wait, for at most PATIENCE steps,
-        until those that join together have an eighth of its rows.
+        until those that join together have an eighth of `max_rows`.
         """
         joining = self._next_in_line()
         if not joining:
@@ -217,8 +215,8 @@ class Engine:
             self._waiting.popleft()
         try:
             self._begin(joining)
-        except BaseException:  # Ctrl-C: they are first in line again
-            self._wait_again(joining)
+        except BaseException:  # an interrupt: no request is lost
+            self._requeue(joining)
             raise
 
     def _begin(self, requests: Sequence[Request]) -> None:
@@ -230,19 +228,19 @@ class Engine:
             memory = _encode_together(self.model, [request.source for request in requests])
             self._batch.drop_idle_rows()
             self._join(self._batch, memory, requests)
-        except Exception:  # of one of the inputs, which then fails alone
+        except Exception:  # one input cannot be encoded: apart, only its own request fails
             for request in requests:
                 self._search_alone(request)
 
-    def _wait_again(self, requests: Sequence[Request]) -> None:
-        """Put requests back in front of those that wait, unless they are under way."""
-        under_way = self._under_way()
-        waiting = [request for request in requests if request not in under_way]
+    def _requeue(self, requests: Sequence[Request]) -> None:
+        """Put requests back at the head of the queue, unless they are in a batch."""
+        in_batches = self._requests_in_batches()
+        waiting = [request for request in requests if request not in in_batches]
         self._waiting.extendleft(reversed(waiting))
 
-    def _under_way(self, *, without: Batch | None = None) -> set[Request]:
-        """The requests that have a track in a batch, other than `without`."""
-        batches = [batch for batch in (self._batch, *self._alone) if batch is not without]
+    def _requests_in_batches(self, *, other_than: Batch | None = None) -> set[Request]:
+        """The requests with an active track in any batch, or in any batch `other_than` this."""
+        batches = [batch for batch in (self._batch, *self._alone) if batch is not other_than]
         return {track.request for batch in batches for track in batch.tracks if track.active}
 
     def _next_in_line(self) -> list[Request]:
@@ -251,6 +249,7 @@ class Engine:
         while self._waiting and self._waiting[0].done:  # cancelled
             self._waiting.popleft()
         rows = self.rows - self._batch.idle_rows  # without rows that can be dropped
+        # While nothing runs, nobody waits for the new inputs to be encoded.
         max_requests = self.max_joining if rows else self.max_rows
         joining: list[Request] = []
         for request in list(islice(self._waiting, max_requests)):  # others may submit meanwhile
@@ -269,9 +268,9 @@ class Engine:
         tracks = [_track(request) for request in requests]
         state = self._start(memory, batch.capture)
         # A track of several beams or samples has as many rows, all with the same memory.
-        copies = [row for row, track in enumerate(tracks) for _ in range(track.width)]
-        if len(copies) > len(tracks):
-            state = state.rows(torch.tensor(copies, device=state.position.device))
+        repeated = [row for row, track in enumerate(tracks) for _ in range(track.width)]
+        if len(repeated) > len(tracks):
+            state = state.rows(torch.tensor(repeated, device=state.position.device))
         prior_rows = sum(track.width for track in tracks if track.prior_rows)
         if prior_rows:
             state = state.join(self._prior_state(prior_rows, batch.capture))
@@ -308,16 +307,18 @@ class Engine:
                     state = self._prior_state(scoring.width, batch.capture)
                     batch.join(state, [scoring])
         except BaseException as error:
-            # Those that are searched alone by now have left idle rows, but their search goes on.
-            elsewhere = self._under_way(without=batch)
+            # A request with a near tie may have been moved to a batch of its own in this step.
+            elsewhere = self._requests_in_batches(other_than=batch)
             requests = dict.fromkeys(track.request for track in batch.tracks)
-            running = [x for x in requests if not x.done and x not in elsewhere]
+            unfinished = [
+                request for request in requests if not request.done and request not in elsewhere
+            ]
             batch.clear()
-            if not isinstance(error, Exception):  # Ctrl-C: they begin again with the next step
-                self._wait_again(running)
+            if not isinstance(error, Exception):  # an interrupt: they begin again
+                self._requeue(unfinished)
                 raise
-            for request in running:
-                if batch is self._batch:  # the error of one of them, which then fails alone
+            for request in unfinished:
+                if batch is self._batch:  # apart, only the request that causes the error fails
                     self._search_alone(request)
                 else:
                     request.fail(error)
@@ -334,7 +335,8 @@ class Engine:
             if node.token != self.special_tokens.end:
                 weights = batch.weights(track, track.steps - 1, node.row)
                 request.stream_token(StreamedToken(node.token, node.logprob, weights))
-                self._any_cancelled |= request.error is not None
+                if request.error is not None:  # of the caller's function: its rows are dropped
+                    self._any_cancelled = True
 
     def _finish(self, batch: Batch, track: Track) -> PriorScoring | None:
         """Give a request the answers of its track, which leaves the batch. If MMI re-ranks them,
@@ -441,7 +443,8 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _content(raw: Tensor, mask: Tensor) -> bytes:
-    """The bytes of an input as the model reads it, without padding."""
-    has_padding = raw.shape[:2] == mask.shape  # of texts and sounds; pictures have one size
+    """The bytes of an input as the model reads it, without padding. Texts and sounds have a mask
+    for each token or sample; pictures have no padding."""
+    has_padding = raw.shape[:2] == mask.shape
     content = raw[mask] if has_padding else raw
     return content.cpu().numpy().tobytes()
