@@ -53,6 +53,7 @@ class Split:
     target: RaggedArray
     source_text: RaggedArray
     target_text: RaggedArray
+    dialogues: np.ndarray | None = None  # (n,): the number of the dialogue each comes from
 
     @classmethod
     def open(cls, folder: Path, name: str, form: Form) -> Split:
