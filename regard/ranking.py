@@ -11,8 +11,9 @@ which of 20 replies was given to this prompt? Without reading the prompt, one in
 PMI needs a model that was trained on empty prompts too (`source.prompt_dropout`).
 
 The others are drawn from other dialogues and from other prompts. All 20 texts differ by more than
-case and spaces. The draws follow from a seed and the number of the example alone, so models are
-compared on the same sets.
+case and spaces. They are drawn from the answers of the examples that are ranked (and of some more,
+if these are few), so that p(reply | nothing) has to be computed of few replies. The draws follow
+from a seed, so models are compared on the same sets.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from regard.values import Memory
 
 CANDIDATES = 20  # the true answer and 19 others
 PROMPTS = 64  # encoded at a time
-DRAWS = 8  # others drawn for each that is needed, before the whole split is shuffled
+POOL = 10  # times as many candidates, at least, are there to draw from
 
 
 @dataclass(frozen=True)
@@ -104,37 +105,40 @@ def candidate_sets(
     part: Split, *, at_most: int | None = None, candidates: int = CANDIDATES, seed: int = 1
 ) -> np.ndarray:
     """(n, candidates): an example, then those whose answers compete with its own."""
-    count = min(len(part), at_most or len(part))
-    examples = [i * len(part) // count for i in range(count)]
-    draw = _Draw(part, candidates, seed)
-    sets = [members for i in examples if (members := draw.candidates_of(i)) is not None]
-    return np.array(sets, np.int64).reshape(-1, candidates)
+    count = at_most or len(part)
+    pool = _spread(len(part), max(count, POOL * candidates))
+    draw = _Draw(part, pool, candidates, seed)
+    sets = [draw.candidates_of(i) for i in _spread(len(part), count)]
+    complete = [members for members in sets if len(members) == candidates]
+    return np.array(complete, np.int64).reshape(-1, candidates)
+
+
+def _spread(size: int, count: int) -> list[int]:
+    """Of `size` examples `count` that are spread evenly, or all."""
+    count = min(size, count)
+    return [i * size // count for i in range(count)]
 
 
 class _Draw:
-    def __init__(self, part: Split, candidates: int, seed: int):
+    """Draws the candidates of examples from a pool of examples."""
+
+    def __init__(self, part: Split, pool: list[int], candidates: int, seed: int):
         self.part = part
+        self.pool = pool
         self.candidates = candidates
         self.seed = seed
         self.words = cache(lambda i: tuple(metrics.words(part.texts(i).target)))
 
-    def candidates_of(self, example: int) -> list[int] | None:
-        """The example and others; None if there are too few of them."""
-        size = len(self.part)
-        for draws in (min(size, DRAWS * self.candidates), size):
-            random = np.random.Generator(np.random.PCG64([self.seed, example]))
-            members = self._accepted(example, random.choice(size, draws, replace=False).tolist())
-            if len(members) == self.candidates:
-                return members
-        return None
-
-    def _accepted(self, example: int, others: list[int]) -> list[int]:
+    def candidates_of(self, example: int) -> list[int]:
+        """The example and others, fewer if the pool has too few."""
         members = [example]
         texts = {self.words(example)}
         prompt = self.part.source_name(example)
-        for other in others:
+        random = np.random.Generator(np.random.PCG64([self.seed, example]))
+        for place in random.permutation(len(self.pool)).tolist():
             if len(members) == self.candidates:
                 break
+            other = self.pool[place]
             text = self.words(other)
             if text in texts or self._is_same_dialogue(example, other):
                 continue

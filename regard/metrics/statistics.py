@@ -37,7 +37,7 @@ class Statistic:
 
     >>> right = share([True] * 80 + [False] * 20)
     >>> right.value, [round(bound, 2) for bound in right.interval()]
-    (0.8, [0.72, 0.88])
+    (0.8, [0.71, 0.87])
     """
 
     rows: np.ndarray

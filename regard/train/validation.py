@@ -19,7 +19,7 @@ from regard.tasks.task import Task
 
 SAMPLES = 3
 JUDGED = 200  # training examples to validate on, if none are held out
-RANKED = 200  # examples whose true answers are ranked
+RANKED = 64  # examples whose true answers are ranked: 20 answers to each are read
 MOST_ROWS = 50  # of a table that is logged at every validation
 ROWS = 16  # prompts answered at a time: a signal waits for no more
 

@@ -13,6 +13,7 @@ from torch.nn.functional import log_softmax
 
 from regard import build, recipe
 from regard.data.corpus import Corpus, Split
+from regard.decoders import RecurrentDecoder
 from regard.ranking import CANDIDATES, candidate_sets, rank_answers, rank_of_first
 from regard.tasks.task import Task
 from regard.tokenizers import END, START
@@ -103,6 +104,7 @@ def test_ranks_are_those_of_one_forward_pass_for_each_candidate(name: str, corpu
 def test_an_input_that_is_ignored_gives_chance(corpus: Corpus):
     model, task = untrained("chat-lstm", corpus)
     with torch.no_grad():
+        assert isinstance(model.decoder, RecurrentDecoder)
         model.decoder.bridge.weight.zero_()  # all that this decoder reads of the memory
     ranking = rank_answers(model, task, corpus.train, candidates=5)
     scores = {name: statistic.value for name, statistic in ranking.statistics.items()}
@@ -176,6 +178,8 @@ def test_sets_follow_from_the_seed_and_the_example(corpus: Corpus):
     few, all_of_them = candidate_sets(part, at_most=7), candidate_sets(part)
     assert few.shape == (7, CANDIDATES) and len(all_of_them) == 42
     assert few.tolist() == [members for members in all_of_them.tolist() if members[0] % 6 == 0]
+    pooled = candidate_sets(part, at_most=7, candidates=2)  # drawn from 20 of the 42
+    assert set(pooled.ravel().tolist()) <= {i * 42 // 20 for i in range(20)} | set(few[:, 0])
     assert few.tolist() != candidate_sets(part, at_most=7, seed=2).tolist()
     assert all(len(set(members)) == CANDIDATES for members in all_of_them.tolist())
     assert len(candidate_sets(part, candidates=43)) == 0
