@@ -21,7 +21,7 @@ from regard.budget.closed_form.parts import Budget
 from regard.data.corpus import Corpus, Split
 from regard.device import resolve
 from regard.errors import BundleError, DataError, InputError, RecipeError, did_you_mean
-from regard.evaluate import Evaluation, evaluate
+from regard.evaluate import RANKED, Evaluation, evaluate
 from regard.model import Model
 from regard.recipe import Recipe, SourceSound
 from regard.resources import check_memory
@@ -376,24 +376,31 @@ class Bundle:
         split: str = "valid",
         limit: int | None = None,
         options: Options | None = None,
+        *,
+        ranked: int = RANKED,
         **changes: Any,
     ) -> Evaluation:
-        """Scores on held-out examples: the likelihood of their answers, and the task's scores of
-        the model's own answers.
+        """Scores on held-out examples: the likelihood of their answers, their rank among others,
+        and the task's scores of the model's own answers.
 
         data     other data of the same kind, used whole; by default the run's own
         split    the part of the run's own data: "train", "valid" or "test"
         limit    answer only so many inputs, spread evenly; the likelihood uses all examples
         options  all search options; by default the recipe's
+        ranked   rank the true answers of only so many examples, spread evenly; 0: none
         changes  single search options, as in `num_beams=4`
         >>> bot.evaluate(limit=100).scores["perplexity"]  # doctest: +SKIP
         12.5
         """
         if limit is not None and (not isinstance(limit, int) or limit < 1):
             raise InputError("must be a whole number >= 1", where="limit", got=limit)
+        if not isinstance(ranked, int) or ranked < 0:
+            raise InputError("must be a whole number >= 0", where="ranked", got=ranked)
         options = self.search_options(options, **changes)
+        training = None
         if data is None:
-            _, part = self.own_data(split)
+            corpus, part = self.own_data(split)
+            training = corpus.train if split != "train" else None
         else:
             part = self.other_data(data).train
         if not len(part):
@@ -403,7 +410,14 @@ class Bundle:
                 got=f'split="{split}"' if data is None else data,
                 hint="evaluate(data=PATH) scores other data",
             )
-        return evaluate(self, part, options=options, at_most=limit)
+        return evaluate(
+            self,
+            part,
+            options=options,
+            at_most=limit,
+            ranked_examples=ranked,
+            training=training,
+        )
 
     def own_data(self, split: str = "valid") -> tuple[Corpus, Split]:
         """The run's own data, and the named part of it."""

@@ -26,7 +26,7 @@ from regard.layers.blocks import DecoderBlock, Dropout
 from regard.layers.embedding import Embedding
 from regard.layers.fused_step import FastSteps
 from regard.layers.kernels import kernel_of
-from regard.layers.loss import cross_entropy
+from regard.layers.loss import PIECE, cross_entropy
 from regard.layers.positions import Positions, check_kernel
 from regard.layers.recurrent import Cell, Recurrent
 from regard.layers.sizes import Activation, Norm, TransformerSizes
@@ -92,6 +92,17 @@ class Decoder(nn.Module, ABC):
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The cross-entropy with label smoothing and the negative log-likelihood in nats, each
         summed over N hidden states and their target tokens."""
+
+    @final
+    def nats(self, hidden: Float[Tensor, "N D"], targets: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """The negative log-likelihood of each target token, for evaluation."""
+        nats = hidden.new_empty(len(targets))
+        rows = max(1, PIECE // self.vocabulary)
+        pieces = zip(hidden.split(rows), targets.split(rows), nats.split(rows), strict=True)
+        for h, y, piece in pieces:
+            logits = self.output(h)
+            piece.copy_(logits.logsumexp(1) - logits.gather(1, y[:, None]).squeeze(1))
+        return nats
 
     @final
     def forward(self, tokens: Int[Tensor, "B T"], memory: Memory) -> Float[Tensor, "B T V"]:

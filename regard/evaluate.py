@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
@@ -15,13 +14,16 @@ from regard import metrics
 from regard.data.batches import ordered
 from regard.data.corpus import Split
 from regard.errors import DataError
+from regard.metrics import SpokenTexts, Statistic
 from regard.model import Model
+from regard.ranking import rank_answers
 from regard.search import Options
 from regard.tasks.task import Input, Task
 from regard.values import Answer
 
 T = TypeVar("T")
 SAMPLES = 20
+RANKED = 1000  # examples whose true answers are ranked
 
 
 class Answering(Protocol):
@@ -40,12 +42,27 @@ class Answering(Protocol):
 
 @dataclass(frozen=True)
 class Likelihood:
-    """-log p of some answers, in nats, end marks included; the tokens and the words it is spread
-    over (0: labels)."""
+    """-log p of each of some answers, in nats, end marks included, and the numbers of tokens and of
+    words it is spread over (0: labels)."""
 
-    nats: float
-    tokens: int
-    words: int
+    answer_nats: np.ndarray
+    answer_tokens: np.ndarray
+    answer_words: np.ndarray
+
+    @property
+    def nats(self) -> float:
+        """Of all answers."""
+        return float(self.answer_nats.sum())
+
+    @property
+    def tokens(self) -> int:
+        """Of all answers."""
+        return int(self.answer_tokens.sum())
+
+    @property
+    def words(self) -> int:
+        """Of all answers."""
+        return int(self.answer_words.sum())
 
     @property
     def perplexity(self) -> float:
@@ -62,6 +79,16 @@ class Likelihood:
         words = {"word_perplexity": self.word_perplexity} if self.words else {}
         return {"perplexity": self.perplexity} | words
 
+    @property
+    def statistics(self) -> dict[str, Statistic]:
+        """The scores as statistics, which have intervals."""
+        counts = {"perplexity": self.answer_tokens}
+        if self.words:
+            counts["word_perplexity"] = self.answer_words
+        return {
+            name: metrics.perplexities(self.answer_nats, count) for name, count in counts.items()
+        }
+
 
 @torch.inference_mode()
 def likelihood(
@@ -76,18 +103,24 @@ def likelihood(
     """Over the whole part, or over its first `at_most` examples. `between` is called before each
     batch, and may raise to end it all."""
     training = model.training
-    nats = 0.0
-    tokens = words = 0
     model.eval()
     size = min(len(part), at_most or len(part))
+    nats = np.zeros(size)
+    tokens = np.zeros(size, np.int64)
+    words = np.zeros(size, np.int64)
     source, target = (lengths[:size] for lengths in task.lengths(part))
     for index in ordered(source, target, tokens=batch_tokens, groups=part.groups):
         between()
         batch = task.batch(part.gather_sources(index), [part.target[i] for i in index])
-        nats += float(model.loss(*batch.to(model.device))[1])
-        tokens += int(batch.real.sum())
+        tokens[index] = batch.real.sum(1).numpy()
+        batch = batch.to(model.device)
+        memory = model.encode(batch.raw, batch.mask)
+        if batch.rows is not None:
+            memory = memory.rows(batch.rows)
+        of_rows = model.nats(memory, batch.tokens, batch.targets, batch.real)
+        nats[index] = of_rows.cpu().numpy()
         if task.answers_are_text:
-            words += sum(len(metrics.words(part.texts(i).target)) + 1 for i in index)
+            words[index] = [len(metrics.words(part.texts(i).target)) + 1 for i in index]
     model.train(training)
     return Likelihood(nats, tokens, words)
 
@@ -99,6 +132,7 @@ class Question:
     shown: str
     given: Input
     references: list[str]
+    cluster: int  # the same for questions that are not independent: those of one dialogue
 
 
 def questions(part: Split, task: Task, *, at_most: int | None = None) -> list[Question]:
@@ -109,14 +143,30 @@ def questions(part: Split, task: Task, *, at_most: int | None = None) -> list[Qu
         starts = np.arange(len(part)) if part.groups is None else part.groups
         runs = _spread([range(a, b) for a, b in pairwise([*starts.tolist(), len(part)])], at_most)
         return [
-            Question(part.source_name(r[0]), part.source[r[0]], [part.texts(i).target for i in r])
+            Question(
+                part.source_name(r[0]), part.source[r[0]], [part.texts(i).target for i in r], r[0]
+            )
             for r in runs
         ]
-    grouped: defaultdict[str, list[str]] = defaultdict(list)
+    grouped: dict[str, Question] = {}
+    clusters = clusters_of(part)
     for i in range(len(part)):
         source, target = task.question(part.source_name(i), part.texts(i).target)
-        grouped[source].append(target)
-    return _spread([Question(text, text, right) for text, right in grouped.items()], at_most)
+        if source not in grouped:
+            grouped[source] = Question(source, source, [], int(clusters[i]))
+        grouped[source].references.append(target)
+    return _spread(list(grouped.values()), at_most)
+
+
+def clusters_of(part: Split) -> np.ndarray:
+    """(n,): a number for each example, the same for those that are not independent: of one
+    dialogue, or of one picture. They are resampled together for intervals."""
+    if part.dialogues is not None:
+        return np.asarray(part.dialogues)
+    numbers = np.arange(len(part))
+    if part.groups is None:
+        return numbers
+    return np.searchsorted(part.groups, numbers, side="right")
 
 
 def _spread(items: list[T], at_most: int | None) -> list[T]:
@@ -178,8 +228,9 @@ class Evaluation:
 
     examples    how many there are
     prompts     how many distinct inputs were answered
-    scores      numbers by name: the likelihood of the right answers, and the task's scores of the
-                model's own answers
+    scores      numbers by name: the likelihood of the right answers, their rank among others, and
+                the task's scores of the model's own answers
+    intervals   the 95 % interval of each score that has one, by bootstrap over the examples
     tables      what is not a number: the labels of a classifier and its confusion matrix
     better      whether "higher" or "lower" is better, for scores of which this can be said
     baselines   scores of answers that do not depend on the input, by the name of the baseline
@@ -194,6 +245,7 @@ class Evaluation:
     examples: int
     prompts: int
     scores: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
     tables: dict[str, Any]
     baselines: dict[str, dict[str, float]]
     references: dict[str, float]
@@ -212,6 +264,7 @@ class Evaluation:
             **self.scores,
             **self.tables,
             "better": self.better,
+            "intervals": {name: list(bounds) for name, bounds in self.intervals.items()},
             "baselines": self.baselines,
             "references": self.references,
             "samples": [asdict(sample) for sample in self.samples],
@@ -222,25 +275,69 @@ class Evaluation:
         return f"Evaluation({self.examples:,} examples: {scores})"
 
 
+def target_texts(part: Split) -> Iterator[str]:
+    """The text of every answer."""
+    for i in range(len(part)):
+        yield part.texts(i).target
+
+
+def intervals_of(
+    statistics: Mapping[str, Statistic], clusters: Sequence[int] | np.ndarray
+) -> dict[str, tuple[float, float]]:
+    """The 95 % interval of each; none of fewer than two examples."""
+    intervals = {}
+    for name, statistic in statistics.items():
+        bounds = statistic.interval(clusters)
+        if bounds is not None:
+            intervals[name] = bounds
+    return intervals
+
+
 def evaluate(
-    bundle: Answering, part: Split, *, options: Options | None = None, at_most: int | None = None
+    bundle: Answering,
+    part: Split,
+    *,
+    options: Options | None = None,
+    at_most: int | None = None,
+    ranked_examples: int = RANKED,
+    training: Split | None = None,
 ) -> Evaluation:
     """Every score of the task, and what the references themselves reach where that means
-    something."""
+    something. `at_most` so many prompts are answered, and the true answers of at most
+    `ranked_examples` are ranked. Answers are compared with those of `training`, if it is given."""
     if not len(part):
         raise DataError("no examples to evaluate on")
-    held_out = likelihood(bundle.model, bundle.task, part)
-    prompts = questions(part, bundle.task, at_most=at_most)
+    task = bundle.task
+    clusters = clusters_of(part)
+    held_out = likelihood(bundle.model, task, part)
+    scores = dict(held_out.scores)
+    intervals = intervals_of(held_out.statistics, clusters)
+    if task.ranks_answers and ranked_examples:
+        ranking = rank_answers(bundle.model, task, part, at_most=ranked_examples)
+        scores |= {name: statistic.value for name, statistic in ranking.statistics.items()}
+        intervals |= intervals_of(ranking.statistics, clusters[ranking.examples])
+
+    prompts = questions(part, task, at_most=at_most)
     references = [question.references for question in prompts]
     candidates = ranked(bundle, [question.given for question in prompts], options)
-    scores = bundle.task.judge(candidates, references)
+    judged = task.judge(candidates, references)
+    shown = [question.shown for question in prompts]
+    first_references = [texts[0] for texts in references]
+    seen = None if training is None else SpokenTexts(target_texts(training))
+    copies = task.copies([best for best, *_ in candidates], shown, seen)
+    scores |= judged.numbers | {name: statistic.value for name, statistic in copies.items()}
+    of_questions = [question.cluster for question in prompts]
+    intervals |= intervals_of({**judged.statistics, **copies}, of_questions)
+    copied_by_people = task.copies(first_references, shown, seen)
     return Evaluation(
         examples=len(part),
         prompts=len(prompts),
-        scores=held_out.scores | scores.numbers,
-        tables=dict(scores.tables),
-        baselines=bundle.task.baselines(references),
-        references=bundle.task.of_references([texts[0] for texts in references]),
+        scores=scores,
+        intervals=intervals,
+        tables=dict(judged.tables),
+        baselines=task.baselines(references),
+        references=task.of_references(first_references)
+        | {name: statistic.value for name, statistic in copied_by_people.items()},
         samples=[
             Sample(question.shown, first, question.references)
             for question, (first, *_) in zip(prompts[:SAMPLES], candidates[:SAMPLES], strict=True)

@@ -80,6 +80,21 @@ class Model(nn.Module):
             loss = (1 - ctc_weight) * loss + ctc_weight * ctc
         return loss, nats
 
+    def nats(
+        self,
+        memory: Memory,
+        tokens: Int[Tensor, "B T"],
+        targets: Int[Tensor, "B T"],
+        real: Bool[Tensor, "B T"],
+    ) -> Float[Tensor, " B"]:
+        """The negative log-likelihood of each row's targets in `real`, for evaluation."""
+        positions = real.flatten().nonzero()[:, 0]
+        hidden, _ = self.decoder.hidden_states(tokens, memory)
+        hidden = hidden.flatten(0, 1).index_select(0, positions)
+        of_tokens = hidden.new_zeros(real.numel())
+        of_tokens[positions] = self.decoder.nats(hidden, targets.flatten()[positions])
+        return of_tokens.view(real.shape).sum(1)
+
     @property
     def device(self) -> torch.device:
         """Where its weights are, and its inputs have to be."""

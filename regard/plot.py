@@ -19,6 +19,8 @@ HIDDEN = (
     "word_perplexity",
 )  # the loss shows perplexity already
 SHARES = "shares"
+RANKS = "the true answer among 20"
+RANKED = ("hits_at_1", "mrr")  # end the names of scores of its rank
 WIDER = (
     "bleu",
     "chrf",
@@ -145,7 +147,7 @@ def figure(lines: list[dict[str, Any]], name: str) -> Any:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         ax.grid(alpha=0.25, linewidth=0.6)
         ax.spines[["top", "right"]].set_visible(False)
-        if len(ax.get_legend_handles_labels()[0]) > 1 or ax.get_title() == SHARES:
+        if len(ax.get_legend_handles_labels()[0]) > 1 or ax.get_title() in (SHARES, RANKS):
             ax.legend(frameon=False)
     return made
 
@@ -186,11 +188,12 @@ def comparison(runs: Mapping[str, Path], score: str) -> Any:
 
 
 def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Which scores share a panel: those between 0 and 1. The others have scales of their own.
+    """Which scores share a panel: those of ranks, and others between 0 and 1. The rest have scales
+    of their own.
 
-    >>> first = {"bleu_4": 0.0, "exact": 0.0, "wer": 1.2}
-    >>> _panels([first, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9}])
-    {'bleu_4': ['bleu_4'], 'wer': ['wer'], 'shares': ['exact']}
+    >>> first = {"bleu_4": 0.0, "exact": 0.0, "wer": 1.2, "mrr": 0.2}
+    >>> _panels([first, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9, "mrr": 0.3}])
+    {'the true answer among 20': ['mrr'], 'bleu_4': ['bleu_4'], 'wer': ['wer'], 'shares': ['exact']}
     """
     names = sorted(
         {
@@ -200,13 +203,16 @@ def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
             if isinstance(v, float) and name not in HIDDEN
         }
     )
+    ranks = [name for name in names if name.endswith(RANKED)]
     shares = [
         name
         for name in names
         if not name.startswith(WIDER)
+        and name not in ranks
         and all(0 <= line[name] <= 1 for line in valid if name in line)
     ]
-    panels = {name: [name] for name in names if name not in shares}
+    panels = {RANKS: ranks} if ranks else {}
+    panels |= {name: [name] for name in names if name not in shares and name not in ranks}
     return panels | ({SHARES: shares} if shares else {})
 
 

@@ -171,6 +171,7 @@ def _prepared(
         read_test=None if splits.test is None else _with_tally(splits.test),
         form=_form(recipe),
         labels=recipe.task == "classify",
+        dialogues=data.dialogues,
     )
 
 

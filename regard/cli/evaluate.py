@@ -52,6 +52,14 @@ def evaluate(
             min=1, help="Answer only so many prompts, spread evenly; likelihood uses all."
         ),
     ] = None,
+    ranked: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Rank the true answers of only so many examples among others; 0: none. For chat "
+            "and translation.",
+        ),
+    ] = 1000,
     as_json: Annotated[
         bool, typer.Option("--json", help="Every score, and 20 answers, as JSON.")
     ] = False,
@@ -60,7 +68,8 @@ def evaluate(
     seed: Seed = None,
     device: Device = "auto",
 ) -> None:
-    """Score a run on held-out data: perplexity, and the task's metrics of its own answers.
+    """Score a run on held-out data: perplexity, the rank of the true answers among others, and the
+    task's metrics of the run's own answers. Intervals are 95 %.
 
     \b
     regard evaluate runs/demo
@@ -80,9 +89,11 @@ def evaluate(
 
         bundle = load(run, device=device)
         search = options(bundle, changes, greedy, seed)
+    training = None
     with Waiting("reading data"):
         if data is None:
             corpus, part = bundle.own_data(split.value)
+            training = corpus.train if split != Split.train else None
         else:
             corpus = bundle.other_data(data)
             part = corpus.train
@@ -101,7 +112,14 @@ def evaluate(
             )
     summary = corpus.tally.summary()
     with Waiting(f"scoring {len(part):,} examples"):
-        result = judged(bundle, part, options=search, at_most=limit)
+        result = judged(
+            bundle,
+            part,
+            options=search,
+            at_most=limit,
+            ranked_examples=ranked,
+            training=training,
+        )
     if as_json:
         print(json.dumps({"data": summary} | result.to_json(), ensure_ascii=False, indent=1))
     else:
@@ -141,7 +159,9 @@ def _table(data: str, result: Evaluation) -> str:
     def row(name: str, value: float) -> str:
         direction = result.better.get(name)
         better = f"{direction} is better" if direction else ""
-        return f"{name:<20}{value:>10.4g}   {better:<16}{beside(name)}".rstrip()
+        bounds = result.intervals.get(name)
+        interval = f"{bounds[0]:.4g} to {bounds[1]:.4g}" if bounds else ""
+        return f"{name:<20}{value:>10.4g}   {interval:<20} {better:<16}{beside(name)}".rstrip()
 
     counts = {"examples": result.examples, "prompts": result.prompts}
     rows = [row(name, value) for name, value in (counts | result.scores).items()]

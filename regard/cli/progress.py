@@ -76,10 +76,12 @@ class _Shown(SilentReporter):
 
     def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
         from regard.plot import JUDGED_ON
+        from regard.train.report import main_scores
 
         numbers = {name: value for name, value in record.items() if isinstance(value, float)}
         self.scores_are_finite = all(map(math.isfinite, numbers.values()))
-        scores = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        main = main_scores(record)
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in main.items())
         self.console.print(
             f"step {record['step']:,}: {JUDGED_ON[record['kind']]} {scores}"
             f"{'  (best so far)' if record['best'] else ''}",

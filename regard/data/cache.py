@@ -11,14 +11,14 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from regard import disk, tokenizers
-from regard.data.corpus import COLUMNS, SPLITS, TOKENS, Corpus, Form, Split
-from regard.data.encode import TALLY, TOKENIZER, Fit, Preparation, Read, Rules, write_json
+from regard.data.corpus import COLUMNS, DIALOGUE, SPLITS, TOKENS, Corpus, Form, Split
+from regard.data.encode import TALLY, TOKENIZER, Fit, Preparation, Read, Readers, Rules, write_json
 from regard.data.lines import Tally
 from regard.errors import DataError, NoRoomError
 
@@ -27,12 +27,6 @@ MANIFEST = "manifest.json"
 OLD_DRAFT = 24 * 60 * 60  # seconds after which a draft belongs to no process any more
 
 _DRAFT = re.compile(r"\.[0-9a-f]{32}-[a-z0-9_]{8}")  # as `_publish` names it
-_FILES = {TOKENIZER, TALLY} | {
-    f"{split}-{column}.{suffix}"
-    for split in SPLITS
-    for column in COLUMNS
-    for suffix in ("values", "ends")
-}
 
 LOG = logging.getLogger("regard")
 
@@ -48,6 +42,7 @@ def prepare(
     read_test: Read | None = None,
     form: Form = TOKENS,
     labels: bool = False,
+    dialogues: bool = False,
 ) -> Corpus:
     """The corpus of the examples that `read` yields, from the cache in `folder` if it was prepared
     before. `key` describes `read` and `fit`: the fingerprint of the content, and the settings of
@@ -60,11 +55,11 @@ def prepare(
         separate["test"] = read_test
         rules = replace(rules, test=0.0)
 
-    preparation = Preparation(read, separate, fit, rules, form, labels)
+    preparation = Preparation(Readers(read, separate), fit, rules, form, labels, dialogues)
     name = _name(key, preparation)
     final = Path(folder) / name[:32]
     _ensure(final, name, preparation)
-    return _open(final, name, form)
+    return _open(final, name, preparation)
 
 
 def _name(key: dict[str, Any], preparation: Preparation) -> str:
@@ -73,18 +68,23 @@ def _name(key: dict[str, Any], preparation: Preparation) -> str:
         "format": FORMAT,
         "key": key,
         "rules": preparation.rules.to_json(),
-        "own": list(preparation.separate),
+        "own": list(preparation.readers.separate),
     }
-    if preparation.separate:
+    if preparation.readers.separate:
         inputs["apart"] = True  # an earlier version did not leave their prompts out of training
     if preparation.form != TOKENS or preparation.labels:
         inputs["form"] = [*preparation.form.to_json(), preparation.labels]
+    if preparation.dialogues:
+        inputs["dialogues"] = True
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
-def _open(final: Path, name: str, form: Form) -> Corpus:
+def _open(final: Path, name: str, preparation: Preparation) -> Corpus:
     tally = Tally.from_json(json.loads((final / TALLY).read_text("utf-8")))
-    train, valid, test = (Split.open(final, split, form) for split in SPLITS)
+    train, valid, test = (
+        Split.open(final, split, preparation.form, dialogues=preparation.dialogues)
+        for split in SPLITS
+    )
     return Corpus(train, valid, test, tokenizers.read(final / TOKENIZER), tally, name)
 
 
@@ -94,18 +94,18 @@ def _ensure(final: Path, name: str, preparation: Preparation) -> None:
     Every file is checked against its SHA-256 whenever a corpus is opened. That reads it once from
     end to end, which the first epoch does anyway, and takes about a second a gigabyte.
     """
-    fault = _fault(final, name)
+    fault = _fault(final, name, preparation)
     if fault is None:
         return
     if final.exists():
         LOG.warning("%s: this cached corpus is not trusted (%s) and made anew", final, fault)
     try:
-        _publish(final, name, preparation.write)
+        _publish(final, name, preparation)
     except OSError as problem:
         if problem.errno != errno.ENOSPC:
             raise
         raise _refused(final, problem) from None
-    fault = _fault(final, name)
+    fault = _fault(final, name, preparation)
     if fault is not None:
         raise DataError(
             "the prepared corpus was changed while it was written",
@@ -115,13 +115,23 @@ def _ensure(final: Path, name: str, preparation: Preparation) -> None:
         )
 
 
-def _fault(final: Path, name: str) -> str | None:
+def _files(preparation: Preparation) -> set[str]:
+    """The files of a corpus, without its manifest."""
+    columns = [*COLUMNS, DIALOGUE] if preparation.dialogues else [*COLUMNS]
+    files = {TOKENIZER, TALLY}
+    for split in SPLITS:
+        for column in columns:
+            files |= {f"{split}-{column}.values", f"{split}-{column}.ends"}
+    return files
+
+
+def _fault(final: Path, name: str, preparation: Preparation) -> str | None:
     """Why the folder is not the corpus that was written into it, or None if it is."""
     try:
         manifest = json.loads((final / MANIFEST).read_text("utf-8"))
         if manifest["fingerprint"] != name:
             return "it is of another corpus"
-        if manifest["files"].keys() != _FILES:
+        if manifest["files"].keys() != _files(preparation):
             return "its manifest lists other files"
         for file, digest in manifest["files"].items():
             if disk.digest(final / file) != digest:
@@ -135,18 +145,18 @@ def _fault(final: Path, name: str) -> str | None:
     return None
 
 
-def _publish(final: Path, name: str, write: Callable[[Path], None]) -> None:
+def _publish(final: Path, name: str, preparation: Preparation) -> None:
     """Write a folder under a temporary name, then rename it: it is there as a whole or not at
     all."""
     final.parent.mkdir(parents=True, exist_ok=True)
     _remove_old_drafts(final.parent)
     draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
     try:
-        write(draft)
+        preparation.write(draft)
         digests = {file.name: disk.digest(file) for file in draft.iterdir()}
         write_json(draft / MANIFEST, {"fingerprint": name, "files": digests})
         draft.chmod(0o755)  # mkdtemp's is for the owner alone
-        if final.exists() and _fault(final, name) is not None:
+        if final.exists() and _fault(final, name, preparation) is not None:
             shutil.rmtree(final)  # damaged since it was written
         draft.rename(final)
     except OSError as problem:

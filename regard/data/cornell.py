@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
-from regard.data.examples import Example
+from regard.data.dialogue import last_reply, one_line, replies
+from regard.data.examples import DialogueExample, Example, dialogue_key
 from regard.data.lines import Tally, read_lines
-from regard.data.reading import checked, existing_file, spoken_value, tidy, usable
+from regard.data.reading import checked, existing_file, spoken_value
 from regard.data.rows import json_object
 from regard.errors import DataError
 
 SEPARATOR = " +++$+++ "  # between the fields of a line
 RAW = ("movie_lines.txt", "movie_conversations.txt")  # both, as published
+DANGLING = "dangling id"  # why an exchange is skipped: the text of a line is missing
 CONVOKIT = ("utterances.jsonl", "utterances.jsonl.gz")  # one of them, from ConvoKit
 
 
-def read_cornell(path: Path | str, *, tally: Tally, limit: float = 0.5) -> Iterator[Example]:
-    """The exchanges of the corpus as examples: a line of a dialogue and the reply to it.
+def read_cornell(
+    path: Path | str, *, tally: Tally, turns: int = 1, limit: float = 0.5
+) -> Iterator[Example]:
+    """The answers in the dialogues of the corpus, each with up to `turns` lines before it.
 
     `path` is a folder, or a file of the corpus, as it was published (two .txt files) or as
     ConvoKit's utterances.jsonl. `tally` counts what is used and what is skipped; at the end a
@@ -28,9 +31,9 @@ def read_cornell(path: Path | str, *, tally: Tally, limit: float = 0.5) -> Itera
     """
     files = cornell_files(path)
     if len(files) == 1:
-        examples = _read_convokit(files[0], tally)
+        examples = _read_convokit(files[0], tally, turns)
     else:
-        examples = _read_raw(files[0], files[1], tally)
+        examples = _read_raw(files[0], files[1], tally, turns)
     return checked(examples, path, tally, limit=limit)
 
 
@@ -81,8 +84,10 @@ def is_cornell(path: Path | str) -> bool:
     return row is not None and "text" in row and ("reply-to" in row or "reply_to" in row)
 
 
-def _read_raw(lines: Path, conversations: Path, tally: Tally) -> Iterator[Example]:
-    """The exchanges of the published files: one has the text of each line, the other the line ids
+def _read_raw(
+    lines: Path, conversations: Path, tally: Tally, turns: int
+) -> Iterator[DialogueExample]:
+    """The dialogues of the published files: one has the text of each line, the other the line ids
     of each conversation."""
     texts: dict[str, str] = {}  # by line id
     for line in read_lines(lines, tally, declared="cp1252"):
@@ -94,45 +99,55 @@ def _read_raw(lines: Path, conversations: Path, tally: Tally) -> Iterator[Exampl
         elif fields[0] in texts:
             tally.skip("line id used twice")
         else:
-            texts[fields[0]] = tidy(fields[4])
+            texts[fields[0]] = one_line(fields[4])
     for line in read_lines(conversations, tally, declared="cp1252"):
         fields = line.split(SEPARATOR)
         if len(fields) != 4:
             tally.skip("wrong field count")
             continue
         line_ids = re.findall(r"'([^']*)'", fields[3])  # of "['L194', 'L195', 'L196']"
-        for prompt_id, reply_id in pairwise(line_ids):
-            yield from _exchange(texts, prompt_id, reply_id, tally)
+        said = [texts.get(line_id) for line_id in line_ids]
+        yield from replies(said, tally, history=turns, missing=DANGLING)
 
 
-def _read_convokit(path: Path, tally: Tally) -> Iterator[Example]:
-    """The exchanges of ConvoKit's file, in which each line has the id of the line it replies to."""
+def _read_convokit(path: Path, tally: Tally, turns: int) -> Iterator[DialogueExample]:
+    """The dialogues of ConvoKit's file, in which each line has the id of the line it replies to.
+    Lines that lead to the same first line are one dialogue."""
     texts: dict[str, str] = {}  # by line id
-    exchanges: list[tuple[str, str]] = []  # the ids of a line and of its reply
+    reply_to: dict[str, str] = {}
     for line in read_lines(path, tally):
         row = json_object(line, tally)
         if row is None:
             continue
         text = row.get("text")
         line_id = row.get("id")
-        reply_to = row.get("reply-to", row.get("reply_to"))
+        previous = row.get("reply-to", row.get("reply_to"))
         if not isinstance(line_id, str) or not isinstance(text, str | None):
             tally.skip("missing field")
         elif line_id in texts:
             tally.skip("line id used twice")
         else:
-            texts[line_id] = spoken_value(text, tally)
-            if reply_to is not None:
-                exchanges.append((str(reply_to), line_id))
-    for prompt_id, reply_id in exchanges:
-        yield from _exchange(texts, prompt_id, reply_id, tally)
+            texts[line_id] = one_line(spoken_value(text, tally))
+            if previous is not None:
+                reply_to[line_id] = str(previous)
+
+    dialogues: dict[str, list[list[str]]] = {}  # by first line, the ids up to each of its lines
+    for line_id in texts:
+        ids = _ids_up_to(line_id, reply_to)
+        dialogues.setdefault(ids[0], []).append(ids)
+    for lines in dialogues.values():
+        lines.sort(key=len)
+        key = dialogue_key(texts[ids[-1]] for ids in lines)
+        for ids in lines:
+            window = [texts.get(line_id) for line_id in ids[-turns - 1 :]]
+            if len(window) > 1:
+                yield from last_reply(window, tally, key=key, missing=DANGLING)
 
 
-def _exchange(
-    texts: dict[str, str], prompt_id: str, reply_id: str, tally: Tally
-) -> Iterator[Example]:
-    """The example of one exchange; none if a text is missing or empty, which is counted."""
-    if prompt_id in texts and reply_id in texts:
-        yield from usable(Example(texts[prompt_id], texts[reply_id]), tally)
-    else:
-        tally.skip("dangling id")
+def _ids_up_to(line_id: str, reply_to: dict[str, str]) -> list[str]:
+    """The ids of the lines that lead to a line, from the first one to itself. Lines that reply to
+    each other in a circle are followed once."""
+    ids = {line_id: None}
+    while (line_id := reply_to.get(line_id, "")) and line_id not in ids:
+        ids[line_id] = None
+    return list(ids)[::-1]

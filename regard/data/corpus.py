@@ -21,6 +21,7 @@ COLUMNS: dict[str, type[np.generic]] = {
     "source-text": np.uint8,
     "target-text": np.uint8,
 }
+DIALOGUE = "dialogue"  # a further column, of corpora with dialogues
 ROWS = 8192  # targets counted at a time
 
 
@@ -46,22 +47,32 @@ TOKENS = Form(np.int32)
 @dataclass(frozen=True)
 class Split:
     """Training, validation or test examples: tokens without special tokens (or pictures, or
-    samples), and the texts they came from; a picture or sound has its name there."""
+    samples), and the texts they came from; a picture or sound has its name there.
+
+    `dialogues` (n,) has for each example the number of its dialogue; None if no example of the
+    corpus is from a dialogue. In a corpus that has both, examples from no dialogue have a number
+    for each distinct source.
+    """
 
     form: Form
     source: RaggedArray
     target: RaggedArray
     source_text: RaggedArray
     target_text: RaggedArray
+    dialogues: np.ndarray | None = None
 
     @classmethod
-    def open(cls, folder: Path, name: str, form: Form) -> Split:
+    def open(cls, folder: Path, name: str, form: Form, *, dialogues: bool = False) -> Split:
+        numbers = None
+        if dialogues:
+            numbers = RaggedArray(folder / f"{name}-{DIALOGUE}", np.int64).values
         return cls(
             form,
             source=RaggedArray(folder / f"{name}-source", form.dtype, form.shape),
             target=RaggedArray(folder / f"{name}-target", COLUMNS["target"]),
             source_text=RaggedArray(folder / f"{name}-source-text", COLUMNS["source-text"]),
             target_text=RaggedArray(folder / f"{name}-target-text", COLUMNS["target-text"]),
+            dialogues=numbers,
         )
 
     def __len__(self) -> int:

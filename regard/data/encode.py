@@ -18,8 +18,16 @@ from typing import Any
 import numpy as np
 
 from regard import tokenizers
-from regard.data.corpus import COLUMNS, SPLITS, Form
-from regard.data.examples import Example, Item, identity, part_of, shown
+from regard.data.corpus import COLUMNS, DIALOGUE, SPLITS, Form
+from regard.data.examples import (
+    DialogueExample,
+    Example,
+    Item,
+    identity,
+    shown,
+    split_of,
+    turns_of,
+)
 from regard.data.lines import EMPTY, Tally
 from regard.data.ragged import RaggedArrayWriter
 from regard.data.reading import word_count
@@ -61,10 +69,15 @@ class Rules:
         return {name: value for name, value in asdict(self).items() if value or name != "known"}
 
     def is_short(self, example: Example) -> bool:
+        """Whether no side has too many words. Of a history only the last turn counts: earlier
+        ones are shortened, if need be."""
         limit = self.max_words
         if limit is None:
             return True
-        return all(word_count(side) <= limit for side in example if isinstance(side, str))
+        sides = [side for side in example if isinstance(side, str)]
+        if isinstance(example, DialogueExample):
+            sides[0] = turns_of(example)[0][-1]
+        return all(word_count(side) <= limit for side in sides)
 
     def prompt(self, text: str) -> str:
         """A source as the model reads it."""
@@ -91,23 +104,32 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Preparation:
-    """How a corpus is prepared: its readers, the tokenizer's fit, the rules, the form of a source.
-
-    A split of `separate` has its own reader. The others are selected from `read` by the prompt
-    (`part_of`), and examples of `read` whose prompt is in a separate split are left out, so that
-    nothing a model is evaluated on is in its training data.
-
-    `fit` fits the tokenizer to all texts of the training split, on both sides; with `labels`, to
-    its sources alone (None: they are not text), and the targets are the labels stored with it.
-    """
+class Readers:
+    """The readers of a data set: of the data to be split, and of splits that are separate."""
 
     read: Read
     separate: Mapping[str, Read]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """How a corpus is prepared: its readers, the tokenizer's fit, the rules, the form of a source.
+
+    A split of `separate` has its own reader. The others are selected from `read`, by the dialogue
+    or else by the prompt (`split_of`). Training examples whose prompt is in another split are left
+    out, so that nothing a model is evaluated on is in its training data.
+
+    `fit` fits the tokenizer to all texts of the training split, on both sides; with `labels`, to
+    its sources alone (None: they are not text), and the targets are the labels stored with it. With
+    `dialogues`, examples are from dialogues, and the corpus has the number of each one's dialogue.
+    """
+
+    readers: Readers
     fit: Fit | None
     rules: Rules
     form: Form
     labels: bool
+    dialogues: bool = False
 
     def write(self, folder: Path) -> None:
         """Write all files of the corpus into an empty folder."""
@@ -118,26 +140,19 @@ class Preparation:
         # and these are not.
         tally = Tally()
         left_out = Tally()
-        used = 0
         with ExitStack() as stack:
-            writers = {
-                (split, column): stack.enter_context(
-                    RaggedArrayWriter(folder / f"{split}-{column}", dtype)
-                )
-                for split in SPLITS
-                for column, dtype in (COLUMNS | {"source": self.form.dtype}).items()
-            }
+            output = _Output(folder, self.form, self.dialogues, stack)
             for stream in self._streams(tally, left_out):
                 while chunk := list(islice(stream, CHUNK if self.form.is_text else SMALL_CHUNK)):
-                    used += self._encode(chunk, tokenizer, left_out, writers)
+                    self._encode(chunk, tokenizer, left_out, output)
 
-        tally.used = used
+        tally.used = output.used
         tally.duplicates += left_out.duplicates
         tally.skipped += left_out.skipped
         if not (folder / "train-source.ends").stat().st_size:
             hint = "are the limits on length too low?"
             if left_out.skipped[HELD_OUT]:
-                hint = "every prompt stands in valid_path or test_path too; hold out other ones"
+                hint = "every prompt is held out too; hold out other ones"
             raise DataError("no usable examples to train on", got=tally.summary(), hint=hint)
         write_json(folder / TALLY, tally.to_json())
 
@@ -151,12 +166,25 @@ class Preparation:
 
     def _texts(self) -> Iterator[str]:
         """The texts a tokenizer is fitted to: those of the training split, as the model reads
-        them."""
+        them. A turn of a dialogue comes once, although it is in several examples."""
+        dialogue = b""
+        turns_so_far: set[str] = set()  # of this dialogue
         for example in self._training():
-            if isinstance(example.source, str):
-                yield self.rules.prompt(example.source)
-            if not self.labels:
-                yield example.target
+            if not isinstance(example, DialogueExample):
+                if isinstance(example.source, str):
+                    yield self.rules.prompt(example.source)
+                if not self.labels:
+                    yield example.target
+                continue
+
+            if example.dialogue != dialogue:
+                dialogue = example.dialogue
+                turns_so_far.clear()
+            turns, _ = turns_of(example)
+            for text in (*map(self.rules.prompt, turns), example.target):
+                if text not in turns_so_far:
+                    turns_so_far.add(text)
+                    yield text
 
     def _training(self) -> Iterator[Example]:
         for split, example in self._split(Tally(), Tally()):
@@ -166,22 +194,25 @@ class Preparation:
     def _streams(self, tally: Tally, left_out: Tally) -> Iterator[Iterator[tuple[str, Example]]]:
         """Streams of examples, each with the split it belongs to."""
         yield self._split(tally, left_out)
-        for split, read in self.separate.items():
+        for split, read in self.readers.separate.items():
             yield self._separate(split, read, tally, left_out)
 
     def _split(self, tally: Tally, left_out: Tally) -> Iterator[tuple[str, Example]]:
         """The examples of `read` with their split; in training none twice, and none whose prompt is
-        in a separate split."""
-        held_out = self._held_out
+        in another split."""
+        separate = self._separate_prompts
+        held_out = self._held_out_prompts
         written: set[int] = set()
-        for example in self.read(tally):
-            split = part_of(example.source, valid=self.rules.valid, test=self.rules.test)
+        for example in self.readers.read(tally):
+            split = self._split_of(example)
             if not self.rules.is_short(example):
                 left_out.skip("too many words")
                 continue
-            if held_out and _hash(identity(example.source)) in held_out:
-                left_out.skip(HELD_OUT)
-                continue
+            if separate or (split == "train" and held_out):
+                prompt = _hash(identity(example.source))
+                if prompt in separate or (split == "train" and prompt in held_out):
+                    left_out.skip(HELD_OUT)
+                    continue
             if split == "train":
                 digest = _hash(_content(example))
                 if digest in written:
@@ -189,6 +220,9 @@ class Preparation:
                     continue
                 written.add(digest)
             yield split, example
+
+    def _split_of(self, example: Example) -> str:
+        return split_of(example, valid=self.rules.valid, test=self.rules.test)
 
     def _separate(
         self, split: str, read: Read, tally: Tally, left_out: Tally
@@ -200,11 +234,21 @@ class Preparation:
                 left_out.skip("too many words")
 
     @cached_property
-    def _held_out(self) -> set[int]:
+    def _separate_prompts(self) -> set[int]:
         """Hashes of the prompts in separate splits."""
         hashes = set()
-        for read in self.separate.values():
+        for read in self.readers.separate.values():
             hashes.update(_hash(identity(example.source)) for example in read(Tally()))
+        return hashes
+
+    @cached_property
+    def _held_out_prompts(self) -> set[int]:
+        """Hashes of the prompts in dialogues that are held out: each may also be in others."""
+        hashes = set()
+        if self.dialogues and self.rules.valid + self.rules.test > 0:
+            for example in self.readers.read(Tally()):
+                if self._split_of(example) != "train":
+                    hashes.add(_hash(identity(example.source)))
         return hashes
 
     def _encode(
@@ -212,29 +256,18 @@ class Preparation:
         chunk: list[tuple[str, Example]],
         tokenizer: Tokenizer,
         left_out: Tally,
-        writers: Mapping[tuple[str, str], RaggedArrayWriter],
-    ) -> int:
-        """Write a chunk of examples; the number of those that the rules keep."""
+        output: _Output,
+    ) -> None:
+        """Write those of a chunk of examples that the rules keep."""
         sources = self._sources([example.source for _, example in chunk], tokenizer)
         targets = tokenizer.encode_many([example.target for _, example in chunk])
         labels = isinstance(tokenizer, Labels)
-        used = 0
         for (split, example), source, target in zip(chunk, sources, targets, strict=True):
             reason = self.rules.refuses(source, target, labels=labels)
             if reason:
                 left_out.skip(reason)
-                continue
-            used += 1
-            writer = writers[split, "source"]
-            if self.form.shape is not None and example.source is writer.last:
-                writer.repeat()  # another caption of the same picture
             else:
-                writer.extend([source])
-            writer.last = example.source
-            writers[split, "target"].extend([target])
-            writers[split, "source-text"].extend([shown(example.source).encode()])
-            writers[split, "target-text"].extend([shown(example.target).encode()])
-        return used
+                output.add(split, example, source, target)
 
     def _sources(
         self, sources: Sequence[str | Item], tokenizer: Tokenizer
@@ -253,6 +286,45 @@ class Preparation:
                     got=f"{item.values.dtype} {item.values.shape}",
                 )
         return [item.values.reshape(-1) for item in items]
+
+
+class _Output:
+    """The files of a corpus while they are written."""
+
+    def __init__(self, folder: Path, form: Form, dialogues: bool, stack: ExitStack):
+        columns = COLUMNS | {"source": form.dtype}
+        if dialogues:
+            columns[DIALOGUE] = np.int64
+        self._writers = {
+            (split, column): stack.enter_context(
+                RaggedArrayWriter(folder / f"{split}-{column}", dtype)
+            )
+            for split in SPLITS
+            for column, dtype in columns.items()
+        }
+        self._form = form
+        self._numbers: dict[bytes, int] | None = {} if dialogues else None  # of dialogues
+        self.used = 0  # examples
+
+    def add(
+        self, split: str, example: Example, source: list[int] | np.ndarray, target: list[int]
+    ) -> None:
+        self.used += 1
+        writer = self._writers[split, "source"]
+        if self._form.shape is not None and example.source is writer.last:
+            writer.repeat()  # another caption of the same picture
+        else:
+            writer.extend([source])
+        writer.last = example.source
+        self._writers[split, "target"].extend([target])
+        self._writers[split, "source-text"].extend([shown(example.source).encode()])
+        self._writers[split, "target-text"].extend([shown(example.target).encode()])
+        if self._numbers is not None:
+            key = identity(example.source)
+            if isinstance(example, DialogueExample):
+                key = example.dialogue
+            number = self._numbers.setdefault(key, len(self._numbers))
+            self._writers[split, DIALOGUE].extend([[number]])
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -25,6 +26,44 @@ class Item:
 class Example(NamedTuple):
     source: str | Item
     target: str
+
+
+OTHER, SELF = "o", "s"  # speakers: the other one, and the one who answers
+
+
+class DialogueExample(Example):
+    """An answer in a dialogue. Its source is the turns before it, one a line, oldest first.
+
+    dialogue  identifies the dialogue, see `dialogue_key`
+    speakers  who speaks in each turn of the source, OTHER or SELF
+    """
+
+    dialogue: bytes
+    speakers: str
+
+    def __new__(cls, source: str, target: str, *, dialogue: bytes, speakers: str) -> Self:
+        example = super().__new__(cls, source, target)
+        example.dialogue = dialogue
+        example.speakers = speakers
+        return example
+
+
+def turns_of(example: Example) -> tuple[list[str], str]:
+    """The turns of a source that is text, and who speaks in each. Outside of dialogues it is one
+    turn, also if it has several lines."""
+    assert isinstance(example.source, str)
+    if isinstance(example, DialogueExample):
+        return example.source.split("\n"), example.speakers
+    return [" ".join(example.source.split())], OTHER
+
+
+def dialogue_key(turns: Iterable[str]) -> bytes:
+    """A hash of a dialogue, the same for dialogues that differ only in capitals and final marks.
+
+    >>> dialogue_key(["Hi!", "Hello."]) == dialogue_key(["hi", "hello"])
+    True
+    """
+    return hashlib.sha256("\n".join(map(plain, turns)).encode("utf-8", "replace")).digest()
 
 
 def identity(source: str | Item) -> bytes:
@@ -56,6 +95,17 @@ def part_of(source: str | Item, *, valid: float, test: float) -> Literal["train"
     >>> part_of("How are you?", valid=0.1, test=0.1) == part_of("how are you", valid=0.1, test=0.1)
     True
     """
-    digest = hashlib.sha256(identity(source)).digest()
+    return _part(hashlib.sha256(identity(source)).digest(), valid, test)
+
+
+def split_of(example: Example, *, valid: float, test: float) -> Literal["train", "valid", "test"]:
+    """The split an example belongs to: by its dialogue, of which all examples are in one split, or
+    else by its source."""
+    if isinstance(example, DialogueExample):
+        return _part(example.dialogue, valid, test)
+    return part_of(example.source, valid=valid, test=test)
+
+
+def _part(digest: bytes, valid: float, test: float) -> Literal["train", "valid", "test"]:
     place = int.from_bytes(digest[:8], "big") / 2**64
     return "test" if place < test else "valid" if place < test + valid else "train"

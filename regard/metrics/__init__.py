@@ -6,18 +6,32 @@ A score that compares takes (answers, references), in the same order:
     similarity  the same, for sequences of any tokens; `similarities(a, b)` compares just two
     labels      references[i] is the right class
 
+`Statistic` is a score that has an interval; `text_statistics` has such scores of texts.
+
 Shares, rates and similarities lie in 0..1 (an error rate may exceed 1), BLEU and chrF in 0..100.
 """
 
-from regard.metrics.labels import accuracy, confusion, f1, per_class, precision, recall
+from regard.metrics import text_statistics
+from regard.metrics.labels import (
+    accuracy,
+    confusion,
+    f1,
+    macro_statistics,
+    per_class,
+    precision,
+    recall,
+)
 from regard.metrics.similarity import (
+    best_similarities,
     count_cosine,
     mean_similarities,
     set_jaccard,
     similarities,
     unrestricted_damerau_levenshtein,
 )
+from regard.metrics.statistics import Statistic, mean, perplexities, ratio, share
 from regard.metrics.text import (
+    SpokenTexts,
     bland_share,
     bleu,
     bleus,
@@ -36,7 +50,16 @@ from regard.metrics.text import (
 # Names of scores, as they are logged. A mean length is neither: it is good when it is that of the
 # references.
 LOWER_IS_BETTER = frozenset(
-    {"perplexity", "word_perplexity", "cer", "wer", "bland_share", "repetition"}
+    {
+        "perplexity",
+        "word_perplexity",
+        "cer",
+        "wer",
+        "bland_share",
+        "repetition",
+        "prompt_copy_share",
+        "training_copy_share",
+    }
 )
 HIGHER_IS_BETTER = frozenset(
     {
@@ -58,6 +81,10 @@ HIGHER_IS_BETTER = frozenset(
         "jaccard",
         "cosine",
         "damerau_levenshtein",
+        "hits_at_1",
+        "mrr",
+        "pmi_hits_at_1",
+        "pmi_mrr",
     }
 )
 
@@ -85,7 +112,10 @@ def is_better(name: str, value: float, other: float) -> bool:
 __all__ = [
     "HIGHER_IS_BETTER",
     "LOWER_IS_BETTER",
+    "SpokenTexts",
+    "Statistic",
     "accuracy",
+    "best_similarities",
     "better",
     "bland_share",
     "bleu",
@@ -98,15 +128,21 @@ __all__ = [
     "exact_share",
     "f1",
     "is_better",
+    "macro_statistics",
+    "mean",
     "mean_length",
     "mean_similarities",
     "per_class",
+    "perplexities",
     "perplexity",
     "precision",
+    "ratio",
     "recall",
     "repetition",
     "set_jaccard",
+    "share",
     "similarities",
+    "text_statistics",
     "unique_share",
     "unrestricted_damerau_levenshtein",
     "wer",

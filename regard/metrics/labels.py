@@ -8,12 +8,16 @@ them; give it if the data may miss one of them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import numpy as np
+
 from regard.errors import InputError
+from regard.metrics.statistics import Statistic
 
 Labels = Sequence[Hashable]
+MOST_CLASSES = 100  # for which counts are resampled
 
 
 def accuracy(answers: Labels, references: Labels) -> float:
@@ -53,6 +57,35 @@ def f1(answers: Labels, references: Labels, *, classes: Labels | None = None) ->
     0.7333
     """
     return _macro(answers, references, classes, "f1")
+
+
+def macro_statistics(answers: Labels, references: Labels) -> dict[str, Statistic]:
+    """Precision, recall and F1, each with an interval; none for more than MOST_CLASSES classes.
+
+    >>> scores = macro_statistics(["cat", "dog", "dog", "cat"], ["cat", "dog", "cat", "cat"])
+    >>> {name: round(score.value, 4) for name, score in scores.items()}
+    {'precision': 0.75, 'recall': 0.8333, 'f1': 0.7333}
+    """
+    known, predicted, right = _numbered(answers, references, None, "macro_statistics")
+    if len(known) > MOST_CLASSES:
+        return {}
+    one_hot = np.eye(len(known))
+    of_answers, of_references = one_hot[predicted], one_hot[right]
+    rows = np.concatenate([of_answers * of_references, of_answers, of_references], axis=1)
+
+    def macro(ratios: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]) -> Statistic:
+        def score(sums: np.ndarray) -> float:
+            hits, answered, actual = np.split(sums, 3)
+            occurs = answered + actual > 0  # a resample may miss a class
+            return float(ratios(hits, answered, actual)[occurs].mean())
+
+        return Statistic(rows, score)
+
+    return {
+        "precision": macro(lambda hits, answered, actual: hits / np.maximum(answered, 1)),
+        "recall": macro(lambda hits, answered, actual: hits / np.maximum(actual, 1)),
+        "f1": macro(lambda hits, answered, actual: 2 * hits / np.maximum(answered + actual, 1)),
+    }
 
 
 def per_class(

@@ -58,15 +58,19 @@ def mean_similarities(
     >>> mean_similarities(["ab", "cd"], [["ba"], ["xy", "cd"]])
     {'jaccard': 1.0, 'cosine': 1.0, 'damerau_levenshtein': 0.75}
     """
+    best = best_similarities(answers, references)
+    return {name: sum(values) / len(values) for name, values in best.items()}
+
+
+def best_similarities(
+    answers: Sequence[Tokens], references: Sequence[Sequence[Tokens]]
+) -> dict[str, list[float]]:
+    """Each of the `similarities` of each answer; of several references the best."""
     rows = [
         [similarities(answer, reference) for reference in group]
         for answer, group in paired(answers, references, "mean_similarities")
     ]
-    means = {}
-    for name in rows[0][0]:
-        best = [max(scores[name] for scores in row) for row in rows]
-        means[name] = sum(best) / len(rows)
-    return means
+    return {name: [max(scores[name] for scores in row) for row in rows] for name in rows[0][0]}
 
 
 def set_jaccard(a: Tokens, b: Tokens) -> float:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any, TypeVar
 
 from regard.errors import InputError
@@ -21,6 +22,7 @@ T = TypeVar("T")
 
 # A word with its inner apostrophes ("don't"), or a run of one mark ("...", ". . .", "--").
 _WORD = re.compile(r"\w+(?:'\w+)*|([^\w\s])(?:\s*\1)*")
+_SPOKEN = re.compile(r"\w")
 
 
 def words(text: str) -> list[str]:
@@ -129,7 +131,7 @@ def bland_share(texts: Sequence[str]) -> float:
     0.5
     """
     _check(texts, "bland_share")
-    return sum(_is_bland(text) for text in texts) / len(texts)
+    return sum(is_bland(text) for text in texts) / len(texts)
 
 
 def repetition(texts: Sequence[str]) -> float:
@@ -143,7 +145,44 @@ def repetition(texts: Sequence[str]) -> float:
     0.5
     """
     _check(texts, "repetition")
-    return sum(_repeats(words(text)) for text in texts) / len(texts)
+    return sum(repeats(text) for text in texts) / len(texts)
+
+
+def spoken(text: str) -> str:
+    """The words of a text without its marks, by which copies are recognised.
+
+    >>> spoken("Well , I DON'T know...")
+    "well i don't know"
+    """
+    return " ".join(word for word in words(text) if _SPOKEN.match(word))
+
+
+def is_prompt_copy(answer: str, prompt: str) -> bool:
+    """Whether the words of an answer, three at least, stand in the prompt as one run.
+
+    >>> is_prompt_copy("You like tea?", "Do you like tea, dear?"), is_prompt_copy("Tea?", "Tea?")
+    (True, False)
+    """
+    run = spoken(answer)
+    return run.count(" ") >= 2 and f" {run} " in f" {spoken(prompt)} "
+
+
+class SpokenTexts:
+    """Texts to compare answers with: `text in texts` is whether one of them has the same words.
+
+    >>> "yes , sir" in SpokenTexts(["Yes, Sir!", "No."])
+    True
+    """
+
+    def __init__(self, texts: Iterable[str]):
+        self._texts = texts
+
+    @cached_property
+    def _spoken(self) -> frozenset[str]:
+        return frozenset(spoken(text) for text in self._texts)
+
+    def __contains__(self, text: str) -> bool:
+        return spoken(text) in self._spoken
 
 
 def chrf(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -158,7 +197,7 @@ def chrf(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """
     from sacrebleu.metrics import CHRF  # slow to import, and most commands do not need it
 
-    return CHRF().corpus_score(list(answers), _streams(answers, references, "chrf")).score
+    return CHRF().corpus_score(list(answers), streams(answers, references, "chrf")).score
 
 
 def bleu(answers: Sequence[str], references: Sequence[Sequence[str]], order: int = 4) -> float:
@@ -175,8 +214,8 @@ def bleu(answers: Sequence[str], references: Sequence[Sequence[str]], order: int
 
     if order < 1:
         raise InputError("order must be 1 or more", where="bleu", got=order)
-    metric = BLEU(max_ngram_order=order)
-    return metric.corpus_score(list(answers), _streams(answers, references, "bleu")).score
+    metric = BLEU(max_ngram_order=order, force=True)  # no warning about spaced marks
+    return metric.corpus_score(list(answers), streams(answers, references, "bleu")).score
 
 
 def bleus(answers: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -202,8 +241,8 @@ def wer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """
     import jiwer
 
-    answers, nearest = _nearest(answers, references, "wer", str.split)
-    return float(jiwer.wer(nearest, answers))
+    answers, closest = nearest(answers, references, "wer", str.split)
+    return float(jiwer.wer(closest, answers))
 
 
 def cer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -215,8 +254,8 @@ def cer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
     """
     import jiwer
 
-    answers, nearest = _nearest(answers, references, "cer", str)
-    return float(jiwer.cer(nearest, answers))
+    answers, closest = nearest(answers, references, "cer", str)
+    return float(jiwer.cer(closest, answers))
 
 
 def exact_share(answers: Sequence[str], references: Sequence[Sequence[str]]) -> float:
@@ -227,14 +266,20 @@ def exact_share(answers: Sequence[str], references: Sequence[Sequence[str]]) -> 
     0.5
     """
     pairs = paired(answers, references, "exact_share")
-    return sum(_spaced(answer) in map(_spaced, group) for answer, group in pairs) / len(answers)
+    return sum(is_exact(answer, group) for answer, group in pairs) / len(answers)
 
 
-def _spaced(text: str) -> str:
+def is_exact(answer: str, references: Sequence[str]) -> bool:
+    """Whether an answer is one of its references, see `exact_share`."""
+    return single_spaced(answer) in map(single_spaced, references)
+
+
+def single_spaced(text: str) -> str:
+    """The text with every run of white space made one space."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def _nearest(
+def nearest(
     answers: Sequence[str],
     references: Sequence[Sequence[str]],
     where: str,
@@ -243,30 +288,33 @@ def _nearest(
     """Every answer, and the one of its references that it has the fewest errors against."""
     from rapidfuzz.distance import Levenshtein
 
-    spaced: list[str] = []
-    nearest: list[str] = []
+    answered: list[str] = []
+    closest: list[str] = []
     for answer, group in paired(answers, references, where):
-        spaced.append(_spaced(answer))
-        right = [_spaced(reference) for reference in group]
-        own = cut(spaced[-1])
-        nearest.append(min(right, key=lambda text: Levenshtein.distance(cut(text), own)))
-    if not any(nearest):
+        answered.append(single_spaced(answer))
+        right = [single_spaced(reference) for reference in group]
+        own = cut(answered[-1])
+        closest.append(min(right, key=lambda text: Levenshtein.distance(cut(text), own)))
+    if not any(closest):
         raise InputError(
             "every reference is empty", where=where, hint="an error rate needs something to miss"
         )
-    return spaced, nearest
+    return answered, closest
 
 
 def _ngrams(sequence: list[str], n: int) -> list[tuple[str, ...]]:
     return [tuple(sequence[i : i + n]) for i in range(len(sequence) - n + 1)]
 
 
-def _is_bland(text: str) -> bool:
+def is_bland(text: str) -> bool:
+    """Whether a text says nothing but "I don't know", see `bland_share`."""
     bare = re.findall(r"\w+", text.lower())  # the pattern must match all words; marks are ignored
     return _ONLY_BLAND.fullmatch(" ".join(bare) + " ") is not None
 
 
-def _repeats(sequence: list[str]) -> bool:
+def repeats(text: str) -> bool:
+    """Whether a text repeats itself, see `repetition`."""
+    sequence = words(text)
     # An n-gram of three or more words followed by itself repeats a trigram, so only 1 and 2 need
     # looking at.
     at_once = any(
@@ -278,9 +326,9 @@ def _repeats(sequence: list[str]) -> bool:
     return at_once or len(set(trigrams)) < len(trigrams)
 
 
-def _streams(answers: Sequence[str], references: Sequence[Sequence[str]], where: str) -> list[Any]:
-    # sacrebleu wants the k-th reference of every answer, None where there are fewer (its types do
-    # not say so)
+def streams(answers: Sequence[str], references: Sequence[Sequence[str]], where: str) -> list[Any]:
+    """The k-th reference of every answer, for each k, as sacrebleu wants them; None where there are
+    fewer (which its types do not say)."""
     groups = [group for _, group in paired(answers, references, where)]
     most = max(map(len, groups))
     return [[group[k] if k < len(group) else None for group in groups] for k in range(most)]

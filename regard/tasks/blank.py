@@ -149,8 +149,8 @@ class Blank(Task):
         scores = {}
         for count, name in names.items():
             hits = [any(answer in right for answer in ranked[:count]) for ranked, right in pairs]
-            scores[name] = metrics.accuracy(hits, [True] * len(pairs))
-        return Scores(scores)
+            scores[name] = metrics.share(hits)
+        return Scores.of(scores)
 
 
 def _hidden(row: np.ndarray, at: int | np.integer) -> np.ndarray:

@@ -12,6 +12,7 @@ from torch import Tensor
 from regard import metrics
 from regard.data.corpus import Split
 from regard.errors import InputError
+from regard.metrics import text_statistics
 from regard.tasks.sources import PictureSource
 from regard.tasks.task import Batch, Scores, Task, text_batch
 from regard.tokenizers import Tokenizer
@@ -75,13 +76,13 @@ class Caption(Task):
         compares the sentences as they are."""
         words = [_words(text) for text in answers]
         right = [[_words(text) for text in group] for group in references]
-        return Scores(
+        return Scores.of(
             {
-                **metrics.bleus(words, right),
-                "chrf": metrics.chrf(words, right),
-                "exact": metrics.exact_share(answers, references),
+                **text_statistics.bleus(words, right),
+                "chrf": text_statistics.chrf(words, right),
+                "exact": text_statistics.exact_share(answers, references),
                 "unique_share": metrics.unique_share(answers),
-                "mean_length": metrics.mean_length(words),
+                "mean_length": text_statistics.mean_length(words),
             }
         )
 

@@ -54,11 +54,13 @@ class Classify(Task):
             answer if answer in right else right[0]
             for answer, right in zip(answers, references, strict=True)
         ]
+        pairs = zip(answers, wanted, strict=True)
         scores = {
-            "accuracy": metrics.accuracy(answers, wanted),
+            "accuracy": metrics.share([answer == label for answer, label in pairs]),
             "precision": metrics.precision(answers, wanted),
             "recall": metrics.recall(answers, wanted),
             "f1": metrics.f1(answers, wanted),
+            **metrics.macro_statistics(answers, wanted),
         }
         counts = metrics.confusion(answers, wanted, classes=self.labels)["counts"]
-        return Scores(scores, {"labels": list(self.labels), "confusion": counts})
+        return Scores.of(scores, {"labels": list(self.labels), "confusion": counts})

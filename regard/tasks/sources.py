@@ -34,6 +34,8 @@ class Source(ABC):
     """What the inputs of a task are. A row is an input as a corpus has it: tokens, pixels or
     samples."""
 
+    prompt_dropout: float = 0.0  # the share of inputs that training makes empty
+
     @abstractmethod
     def read_one(self, value: Input) -> np.ndarray:
         """One input as a row. Raises InputError for what is not an input."""

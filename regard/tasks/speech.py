@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard import metrics
 from regard.errors import InputError
+from regard.metrics import text_statistics
 from regard.tasks.generation import TextGeneration
 from regard.tasks.sources import SoundSource
 from regard.tasks.task import Batch, Scores
@@ -56,16 +57,18 @@ class Speech(TextGeneration):
 
     def scores(self, answers: Sequence[str], references: Sequence[Sequence[str]]) -> Scores:
         right = [[self._cased(text) for text in group] for group in references]
-        numbers = {
-            "cer": metrics.cer(answers, right),
-            "wer": metrics.wer(answers, right),
-            "exact": metrics.exact_share(answers, right),
-            **metrics.mean_similarities(
-                [self._marked(answer) for answer in answers],
-                [[self._marked(text) for text in group] for group in right],
-            ),
-        }
-        return Scores(numbers)
+        alike = metrics.best_similarities(
+            [self._marked(answer) for answer in answers],
+            [[self._marked(text) for text in group] for group in right],
+        )
+        return Scores.of(
+            {
+                "cer": text_statistics.cer(answers, right),
+                "wer": text_statistics.wer(answers, right),
+                "exact": text_statistics.exact_share(answers, right),
+                **{name: metrics.mean(values) for name, values in alike.items()},
+            }
+        )
 
     def _cased(self, text: str) -> str:
         return text.lower() if getattr(self.tokenizer, "lower", False) else text

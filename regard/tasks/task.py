@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from regard.data.batches import pad
 from regard.data.corpus import Split
 from regard.errors import InputError
 from regard.masks import from_lengths
+from regard.metrics import Statistic
 from regard.search import SpecialTokens
 from regard.tokenizers import END, PAD, START, UNKNOWN, Tokenizer
 
@@ -87,10 +88,27 @@ class Batch(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of answers: numbers, which are logged and may choose the best weights, and tables."""
+    """Scores of answers: numbers, which are logged and may choose the best weights, tables, and
+    the numbers that have an interval as statistics."""
 
     numbers: dict[str, float]
     tables: Mapping[str, Any] = {}
+    statistics: Mapping[str, Statistic] = {}
+
+    @classmethod
+    def of(
+        cls, scores: Mapping[str, Statistic | float], tables: Mapping[str, Any] | None = None
+    ) -> Scores:
+        """Scores that are statistics, and others that are plain numbers."""
+        statistics = {}
+        numbers = {}
+        for name, score in scores.items():
+            if isinstance(score, Statistic):
+                statistics[name] = score
+                numbers[name] = score.value
+            else:
+                numbers[name] = score
+        return cls(numbers, tables or {}, statistics)
 
 
 class Task(ABC):
@@ -100,10 +118,12 @@ class Task(ABC):
     source: Source  # what inputs are: text, pictures or sounds
     special_tokens: SpecialTokens = SpecialTokens(start=START, end=END, never=(PAD, START, UNKNOWN))
     best: ClassVar[str]  # the score that chooses the best weights, unless a recipe names another
-    # Whether answers are judged at every validation, even if they do not choose the weights.
-    watched: ClassVar[bool] = True
     judged: ClassVar[int] = 200  # examples that are answered at a validation
+    # Whether they are answered by greedy search, unless their scores choose the weights.
+    judged_greedily: ClassVar[bool] = False
     answers_are_text: ClassVar[bool] = True  # perplexity per word is defined
+    # Whether the true answer is ranked among answers to other inputs (`regard.ranking`).
+    ranks_answers: ClassVar[bool] = False
 
     @property
     def answer_tokenizer(self) -> Tokenizer:
@@ -191,6 +211,13 @@ class Task(ABC):
         """Scores of the references themselves."""
         return {}
 
+    def copies(
+        self, answers: Sequence[str], prompts: Sequence[str], training: Container[str] | None
+    ) -> dict[str, Statistic]:
+        """How many answers are copies of their prompt, or of a training answer, if these are
+        known."""
+        return {}
+
 
 def _numbered(problem: InputError, number: str) -> InputError:
     where = number if problem.where is None else f"{number}, {problem.where}"
@@ -206,6 +233,11 @@ def padded(rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
 def text_batch(raw: Tensor, mask: Tensor, targets: Sequence[np.ndarray]) -> Batch:
     """A batch whose answers are text: the decoder reads START and the tokens, and should answer
     the tokens and END."""
+    return Batch(raw, mask, *text_targets(targets))
+
+
+def text_targets(targets: Sequence[np.ndarray]) -> tuple[Tensor, Tensor, Tensor]:
+    """`tokens`, `targets` and `real` of a Batch whose answers are text."""
     tokens, real = padded([np.concatenate([[START], row]) for row in targets])
     answers, _ = padded([np.append(row, END) for row in targets])
-    return Batch(raw, mask, tokens, answers, real)
+    return tokens, answers, real

@@ -16,7 +16,7 @@ from regard.bundle import Bundle, load
 from regard.errors import InputError, did_you_mean, printable
 from regard.plot import JUDGED_ON, curves
 from regard.recipe import Recipe
-from regard.train.report import Facts, SilentReporter
+from regard.train.report import Facts, SilentReporter, main_scores
 from regard.train.run import train_job
 
 PathLike = str | os.PathLike[str]
@@ -169,9 +169,7 @@ class PrintingReporter(SilentReporter):
         self.noted(f"{facts.data}; {sum(facts.parameters.values()):,} parameters")
 
     def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
-        scores = [
-            f"{name} {value:.4g}" for name, value in record.items() if isinstance(value, float)
-        ]
+        scores = [f"{name} {value:.4g}" for name, value in main_scores(record).items()]
         self.noted(f"step {record['step']:,}: {JUDGED_ON[record['kind']]} {', '.join(scores)}")
 
     def noted(self, message: str) -> None:

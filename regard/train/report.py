@@ -12,6 +12,7 @@ from regard.checkpoint import Progress
 from regard.errors import RegardError
 from regard.recipe import Recipe, Train
 
+MOST_SHOWN = 9  # scores in a line of text
 ENOUGH = 200  # held-out examples to tell the best weights by
 
 
@@ -55,6 +56,18 @@ def kept_because(facts: Facts, progress: Progress) -> str:
     judged = f"{facts.judged:,} {facts.judged_part} examples"
     why = f"{extreme} {facts.score}{value} on {judged}"
     return f"kept the weights of step {progress.kept_step:,}: {why}"
+
+
+def main_scores(record: dict[str, Any]) -> dict[str, float]:
+    """The scores of a validation that are printed: the first, and the one that chooses the weights.
+    All are in metrics.jsonl."""
+    scores = {name: value for name, value in record.items() if isinstance(value, float)}
+    chosen = record.get("score")
+    return {
+        name: value
+        for place, (name, value) in enumerate(scores.items())
+        if place < MOST_SHOWN or name == chosen
+    }
 
 
 class Reporter(Protocol):

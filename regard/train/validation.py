@@ -13,11 +13,13 @@ from regard.data.corpus import Corpus
 from regard.errors import DivergedError
 from regard.evaluate import answers, likelihood, questions, ranked
 from regard.model import Model
+from regard.ranking import rank_answers
 from regard.recipe import Recipe
 from regard.tasks.task import Task
 
 SAMPLES = 3
 JUDGED = 200  # training examples to validate on, if none are held out
+RANKED = 64  # examples whose true answers are ranked: 20 answers to each are read
 MOST_ROWS = 50  # of a table that is logged at every validation
 ROWS = 16  # prompts answered at a time: a signal waits for no more
 
@@ -45,10 +47,10 @@ class Validation:
         self._judged = len(corpus.valid) or min(JUDGED, len(corpus.train))
         self._samples = questions(self._split, task, at_most=SAMPLES)
 
-        is_answering = task.watched or self.score != "perplexity"
-        self._questions = questions(self._split, task, at_most=task.judged) if is_answering else []
+        self._is_greedy = task.judged_greedily and self.score == "perplexity"
+        self._questions = questions(self._split, task, at_most=task.judged)
         self._references = [question.references for question in self._questions]
-        baselines = task.baselines(self._references) if self._questions else {}
+        baselines = task.baselines(self._references)
         self._baselines = {"baselines": baselines} if baselines else {}
 
     @property
@@ -69,14 +71,20 @@ class Validation:
             )
 
         numbers = dict(held_out.scores)
-        tables: dict[str, Any] = {}
-        if self._questions:
-            inputs = [question.given for question in self._questions]
-            candidates = ranked(bot, inputs, rows=ROWS, between=between)
-            judged = self.task.judge(candidates, self._references)
-            numbers |= judged.numbers
-            tables = {name: rows for name, rows in judged.tables.items() if len(rows) <= MOST_ROWS}
-            tables |= self._baselines
+        if self.task.ranks_answers:
+            ranking = rank_answers(model, self.task, self._split, at_most=RANKED, between=between)
+            numbers |= {name: statistic.value for name, statistic in ranking.statistics.items()}
+
+        options = bot.search_options(greedy=True) if self._is_greedy else None
+        inputs = [question.given for question in self._questions]
+        candidates = ranked(bot, inputs, options, rows=ROWS, between=between)
+        judged = self.task.judge(candidates, self._references)
+        prompts = [question.shown for question in self._questions]
+        copies = self.task.copies([best for best, *_ in candidates], prompts, None)
+        numbers |= judged.numbers
+        numbers |= {name: statistic.value for name, statistic in copies.items()}
+        tables = {name: rows for name, rows in judged.tables.items() if len(rows) <= MOST_ROWS}
+        tables |= self._baselines
 
         shown = [question.shown for question in self._samples]
         texts = answers(bot, [question.given for question in self._samples], between=between)

@@ -77,6 +77,42 @@ def test_every_score_says_which_way_is_better(run: Path, capsys: pytest.CaptureF
     ) and "mean_length" not in better
 
 
+def test_scores_have_intervals_and_people_stand_beside_the_model(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """40 pairs: enough to rank the true reply of each among 20."""
+    many = tmp_path / "many.tsv"
+    lines = [f"{prompt} {i}\t{reply} {i}\n" for prompt, reply in PAIRS for i in range(4)]
+    many.write_text("".join(lines), "utf-8")
+    assert cli.main(["evaluate", str(run), "--data", str(many), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    without = {"distinct_1", "distinct_2", "unique_share"}
+    ranks = {"hits_at_1", "mrr"}
+    assert ranks <= result["intervals"].keys() and not without & result["intervals"].keys()
+    for name, (low, high) in result["intervals"].items():
+        assert low <= result[name] <= high
+    assert result["references"].keys() >= without | {"bland_share", "prompt_copy_share"}
+    assert "training_copy_share" not in result  # of other data nobody knows what was trained on
+    assert "pmi_mrr" not in result  # without source.prompt_dropout
+
+    assert cli.main(["evaluate", str(run), "--data", str(many), "--ranked", "0"]) == 0
+    rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line.strip()}
+    low, high = result["intervals"]["perplexity"]
+    assert f"{low:.4g} to {high:.4g}" in rows["perplexity"] and not ranks & rows.keys()
+
+
+def test_replies_are_compared_with_those_of_training(run: Path):
+    from regard.bundle import load
+    from regard.evaluate import evaluate
+
+    bundle = load(run)
+    corpus = build.corpus(bundle.recipe, bundle.tokenizer)
+    result = evaluate(bundle, corpus.train, training=corpus.train)
+    assert result.references["training_copy_share"] == 1
+    assert "training_copy_share" in result.scores and "training_copy_share" in result.intervals
+    assert "training_copy_share" not in bundle.evaluate(split="train").scores
+
+
 @pytest.mark.parametrize(
     ("name", "tokenizer"),
     [

@@ -18,7 +18,7 @@ from regard.data.kinds.kind import (
     columns_of,
     contents_of_paths,
 )
-from regard.data.kinds.sections import TextFiles, Texts
+from regard.data.kinds.sections import DialogueFiles, TextFiles, Texts
 from regard.data.public import Download, PublicDataSet
 from regard.data.roles import PAIRS, Column
 from regard.fields import Column as ColumnField
@@ -91,7 +91,7 @@ def _read_pairs(path: Path, source: Column, target: Column) -> Reader:
 # -- Cornell----------------------------------------------------------------------------------------
 
 
-class DataCornell(TextFiles):
+class DataCornell(DialogueFiles):
     """The Cornell Movie-Dialogs Corpus, in its original format or as utterances.jsonl of
     ConvoKit."""
 

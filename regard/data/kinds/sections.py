@@ -17,6 +17,8 @@ class DataSection(Section):
     """What the model reads."""
     answer: ClassVar[Literal["text", "label", "blank"]] = "text"
     """What it answers; "blank" is a word of the text it reads."""
+    dialogues: ClassVar[bool] = False
+    """Whether its examples are from dialogues, of which all examples are in one split."""
 
     kind: str
 
@@ -56,8 +58,8 @@ class SplitSection(DataSection):
     """Data that is split by shares."""
 
     valid: Share = 0.05
-    """Share of the examples held out for validation, selected by a hash of the prompt (or of the
-    bytes of a picture); not used with a `valid_path`."""
+    """Share of the examples held out for validation, selected by a hash of the prompt (of the whole
+    dialogue, or of the bytes of a picture); not used with a `valid_path`."""
     test: Share = 0.0
     """Share of the examples held out as the test set, selected likewise; not used with a
     `test_path`."""
@@ -107,6 +109,12 @@ class TextFiles(Texts):
     test_path: HeldOutFile | None = None
     """A separate file for testing, in the format of the training data; the share `test` is then not
     held out."""
+
+
+class DialogueFiles(TextFiles):
+    """Dialogues in files. A dialogue is in one split as a whole, which a hash of it decides."""
+
+    dialogues = True
 
 
 class Pictures(DataSection):
