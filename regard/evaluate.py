@@ -113,10 +113,17 @@ def questions(part: Split, task: Task, *, at_most: int | None = None) -> list[Qu
             for r in runs
         ]
     grouped: defaultdict[str, list[str]] = defaultdict(list)
+    rows: dict[str, int] = {}  # the first example of each
     for i in range(len(part)):
         source, target = task.question(part.source_name(i), part.texts(i).target)
         grouped[source].append(target)
-    return _spread([Question(text, text, right) for text, right in grouped.items()], at_most)
+        rows.setdefault(source, i)
+    if task.source.reads_history:  # its text does not say who speaks
+        given: dict[str, Input] = {text: part.source[i] for text, i in rows.items()}
+    else:
+        given = {text: text for text in rows}
+    asked = [Question(text, given[text], right) for text, right in grouped.items()]
+    return _spread(asked, at_most)
 
 
 def _spread(items: list[T], at_most: int | None) -> list[T]:
@@ -150,9 +157,7 @@ def ranked(
     between: Callable[[], None] = lambda: None,
 ) -> list[list[str]]:
     """The texts of all answers that the search finds to each prompt, best first."""
-    order = sorted(
-        range(len(prompts)), key=lambda i: len(prompts[i]) if isinstance(prompts[i], str) else 0
-    )
+    order = sorted(range(len(prompts)), key=lambda i: _length(prompts[i]))
     texts: dict[int, list[str]] = {}
     for start in range(0, len(order), rows):
         between()
@@ -161,6 +166,11 @@ def ranked(
         for i, row in zip(index, candidates, strict=True):
             texts[i] = [answer.text for answer in row]
     return [texts[i] for i in range(len(prompts))]
+
+
+def _length(prompt: Input) -> int:
+    is_sequence = isinstance(prompt, str) or (isinstance(prompt, np.ndarray) and prompt.ndim == 1)
+    return len(prompt) if is_sequence else 0
 
 
 @dataclass(frozen=True)
