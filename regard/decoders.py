@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.errors import InputError
 from regard.layers import checks
-from regard.layers.attention import Additive, Dot, General
+from regard.layers.attention import Additive, Dot, General, ScaledDot
 from regard.layers.attention_layer import StepPosition
 from regard.layers.blocks import DecoderBlock, Dropout
 from regard.layers.embedding import Embedding
@@ -40,10 +40,10 @@ from regard.values import (
     Step,
 )
 
-AttentionScore = Literal["none", "dot", "general", "additive"]
+AttentionScore = Literal["none", "dot", "scaled", "general", "additive"]
 AttentionOrder = Literal["after_cell", "before_cell"]
 Pooling = Literal["summary", "attention"]
-SCORES = {"dot": Dot, "general": General, "additive": Additive}
+SCORES = {"dot": Dot, "scaled": ScaledDot, "general": General, "additive": Additive}
 
 
 class Output(nn.Module):

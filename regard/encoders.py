@@ -41,6 +41,10 @@ class RecurrentEncoder(Encoder):
 
     Two directions are either concatenated, each with half the width of the memory, or summed, each
     with its full width.
+
+    With `residual`, the memory holds each input beside its context, M[s] = h[s] + x[s], as in
+    Gehring et al. (2017, section 3.4). The last state holds the whole source, and a decoder that
+    finds nothing else in the memory learns to attend to it alone.
     """
 
     def __init__(
@@ -52,11 +56,18 @@ class RecurrentEncoder(Encoder):
         cell: Cell = "lstm",
         directions: int = 2,
         merge: Merge = "concatenate",
+        residual: bool = False,
         dropout: float = 0.0,
     ):
         super().__init__()
         checks.one_of("directions", directions, Directions)
         checks.one_of("merge", merge, Merge)
+        if residual and inputs != width:
+            raise InputError(
+                "a residual connection needs inputs of the encoder's width",
+                got=f"inputs of width {inputs}, encoder of width {width}",
+                hint="make the widths equal, or use residual = false",
+            )
         concatenated = directions == 2 and merge == "concatenate"
         if concatenated and width % 2:
             raise InputError(
@@ -67,6 +78,7 @@ class RecurrentEncoder(Encoder):
         self.width = width
         self.summary_width = width
         self.summed = directions == 2 and merge == "sum"
+        self.residual = residual
         self.rnn = Recurrent(
             cell=cell,
             inputs=inputs,
@@ -81,6 +93,8 @@ class RecurrentEncoder(Encoder):
         if self.summed:
             states = states.unflatten(-1, (2, -1)).sum(-2)  # (B, S, 2 D) -> (B, S, D)
             last = last.unflatten(-1, (2, -1)).sum(-2)
+        if self.residual:
+            states = states + source.features
         return Memory(states, source.mask, summary=last, grid=source.grid)
 
 

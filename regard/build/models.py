@@ -150,6 +150,7 @@ def build_encoder(recipe: r.Recipe, *, inputs: int, grid: tuple[int, int] | None
                 cell=e.cell,
                 directions=e.directions,
                 merge=e.merge,
+                residual=e.residual,
                 dropout=e.dropout,
             )
         case r.EncoderBlank() as e:

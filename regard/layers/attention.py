@@ -292,12 +292,35 @@ class Dot(nn.Module):
         return h @ keys.transpose(1, 2)
 
 
+class ScaledDot(nn.Module):
+    """Scaled dot-product score(h, m) = h . m / sqrt(D)       (Vaswani et al. 2017, equation 1)"""
+
+    def __init__(self, *, width: int, memory_width: int):
+        super().__init__()
+        self.dot = Dot(width=width, memory_width=memory_width)
+        self.scale = width**-0.5
+
+    def keys(self, states: Float[Tensor, "B S E"]) -> Float[Tensor, "B S A"]:
+        return self.dot.keys(states)
+
+    def forward(
+        self, h: Float[Tensor, "B T D"], keys: Float[Tensor, "B S A"]
+    ) -> Float[Tensor, "B T S"]:
+        return self.scale * self.dot(h, keys)
+
+
 class General(nn.Module):
-    """Bilinear score(h, m) = h^T W m                (Luong et al. 2015, equation 8, second form)"""
+    """Bilinear score(h, m) = h^T W m / sqrt(D)      (Luong et al. 2015, equation 8, second form)
+
+    W can undo the scale, so the scores are those of Luong et al. But without it the first steps of
+    Adam make them so large that the softmax puts all weight on one place, has no gradient any more,
+    and stays there (docs/log.md).
+    """
 
     def __init__(self, *, width: int, memory_width: int):
         super().__init__()
         self.key = nn.Linear(memory_width, width, bias=False)
+        self.scale = width**-0.5
 
     def keys(self, states: Float[Tensor, "B S E"]) -> Float[Tensor, "B S A"]:
         return self.key(states)
@@ -305,7 +328,7 @@ class General(nn.Module):
     def forward(
         self, h: Float[Tensor, "B T D"], keys: Float[Tensor, "B S A"]
     ) -> Float[Tensor, "B T S"]:
-        return h @ keys.transpose(1, 2)
+        return self.scale * (h @ keys.transpose(1, 2))
 
 
 class Additive(nn.Module):

@@ -365,6 +365,9 @@ class EncoderRecurrent(_Recurrent):
     merge: Literal["concatenate", "sum"] = "concatenate"
     """How the two directions are combined: concatenated, each of half the width, or summed, each of
     the full width."""
+    residual: bool = False
+    """Adds the input of each place to its state, such as the embedding of its token, so that
+    attention finds single words in the memory besides their context."""
 
     @model_validator(mode="after")
     def _halves(self) -> Self:
@@ -440,9 +443,10 @@ class DecoderRecurrent(_Recurrent, _Decoder):
     """RNN decoder that attends to the memory once for each token."""
 
     kind: Literal["recurrent"]
-    attention: Literal["none", "dot", "general", "additive"] = "general"
-    """Attention score: dot product or general (Luong et al. 2015), additive (Bahdanau et al. 2015);
-    "none": the decoder gets only the encoder's summary."""
+    attention: Literal["none", "dot", "scaled", "general", "additive"] = "general"
+    """Attention score: dot product (Luong et al. 2015), the same divided by sqrt(width) ("scaled"),
+    general (h W m, Luong et al. 2015, divided likewise) or additive (Bahdanau et al. 2015); "none":
+    the decoder gets only the encoder's summary."""
     attention_order: Literal["after_cell", "before_cell"] = "after_cell"
     """Whether attention is computed after the cell and the context goes into the output (Luong et
     al. 2015), or before the cell and the context goes into the cell (Bahdanau et al. 2015)."""

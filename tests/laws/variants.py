@@ -72,7 +72,7 @@ CONVOLUTIONS: list[tuple[ConvolutionActivation, int, int]] = [
     ("gelu", 1, 2),
     ("tanh", 3, 5),
 ]
-ATTENTIONS: list[AttentionScore] = ["none", "dot", "general", "additive"]
+ATTENTIONS: list[AttentionScore] = ["none", "dot", "scaled", "general", "additive"]
 BEFORE_CELL: list[tuple[Cell, AttentionScore]] = [("lstm", "general"), ("gru", "additive")]
 CROSS_ATTENTIONS: list[tuple[Cell, int, bool]] = [("lstm", 1, False), ("gru", 2, True)]
 
@@ -126,6 +126,18 @@ ENCODERS: dict[str, Callable[[], Encoder]] = {
         dropout=0.3,
     )
     for cell, (directions, merge) in itertools.product(CELLS, MERGES)
+}
+ENCODERS |= {
+    f"recurrent-{cell}-residual": partial(
+        RecurrentEncoder,
+        inputs=WIDTH,
+        width=WIDTH,
+        layers=2,
+        cell=cell,
+        residual=True,
+        dropout=0.3,
+    )
+    for cell in CELLS
 }
 ENCODERS |= {
     f"blank-{cell}-{directions}": partial(
@@ -274,7 +286,9 @@ PAIRS = sorted(
 def build(encoder: str, decoder: str) -> Model:
     torch.manual_seed(3)
     model = Model(
-        frontend=Tokens(vocabulary=VOCABULARY, width=INPUTS),
+        frontend=Tokens(
+            vocabulary=VOCABULARY, width=WIDTH if encoder.endswith("residual") else INPUTS
+        ),
         encoder=ENCODERS[encoder](),
         decoder=DECODERS[decoder](),
     )

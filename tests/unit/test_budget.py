@@ -165,6 +165,7 @@ def random_recipes(draw: Any) -> recipe.Recipe:
         sets += [
             f"encoder.directions={directions}",
             f"encoder.merge={draw(st.sampled_from(['concatenate', 'sum']))}",
+            f"encoder.residual={'true' if draw(st.booleans()) else 'false'}",
         ]
     elif kinds["encoder"] == "convolution":
         sets += [f"encoder.kernel_size={draw(st.integers(2, 5))}"]
@@ -174,7 +175,7 @@ def random_recipes(draw: Any) -> recipe.Recipe:
         before = draw(st.booleans())
         sets.append(f"decoder.attention_order={'before_cell' if before else 'after_cell'}")
         scores = [] if before else ["none"]
-        scores += ["general", "additive"] + (["dot"] if wide == narrow else [])
+        scores += ["general", "additive"] + (["dot", "scaled"] if wide == narrow else [])
         sets.append(f"decoder.attention={draw(st.sampled_from(scores))}")
         sets.append(
             f"decoder.input_feeding={'true' if not before and draw(st.booleans()) else 'false'}"
@@ -184,14 +185,17 @@ def random_recipes(draw: Any) -> recipe.Recipe:
     of = recipe.load("chat-attention", sets)
     if draw(st.booleans()):
         of = of.model_copy(update={"source": draw(pictures())})
+        if isinstance(of.encoder, recipe.EncoderRecurrent):  # the widths may differ
+            of = of.model_copy(
+                update={"encoder": of.encoder.model_copy(update={"residual": False})}
+            )
         if draw(st.integers(0, 3)) == 0:
             summary = draw(st.sampled_from(["all", "mean"]))
             of = of.model_copy(
                 update={"encoder": recipe.EncoderIdentity(kind="identity", summary=summary)}
             )
-            if (
-                getattr(of.decoder, "attention", None) == "dot"
-            ):  # which needs a memory as wide as the decoder
+            # These need a memory as wide as the decoder.
+            if getattr(of.decoder, "attention", None) in ("dot", "scaled"):
                 of = of.model_copy(
                     update={"decoder": of.decoder.model_copy(update={"attention": "general"})}
                 )

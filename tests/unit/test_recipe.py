@@ -366,8 +366,8 @@ def test_everything_wrong_is_said_at_once_and_who_said_it(tmp_path: Path):
         "base.toml: tokenizer.size: must be a whole number >= 260 and <= 1,048,576; got 2",
         f'{file}: encoder.widht: no such field; got 3; did you mean "width"?',
         (
-            f'{file}: decoder.attention: must be "none" or "dot" or "general" or "additive"; '
-            'got "dott"'
+            f'{file}: decoder.attention: must be "none" or "dot" or "scaled" or "general" or '
+            '"additive"; got "dott"'
         ),
         "--set: train.learning_rate: must be a number > 0; got -1",
     ]

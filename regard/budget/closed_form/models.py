@@ -181,7 +181,10 @@ def encoder(recipe: r.Recipe, frontend: FrontendParts, at: Lengths, kernel: Kern
     E = Size("E", recipe.encoder.width, "width of the memory")
     match recipe.encoder:
         case r.EncoderRecurrent() as e:
-            return EncoderParts((*frontend.parts, recurrent_encoder(e, at, frontend)), at.S, E)
+            own = recurrent_encoder(e, at, frontend)
+            # A residual connection is a step on the way to the states, not to the summary.
+            summary = ZERO - 1 if e.residual else ZERO
+            return EncoderParts((*frontend.parts, own), at.S, E, summary)
         case r.EncoderBlank() as e:
             return EncoderParts((*frontend.parts, blank_encoder(e, at, frontend)), at.S, E)
         case r.EncoderTransformer() as e:
@@ -227,6 +230,8 @@ def recurrent_encoder(e: r.EncoderRecurrent, at: Lengths, frontend: FrontendPart
     room = part.room
     if two_way and e.cell == "lstm":  # a fused kernel also reads a reversed copy of the input
         room = room + FLOAT * at.B * at.S * (c.above if c.layers > 1 else c.first)
+    if e.residual:
+        depth = depth + 1
     return replace(part, depth=depth, room=room)
 
 

@@ -205,9 +205,11 @@ def recurrent_attention(
     if attends:
         products = query + S * D + S * E + output  # per position
         score_steps = 4 + 2 * log(D) if score == "additive" else 1 + log(D)
+        if score in ("general", "scaled"):
+            score_steps = score_steps + 1  # the scale
         output_steps = ZERO if before else 3 + log(D + E)
         steps = score_steps + 1 + 2 * log(S) + 3 + 1 + log(S) + output_steps
-        state = FLOAT * S * E + (ZERO if score == "dot" else FLOAT * S * D)
+        state = FLOAT * S * E + (ZERO if score in ("dot", "scaled") else FLOAT * S * D)
     else:
         products = output
         steps = 3 + log(D)

@@ -27,7 +27,7 @@ FIELDS = {
         "residual": f"{_PICTURE} channels blocks stem padding_mode dropout",
     },
     "encoder": {
-        "recurrent": f"{_RECURRENT} directions merge",
+        "recurrent": f"{_RECURRENT} directions merge residual",
         "blank": f"{_RECURRENT} directions embedding_width",
         "transformer": _TRANSFORMER,
         "convolution": "width layers kernel_size positions activation dropout",
@@ -43,7 +43,7 @@ FIELDS = {
 VALUES = {
     "activation": "relu gelu tanh",
     "padding_mode": "zeros edge",
-    "attention": "none dot general additive",
+    "attention": "none dot scaled general additive",
     "cell": "lstm gru",
     "downsample": "pool stride",
     "kernel": "softmax maclaurin",

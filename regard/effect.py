@@ -1,0 +1,59 @@
+"""The effect of each place of a source on an answer: how much less likely the answer's tokens are
+when the decoder cannot attend to the place.
+
+Attention weights say where a decoder attends, not what its answer depends on. This measures the
+second, so that the two can be compared (Jain & Wallace 2019; Wiegreffe & Pinter 2019).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.decoders import Decoder
+from regard.errors import InputError
+from regard.values import Memory
+
+ROWS = 256  # rows of the decoder's batch, each with another place hidden
+
+
+@torch.inference_mode()
+def effects(
+    decoder: Decoder, memory: Memory, tokens: Int[Tensor, " T"], targets: Int[Tensor, " T"]
+) -> Float[Tensor, "T S"]:
+    """log p(targets[t] | memory) - log p(targets[t] | memory without place s), for every position t
+    and place s, in nats.
+
+    `memory` has one row, `tokens` are those the decoder reads and `targets` those it should
+    answer. A hidden place is masked: no attention layer of the decoder reads it. The encoder has
+    read it, and so has the memory's summary, so the effect is that of attention alone. It is
+    positive where the place makes the target likelier, and 0 at places that are masked anyway and
+    for a decoder without attention.
+    """
+    if len(memory.mask) != 1:
+        raise InputError("effects are those of one answer", where="memory", got=len(memory.mask))
+    places = memory.mask[0].nonzero()[:, 0]
+    whole = _log_probabilities(decoder, memory, tokens, targets)[0]  # (T,)
+    result = whole.new_zeros(len(tokens), memory.mask.shape[1])
+    if len(places) < 2:  # a decoder cannot attend to nothing
+        return result
+    for chunk in places.split(max(1, ROWS // max(1, len(tokens)))):
+        masks = memory.mask.repeat(len(chunk), 1)
+        masks[torch.arange(len(chunk), device=chunk.device), chunk] = False
+        hidden = replace(memory.rows(torch.zeros_like(chunk)), mask=masks)
+        without = _log_probabilities(decoder, hidden, tokens, targets)  # (places, T)
+        result[:, chunk] = (whole - without).T
+    return result
+
+
+def _log_probabilities(
+    decoder: Decoder, memory: Memory, tokens: Int[Tensor, " T"], targets: Int[Tensor, " T"]
+) -> Float[Tensor, "B T"]:
+    """log p(targets[t]) of each row of the memory."""
+    rows = len(memory.mask)
+    logits = decoder(tokens.expand(rows, -1), memory)
+    index = targets.expand(rows, -1)[..., None]
+    return logits.log_softmax(-1).gather(-1, index)[..., 0]
