@@ -45,7 +45,7 @@ LOG = logging.getLogger("regard")
 
 Sound: TypeAlias = tuple[np.ndarray | Tensor, float]
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
-Input: TypeAlias = "str | os.PathLike[str] | np.ndarray | Tensor | Image | Sound | Messages"
+Input: TypeAlias = "str | os.PathLike[str] | np.ndarray | Tensor | Image | Sound"
 Turns: TypeAlias = Sequence[str | Mapping[str, Any]]
 
 
@@ -142,9 +142,22 @@ class Bundle:
         **changes: Any,
     ) -> list[Answer]: ...
 
+    @overload
     def ask(
         self,
-        inputs: Input | Iterable[Input | Turns],
+        inputs: Messages,
+        options: Options | None = None,
+        *,
+        history: Turns | None = None,
+        rate: float | None = None,
+        alternatives: int = 0,
+        capture: Capture = "none",
+        **changes: Any,
+    ) -> Answer: ...
+
+    def ask(
+        self,
+        inputs: Input | Iterable[Input | Turns] | Messages,
         options: Options | None = None,
         *,
         history: Turns | None = None,
