@@ -401,8 +401,8 @@ class Answer:
                   character has an empty piece; the token that completes it has the character
     score         the log-probability of the answer under the model: the sum of `logprobs`
     rank          the number by which the search ranks several answers, larger is better: score /
-                  T ** length_penalty, with MMI and IDF if the options have them (see
-                  `regard.search.reranking`); None if nothing was searched
+                  T ** length_penalty, with the repetition penalty, MMI and IDF if the options have
+                  them (see `regard.search.reranking`); None if nothing was searched
     logprobs      the log-probability of the token at each step
     finish        why the answer ended: "stop", by its end token, or "length", at max_new_tokens
     weights       (T, H, S), or None for a model without attention: how much each step attended

@@ -353,8 +353,10 @@ def _ranking(how: Options) -> str:
     'rank = (log p - 0.5 log p without the prompt) / length^0.6'
     >>> _ranking(Options(idf_weight=0.1))
     'rank = log p / length + 0.1 mean idf, larger is better, implausible answers last'
+    >>> _ranking(Options(repetition_penalty=1.5))
+    'rank = log p after repetition_penalty / length, larger is better'
     """
-    formula = "log p"
+    formula = "log p" if how.repetition_penalty == 1 else "log p after repetition_penalty"
     if how.mmi_weight:
         formula = f"(log p - {how.mmi_weight:g} log p without the prompt)"
     if how.length_penalty:

@@ -129,6 +129,9 @@ def test_the_best_answers_say_what_they_are_ranked_by(run: Path, capsys):
         ranks.append(answer.rank)
     assert ranks == sorted(ranks, reverse=True) and len(ranks) == 2
 
+    assert cli.main([*words, "--set", "repetition_penalty=3"]) == 0
+    assert "log p after repetition_penalty" in capsys.readouterr().out
+
     assert cli.main([*words, "--json"]) == 0
     best = json.loads(capsys.readouterr().out)["best"]
     assert [answer.keys() for answer in best] == [{"answer", "score", "rank"}] * 2

@@ -240,6 +240,22 @@ def test_a_label_is_one_step_and_its_alternatives_are_labels(name: str):
     assert (piece.text, piece.tokens) == (answer.text, answer.tokens)
 
 
+def test_a_rank_is_the_score_by_length_unless_repetitions_are_penalised():
+    bundle = untrained("chat-attention", WORDS)
+    beams = {"num_beams": 3, "candidates": 3, "length_penalty": 0.7, "max_new_tokens": 11}
+    beams |= {"mmi_weight": 0.0, "idf_weight": 0.0, "no_repeat_ngram_size": 0}
+
+    def differences(**more: Any) -> list[float]:
+        answers = bundle.candidates(["one two"], min_new_tokens=11, **beams, **more)[0]
+        ranks = [answer.rank for answer in answers if answer.rank is not None]
+        assert len(ranks) == 3 and ranks == sorted(ranks, reverse=True)
+        plain = [answer.score / len(answer.logprobs) ** 0.7 for answer in answers]
+        return [abs(a - b) for a, b in zip(ranks, plain, strict=True)]
+
+    assert max(differences()) < 1e-4
+    assert min(differences(repetition_penalty=3.0)) > 0.01
+
+
 def test_alternatives_have_the_text_they_would_append():
     bundle = untrained("chat-attention", WORDS)
     answer = bundle.ask("one two", max_new_tokens=5, greedy=True, alternatives=WORDS.size)
