@@ -548,18 +548,15 @@ class LabelOutput(nn.Module):
     A hidden state has D1 = D + 1 components. The last one is a flag, 0 at the first position and 1
     at later ones.
 
-    The first `marks` tokens of the vocabulary are the special tokens, and the labels come after
-    them: token marks + i is label i, row i of the matrix. `share` is for labels that are words: the
-    matrix is then an embedding, whose rows for the special tokens are skipped.
+    The special tokens are the first tokens of the vocabulary, and the labels come after them: token
+    num_special_tokens + i is label i, row i of the matrix. `share` is for labels that are words:
+    the matrix is then an embedding, whose rows for the special tokens are skipped.
     """
 
-    scores: nn.Linear
-    marks: int
-
-    def __init__(self, *, inputs: int, labels: int, marks: int, end: int):
+    def __init__(self, *, inputs: int, labels: int, num_special_tokens: int, end: int):
         super().__init__()
         self.projection = nn.Linear(inputs, labels)
-        self.marks = marks
+        self.num_special_tokens = num_special_tokens
         self.end = end
         self.first_label = 0  # the row of the first label in the matrix
 
@@ -568,7 +565,7 @@ class LabelOutput(nn.Module):
         self.projection = nn.Linear(embedding.weight.shape[1], embedding.weight.shape[0])
         self.projection.weight = embedding.table.weight
         nn.init.zeros_(self.projection.bias)
-        self.first_label = self.marks
+        self.first_label = self.num_special_tokens
 
     @property
     def weight(self) -> Float[Tensor, "labels D"]:
@@ -583,7 +580,7 @@ class LabelOutput(nn.Module):
         label_logits = nn.functional.linear(hidden[..., :-1], self.weight, self.bias)
         label_logits = label_logits.masked_fill(ended, -torch.inf)
         special_logits = torch.full(
-            (*label_logits.shape[:-1], self.marks),
+            (*label_logits.shape[:-1], self.num_special_tokens),
             -torch.inf,
             dtype=label_logits.dtype,
             device=label_logits.device,
@@ -600,8 +597,8 @@ class ClassifierDecoder(Decoder):
         h = relu(W_n … relu(W_1 z));  logits = W h + b
 
     q is a learned query, E the width of the memory. `hidden` are the widths of the layers 1 to n.
-    `vocabulary` counts the labels and the `marks` special tokens before them, of which `end` is
-    one. With `vectors`, h is first projected to that width: logits[w] = e[w] . W h + b[w], where
+    `vocabulary` counts the labels and, before them, `num_special_tokens` special tokens, of which
+    `end` is one. With `vectors`, h is first projected to that width: logits[w] = e[w] . W h + b[w], where
     e[w] is the vector of label w, such as the embedding of a word.
     """
 
@@ -613,7 +610,7 @@ class ClassifierDecoder(Decoder):
         vocabulary: int,
         memory_width: int,
         summary_width: int,
-        marks: int,
+        num_special_tokens: int,
         end: int,
         pooling: Pooling = "summary",
         hidden: Sequence[int] = (),
@@ -634,7 +631,10 @@ class ClassifierDecoder(Decoder):
         self.hidden_dropout = Dropout(hidden_dropout)
         self.projection = None if vectors is None else nn.Linear(sizes[-1], vectors, bias=False)
         self.output = LabelOutput(
-            inputs=vectors or sizes[-1], labels=vocabulary - marks, marks=marks, end=end
+            inputs=vectors or sizes[-1],
+            labels=vocabulary - num_special_tokens,
+            num_special_tokens=num_special_tokens,
+            end=end,
         )
 
     def pool(self, memory: Memory) -> tuple[Float[Tensor, "B D"], Float[Tensor, "B S"] | None]:
@@ -691,7 +691,7 @@ class ClassifierDecoder(Decoder):
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The loss of the labels only: the end token after them is certain."""
         first = (hidden[:, -1] == 0).nonzero()[:, 0]
-        labels = targets[first] - self.output.marks
+        labels = targets[first] - self.output.num_special_tokens
         return cross_entropy(
             hidden[first, :-1], self.output.weight, self.output.bias, labels, smoothing=smoothing
         )

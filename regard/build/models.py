@@ -249,7 +249,7 @@ def build_decoder(
                 vocabulary=vocabulary,
                 memory_width=memory_width,
                 summary_width=summary_width,
-                marks=tokenizers.NUM_SPECIAL_TOKENS,
+                num_special_tokens=tokenizers.NUM_SPECIAL_TOKENS,
                 end=tokenizers.END,
                 pooling=d.pooling,
                 hidden=d.hidden,

@@ -143,7 +143,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any], str, Any]] = [
     ),
     (
         ClassifierDecoder,
-        dict(vocabulary=7, memory_width=6, summary_width=6, marks=4, end=2),
+        dict(vocabulary=7, memory_width=6, summary_width=6, num_special_tokens=4, end=2),
         "pooling",
         "mean",
     ),

@@ -91,7 +91,7 @@ def build(frontend: str, encoder: str) -> Model:
         vocabulary=11,
         memory_width=reads.width,
         summary_width=reads.summary_width,
-        marks=4,
+        num_special_tokens=4,
         end=2,
         hidden=[13],
     )
