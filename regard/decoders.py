@@ -598,8 +598,8 @@ class ClassifierDecoder(Decoder):
 
     q is a learned query, E the width of the memory. `hidden` are the widths of the layers 1 to n.
     `vocabulary` counts the labels and, before them, `num_special_tokens` special tokens, of which
-    `end` is one. With `vectors`, h is first projected to that width: logits[w] = e[w] . W h + b[w], where
-    e[w] is the vector of label w, such as the embedding of a word.
+    `end` is one. With `vectors`, h is first projected to that width: logits[w] = e[w] . W h + b[w],
+    where e[w] is the vector of label w, such as the embedding of a word.
     """
 
     output: LabelOutput
