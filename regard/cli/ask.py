@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import streams
+from regard.cli.attention_map import attended
 from regard.cli.devices import Device
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
@@ -80,6 +81,10 @@ def ask(
             "mmi_weight and idf_weight add to it. Labels: by probability.",
         ),
     ] = None,
+    attend: Annotated[
+        bool,
+        typer.Option("--attend", help="Print below each answer where each of its tokens attended."),
+    ] = False,
     maps: Annotated[
         Path | None,
         typer.Option(
@@ -112,6 +117,7 @@ def ask(
     regard ask runs/blank-rnn "the ___ is on the table"
     echo "Do you like music?" | regard ask runs/demo --json
     regard ask runs/demo "Are you a robot?" --weights --alternatives 3
+    regard ask runs/translate-alignment "ninety-one" --attend
     """
     if inputs and file:
         raise InputError("give inputs or --file, not both")
@@ -141,6 +147,8 @@ def ask(
         loading.end()
         if maps is not None:
             _check_has_maps(bundle)
+        if attend and not bundle.attends():
+            raise InputError("this model has no attention", where="--attend", got=printable(run))
         how = options(bundle, changes, greedy, seed, best=best)
         if history and bundle.recipe.task != "chat":
             raise InputError(
@@ -152,6 +160,7 @@ def ask(
             weights=weights,
             alternatives=alternatives,
             are_labels=not bundle.task.answers_are_text,
+            attend=attend,
         )
         if inputs:
             prompts = [_Prompt.of(text, history) for text in inputs]
@@ -205,6 +214,7 @@ class _Form:
     weights: bool
     alternatives: int
     are_labels: bool
+    attend: bool
 
 
 def _check_maps(maps: Path, inputs: list[str] | None) -> None:
@@ -268,6 +278,8 @@ def _ask(
                 print(_label_line(prompt.text, answers))
             else:
                 print(_text_lines(prompt.text, answers, how))
+            if form.attend and not form.as_json:
+                print(attended(bundle, bundle.task.read_one(prompt.given), answers[0]) + "\n")
             if maps is not None:
                 _draw(bundle, prompt.text, answers[0], maps)
         sys.stdout.flush()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from regard.cli import streams
+from regard.cli.attention_map import NO_ATTENTION, attended
 from regard.cli.devices import Device
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
@@ -34,9 +35,7 @@ HISTORY_COMMANDS = {
     HISTORY: "the conversation so far, which the model reads",
     FORGET: "begin a new conversation",
 }
-NO_ATTENTION = "this model has no attention: it reads the prompt once and remembers"
 NO_HISTORY = "this model answers each line by itself: it was trained with data.turns = 1"
-TURN_WIDTH = 40  # characters of a turn in a table
 
 
 def chat(
@@ -136,69 +135,7 @@ def _listed(turns: list[str]) -> str:
 
 
 def _attended(bundle: Bundle, last: _Exchange | None) -> str:
-    """For each step of an answer, the place of the prompt with the largest weight (mean over the
-    heads); of a history, also the weights of each turn."""
-    if last is None:
-        return "nothing was asked yet"
-    answer = last.answer
-    if answer.weights is None:
-        return NO_ATTENTION
-    names = _place_names(bundle, last)
-    lines = []
-    for name, weights in zip(answer.step_names, answer.weights.mean(1).tolist(), strict=True):
-        weight = max(weights)
-        place = names[weights.index(weight)]
-        word = printable(name.strip()) or "·"
-        lines.append(f"{word:<14}{printable(place):<14}{_bar(weight)}")
-    if bundle.task.source.reads_history:
-        lines += ["", *_attended_turns(bundle, last)]
-    return "\n".join(lines)
-
-
-def _bar(weight: float) -> str:
-    return f"{weight:4.0%} {'█' * round(20 * weight)}"
-
-
-def _place_names(bundle: Bundle, last: _Exchange) -> Sequence[str]:
-    """The names of the places; of characters, each with its number in its turn."""
-    names = last.answer.place_names
-    if bundle.tokenizer.kind != "characters" or len(names) != len(last.row) + 1:
-        return names
-    number = 0
-    numbered = []
-    for name, token in zip(names, last.row.tolist(), strict=False):
-        if token in bundle.tokenizer.turn_tokens:
-            number = 0
-            numbered.append(name)
-        else:
-            number += 1
-            numbered.append(f"{name or '␣'}·{number}")
-    return [*numbered, names[-1]]
-
-
-def _attended_turns(bundle: Bundle, last: _Exchange) -> Iterator[str]:
-    """A line for each turn of the history: how much of the attention it has, mean over the steps of
-    the answer. The end token is in no turn."""
-    from regard.tasks.sources import TextSource, places_together
-
-    source = bundle.task.source
-    assert isinstance(source, TextSource) and last.answer.weights is not None
-    weights = last.answer.weights.mean((0, 1)).tolist()
-    tokens = last.row.tolist()
-    turns = source.turn_of_places(last.row)
-    together = places_together(len(tokens) + 1, len(weights))
-
-    shares = [0.0] * (turns[-1] + 2)  # the last one is the end token's
-    for place, weight in enumerate(weights):
-        start = place * together
-        shares[turns[start] if start < len(turns) else -1] += weight
-    names = source.place_names(last.row)
-    for number, share in enumerate(shares[:-1]):
-        places = [place for place, turn in enumerate(turns) if turn == number]
-        text = bundle.tokenizer.decode([tokens[place] for place in places])
-        text = text if len(text) <= TURN_WIDTH else f"{text[: TURN_WIDTH - 1]}…"
-        yield f"{names[places[0]]:<8} {printable(text):<{TURN_WIDTH + 2}}{_bar(share)}"
-    yield f"{names[-1]:<8} {'':<{TURN_WIDTH + 2}}{_bar(shares[-1])}"
+    return "nothing was asked yet" if last is None else attended(bundle, last.row, last.answer)
 
 
 def _typed() -> Iterator[str]:

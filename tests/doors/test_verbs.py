@@ -16,6 +16,7 @@ import pytest
 
 from regard import cli, disk
 from regard.bundle import Bundle, load
+from regard.cli.attention_map import attention_map
 from regard.cli.progress import Lines
 from regard.errors import printable
 from tests.tiny import PAIRS, memorised, pairs_file
@@ -126,7 +127,7 @@ def test_chat_streams_and_knows_its_commands(trained: Path):
     slow_start = f"loading {trained} …\n"  # of a busy machine
     assert done.returncode == 0 and done.stderr in ("", slow_start)
     assert lines[0] == "Hi there."
-    assert "no such command" in done.stdout and "/quit" in done.stdout and "%" in lines[1]
+    assert "no such command" in done.stdout and "/quit" in done.stdout and "(end)" in lines[1]
     assert lines[-1] == "A horse walks into a bar."
 
 
@@ -167,9 +168,21 @@ def test_attend_shows_the_answer_that_was_given(trained: Path, capsys, monkeypat
     assert unasked == "nothing was asked yet" and len(searches) == 1
     assert printable(searches[0].answer.text) == answer
     names = [printable(name.strip()) or "·" for name in searches[0].answer.step_names]
-    first, second = lines[: len(names)], lines[len(names) :]
-    assert first == second and "%" in first[0]
-    assert all(line.startswith(name) for line, name in zip(first, names, strict=True))
+    half = len(lines) // 2
+    assert lines[:half] == lines[half:] and len(lines) == 2 * (len(names) + 1)
+    places, *steps = lines[:half]
+    assert places.split() == list(searches[0].answer.place_names)
+    assert all(line.startswith(name[:13]) for line, name in zip(steps, names, strict=True))
+
+
+def test_ask_prints_where_each_token_attended(trained: Path, capsys):
+    assert cli.main(["ask", str(trained), "Hello!", "Tell me a joke.", "--attend"]) == 0
+    first, second, end = capsys.readouterr().out.split("\n\n")
+    answer = load(trained).ask("Hello!")
+    assert first == f"Hello!  ->  {answer.text}\n{attention_map(answer)}"
+    assert second.startswith("Tell me a joke.  ->  ") and not end
+    assert cli.main(["ask", str(trained), "Hello!", "--attend", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["answer"] == answer.text
 
 
 def test_evaluate_scores_another_file(trained: Path, tmp_path: Path, capsys, monkeypatch):

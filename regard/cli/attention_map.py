@@ -1,0 +1,128 @@
+"""The attention of an answer in a terminal: where each token attended, and to which turn."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len, set_cell_size
+
+from regard.errors import printable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from regard.bundle import Bundle
+    from regard.values import Answer
+
+SHADES = " ░▒▓█"  # of weights from 0 to 1
+NARROWEST = 2  # characters of a column
+LONGEST_WORD = 14
+TURN_WIDTH = 40  # characters of a turn in a table
+NO_ATTENTION = "this model has no attention: it reads the prompt once and remembers"
+
+
+def attended(bundle: Bundle, row: np.ndarray, answer: Answer) -> str:
+    """Where the tokens of an answer attended: a map, or, for an input too long for the terminal,
+    the place with the largest weight of each token; of a history, also the weights of each turn.
+    `row` is the input as the model read it."""
+    if answer.weights is None:
+        return NO_ATTENTION
+    names = _place_names(bundle, row, answer)
+    text = attention_map(answer, names) or "\n".join(_largest_weights(answer, names))
+    if bundle.task.source.reads_history:
+        text += "\n\n" + "\n".join(_turns(bundle, row, answer))
+    return text
+
+
+def attention_map(
+    answer: Answer, place_names: Sequence[str] | None = None, columns: int | None = None
+) -> str | None:
+    """The weights of each step (mean over the heads) as shades below the names of the places; None
+    if the map is wider than `columns`, by default those of the terminal."""
+    assert answer.weights is not None
+    if columns is None:
+        columns = shutil.get_terminal_size((100, 24)).columns
+    places = [printable(name) or "·" for name in place_names or answer.place_names]
+    words = [printable(name.strip()) or "·" for name in answer.step_names]
+    widths = [max(NARROWEST, cell_len(place)) for place in places]
+    margin = min(LONGEST_WORD, max(map(cell_len, words))) + 2
+    if margin + sum(widths) + len(widths) > columns:
+        return None
+
+    lines = [_row("", margin, [set_cell_size(*pair) for pair in zip(places, widths, strict=True)])]
+    for word, weights in zip(words, answer.weights.mean(1).tolist(), strict=True):
+        cells = [_shade(weight) * width for weight, width in zip(weights, widths, strict=True)]
+        lines.append(_row(word, margin, cells))
+    return "\n".join(lines)
+
+
+def _row(word: str, margin: int, cells: list[str]) -> str:
+    if cell_len(word) > margin - 2:
+        word = set_cell_size(word, margin - 3) + "…"
+    return (set_cell_size(word, margin) + " ".join(cells)).rstrip()
+
+
+def _shade(weight: float) -> str:
+    """
+    >>> [_shade(weight) for weight in (0.04, 0.2, 0.5, 0.7, 1.0)]
+    [' ', '░', '▒', '▓', '█']
+    """
+    return SHADES[min(len(SHADES) - 1, int(weight * len(SHADES) + 0.25))]
+
+
+def _largest_weights(answer: Answer, names: Sequence[str]) -> Iterator[str]:
+    """For each step of an answer, the place with the largest weight (mean over the heads)."""
+    assert answer.weights is not None
+    for name, weights in zip(answer.step_names, answer.weights.mean(1).tolist(), strict=True):
+        weight = max(weights)
+        place = names[weights.index(weight)]
+        word = printable(name.strip()) or "·"
+        yield f"{word:<14}{printable(place):<14}{_bar(weight)}"
+
+
+def _bar(weight: float) -> str:
+    return f"{weight:4.0%} {'█' * round(20 * weight)}"
+
+
+def _place_names(bundle: Bundle, row: np.ndarray, answer: Answer) -> Sequence[str]:
+    """The names of the places; of characters, each with its number in its turn."""
+    names = answer.place_names
+    if bundle.tokenizer.kind != "characters" or len(names) != len(row) + 1:
+        return names
+    number = 0
+    numbered = []
+    for name, token in zip(names, row.tolist(), strict=False):
+        if token in bundle.tokenizer.turn_tokens:
+            number = 0
+            numbered.append(name)
+        else:
+            number += 1
+            numbered.append(f"{name or '␣'}·{number}")
+    return [*numbered, names[-1]]
+
+
+def _turns(bundle: Bundle, row: np.ndarray, answer: Answer) -> Iterator[str]:
+    """A line for each turn of the history: how much of the attention it has, mean over the steps of
+    the answer. The end token is in no turn."""
+    from regard.tasks.sources import TextSource, places_together
+
+    source = bundle.task.source
+    assert isinstance(source, TextSource) and answer.weights is not None
+    weights = answer.weights.mean((0, 1)).tolist()
+    tokens = row.tolist()
+    turns = source.turn_of_places(row)
+    together = places_together(len(tokens) + 1, len(weights))
+
+    shares = [0.0] * (turns[-1] + 2)  # the last one is the end token's
+    for place, weight in enumerate(weights):
+        start = place * together
+        shares[turns[start] if start < len(turns) else -1] += weight
+    names = source.place_names(row)
+    for number, share in enumerate(shares[:-1]):
+        places = [place for place, turn in enumerate(turns) if turn == number]
+        text = bundle.tokenizer.decode([tokens[place] for place in places])
+        text = text if len(text) <= TURN_WIDTH else f"{text[: TURN_WIDTH - 1]}…"
+        yield f"{names[places[0]]:<8} {printable(text):<{TURN_WIDTH + 2}}{_bar(share)}"
+    yield f"{names[-1]:<8} {'':<{TURN_WIDTH + 2}}{_bar(shares[-1])}"
