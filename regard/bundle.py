@@ -27,6 +27,7 @@ from regard.recipe import Recipe, SourceSound
 from regard.resources import check_memory
 from regard.search import Engine, Hypothesis, Options, Outputs, StreamedToken, seeds_of
 from regard.search.engine import MAX_ROWS
+from regard.tasks.conversation import is_conversation
 from regard.tasks.sources import needs_array, needs_rate
 from regard.tasks.task import Task, is_sound
 from regard.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
@@ -39,9 +40,10 @@ RECIPE, TOKENIZER, WEIGHTS = "recipe.json", "tokenizer.json", "model.safetensors
 SPLITS = ("train", "valid", "test")
 
 
-Input: TypeAlias = (
-    "str | os.PathLike[str] | np.ndarray | Tensor | Image | tuple[np.ndarray | Tensor, float]"
-)
+Sound: TypeAlias = tuple[np.ndarray | Tensor, float]
+Messages: TypeAlias = Sequence[Mapping[str, Any]]
+Input: TypeAlias = "str | os.PathLike[str] | np.ndarray | Tensor | Image | Sound | Messages"
+Turns: TypeAlias = Sequence[str | Mapping[str, Any]]
 
 
 def _is_single(inputs: Any) -> bool:
@@ -52,10 +54,12 @@ def _is_single(inputs: Any) -> bool:
     (True, False)
     >>> _is_single(np.zeros((8, 8))), _is_single((np.zeros(8000), 8000))
     (True, True)
+    >>> _is_single([{"role": "user", "content": "Hello"}])
+    True
     """
     if isinstance(inputs, str | bytes | os.PathLike | np.ndarray | Tensor | Mapping):
         return True
-    return is_sound(inputs) or not isinstance(inputs, Iterable)
+    return is_sound(inputs) or is_conversation(inputs) or not isinstance(inputs, Iterable)
 
 
 class Stream(Iterator[Piece]):
@@ -115,6 +119,7 @@ class Bundle:
         inputs: Input,
         options: Options | None = None,
         *,
+        history: Turns | None = None,
         rate: float | None = None,
         alternatives: int = 0,
         capture: Capture = "none",
@@ -124,9 +129,10 @@ class Bundle:
     @overload
     def ask(
         self,
-        inputs: Iterable[Input],
+        inputs: Iterable[Input | Turns],
         options: Options | None = None,
         *,
+        history: Turns | None = None,
         rate: float | None = None,
         alternatives: int = 0,
         capture: Capture = "none",
@@ -135,9 +141,10 @@ class Bundle:
 
     def ask(
         self,
-        inputs: Input | Iterable[Input],
+        inputs: Input | Iterable[Input | Turns],
         options: Options | None = None,
         *,
+        history: Turns | None = None,
         rate: float | None = None,
         alternatives: int = 0,
         capture: Capture = "none",
@@ -146,13 +153,17 @@ class Bundle:
         """The answer to one input, or a list of the answers to several.
 
         inputs   one input, or a list of them. What an input is depends on the task:
-                 text      a str (for the task `blank`, with ___ in the place of a word)
+                 text      a str (for the task `blank`, with ___ in the place of a word); in a
+                           chat also a list of turns, oldest first: strings, or messages
+                           {"role": "user" or "assistant", "content": str}
                  picture   the path of a file, a PIL image, or an array (h, w), (h, w, 1),
                            (h, w, 3) or (h, w, 4) of bytes or of floats from 0 to 1; each is
                            resized as the file of that picture would be
                  sound     the path of a file, or samples (n,) or (n, channels) with `rate=`,
                            or (samples, rate)
         options  all search options; by default the recipe's
+        history  the turns before a single input, oldest first, as in a list of turns. A model
+                 reads as many of them as it was trained to read (`data.turns`)
         rate     samples a second, for arrays of samples
         alternatives  so many of the likeliest tokens are recorded at each step of an answer
         capture  "cross" or "all": record the attention of every layer, see `Answer.attention`
@@ -169,9 +180,18 @@ class Bundle:
         >>> likeliest = bot.ask("Hello!", num_beams=4)  # doctest: +SKIP
         >>> bot.ask("Are you a robot?").weights.shape  # doctest: +SKIP
         torch.Size([5, 1, 5])
+        >>> bot.ask("And you?", history=["How are you?", "Fine."]).text  # doctest: +SKIP
+        'I am fine, too.'
         """
         single = _is_single(inputs)
-        several: Any = [inputs] if single else inputs
+        several: Any = [self._with_history(inputs, history)] if single else inputs
+        if history is not None and not single:
+            raise InputError(
+                "a history is of one input",
+                where="history",
+                got="a list of inputs",
+                hint="give each as a list of turns: ask([[*history, input], …])",
+            )
         batch = self._input_list(several, rate)
         ranked = self.candidates(
             batch, options, alternatives=alternatives, capture=capture, **changes
@@ -181,7 +201,7 @@ class Bundle:
 
     def candidates(
         self,
-        inputs: Iterable[Input],
+        inputs: Iterable[Input | Turns],
         options: Options | None = None,
         *,
         alternatives: int = 0,
@@ -224,9 +244,10 @@ class Bundle:
 
     def stream(
         self,
-        input: Input,  # noqa: A002 -- one of what `ask` calls inputs
+        input: Input | Turns,  # noqa: A002 -- one of what `ask` calls inputs
         options: Options | None = None,
         *,
+        history: Turns | None = None,
         rate: float | None = None,
         alternatives: int = 0,
         capture: Capture = "none",
@@ -239,7 +260,8 @@ class Bundle:
         """
         options = self.search_options(options, **changes)
         _check_request(alternatives, capture)
-        (row,) = self.task.read_rows(self._input_list([input], rate))
+        conversation = self._with_history(input, history)
+        (row,) = self.task.read_rows(self._input_list([conversation], rate))
         return Stream(self._pieces(row, options, alternatives, capture))
 
     @torch.inference_mode()
@@ -507,7 +529,25 @@ class Bundle:
             raise InputError(str(problem)) from None
         return options
 
-    def _input_list(self, inputs: Iterable[Any], rate: float | None) -> list[Input]:
+    def _with_history(self, value: Any, history: Turns | None) -> Any:
+        """An input and the turns before it, as one list of turns."""
+        if history is None:
+            return value
+        if self.recipe.task != "chat":
+            raise InputError(
+                "a history is for chats", where="history", got=f"a model for {self.recipe.task}"
+            )
+        if isinstance(history, str) or not isinstance(history, Sequence):
+            raise InputError(
+                "a history is a list of turns", where="history", got=type(history).__name__
+            )
+        if not isinstance(value, str | Mapping):
+            raise InputError(
+                "a history goes before one turn", where="history", got=type(value).__name__
+            )
+        return [*history, value]
+
+    def _input_list(self, inputs: Iterable[Any], rate: float | None) -> list[Input | Turns]:
         """Inputs as a list, in which arrays of samples have their rate."""
         batch = list(inputs)
         source = self.recipe.source

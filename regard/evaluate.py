@@ -153,7 +153,9 @@ def questions(part: Split, task: Task, *, at_most: int | None = None) -> list[Qu
     for i in range(len(part)):
         source, target = task.question(part.source_name(i), part.texts(i).target)
         if source not in grouped:
-            grouped[source] = Question(source, source, [], int(clusters[i]))
+            # a history is given as tokens: its text does not say who speaks
+            given = part.source[i] if task.source.reads_history else source
+            grouped[source] = Question(source, given, [], int(clusters[i]))
         grouped[source].references.append(target)
     return _spread(list(grouped.values()), at_most)
 
@@ -200,9 +202,7 @@ def ranked(
     between: Callable[[], None] = lambda: None,
 ) -> list[list[str]]:
     """The texts of all answers that the search finds to each prompt, best first."""
-    order = sorted(
-        range(len(prompts)), key=lambda i: len(prompts[i]) if isinstance(prompts[i], str) else 0
-    )
+    order = sorted(range(len(prompts)), key=lambda i: _length(prompts[i]))
     texts: dict[int, list[str]] = {}
     for start in range(0, len(order), rows):
         between()
@@ -211,6 +211,11 @@ def ranked(
         for i, row in zip(index, candidates, strict=True):
             texts[i] = [answer.text for answer in row]
     return [texts[i] for i in range(len(prompts))]
+
+
+def _length(prompt: Input) -> int:
+    is_sequence = isinstance(prompt, str) or (isinstance(prompt, np.ndarray) and prompt.ndim == 1)
+    return len(prompt) if is_sequence else 0
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ File = Annotated[Text, Mark.PATH, Mark.FREE]
 HeldOutFile = Annotated[Text, Mark.PATH, Mark.HELD_OUT, Mark.FREE]
 Column = Annotated[Text | int, Mark.COLUMN, Mark.VOCABULARY, Mark.FREE]
 MaxLength = Annotated[Size, Mark.VOCABULARY]
+Turns = Annotated[int, Field(ge=1, le=100), Mark.VOCABULARY, Mark.WEIGHTS]
 Dropout = Annotated[Share, Mark.TRAINING]
 Augmentation = Annotated[Share, Mark.TRAINING, Mark.FREE]
 

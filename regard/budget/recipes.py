@@ -50,7 +50,8 @@ def codes(recipe: r.Recipe, vocabulary: int | None, labels: int | None) -> Codes
                 f"V = {vocabulary:,} is the most the tokenizer may make; --vocabulary gives another"
             )
         elif isinstance(tokenizer, r.TokenizerCharacters) and tokenizer.alphabet:
-            vocabulary = len(set(tokenizer.alphabet)) + NUM_SPECIAL_TOKENS
+            special_tokens = NUM_SPECIAL_TOKENS + (2 if recipe.data.history > 1 else 0)
+            vocabulary = len(set(tokenizer.alphabet)) + special_tokens
         else:
             vocabulary = CHARACTERS
             notes.append(

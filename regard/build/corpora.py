@@ -25,6 +25,8 @@ from regard.errors import DataError
 def fit_tokenizer(recipe: r.Recipe) -> Callable[[Iterator[str]], tokenizers.Tokenizer] | None:
     """The function that fits the recipe's tokenizer to texts; None if there are only labels."""
     settings = recipe.tokenizer.model_dump(exclude={"kind"})
+    if recipe.data.history > 1:
+        settings["turns"] = True
     match recipe.tokenizer:
         case r.TokenizerWords() if recipe.task == "blank":
             # A sentence is both source and target, and is counted once.
@@ -70,7 +72,8 @@ def other(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer, path: Path) -> Corp
     if data_set.kind == recipe.data.kind:
         data = recipe.data.model_copy(update=fields)
     else:
-        data = section.model_validate({"kind": data_set.kind} | fields)
+        limits = {name: getattr(recipe.data, name) for name in _limits(recipe.data, section)}
+        data = section.model_validate({"kind": data_set.kind} | limits | fields)
 
     recipe = recipe.model_copy(update={"data": data})
     splits = contents(recipe)
@@ -82,6 +85,14 @@ def other(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer, path: Path) -> Corp
         tokenizer=tokenizer.to_json(),
         shares=(0.0, 0.0),
     )
+
+
+def _limits(data: r.Data, section: type[r.Section]) -> list[str]:
+    """The fields that select examples, and that both kinds of text have."""
+    if not isinstance(data, r.Texts):
+        return []
+    names = (*data.limits(), "turns")
+    return [name for name in names if name in section.model_fields and hasattr(data, name)]
 
 
 def _recognised(recipe: r.Recipe, path: Path) -> DataSet:

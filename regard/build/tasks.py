@@ -104,4 +104,6 @@ def _source(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Source:
         max_source=max_source,
         word_dropout=recipe.source.word_dropout,
         prompt_dropout=recipe.source.prompt_dropout,
+        turns=recipe.data.history if recipe.task == "chat" else None,
+        max_history=longest_source(recipe),
     )

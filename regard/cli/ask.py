@@ -40,7 +40,17 @@ def ask(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option(parser=filled_path, help="A file of inputs, one per line. Prints JSON lines."),
+        typer.Option(
+            parser=filled_path,
+            help="A file of inputs, one per line; for a chat also JSON: "
+            '{"turns": […]}, {"messages": […]} or a list of turns. Prints JSON lines.',
+        ),
+    ] = None,
+    history: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TURN", help="What was said before, oldest turn first; give it for each turn."
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines, with scores and tokens.")
@@ -88,6 +98,7 @@ def ask(
 
     \b
     regard ask runs/demo "What are you?" "Tell me a joke"
+    regard ask runs/demo "How are you?" --history "Hi!" --history "Hello."
     regard ask runs/demo --file prompts.txt > answers.jsonl
     regard ask runs/image-pool seven.png
     regard ask runs/speech-attention hello.wav
@@ -100,6 +111,8 @@ def ask(
         raise InputError("give inputs or --file, not both")
     if not inputs and not file and streams.typed().isatty():
         raise InputError("nothing to ask", hint='type a sentence: regard ask RUN "Hello"')
+    if history and len(inputs or ()) != 1:
+        raise InputError("a history is of one input", where="--history", got=_count(inputs))
     if file is not None and not file.is_file():
         raise InputError("no such file", where=file)
     if greedy and best is not None and best > 1:
@@ -123,6 +136,10 @@ def ask(
         if maps is not None:
             _check_has_maps(bundle)
         how = options(bundle, changes, greedy, seed, best=best)
+        if history and bundle.recipe.task != "chat":
+            raise InputError(
+                "a history is for chats", where="--history", got=f"a model for {bundle.recipe.task}"
+            )
         _note_file_names(bundle, inputs or [])
         form = _Form(
             as_json=as_json or weights or alternatives > 0 or file is not None,
@@ -130,7 +147,48 @@ def ask(
             alternatives=alternatives,
             are_labels=not bundle.task.answers_are_text,
         )
-        _ask(bundle, how, inputs, file, form, best=best, maps=maps)
+        if inputs:
+            prompts = [_Prompt.of(text, history) for text in inputs]
+        else:
+            prompts = map(_read_line if bundle.recipe.task == "chat" else _Prompt.of, _lines(file))
+        _ask(bundle, how, prompts, form, best=best, maps=maps, is_alone=len(inputs or ()) == 1)
+
+
+def _count(inputs: list[str] | None) -> str:
+    return "no input" if not inputs else f"{len(inputs)} inputs"
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """An input as it is printed, as the model is given it, and the turns before it."""
+
+    text: str
+    given: Any
+    history: list[Any] | None = None
+
+    @classmethod
+    def of(cls, text: str, history: list[str] | None = None) -> _Prompt:
+        return cls(text, [*history, text], history) if history else cls(text, text)
+
+
+def _read_line(line: str) -> _Prompt:
+    """A line of a file, which may be a conversation in JSON."""
+    from regard.data.dialogues import turns_in
+    from regard.data.messages import content_text
+
+    if not line.startswith(("{", "[")):
+        return _Prompt.of(line)
+    try:
+        turns = turns_in(json.loads(line))
+    except (ValueError, RecursionError):
+        turns = None
+    if turns is None:
+        return _Prompt.of(line)
+    *history, last = turns or [None]
+    text = last if isinstance(last, str) else None
+    if isinstance(last, dict):
+        text = content_text(last.get("content"))
+    return _Prompt(line if text is None else text, turns, history)
 
 
 @dataclass(frozen=True)
@@ -175,36 +233,37 @@ def _note_file_names(bundle: Bundle, inputs: list[str]) -> None:
 def _ask(
     bundle: Bundle,
     how: Options,
-    inputs: list[str] | None,
-    file: Path | None,
+    prompts: Iterable[_Prompt],
     form: _Form,
     *,
     best: int | None,
     maps: Path | None,
+    is_alone: bool,
 ) -> None:
+    """Print the answers to prompts; the error of one that `is_alone` is raised."""
     count = 0
     refused = 0
-    for prompts in _chunks(inputs or _lines(file)):
-        with Waiting(f"answering {len(prompts)}" if len(prompts) > 1 else "answering"):
-            results = _answers(bundle, prompts, how, form.alternatives)
+    for chunk in _chunks(prompts):
+        with Waiting(f"answering {len(chunk)}" if len(chunk) > 1 else "answering"):
+            results = _answers(bundle, chunk, how, form.alternatives)
 
-        for prompt, result in zip(prompts, results, strict=True):
+        for prompt, result in zip(chunk, results, strict=True):
             count += 1
             if isinstance(result, InputError):
                 refused += 1
-                if len(inputs or ()) == 1:
+                if is_alone:
                     raise result
-                _print_refusal(prompt, result, form.as_json)
+                _print_refusal(prompt.text, result, form.as_json)
                 continue
             answers = result[: best or (len(result) if form.are_labels else 1)]
             if form.as_json:
                 print(json.dumps(_record(prompt, answers, form), ensure_ascii=False))
             elif form.are_labels:
-                print(_label_line(prompt, answers))
+                print(_label_line(prompt.text, answers))
             else:
-                print(_text_lines(prompt, answers, how))
+                print(_text_lines(prompt.text, answers, how))
             if maps is not None:
-                _draw(bundle, prompt, answers[0], maps)
+                _draw(bundle, prompt.text, answers[0], maps)
         sys.stdout.flush()
     if refused:
         raise InputError(
@@ -213,14 +272,14 @@ def _ask(
 
 
 def _answers(
-    bundle: Bundle, prompts: list[str], how: Options, alternatives: int
+    bundle: Bundle, prompts: list[_Prompt], how: Options, alternatives: int
 ) -> list[list[Answer] | InputError]:
     """For each prompt its answers, best first, or the error if it cannot be read."""
     rows = []
     problems = {}
     for i, prompt in enumerate(prompts):
         try:
-            rows.append(bundle.task.read_one(prompt))
+            rows.append(bundle.task.read_one(prompt.given))
         except InputError as problem:
             problems[i] = problem
     answers = iter(bundle.answer_rows(rows, how, alternatives=alternatives))
@@ -235,11 +294,14 @@ def _print_refusal(prompt: str, problem: InputError, as_json: bool) -> None:
     streams.tell(f"{name}{problem}")
 
 
-def _record(prompt: str, answers: list[Answer], form: _Form) -> dict[str, Any]:
+def _record(prompt: _Prompt, answers: list[Answer], form: _Form) -> dict[str, Any]:
     """The answers to a prompt as JSON."""
     fields = answers[0].to_json(weights=form.weights)
     del fields["text"]
-    record = {"input": prompt, **_scored(answers[0], form), **fields}
+    record: dict[str, Any] = {"input": prompt.text}
+    if prompt.history is not None:
+        record["history"] = prompt.history
+    record |= {**_scored(answers[0], form), **fields}
     if len(answers) > 1:
         record["best"] = [_scored(answer, form) for answer in answers]
     return record
@@ -303,7 +365,7 @@ def _lines(file: Path | None) -> Iterator[str]:
         yield from (line.strip() for line in lines if line.strip())
 
 
-def _chunks(prompts: Iterable[str]) -> Iterator[list[str]]:
+def _chunks(prompts: Iterable[_Prompt]) -> Iterator[list[_Prompt]]:
     prompts = iter(prompts)
     while chunk := list(islice(prompts, ROWS)):
         yield chunk

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -18,17 +18,25 @@ from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from regard.bundle import Bundle
     from regard.search import Options
     from regard.values import Answer
 
-ATTEND = "/attend"
+ATTEND, HISTORY, FORGET, HELP = "/attend", "/history", "/forget", "/help"
 COMMANDS = {
     "/quit": "leave; so do /exit, Ctrl-D, and Ctrl-C on an empty line",
     ATTEND: "what each word of the last answer attended to",
-    "/help": "this list",
+    HELP: "this list",
+}
+HISTORY_COMMANDS = {
+    HISTORY: "the conversation so far, which the model reads",
+    FORGET: "begin a new conversation",
 }
 NO_ATTENTION = "this model has no attention: it reads the prompt once and remembers"
+NO_HISTORY = "this model answers each line by itself: it was trained with data.turns = 1"
+TURN_WIDTH = 40  # characters of a turn in a table
 
 
 def chat(
@@ -39,6 +47,9 @@ def chat(
     device: Device = "auto",
 ) -> None:
     """Talk to a trained model. Arrow keys bring back what you typed; /help lists the commands.
+
+    A model that was trained on dialogues (data.turns) reads the conversation so far; /forget begins
+    a new one.
 
     Answers are found as the section "search" of the model's recipe says (beam search or sampling;
     greedy, if it says nothing), unless --set or --greedy change it.
@@ -63,31 +74,52 @@ def _chat(bundle: Bundle, run: Path, how: Options) -> None:
     commands = dict(COMMANDS)
     if not bundle.attends():
         del commands[ATTEND]
+    if bundle.task.source.reads_history:
+        commands = {**commands, **HISTORY_COMMANDS, HELP: commands.pop(HELP)}
 
-    last = None  # the last answer
+    turns: list[str] = []  # of both sides
+    last = None  # the last exchange
     for text in _typed():
         command = text.lower() if text.startswith("/") else None
         if command is None:
-            last = _answer(bundle, text, how)
+            last = _answer(bundle, text, turns, how)
+            if last is not None and HISTORY in commands:
+                turns += [text, last.answer.text]
         elif command in ("/quit", "/exit"):
             return
-        elif command == "/help":
+        elif command == HELP:
             print("\n".join(f"{name:<10}{what}" for name, what in commands.items()))
         elif command == ATTEND:
-            print(_attended(last) if ATTEND in commands else NO_ATTENTION, flush=True)
+            print(_attended(bundle, last) if ATTEND in commands else NO_ATTENTION, flush=True)
+        elif command == HISTORY and HISTORY in commands:
+            print(_listed(turns), flush=True)
+        elif command == FORGET and FORGET in commands:
+            turns.clear()
+            print("forgotten", flush=True)
+        elif command in HISTORY_COMMANDS:
+            print(NO_HISTORY, flush=True)
         else:
             print(f"no such command; known: {', '.join(commands)}")
 
 
-def _answer(bundle: Bundle, text: str, how: Options) -> Answer | None:
+class _Exchange(NamedTuple):
+    """An answer, and the input it was given to as the model read it."""
+
+    row: np.ndarray
+    answer: Answer
+
+
+def _answer(bundle: Bundle, text: str, turns: list[str], how: Options) -> _Exchange | None:
     """Print the answer as it is generated, and return it if it came to its end. Ctrl-C ends the
     answer, not the chat."""
+    conversation = [*turns, text] if turns else text
     try:
-        stream = bundle.stream(text, how)
+        stream = bundle.stream(conversation, how)
         for piece in stream:
             print(printable(piece), end="", flush=True)
         print(flush=True)
-        return stream.answer
+        if stream.answer is not None:
+            return _Exchange(bundle.task.read_one(conversation), stream.answer)
     except InputError as problem:
         streams.tell(str(problem))
     except KeyboardInterrupt:
@@ -95,21 +127,78 @@ def _answer(bundle: Bundle, text: str, how: Options) -> Answer | None:
     return None
 
 
-def _attended(answer: Answer | None) -> str:
+def _listed(turns: list[str]) -> str:
+    """The turns of a conversation, the user's and the model's."""
+    if not turns:
+        return "nothing was said yet"
+    marks = (">", " ")
+    return "\n".join(f"{marks[i % 2]} {printable(turn)}" for i, turn in enumerate(turns))
+
+
+def _attended(bundle: Bundle, last: _Exchange | None) -> str:
     """For each step of an answer, the place of the prompt with the largest weight (mean over the
-    heads)."""
-    if answer is None:
+    heads); of a history, also the weights of each turn."""
+    if last is None:
         return "nothing was asked yet"
+    answer = last.answer
     if answer.weights is None:
         return NO_ATTENTION
+    names = _place_names(bundle, last)
     lines = []
     for name, weights in zip(answer.step_names, answer.weights.mean(1).tolist(), strict=True):
         weight = max(weights)
-        place = answer.place_names[weights.index(weight)]
-        bar = "█" * round(20 * weight)
+        place = names[weights.index(weight)]
         word = printable(name.strip()) or "·"
-        lines.append(f"{word:<14}{printable(place):<14}{weight:4.0%} {bar}")
+        lines.append(f"{word:<14}{printable(place):<14}{_bar(weight)}")
+    if bundle.task.source.reads_history:
+        lines += ["", *_attended_turns(bundle, last)]
     return "\n".join(lines)
+
+
+def _bar(weight: float) -> str:
+    return f"{weight:4.0%} {'█' * round(20 * weight)}"
+
+
+def _place_names(bundle: Bundle, last: _Exchange) -> Sequence[str]:
+    """The names of the places; of characters, each with its number in its turn."""
+    names = last.answer.place_names
+    if bundle.tokenizer.kind != "characters" or len(names) != len(last.row) + 1:
+        return names
+    number = 0
+    numbered = []
+    for name, token in zip(names, last.row.tolist(), strict=False):
+        if token in bundle.tokenizer.turn_tokens:
+            number = 0
+            numbered.append(name)
+        else:
+            number += 1
+            numbered.append(f"{name or '␣'}·{number}")
+    return [*numbered, names[-1]]
+
+
+def _attended_turns(bundle: Bundle, last: _Exchange) -> Iterator[str]:
+    """A line for each turn of the history: how much of the attention it has, mean over the steps of
+    the answer. The end token is in no turn."""
+    from regard.tasks.sources import TextSource, places_together
+
+    source = bundle.task.source
+    assert isinstance(source, TextSource) and last.answer.weights is not None
+    weights = last.answer.weights.mean((0, 1)).tolist()
+    tokens = last.row.tolist()
+    turns = source.turn_of_places(last.row)
+    together = places_together(len(tokens) + 1, len(weights))
+
+    shares = [0.0] * (turns[-1] + 2)  # the last one is the end token's
+    for place, weight in enumerate(weights):
+        start = place * together
+        shares[turns[start] if start < len(turns) else -1] += weight
+    names = source.place_names(last.row)
+    for number, share in enumerate(shares[:-1]):
+        places = [place for place, turn in enumerate(turns) if turn == number]
+        text = bundle.tokenizer.decode([tokens[place] for place in places])
+        text = text if len(text) <= TURN_WIDTH else f"{text[: TURN_WIDTH - 1]}…"
+        yield f"{names[places[0]]:<8} {printable(text):<{TURN_WIDTH + 2}}{_bar(share)}"
+    yield f"{names[-1]:<8} {'':<{TURN_WIDTH + 2}}{_bar(shares[-1])}"
 
 
 def _typed() -> Iterator[str]:

@@ -324,6 +324,8 @@ def _page(path: Path, record: dict[str, Any]) -> str:
     lines = [f"{path}: {record['kind']}, {record['usable']:,} usable examples"]
     if "pictures" in record:
         lines[0] += f" of {record['pictures']:,} pictures"
+    if "dialogues" in record:
+        lines[0] += f" of {record['dialogues']:,} dialogues"
     if "note" in record:
         lines.append(f"  {record['note']}")
     lines += [f"  skipped {count:,}: {reason}" for reason, count in record["skipped"].items()]

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from regard.data.dialogue import last_reply, one_line, replies
-from regard.data.examples import DialogueExample, Example, dialogue_key
+from regard.data.examples import DialogueExample, dialogue_key
 from regard.data.lines import Tally, read_lines
 from regard.data.reading import checked, existing_file, spoken_value
+from regard.data.replies import last_reply, one_line, replies
 from regard.data.rows import json_object
 from regard.errors import DataError
 
@@ -21,7 +21,7 @@ CONVOKIT = ("utterances.jsonl", "utterances.jsonl.gz")  # one of them, from Conv
 
 def read_cornell(
     path: Path | str, *, tally: Tally, turns: int = 1, limit: float = 0.5
-) -> Iterator[Example]:
+) -> Iterator[DialogueExample]:
     """The answers in the dialogues of the corpus, each with up to `turns` lines before it.
 
     `path` is a folder, or a file of the corpus, as it was published (two .txt files) or as

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from regard.data import sentences
+from regard.data.dailydialog import TURN, is_dailydialog
 from regard.data.detect_table import table_readings
+from regard.data.dialogues import looks_like_dialogues
 from regard.data.kinds import KINDS, DataSet
-from regard.data.lines import Tally, is_binary, read_lines
+from regard.data.kinds.dialogues import dialogues_at
+from regard.data.lines import is_binary
 from regard.data.roles import SOUNDS, Column
 from regard.errors import DataError
-
-TURN = "__eou__"  # ends a turn of DailyDialog
 
 
 def recognise_kind(path: Path) -> DataSet | None:
@@ -50,18 +52,26 @@ def file_readings(
             hint="one picture or sound is no corpus: give a folder, or a table of files and texts",
         )
     if sentences.is_text(path):
-        return [plain_text(path)]
+        return text_readings(path)
     return table_readings(path, columns, task, kind)
+
+
+def text_readings(path: Path) -> list[DataSet]:
+    """The data sets a text can be: sentences, or dialogues with a turn a line."""
+    readings = [plain_text(path)]
+    can_be_dialogues, are_probable = looks_like_dialogues(path)
+    if can_be_dialogues:
+        readings.insert(0 if are_probable else 1, dialogues_at(path))
+    return readings
 
 
 def plain_text(path: Path) -> DataSet:
     """A file or folder of plain text."""
-    first = next(read_lines(sentences.text_files(path)[0], Tally()), "")
-    if TURN in first:  # to all appearance sentences, with marks in them
+    file = sentences.text_files(path)[0]
+    if is_dailydialog(file):  # to all appearance sentences, with marks in them
         raise DataError(
-            f"dialogues whose turns end in {TURN} (DailyDialog), which cannot be read yet",
+            f"dialogues whose turns end in {TURN} (DailyDialog), in a folder with other names",
             where=path,
-            hint="a prompt, a tab and its reply in a line can: "
-            "regard train chat-attention --data pairs.tsv",
+            hint=f"give the file: --data {shlex.quote(str(file))}",
         )
     return DataSet.at("text", path, partial(sentences.read_text, path))

@@ -16,6 +16,7 @@ from pathlib import Path
 from regard.data.column_types import may_be_labels
 from regard.data.columns import UnclearColumns, are_languages, choose
 from regard.data.kinds import KINDS, DataSet
+from regard.data.kinds.dialogues import MESSAGES, dialogues_at
 from regard.data.lines import Tally
 from regard.data.pairs import read_pairs
 from regard.data.recordings import Places
@@ -24,7 +25,6 @@ from regard.data.rows import read_rows
 from regard.data.tables import Choice, Table, look
 from regard.errors import DataError
 
-MESSAGES = "keys: messages; source = user, target = the assistant message after it"
 MOST_NAMES = 50  # cells of a column, that are looked for as files
 
 
@@ -37,7 +37,10 @@ def table_readings(
         _refuse_conversations(table)
     if table.has_messages and not columns:
         read = partial(read_pairs, path, limit=1.0)
-        return [DataSet.at("pairs", path, read, MESSAGES)]
+        pairs = DataSet.at("pairs", path, read, MESSAGES)
+        if kind == "pairs":
+            return [pairs]
+        return [dialogues_at(path, MESSAGES), pairs]
     if table.is_empty:
         _refuse_empty(path)
 

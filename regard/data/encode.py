@@ -32,7 +32,7 @@ from regard.data.lines import EMPTY, Tally
 from regard.data.ragged import RaggedArrayWriter
 from regard.data.reading import word_count
 from regard.errors import DataError
-from regard.tokenizers import UNKNOWN, Labels, Tokenizer, plain
+from regard.tokenizers import UNKNOWN, Labels, Tokenizer, join_turns, plain
 
 TOKENIZER = "tokenizer.json"
 TALLY = "tally.json"
@@ -142,7 +142,7 @@ class Preparation:
         left_out = Tally()
         with ExitStack() as stack:
             output = _Output(folder, self.form, self.dialogues, stack)
-            for stream in self._streams(tally, left_out):
+            for stream in self._streams(tally, left_out, histories=tokenizer.turns):
                 while chunk := list(islice(stream, CHUNK if self.form.is_text else SMALL_CHUNK)):
                     self._encode(chunk, tokenizer, left_out, output)
 
@@ -151,8 +151,10 @@ class Preparation:
         tally.skipped += left_out.skipped
         if not (folder / "train-source.ends").stat().st_size:
             hint = "are the limits on length too low?"
-            if left_out.skipped[HELD_OUT]:
-                hint = "every prompt is held out too; hold out other ones"
+            if left_out.skipped[HELD_OUT] and self.readers.separate:
+                hint = "every prompt stands in valid_path or test_path too; hold out other ones"
+            elif tally.used:
+                hint = "all of it is held out; data.valid and data.test say how much"
             raise DataError("no usable examples to train on", got=tally.summary(), hint=hint)
         write_json(folder / TALLY, tally.to_json())
 
@@ -191,11 +193,19 @@ class Preparation:
             if split == "train":
                 yield example
 
-    def _streams(self, tally: Tally, left_out: Tally) -> Iterator[Iterator[tuple[str, Example]]]:
-        """Streams of examples, each with the split it belongs to."""
-        yield self._split(tally, left_out)
+    def _streams(
+        self, tally: Tally, left_out: Tally, *, histories: bool
+    ) -> Iterator[Iterator[tuple[str, Example]]]:
+        """Streams of examples, each with the split it belongs to. With `histories` training
+        examples are last: a history may be shortened to one that is held out, so it is compared
+        with all of these."""
+        if not histories:
+            yield self._split(tally, left_out)
         for split, read in self.readers.separate.items():
             yield self._separate(split, read, tally, left_out)
+        if histories:
+            yield (item for item in self._split(Tally(), Tally()) if item[0] != "train")
+            yield (item for item in self._split(tally, left_out) if item[0] == "train")
 
     def _split(self, tally: Tally, left_out: Tally) -> Iterator[tuple[str, Example]]:
         """The examples of `read` with their split; in training none twice, and none whose prompt is
@@ -259,15 +269,31 @@ class Preparation:
         output: _Output,
     ) -> None:
         """Write those of a chunk of examples that the rules keep."""
-        sources = self._sources([example.source for _, example in chunk], tokenizer)
+        if tokenizer.turns:
+            sources = self._histories([example for _, example in chunk], tokenizer)
+        else:
+            sources = self._sources([example.source for _, example in chunk], tokenizer)
         targets = tokenizer.encode_many([example.target for _, example in chunk])
         labels = isinstance(tokenizer, Labels)
         for (split, example), source, target in zip(chunk, sources, targets, strict=True):
             reason = self.rules.refuses(source, target, labels=labels)
+            if not reason and tokenizer.turns and not output.is_new(split, source):
+                reason = HELD_OUT
             if reason:
                 left_out.skip(reason)
             else:
                 output.add(split, example, source, target)
+
+    def _histories(self, examples: Sequence[Example], tokenizer: Tokenizer) -> list[list[int]]:
+        """The tokens of each example's turns, as many of the last ones as `max_source` allows."""
+        histories = [turns_of(example) for example in examples]
+        texts = [self.rules.prompt(turn) for turns, _ in histories for turn in turns]
+        encoded = iter(tokenizer.encode_many(texts))
+        sources = []
+        for turns, speakers in histories:
+            tokens = list(islice(encoded, len(turns)))
+            sources.append(join_turns(tokens, speakers, limit=self.rules.max_source))
+        return sources
 
     def _sources(
         self, sources: Sequence[str | Item], tokenizer: Tokenizer
@@ -304,7 +330,15 @@ class _Output:
         }
         self._form = form
         self._numbers: dict[bytes, int] | None = {} if dialogues else None  # of dialogues
+        self._held_out: set[int] = set()  # hashes of histories, as the model reads them
         self.used = 0  # examples
+
+    def is_new(self, split: str, source: list[int] | np.ndarray) -> bool:
+        """Whether a source is not both in training and held out."""
+        digest = _hash(np.asarray(source, np.int32).tobytes())
+        if split != "train":
+            self._held_out.add(digest)
+        return split != "train" or digest not in self._held_out
 
     def add(
         self, split: str, example: Example, source: list[int] | np.ndarray, target: list[int]

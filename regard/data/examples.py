@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
-from regard.tokenizers import plain
+from regard.tokenizers import OTHER, plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +26,6 @@ class Item:
 class Example(NamedTuple):
     source: str | Item
     target: str
-
-
-OTHER, SELF = "o", "s"  # speakers: the other one, and the one who answers
 
 
 class DialogueExample(Example):

@@ -10,7 +10,7 @@ from typing import Any
 
 from regard.data.column_types import LABELS
 from regard.data.detect import SeveralDataSets, recognise
-from regard.data.examples import Example, Item, shown
+from regard.data.examples import DialogueExample, Example, Item, shown
 from regard.data.kinds import KINDS, LOOKED_AT, DataSet
 from regard.data.lines import Tally
 from regard.data.reading import quantiles, word_count
@@ -50,6 +50,8 @@ def inspect(
         record["seconds"] = statistics.seconds()
     if statistics.pictures:
         record["pictures"] = len(statistics.pictures)
+    if statistics.dialogues:
+        record["dialogues"] = len(statistics.dialogues)
     if statistics.labels:
         record["labels"] = dict(statistics.labels.most_common(LABELS))
     return record
@@ -69,6 +71,7 @@ class _Statistics:
     target_words: Counter[int] = field(default_factory=Counter)
     sound_lengths: Counter[int] = field(default_factory=Counter)  # in samples of a sound
     pictures: set[str] = field(default_factory=set)
+    dialogues: set[bytes] = field(default_factory=set)
     labels: Counter[str] = field(default_factory=Counter)
     samples: list[dict[str, str]] = field(default_factory=list)
     count: int = 0
@@ -76,6 +79,8 @@ class _Statistics:
 
     def add(self, example: Example) -> None:
         source, target = example
+        if isinstance(example, DialogueExample):
+            self.dialogues.add(example.dialogue)
         if isinstance(source, str):
             if self.answer != "blank":  # otherwise source and target are the same
                 self.source_words[word_count(source)] += 1

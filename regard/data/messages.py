@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from regard.data.lines import SYSTEM, UNANSWERED, Tally
+from regard.data.examples import DialogueExample, dialogue_key
+from regard.data.lines import EMPTY, SYSTEM, UNANSWERED, Tally, clean_text
+from regard.data.replies import one_line, usable_turns
+from regard.tokenizers import OTHER, SELF
 
 SYSTEM_ROLES = ("system", "developer")  # newer files call it developer
+SPEAKERS = {"user": OTHER, "assistant": SELF}
 
 
 def exchanges(row: Mapping[str, Any], tally: Tally) -> Iterator[tuple[str, str]]:
@@ -55,6 +59,64 @@ def exchanges(row: Mapping[str, Any], tally: Tally) -> Iterator[tuple[str, str]]
         else:
             is_answered = True
             yield prompt, text
+    if not is_answered:
+        tally.skip(UNANSWERED)
+
+
+def role_replies(
+    messages: Sequence[Mapping[str, Any]], tally: Tally, *, history: int
+) -> Iterator[DialogueExample]:
+    """Each message of the assistant as the answer to up to `history` messages before it, the last
+    of which is the user's. With a history of 1 these are the pairs of `exchanges`.
+
+    >>> user, assistant = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yo!"}
+    >>> list(role_replies([user, assistant, user, assistant], Tally(), history=3))[1].source
+    'Hi\\nYo!\\nHi'
+    """
+    turns: list[tuple[str, str | None]] = []  # speakers, and texts (None: not text)
+    weights: list[object] = []
+    for message in messages:
+        role = message.get("role")
+        if role in SYSTEM_ROLES:
+            tally.skip(SYSTEM)
+        elif not isinstance(role, str) or role not in SPEAKERS:
+            tally.skip(
+                "message of another role" if isinstance(role, str) else "message without a role"
+            )
+        else:
+            text = content_text(message.get("content"))
+            text = None if text is None else one_line(clean_text(text, tally))
+            turns.append((SPEAKERS[role], text))
+            weights.append(message.get("weight"))
+
+    key = dialogue_key(text or "" for _, text in turns)
+    is_answered = True
+    last_prompt = 0  # the number of turns up to the user's last one
+    for i, (speaker, text) in enumerate(turns):
+        if text is None:
+            tally.skip("content is not text")
+        if speaker == OTHER:
+            if not is_answered:
+                tally.skip(UNANSWERED)
+            is_answered = text is None
+            last_prompt = i + 1
+        elif text is None:
+            continue
+        elif last_prompt == 0 or turns[last_prompt - 1][1] is None:
+            tally.skip("reply to no user message")
+        elif weights[i] == 0:
+            tally.skip("weight 0")
+            is_answered = True
+        else:
+            is_answered = True
+            window = turns[max(last_prompt - history, 0) : last_prompt]
+            source = usable_turns([text for _, text in window])
+            if not text or not source:
+                tally.skip(EMPTY)
+                continue
+            speakers = "".join(speaker for speaker, _ in window[-len(source) :])
+            tally.used += 1
+            yield DialogueExample("\n".join(source), text, dialogue=key, speakers=speakers)
     if not is_answered:
         tally.skip(UNANSWERED)
 

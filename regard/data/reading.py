@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.data.examples import Example
 from regard.data.lines import EMPTY, Tally, clean_text
 from regard.errors import DataError
+
+E = TypeVar("E", bound=Example)
 
 
 def existing_file(path: Path | str) -> Path:
@@ -34,9 +36,7 @@ def usable(example: Example, tally: Tally) -> Iterator[Example]:
         tally.skip(EMPTY)
 
 
-def checked(
-    examples: Iterator[Example], where: object, tally: Tally, *, limit: float
-) -> Iterator[Example]:
+def checked(examples: Iterator[E], where: object, tally: Tally, *, limit: float) -> Iterator[E]:
     """The examples; at their end an error if there were none, or if too many rows were bad."""
     used_before = tally.used
     bad_before = tally.bad

@@ -28,6 +28,7 @@ from regard.recipe.parts import (
     SourceSound,
     SourceTokens,
     Tokenizer,
+    TokenizerBPE,
     TokenizerLabels,
     TokenizerWords,
 )
@@ -41,6 +42,7 @@ SCORED = {  # the validation scores that can select the best weights of each tas
     "caption": ("perplexity", "bleu_4", "chrf", "exact"),
     "blank": ("perplexity", "accuracy"),
 }
+SMALLEST_WITH_TURNS = 262  # the bytes, the special tokens and the turn tokens
 LABEL_TASKS = ("classify", "blank")  # the tasks whose answer is a label
 
 
@@ -139,6 +141,15 @@ class Recipe(Section):
                 "search.mmi_weight: the model must learn answers without prompts; "
                 f"got mmi_weight = {self.search.mmi_weight} with source.prompt_dropout = 0; "
                 "set source.prompt_dropout, 0.1 for example"
+            )
+        if (
+            self.data.history > 1
+            and isinstance(self.tokenizer, TokenizerBPE)
+            and self.tokenizer.size < SMALLEST_WITH_TURNS
+        ):
+            problems.append(
+                "tokenizer.size: data.turns needs two more special tokens; "
+                f"got {self.tokenizer.size}; must be {SMALLEST_WITH_TURNS} or more"
             )
         if self.train.score is not None and self.train.score not in SCORED[self.task]:
             problems.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from torch import Tensor
@@ -21,6 +22,8 @@ class TextGeneration(Task):
     def __init__(self, *, tokenizer: Tokenizer, source: Source):
         self.tokenizer = tokenizer
         self.source = source
+        never = (*self.special_tokens.never, *tokenizer.turn_tokens)
+        self.special_tokens = replace(self.special_tokens, never=never)
 
     def batch(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> Batch:
         raw, mask = self.source.rows(sources)

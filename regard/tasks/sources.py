@@ -17,17 +17,30 @@ from torch import Tensor
 
 from regard.data.corpus import Split
 from regard.data.pictures import from_array, from_image, is_image, read_picture
+from regard.data.replies import one_line
 from regard.data.sound import LOUDEST, from_samples, loud, read_sound, too_long
 from regard.errors import InputError
 from regard.masks import from_lengths
+from regard.tasks.conversation import Turn, read_turns
 from regard.tasks.task import Input, is_sound, padded, to_array
-from regard.tokenizers import END, START, UNKNOWN, Tokenizer, plain
+from regard.tokenizers import (
+    END,
+    OTHER,
+    OTHER_TURN,
+    SELF_TURN,
+    START,
+    UNKNOWN,
+    Tokenizer,
+    join_turns,
+    plain,
+)
 from regard.values import END_NAME
 
 LONGEST = 50_000  # characters of an input
 PIXELS = 16  # of a picture that cost what a token does
 BLANK = "___"  # in the task `blank`, what stands for the word
 _SPECIAL_NAMES = {UNKNOWN: "(unknown)", START: BLANK}
+_TURN_NAMES = {OTHER_TURN: "(other)", SELF_TURN: "(self)"}
 
 
 class Source(ABC):
@@ -35,6 +48,7 @@ class Source(ABC):
     samples."""
 
     prompt_dropout: float = 0.0  # the share of inputs that training makes empty
+    reads_history: bool = False  # whether inputs are conversations of several turns
 
     @abstractmethod
     def read_one(self, value: Input) -> np.ndarray:
@@ -70,6 +84,10 @@ class TextSource(Source):
 
     With `plain_source`, texts are normalised (`regard.tokenizers.plain`). Training makes the share
     `word_dropout` of the tokens unknown and the share `prompt_dropout` of the texts empty.
+
+    In a chat, a text is the last of some `turns`. A tokenizer with turn tokens encodes as many of
+    them as the model was trained to read: up to `turns`, with up to `max_history` tokens. Others
+    encode only the last one.
     """
 
     def __init__(
@@ -80,27 +98,42 @@ class TextSource(Source):
         max_source: int,
         word_dropout: float = 0.0,
         prompt_dropout: float = 0.0,
+        turns: int | None = None,
+        max_history: int = 0,
     ):
         self.tokenizer = tokenizer
         self.plain_source = plain_source
         self.max_source = max_source
         self.word_dropout = word_dropout
         self.prompt_dropout = prompt_dropout
+        self.turns = turns
+        self.max_history = max_history
+        self.reads_history = tokenizer.turns
 
     def example(self) -> np.ndarray:
         """A row as a corpus might have it. Its one token is the blank of the task `blank`."""
         return np.array([START])
 
-    def read_one(self, text: Input) -> np.ndarray:
-        if not isinstance(text, str):
-            raise InputError("this model reads text", got=type(text).__name__)
+    def read_one(self, value: Input) -> np.ndarray:
+        if self.reads_history and isinstance(value, np.ndarray):
+            return _checked_row(value, self.tokenizer)
+        if isinstance(value, list | tuple) and self.turns is not None:
+            turns = read_turns(value)
+        elif isinstance(value, str):
+            turns = [Turn(OTHER, value)]
+        else:
+            raise InputError("this model reads text", got=type(value).__name__)
+        text = turns[-1].text
         if not text.strip():
             raise InputError("the prompt is empty", hint="type a sentence")
         if len(text) > LONGEST:  # do not tokenise a book to find that it is too long
             raise InputError(
                 "the prompt is too long", got=f"{len(text):,} characters", hint=self._limit
             )
-        tokens = self.tokenizer.encode(plain(text) if self.plain_source else text)
+        if self.reads_history:
+            tokens = self._history(turns)
+        else:
+            tokens = self._encode(text)
         if len(tokens) > self.max_source:
             raise InputError(
                 "the prompt is too long",
@@ -109,6 +142,27 @@ class TextSource(Source):
                 hint=self._limit,
             )
         return np.asarray(tokens, dtype=np.int64)
+
+    def _encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(plain(text) if self.plain_source else text)
+
+    def _history(self, turns: Sequence[Turn]) -> list[int]:
+        """The tokens of the last turns, as in training. Empty ones are left out."""
+        assert self.turns is not None
+        speakers = ""
+        rows: list[list[int]] = []
+        length = 0
+        for turn in reversed(turns[-self.turns :]):
+            if length > self.max_history or len(turn.text) > LONGEST:
+                break  # it would be left out, and so would those before it
+            rows.insert(0, self._encode(one_line(turn.text)))
+            speakers = turn.speaker + speakers
+            length += len(rows[0])
+        return join_turns(rows, speakers, limit=self.max_history)
+
+    def turn_of_places(self, row: np.ndarray) -> list[int]:
+        """The number, from 0, of the turn that each token of a row is in."""
+        return (np.isin(row, self.tokenizer.turn_tokens).cumsum() - 1).tolist()
 
     @property
     def _limit(self) -> str:
@@ -125,7 +179,9 @@ class TextSource(Source):
             if self.prompt_dropout and draw.random() < self.prompt_dropout:
                 row = row[:0]
             elif self.word_dropout:
-                row = np.where(draw.random(len(row)) < self.word_dropout, UNKNOWN, row)
+                dropped = draw.random(len(row)) < self.word_dropout
+                dropped &= ~np.isin(row, self.tokenizer.turn_tokens)
+                row = np.where(dropped, UNKNOWN, row)
             augmented.append(row)
         return augmented
 
@@ -139,8 +195,9 @@ class TextSource(Source):
         tokens, its name has them all."""
         tokens = row.tolist()
         names = [piece.strip() for piece in self.tokenizer.pieces(tokens)]
+        special_names = _SPECIAL_NAMES | (_TURN_NAMES if self.reads_history else {})
         for place, token in enumerate(tokens):
-            names[place] = _SPECIAL_NAMES.get(token, names[place])
+            names[place] = special_names.get(token, names[place])
         names.append(END_NAME)
 
         together = places_together(len(names), places or len(names))
@@ -342,6 +399,14 @@ class SoundSource(Source):
         seconds = self.seconds_a_place * places_together(count, places)
         times = [part.start / self.rate + i * seconds for i in range(places + 1)]
         return tuple(f"{start:.2f}–{end:.2f} s" for start, end in pairwise(times))
+
+
+def _checked_row(row: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """A row of a corpus: the tokens of a history."""
+    is_row = row.ndim == 1 and np.issubdtype(row.dtype, np.integer)
+    if not is_row or not len(row) or not 0 <= row.min() <= row.max() < tokenizer.size:
+        raise InputError("this model reads text", got=f"an array, {row.dtype} {row.shape}")
+    return row.astype(np.int64)
 
 
 def places_together(source: int, memory: int) -> int:

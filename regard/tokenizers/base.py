@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
-NUM_SPECIAL_TOKENS = 4  # the number of special tokens, and so the first token that is not one
+NUM_SPECIAL_TOKENS = 4  # of every tokenizer
+OTHER_TURN, SELF_TURN = 4, 5  # further ones, of tokenizers for histories (`turns`)
 
 # Distinct entries that a fit keeps at most, so that a huge corpus does not fill the memory.
 MAX_COUNTED = 2_000_000
@@ -22,6 +23,17 @@ class Tokenizer(ABC):
 
     kind: ClassVar[str]
     size: int  # of the vocabulary, special tokens included
+    turns: bool = False  # whether it has the two turn tokens
+
+    @property
+    def turn_tokens(self) -> tuple[int, ...]:
+        """The tokens that begin a turn of the other speaker and of oneself, if it has them."""
+        return (OTHER_TURN, SELF_TURN) if self.turns else ()
+
+    @property
+    def num_special_tokens(self) -> int:
+        """The number of special tokens, and so the first token that is not one."""
+        return NUM_SPECIAL_TOKENS + len(self.turn_tokens)
 
     @property
     def source_tokenizer(self) -> Tokenizer:

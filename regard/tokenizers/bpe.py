@@ -29,6 +29,7 @@ class BPE(Tokenizer):
     # Byte-level BPE writes every byte as one of 256 characters, none of which is a space, so no
     # text can be encoded as one of these.
     _special_tokens: ClassVar = ["mark pad", "mark start", "mark end", "mark unknown"]
+    _turn_tokens: ClassVar = ["mark other", "mark self"]
 
     def __init__(self, tokenizer: HubTokenizer):
         self.size = tokenizer.get_vocab_size(with_added_tokens=False)
@@ -37,24 +38,28 @@ class BPE(Tokenizer):
         vocabulary = tokenizer.get_vocab(with_added_tokens=False)
         entries = sorted((token, entry) for entry, token in vocabulary.items())
         numbers = [token for token, _ in entries]
-        first_entries = [entry for _, entry in entries[:NUM_SPECIAL_TOKENS]]
-        if numbers != list(range(self.size)) or first_entries != self._special_tokens:
+        names = [entry for _, entry in entries]
+        if numbers != list(range(self.size)) or names[:NUM_SPECIAL_TOKENS] != self._special_tokens:
             raise ValueError("tokens must be numbered from 0, the four special tokens first")
+        self.turns = names[NUM_SPECIAL_TOKENS:][:2] == self._turn_tokens
 
         byte = _byte_of_character()
-        self._bytes = [b""] * NUM_SPECIAL_TOKENS
-        for _, entry in entries[NUM_SPECIAL_TOKENS:]:
+        self._bytes = [b""] * self.num_special_tokens
+        for entry in names[self.num_special_tokens :]:
             self._bytes.append(bytes(byte[character] for character in entry))
 
     @classmethod
-    def fit(cls, texts: Iterable[str], *, size: int = 4000, min_count: int = 2) -> BPE:
+    def fit(
+        cls, texts: Iterable[str], *, size: int = 4000, min_count: int = 2, turns: bool = False
+    ) -> BPE:
         """A tokenizer of at most `size` tokens, learned from `texts`."""
-        if size < NUM_SPECIAL_TOKENS + 256:
+        special_tokens = [*cls._special_tokens, *(cls._turn_tokens if turns else ())]
+        if size < len(special_tokens) + 256:
             raise InputError(
                 "too few pieces",
                 where="size",
                 got=size,
-                hint=f"use {NUM_SPECIAL_TOKENS + 256} or more",
+                hint=f"use {len(special_tokens) + 256} or more",
             )
         learner = HubTokenizer(models.BPE())
         learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -64,7 +69,7 @@ class BPE(Tokenizer):
             vocab_size=size,
             min_frequency=min_count,
             show_progress=False,
-            special_tokens=cls._special_tokens,
+            special_tokens=special_tokens,
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         )
         learner.train_from_iterator((replace_surrogates(text) for text in texts), trainer)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from regard.tokenizers.base import (
-    NUM_SPECIAL_TOKENS,
     UNKNOWN,
     Tokenizer,
     checked_entries,
@@ -28,12 +27,13 @@ class Characters(Tokenizer):
 
     kind = "characters"
 
-    def __init__(self, characters: Sequence[str], *, lower: bool = False):
+    def __init__(self, characters: Sequence[str], *, lower: bool = False, turns: bool = False):
         self.characters = tuple(characters)
         self.lower = lower
-        self.size = NUM_SPECIAL_TOKENS + len(self.characters)
+        self.turns = turns
+        self.size = self.num_special_tokens + len(self.characters)
         self._token = {
-            character: NUM_SPECIAL_TOKENS + i for i, character in enumerate(self.characters)
+            character: self.num_special_tokens + i for i, character in enumerate(self.characters)
         }
 
     @classmethod
@@ -44,15 +44,16 @@ class Characters(Tokenizer):
         lower: bool = False,
         min_count: int = 1,
         alphabet: str | None = None,
+        turns: bool = False,
     ) -> Characters:
         """A tokenizer of the characters in `texts`, or of those in `alphabet`, if given."""
         if alphabet is not None:
-            return cls(list(dict.fromkeys(alphabet)), lower=lower)
+            return cls(list(dict.fromkeys(alphabet)), lower=lower, turns=turns)
 
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(replace_surrogates(text.lower() if lower else text))
-        return cls(most_frequent(counts, min_count), lower=lower)
+        return cls(most_frequent(counts, min_count), lower=lower, turns=turns)
 
     def encode(self, text: str) -> list[int]:
         if self.lower:
@@ -60,12 +61,22 @@ class Characters(Tokenizer):
         return [self._token.get(character, UNKNOWN) for character in text]
 
     def pieces(self, tokens: Iterable[int]) -> Iterator[str]:
+        first = self.num_special_tokens
         for token in tokens:
-            yield self.characters[token - NUM_SPECIAL_TOKENS] if token >= NUM_SPECIAL_TOKENS else ""
+            yield self.characters[token - first] if token >= first else ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": self.kind, "lower": self.lower, "characters": list(self.characters)}
+        return {
+            "kind": self.kind,
+            "lower": self.lower,
+            "characters": list(self.characters),
+            **({"turns": True} if self.turns else {}),
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Characters:
-        return cls(checked_entries(data["characters"]), lower=bool(data["lower"]))
+        return cls(
+            checked_entries(data["characters"]),
+            lower=bool(data["lower"]),
+            turns=data.get("turns") is True,
+        )

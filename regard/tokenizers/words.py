@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from regard.tokenizers.base import (
-    NUM_SPECIAL_TOKENS,
     UNKNOWN,
     Tokenizer,
     checked_entries,
@@ -32,17 +31,29 @@ class Words(Tokenizer):
     kind = "words"
 
     def __init__(
-        self, words: Sequence[str], *, lower: bool = True, surface: dict[str, str] | None = None
+        self,
+        words: Sequence[str],
+        *,
+        lower: bool = True,
+        surface: dict[str, str] | None = None,
+        turns: bool = False,
     ):
         self.words = tuple(words)
         self.lower = lower
         self.surface = dict(surface or {})
-        self.size = NUM_SPECIAL_TOKENS + len(self.words)
-        self._token = {word: NUM_SPECIAL_TOKENS + i for i, word in enumerate(self.words)}
+        self.turns = turns
+        self.size = self.num_special_tokens + len(self.words)
+        self._token = {word: self.num_special_tokens + i for i, word in enumerate(self.words)}
 
     @classmethod
     def fit(
-        cls, texts: Iterable[str], *, size: int = 20_000, min_count: int = 1, lower: bool = True
+        cls,
+        texts: Iterable[str],
+        *,
+        size: int = 20_000,
+        min_count: int = 1,
+        lower: bool = True,
+        turns: bool = False,
     ) -> Words:
         """A tokenizer of the most frequent words in `texts`, at most `size` tokens."""
         counts: Counter[str] = Counter()
@@ -55,8 +66,10 @@ class Words(Tokenizer):
             forget_rare(counts)
             forget_rare(forms)
 
-        words = most_frequent(counts, min_count)[: max(size - NUM_SPECIAL_TOKENS, 0)]
-        return cls(words, lower=lower, surface=_usual_forms(words, forms) if lower else None)
+        special_tokens = cls([], turns=turns).size
+        words = most_frequent(counts, min_count)[: max(size - special_tokens, 0)]
+        surface = _usual_forms(words, forms) if lower else None
+        return cls(words, lower=lower, surface=surface, turns=turns)
 
     def encode(self, text: str) -> list[int]:
         token = self._token
@@ -74,10 +87,10 @@ class Words(Tokenizer):
         attached = True  # no space before the next word
         sentence_start = True
         for token in tokens:
-            if token < NUM_SPECIAL_TOKENS:
+            if token < self.num_special_tokens:
                 yield ""
                 continue
-            word = self.words[token - NUM_SPECIAL_TOKENS]
+            word = self.words[token - self.num_special_tokens]
             space = "" if attached or word[0] in _ATTACHED_LEFT else " "
             attached = word in _ATTACHED_RIGHT
             if _is_word(word):
@@ -99,6 +112,7 @@ class Words(Tokenizer):
             "lower": self.lower,
             "words": list(self.words),
             "surface": self.surface,
+            **({"turns": True} if self.turns else {}),
         }
 
     @classmethod
@@ -108,7 +122,12 @@ class Words(Tokenizer):
             isinstance(form, str) and form for form in surface.values()
         ):
             raise ValueError("surface must map words to their written form")
-        return cls(checked_entries(data["words"]), lower=bool(data["lower"]), surface=surface)
+        return cls(
+            checked_entries(data["words"]),
+            lower=bool(data["lower"]),
+            surface=surface,
+            turns=data.get("turns") is True,
+        )
 
 
 # A letter is whatever is neither space nor punctuation: \w would separate the vowel signs of Hindi

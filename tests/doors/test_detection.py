@@ -64,17 +64,38 @@ def folder_of_one_table(home: Path) -> Path:
     return home / "one"
 
 
+def turns() -> list[list[str]]:
+    """A dialogue for each neighbouring two pairs, of four turns."""
+    return [[*PAIRS[i], *PAIRS[i - 1]] for i in range(len(PAIRS))]
+
+
+def json_dialogues(home: Path) -> Path:
+    lines = [json.dumps({"id": i, "dialog": said}) for i, said in enumerate(turns())]
+    return write(home / "mine.jsonl", *lines, *(json.dumps(said[::-1]) for said in turns()))
+
+
+def text_dialogues(home: Path) -> Path:
+    return write(home / "talks.txt", *("\n".join([*said, ""]) for said in turns()))
+
+
+def dailydialog(home: Path) -> Path:
+    lines = [" ".join(f"{turn} __eou__" for turn in said) for said in turns()]
+    write(home / "daily" / "dialogues_train.txt", *lines[:8])
+    write(home / "daily" / "dialogues_validation.txt", *lines[8:])
+    return home / "daily"
+
+
 def cornell(home: Path) -> Path:
     said = [text for pair in PAIRS for text in pair]
     lines = (
         f"L{i} +++$+++ u{i % 2} +++$+++ m0 +++$+++ A +++$+++ {text}" for i, text in enumerate(said)
     )
     write(home / "corpus" / "inside" / "movie_lines.txt", *lines)
-    names = [f"'L{i}'" for i in range(len(said))]
-    write(
-        home / "corpus" / "inside" / "movie_conversations.txt",
-        f"u0 +++$+++ u1 +++$+++ m0 +++$+++ [{', '.join(names)}]",
-    )
+    conversations = [
+        f"u0 +++$+++ u1 +++$+++ m0 +++$+++ ['L{i}', 'L{i + 1}', 'L{i + 2}']"
+        for i in range(0, len(said) - 2, 2)
+    ]
+    write(home / "corpus" / "inside" / "movie_conversations.txt", *conversations)
     return home / "corpus"
 
 
@@ -195,7 +216,11 @@ def wavs_with_a_table(home: Path) -> Path:
 
 MAKERS = {
     "pairs": pairs,
-    "pairs of messages": messages,
+    "dialogues of messages": messages,
+    "dialogues in JSON": json_dialogues,
+    "dialogues in a text": text_dialogues,
+    "dailydialog": dailydialog,
+    "dailydialog in a file": lambda home: dailydialog(home) / "dialogues_train.txt",
     "pairs in a folder": folder_of_one_table,
     "cornell": cornell,
     "parallel": parallel,
@@ -324,6 +349,10 @@ def test_a_recipe_that_does_not_fit_is_answered_with_those_that_do(
             continue
         if kind == "labelled" and path.is_dir() and reader == "blank-rnn":
             continue  # a folder of texts is text too
+        if name == "dialogues in a text" and reader == "blank-rnn":
+            continue  # so it is
+        if name == "dialogues of messages" and reader == "translate-attention":
+            continue  # they are pairs too
         code, out, err = typed(capsys, "train", reader, "--data", path, "--out", tmp_path / "run")
         assert code == 2 and out == "" and err.count("\n") == 1
         assert (
@@ -504,17 +533,31 @@ def test_parts_are_no_labels(tmp_path: Path):
 
 
 def test_dialogues_with_marks_are_not_taken_for_labels_or_sentences(tmp_path: Path, capsys):
-    line = "Say , Jim , how about it ? __eou__ You know that is tempting . __eou__"
-    for part in ("train", "validation"):
-        write(tmp_path / "dd" / f"dialogues_{part}.txt", *[line] * 5)
-    for path in (tmp_path / "dd", tmp_path / "dd" / "dialogues_train.txt"):
-        for words in (
-            ["data", "inspect"],
-            ["train", "chat-attention", "--data"],
-            ["train", "blank-rnn", "--data"],
-        ):
-            code, _, err = typed(capsys, *words, path)
-            assert code == 2 and "DailyDialog" in err and err.count("\n") == 1
+    home = dailydialog(tmp_path)
+    for path in (home, home / "dialogues_train.txt"):
+        code, _, err = typed(capsys, "train", "blank-rnn", "--data", path)
+        assert code == 2 and "this is a corpus of dialogues (DailyDialog), which" in err
+        assert err.count("\n") == 1
+    (home / "dialogues_train.txt").rename(home / "a.txt")
+    (home / "dialogues_validation.txt").rename(home / "b.txt")
+    code, _, err = typed(capsys, "data", "inspect", home)
+    assert code == 2 and f"give the file: --data {home / 'a.txt'}" in err
+
+
+def test_a_text_with_a_turn_a_line_is_dialogues_or_sentences(tmp_path: Path, capsys):
+    """Whichever the task learns from."""
+    path = text_dialogues(tmp_path)
+    assert recognise(path, task="blank", source="tokens").kind == "text"
+    assert recognise(path, task="chat", source="tokens").kind == "dialogues"
+    poems = write(tmp_path / "poems.txt", *["Wide,", "The sea is very blue today.", ""] * 9)
+    assert recognise(poems).kind == "text"
+    assert recognise(poems, task="chat", source="tokens").kind == "dialogues"
+
+
+def test_messages_are_pairs_where_dialogues_do_not_fit(tmp_path: Path):
+    path = messages(tmp_path)
+    assert recognise(path, task="translate", source="tokens").kind == "pairs"
+    assert recognise(path, task="chat", source="tokens", kind="pairs").kind == "pairs"
 
 
 def test_a_table_beside_its_pictures_is_captions_and_not_one_label(tmp_path: Path):
@@ -539,9 +582,10 @@ def test_metadata_of_other_columns_is_a_table(tmp_path: Path):
 
 def test_real_folders(shared_data: Path):
     kinds = {one["kind"] for one in inspect(shared_data)["sets"]}
-    assert kinds == {"pairs", "cornell", "flickr8k", "fsdd", "ljspeech", "medmnist", "parallel"}
-    with pytest.raises(DataError, match="DailyDialog"):
-        inspect(shared_data / "dailydialog")
+    texts = {"pairs", "cornell", "dailydialog", "parallel"}
+    assert kinds == texts | {"flickr8k", "fsdd", "ljspeech", "medmnist"}
+    record = inspect(shared_data / "dailydialog")
+    assert record["usable"] > 80_000 and record["dialogues"] > 11_000
 
 
 # -- evaluate---------------------------------------------------------------------------------------

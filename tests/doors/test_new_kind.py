@@ -34,7 +34,7 @@ TURN = "__eou__"
 class DataDialogues(TextFiles):
     """Dialogues, one a line, whose turns end in __eou__."""
 
-    kind: Literal["dialogues"]
+    kind: Literal["marked"]
     path: File
     """The folder, relative to the folder the command runs in."""
     skip_first: bool = False
@@ -70,7 +70,7 @@ def contents(section: DataDialogues, form: SourceForm) -> Contents:
 def recognise(path: Path) -> DataSet | None:
     if not path.is_dir() or not dialogue_files(str(path)):
         return None
-    return DataSet.at("dialogues", path, partial(read_dialogues, str(path), limit=1.0))
+    return DataSet.at("marked", path, partial(read_dialogues, str(path), limit=1.0))
 
 
 DIALOGUES = DataKind(
@@ -130,11 +130,11 @@ def regard(tmp_path: Path):
 
 
 def test_it_is_listed_inspected_and_offered(regard, folder: Path):
-    assert "dialogues         Dialogues, one a line, whose turns end in __eou__." in regard(
+    assert "marked            Dialogues, one a line, whose turns end in __eou__." in regard(
         "data", "list"
     )
     record = json.loads(regard("data", "inspect", folder, "--json"))
-    assert record["kind"] == "dialogues" and record["usable"] == 3 * len(WORDS)
+    assert record["kind"] == "marked" and record["usable"] == 3 * len(WORDS)
     assert record["train"] == f"regard train chat-lstm --data {folder}"
     refusal = regard("train", "translate-attention", "--data", folder, code=2)
     assert "this is a folder of dialogues, which translate-attention does not learn from" in refusal
@@ -146,13 +146,13 @@ def test_it_is_trained_on_and_evaluated(regard, folder: Path, tmp_path: Path):
     out = ["--out", tmp_path / "run", "--steps", "2"]
     regard("train", "chat-lstm", "--data", folder, *out, *sizes, "--set", "data.skip_first=true")
     recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
-    assert recipe["data"]["kind"] == "dialogues" and recipe["data"]["skip_first"]
+    assert recipe["data"]["kind"] == "marked" and recipe["data"]["skip_first"]
     assert "perplexity" in regard("evaluate", tmp_path / "run", "--data", folder)
 
 
 def test_its_section_is_checked_like_every_other(regard, folder: Path, tmp_path: Path):
     file = tmp_path / "mine.toml"
-    file.write_text(f'extends = "chat-attention"\n[data]\nkind = "dialogues"\npath = "{folder}"\n')
+    file.write_text(f'extends = "chat-attention"\n[data]\nkind = "marked"\npath = "{folder}"\n')
     regard("recipes", "check", file)
     file.write_text(file.read_text() + "skip_frist = true\n")
     message = regard("recipes", "check", file, code=2)
@@ -182,14 +182,14 @@ def test_it_is_fetched_and_its_licence_shown(regard, folder: Path, tmp_path: Pat
             thread.join()
     assert "CC BY-NC-SA 4.0" in told
     fetched = tmp_path / "cache" / "data" / "toy-dialogues"
-    assert "dialogues, 21 usable examples" in regard("data", "inspect", fetched)
+    assert "marked, 21 usable examples" in regard("data", "inspect", fetched)
 
 
 def test_a_kind_is_registered_once_and_in_time():
     from regard import recipe
 
-    assert "dialogues" not in recipe.SECTIONS["data"]
-    with pytest.raises(InputError, match=r'regard.recipe is imported already.*got "dialogues"'):
+    assert "marked" not in recipe.SECTIONS["data"]
+    with pytest.raises(InputError, match=r'regard.recipe is imported already.*got "marked"'):
         register(DIALOGUES)
 
     class Again(DataDialogues):

@@ -69,6 +69,12 @@ def _values(value: Any, schema: dict[str, Any]) -> Iterator[Any]:
 
 VARIANTS = {  # of shipped recipes: kinds of data and fields that none of them has
     "chat-attention": ["data.kind=pairs", "data.path=x"],
+    "chat-gru": [
+        "data.kind=dialogues",
+        "data.path=x",
+        "tokenizer.kind=characters",
+        "tokenizer.alphabet=abc",
+    ],
     "sentiment-gru": ["data.kind=labelled", "data.path=x"],
     "blank-rnn": ["data.kind=text", "data.path=x"],
     "caption-attention": ["data.kind=captioned", "data.path=x"],
@@ -111,7 +117,7 @@ def test_a_field_has_the_same_marks_in_every_kind(section: str):
 def test_every_field_outside_of_the_model_is_marked():
     """The default class: what decides the architecture, which weights fit only as it was."""
     assert [key for key in KEYS if not marks_of(key)] == []
-    model = ("task", "tokenizer.", "source.", "encoder.", "decoder.")
+    model = ("task", "data.turns", "tokenizer.", "source.", "encoder.", "decoder.")
     assert all(key.startswith(model) for key in KEYS if Mark.WEIGHTS in marks_of(key))
     assert not any({Mark.WEIGHTS, Mark.TRAINING} <= marks_of(key) for key in KEYS)
 

@@ -253,7 +253,10 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
         ),
         (
             "data.kind=digits",
-            'data.kind: not for task "chat"; got "digits"; known: chatterbot, pairs, cornell',
+            (
+                'data.kind: not for task "chat"; got "digits"; '
+                "known: chatterbot, pairs, cornell, dailydialog, dialogues"
+            ),
         ),
         ("train.minutes=0", "train.minutes: must be a number > 0; got 0"),
         (

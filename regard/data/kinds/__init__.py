@@ -11,6 +11,7 @@ import sys
 from regard.data.kinds import (
     captions,
     conversations,
+    dialogues,
     labelled,
     pictures,
     plain_text,
@@ -40,7 +41,7 @@ __all__ = [
     "register",
 ]
 
-FAMILIES = (conversations, translation, labelled, plain_text, pictures, speech, captions)
+FAMILIES = (conversations, dialogues, translation, labelled, plain_text, pictures, speech, captions)
 KINDS: dict[str, DataKind] = {kind.name: kind for family in FAMILIES for kind in family.KINDS}
 
 # Modules that build their own tables from KINDS when they are imported.

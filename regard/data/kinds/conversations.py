@@ -103,7 +103,10 @@ class DataCornell(DialogueFiles):
 def _cornell(section: DataCornell, form: SourceForm) -> Contents:
     from regard.data.cornell import cornell_files, read_cornell
 
-    return contents_of_paths(section, lambda path: partial(read_cornell, path), cornell_files)
+    def reader(path: str) -> Reader:
+        return partial(read_cornell, path, turns=section.turns)
+
+    return contents_of_paths(section, reader, cornell_files)
 
 
 def _recognise_cornell(path: Path) -> DataSet | None:

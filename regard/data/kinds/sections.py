@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from regard.fields import HeldOutFile, MaxLength, Section, Share, Size
+from regard.fields import HeldOutFile, MaxLength, Section, Share, Size, Turns
 from regard.marks import Mark, own_marks
 
 
@@ -26,6 +26,11 @@ class DataSection(Section):
     def shares(self) -> tuple[float, float]:
         """The shares of the examples to hold out for validation and for testing."""
         return 0.0, 0.0
+
+    @property
+    def history(self) -> int:
+        """The number of turns that the model reads."""
+        return getattr(self, "turns", 1)
 
     @property
     def columns(self) -> dict[str, str | int | None]:
@@ -115,6 +120,11 @@ class DialogueFiles(TextFiles):
     """Dialogues in files. A dialogue is in one split as a whole, which a hash of it decides."""
 
     dialogues = True
+
+    turns: Turns = 1
+    """Number of earlier turns that the model reads, so that it answers the last of them. With more
+    than one, each begins with a token that says who speaks, and the oldest ones are left out where
+    all together have more than `max_source` tokens."""
 
 
 class Pictures(DataSection):

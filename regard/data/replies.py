@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from regard.data.examples import OTHER, SELF, DialogueExample, dialogue_key
+from regard.data.examples import DialogueExample, dialogue_key
 from regard.data.lines import EMPTY, Tally
+from regard.tokenizers import OTHER, SELF
 
 
 def replies(
@@ -38,12 +39,12 @@ def last_reply(
     elif not reply or not history[-1]:
         tally.skip(EMPTY)
     else:
-        usable = _usable(history)
+        usable = usable_turns(history)
         tally.used += 1
         yield DialogueExample("\n".join(usable), reply, dialogue=key, speakers=in_turn(len(usable)))
 
 
-def _usable(window: Sequence[str | None]) -> list[str]:
+def usable_turns(window: Sequence[str | None]) -> list[str]:
     """The turns after the last one that cannot be used."""
     usable: list[str] = []
     for turn in reversed(window):

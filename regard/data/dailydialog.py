@@ -1,0 +1,78 @@
+"""A reader of DailyDialog (Li et al. 2017): a dialogue a line, whose turns end in __eou__."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from regard.data.detokenise import detokenise
+from regard.data.examples import DialogueExample
+from regard.data.lines import Tally, read_lines
+from regard.data.reading import checked, existing_file
+from regard.data.replies import replies
+from regard.errors import DataError
+
+TURN = "__eou__"
+WHOLE = "dialogues_text.txt"  # all dialogues
+NAMES = {"train": "train", "valid": "validation", "test": "test"}
+LOOKED_AT = 5  # lines, of which one with a mark tells the format
+
+
+def read_dailydialog(
+    file: Path | str, *, tally: Tally, turns: int = 1, limit: float = 0.5
+) -> Iterator[DialogueExample]:
+    """The answers in the dialogues of a file, each with up to `turns` turns before it. Spaces that
+    tokenising left around marks are removed."""
+    file = existing_file(file)
+
+    def examples() -> Iterator[DialogueExample]:
+        for line in read_lines(file, tally):
+            if not line.strip():
+                continue
+            said = [detokenise(turn) for turn in line.split(TURN)]
+            if not said[-1]:
+                said.pop()  # after the last mark
+            if len(said) < 2:
+                tally.skip("fewer than two turns")
+            else:
+                yield from replies(said, tally, history=turns)
+
+    return checked(examples(), file, tally, limit=limit)
+
+
+def dailydialog_files(path: Path | str) -> dict[str, Path]:
+    """The files of a path by split, "train", "valid" and "test": a file is "train". In a folder
+    they are named as in the published archive, whose own archives are unpacked or not there; then
+    its file of all dialogues is "train"."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError("no such file or folder", where=path)
+    if path.is_file():
+        return {"train": path}
+    files: dict[str, Path] = {}
+    for split, name in NAMES.items():
+        for place in (path, path / name):
+            file = place / f"dialogues_{name}.txt"
+            if file.is_file():
+                files.setdefault(split, file)
+    if "train" in files:
+        return files
+    if (path / WHOLE).is_file():
+        return {"train": path / WHOLE}
+    if len(files) == 1:
+        return dict(zip(["train"], files.values(), strict=True))
+    raise DataError(
+        "not DailyDialog", where=path, hint=f"expected dialogues_train.txt or {WHOLE} in it"
+    )
+
+
+def is_dailydialog(path: Path) -> bool:
+    """Whether a folder has the corpus in it, or a file is of its format."""
+    if path.is_dir():
+        try:
+            path = dailydialog_files(path)["train"]
+        except DataError:
+            return False
+    lines = islice(read_lines(path, Tally()), LOOKED_AT)
+    return any(TURN in line for line in lines)

@@ -1,0 +1,136 @@
+"""A reader of one's own dialogues: JSON lines with a list of turns each, or a text with a turn a
+line and an empty line between dialogues."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import groupby, islice
+from pathlib import Path
+from typing import Any
+
+from regard.data.examples import DialogueExample
+from regard.data.lines import Tally, clean_text, read_lines
+from regard.data.messages import role_replies
+from regard.data.reading import checked, existing_file
+from regard.data.replies import replies
+from regard.data.rows import SUFFIXES
+from regard.data.sentences import is_wrapped
+
+KEYS = ("turns", "dialog", "dialogue", "conversation", "messages")  # of a list of turns
+SAMPLE = 400  # lines that tell what a file is
+MOST_TURNS = 10_000  # of a text without empty lines
+
+
+def read_dialogues(
+    path: Path | str, *, tally: Tally, turns: int = 1, limit: float = 0.5
+) -> Iterator[DialogueExample]:
+    """The answers in dialogues, each with up to `turns` turns before it.
+
+    In a text every turn but the first of a dialogue is an answer, and so it is in JSON lines whose
+    turns are strings. Where turns have roles, as in OpenAI's fine-tuning files, the answers are the
+    messages of the assistant.
+    """
+    path = existing_file(path)
+    read = _read_json if is_json(path) else _read_text
+    return checked(read(path, tally, turns), path, tally, limit=limit)
+
+
+def is_json(path: Path) -> bool:
+    """Whether a file has JSON in its lines, by its name or by its first line."""
+    name = path.name.lower().removesuffix(".gz")
+    if SUFFIXES.get(Path(name).suffix) == "jsonl":
+        return True
+    lines = (line.strip() for line in read_lines(path, Tally()))
+    return next(filter(None, lines), "").startswith(("{", "["))
+
+
+# -- JSON lines-------------------------------------------------------------------------------------
+
+
+def _read_json(path: Path, tally: Tally, history: int) -> Iterator[DialogueExample]:
+    for line in read_lines(path, tally):
+        if not line.strip():
+            continue
+        row = _parsed(line)
+        said = turns_in(row)
+        if row is None:
+            tally.skip("not JSON")
+        elif said is None:
+            tally.skip("no list of turns")
+        elif said and all(isinstance(turn, dict) for turn in said):
+            yield from role_replies(said, tally, history=history)
+        elif not all(isinstance(turn, str) for turn in said):
+            tally.skip("turn is not text")
+        elif len(said) < 2:
+            tally.skip("fewer than two turns")
+        else:
+            texts = [clean_text(turn, tally) for turn in said]
+            yield from replies(texts, tally, history=history)
+
+
+def _parsed(line: str) -> Any:
+    """The value of a line, None if it is not JSON."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+
+
+def turns_in(row: Any) -> list[Any] | None:
+    """The list of turns that a value is, or that it has under one of KEYS.
+
+    >>> turns_in({"id": 7, "Dialog": ["Hi!", "Hello."]}), turns_in({"text": "Hi!"})
+    (['Hi!', 'Hello.'], None)
+    """
+    if isinstance(row, list):
+        return row
+    if not isinstance(row, dict):
+        return None
+    values = {str(key).lower(): value for key, value in row.items()}
+    for key in KEYS:
+        if isinstance(values.get(key), list):
+            return values[key]
+    return None
+
+
+def has_dialogues(path: Path) -> bool:
+    """Whether most of the first JSON lines of a file are dialogues."""
+    lines = islice((line for line in read_lines(path, Tally()) if line.strip()), SAMPLE)
+    are_dialogues = []
+    for line in lines:
+        said = turns_in(_parsed(line))
+        is_dialogue = bool(said) and all(isinstance(turn, str | dict) for turn in said or ())
+        are_dialogues.append(is_dialogue)
+    return sum(are_dialogues) * 2 > len(are_dialogues)
+
+
+# -- text-------------------------------------------------------------------------------------------
+
+
+def _read_text(path: Path, tally: Tally, history: int) -> Iterator[DialogueExample]:
+    for said in _blocks(read_lines(path, tally)):
+        if len(said) < 2:
+            tally.skip("fewer than two turns")
+        else:
+            yield from replies(said, tally, history=history)
+
+
+def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Lines up to the next empty one. A block that does not end is given out in parts."""
+    for is_filled, block in groupby(lines, key=lambda line: bool(line.strip())):
+        while is_filled and (part := list(islice(block, MOST_TURNS))):
+            yield part
+
+
+def looks_like_dialogues(path: Path) -> tuple[bool, bool]:
+    """Whether a text can be dialogues, and whether it probably is: it has blocks of several lines
+    that are not broken at a margin, and a twentieth of the lines are questions."""
+    lines = list(islice(read_lines(path, Tally()), SAMPLE))
+    blocks = list(_blocks(iter(lines)))
+    several = [block for block in blocks if len(block) > 1]
+    if len(blocks) < 2 or 2 * len(several) < len(blocks) or is_wrapped(lines):
+        return False, False
+    turns = [line.rstrip() for block in blocks for line in block]
+    questions = sum(turn.endswith(("?", "？", "؟")) for turn in turns)
+    return True, 20 * questions >= len(turns)
