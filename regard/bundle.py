@@ -42,7 +42,7 @@ SPLITS = ("train", "valid", "test")
 
 Sound: TypeAlias = tuple[np.ndarray | Tensor, float]
 Messages: TypeAlias = Sequence[Mapping[str, Any]]
-Input: TypeAlias = "str | os.PathLike[str] | np.ndarray | Tensor | Image | Sound | Messages"
+Input: TypeAlias = "str | os.PathLike[str] | np.ndarray | Tensor | Image | Sound"
 Turns: TypeAlias = Sequence[str | Mapping[str, Any]]
 
 
@@ -139,9 +139,22 @@ class Bundle:
         **changes: Any,
     ) -> list[Answer]: ...
 
+    @overload
     def ask(
         self,
-        inputs: Input | Iterable[Input | Turns],
+        inputs: Messages,
+        options: Options | None = None,
+        *,
+        history: None = None,
+        rate: None = None,
+        alternatives: int = 0,
+        capture: Capture = "none",
+        **changes: Any,
+    ) -> Answer: ...
+
+    def ask(
+        self,
+        inputs: Input | Iterable[Input | Turns] | Messages,
         options: Options | None = None,
         *,
         history: Turns | None = None,
@@ -192,10 +205,9 @@ class Bundle:
                 got="a list of inputs",
                 hint="give each as a list of turns: ask([[*history, input], …])",
             )
-        batch = self._input_list(several, rate)
-        ranked = self.candidates(
-            batch, options, alternatives=alternatives, capture=capture, **changes
-        )
+        options = self.search_options(options, **changes)
+        rows = self.task.read_rows(self._input_list(several, rate))
+        ranked = self.answer_rows(rows, options, alternatives=alternatives, capture=capture)
         answers = [candidates[0] for candidates in ranked]
         return answers[0] if single else answers
 
