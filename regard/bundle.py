@@ -148,8 +148,8 @@ class Bundle:
         inputs: Messages,
         options: Options | None = None,
         *,
-        history: Turns | None = None,
-        rate: float | None = None,
+        history: None = None,
+        rate: None = None,
         alternatives: int = 0,
         capture: Capture = "none",
         **changes: Any,
@@ -209,10 +209,9 @@ class Bundle:
                 got="a list of inputs",
                 hint="give each as a list of turns: ask([[*history, input], …])",
             )
-        batch = self._input_list(several, rate)
-        ranked = self.candidates(
-            batch, options, alternatives=alternatives, capture=capture, **changes
-        )
+        options = self.search_options(options, **changes)
+        rows = self.task.read_rows(self._input_list(several, rate))
+        ranked = self.answer_rows(rows, options, alternatives=alternatives, capture=capture)
         answers = [candidates[0] for candidates in ranked]
         return answers[0] if single else answers
 

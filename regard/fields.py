@@ -73,6 +73,7 @@ def allowed(schema: Mapping[str, Any]) -> str:
         "number": "a number",
         "string": "text",
         "boolean": "true or false",
+        "object": "a table",
     }[schema["type"]]
     signs = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
     bounds = []

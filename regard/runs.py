@@ -100,13 +100,12 @@ def new(
         name = recipe.task if isinstance(base, Recipe) else base
         changes = _with_data(data, recipe, name, changes)
     run = NewRun(base, (*changes, *limit_changes))
-    path = getattr(run.recipe().data, "path", None)
-    if path is not None and not Path(path).exists():
-        raise DataError(
-            "no such file or folder",
-            where=path,
-            hint="--data PATH says where yours is; regard data fetch gets some",
-        )
+    if missing := _missing(run.recipe()):
+        field, path = missing
+        hint = "--data PATH says where yours is; regard data fetch gets some"
+        if field != "path":
+            hint = f"--set data.{field}=PATH says where yours is; regard data fetch gets some"
+        raise DataError("no such file or folder", where=path, hint=hint)
     return run
 
 
@@ -174,15 +173,25 @@ def _own_recipe(run: Path, changes: Sequence[str] = ()) -> Recipe:
 
 def _check_data(recipe: Recipe, run: Path) -> None:
     """The data of a run that is resumed may have moved, or the command is given elsewhere."""
-    path = getattr(recipe.data, "path", None)
-    if path is None or Path(path).exists():
+    missing = _missing(recipe)
+    if missing is None:
         return
+    field, path = missing
     place = "" if Path(path).is_absolute() else f", looked for in {Path.cwd()}"
     raise DataError(
         f"no such file or folder, which the run {run} was trained on{place}",
         where=path,
-        hint="--data PATH says where it is now",
+        hint=f"{'--data PATH' if field == 'path' else f'--set data.{field}=PATH'} "
+        "says where it is now",
     )
+
+
+def _missing(recipe: Recipe) -> tuple[str, str] | None:
+    """The first `path` of the data that does not exist, with its field; a mixture has several."""
+    for field, path in recipe.data.paths().items():
+        if field.rpartition(".")[2] == "path" and not Path(path).exists():
+            return field, path
+    return None
 
 
 # ---------------------------------------------------------------------------------------- own data

@@ -14,7 +14,7 @@ from regard import disk, tokenizers
 from regard import recipe as r
 from regard.data import cache, detect
 from regard.data.corpus import TOKENS, Corpus, Form
-from regard.data.encode import Rules
+from regard.data.encode import Readers, Rules
 from regard.data.kinds import KINDS, Contents, DataSet, Reader, SourceForm
 from regard.data.sentences import sentences_of
 from regard.errors import DataError
@@ -169,11 +169,17 @@ def _prepared(
     }
     if names := _names(data, splits.files):
         key["names"] = names
+    if splits.parts:
+        key["mixture"] = [
+            [len(part.files), part.valid is not None, part.test is not None]
+            for part in splits.parts
+        ]
 
     valid, test = shares
     known = 1 if recipe.task == "blank" else 0
+    read = [_readers(part) for part in splits.parts] or _with_tally(splits.train)
     return cache.prepare(
-        _with_tally(splits.train),
+        read,
         key=key,
         fit=fit,
         folder=disk.cache_folder(),
@@ -188,17 +194,23 @@ def _prepared(
 
 def _names(data: r.Data, files: Sequence[Path]) -> list[str]:
     """Names of the files in the section's folders, relative to them: they may be labels."""
-    folders = []
-    for field in data.fields_with(r.Mark.PATH):
-        path = getattr(data, field)
-        if path and Path(path).is_dir():
-            folders.append(Path(path))
+    folders = [Path(path) for path in data.paths().values() if Path(path).is_dir()]
 
     names = []
     for file in files:
         above = [folder for folder in folders if folder in file.parents]
         names += [file.relative_to(folder).as_posix() for folder in above]
     return names
+
+
+def _readers(part: Contents) -> Readers:
+    """The readers of a data set in a mixture."""
+    separate = {"valid": part.valid, "test": part.test}
+    return Readers(
+        _with_tally(part.train),
+        {split: _with_tally(read) for split, read in separate.items() if read is not None},
+        part.share,
+    )
 
 
 def _with_tally(reader: Reader) -> cache.Read:

@@ -74,7 +74,8 @@ def _chat(bundle: Bundle, run: Path, how: Options) -> None:
     if not bundle.attends():
         del commands[ATTEND]
     if bundle.task.source.reads_history:
-        commands = {**commands, **HISTORY_COMMANDS, HELP: commands.pop(HELP)}
+        last_line = commands.pop(HELP)
+        commands |= {**HISTORY_COMMANDS, HELP: last_line}
 
     turns: list[str] = []  # of both sides
     last = None  # the last exchange

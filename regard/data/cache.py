@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ LOG = logging.getLogger("regard")
 
 
 def prepare(
-    read: Read,
+    read: Read | Sequence[Readers],
     *,
     key: dict[str, Any],
     fit: Fit | None,
@@ -44,10 +44,11 @@ def prepare(
     labels: bool = False,
     dialogues: bool = False,
 ) -> Corpus:
-    """The corpus of the examples that `read` yields, from the cache in `folder` if it was prepared
-    before. `key` describes `read` and `fit`: the fingerprint of the content, and the settings of
-    both. The other arguments are those of `Preparation`."""
-    separate = {}
+    """The corpus of the examples that `read` yields, or that the readers of a mixture yield, from
+    the cache in `folder` if it was prepared before. `key` describes `read` and `fit`: the
+    fingerprint of the content, and the settings of both. The other arguments are those of
+    `Preparation`."""
+    separate: dict[str, Read] = {}
     if read_valid is not None:
         separate["valid"] = read_valid
         rules = replace(rules, valid=0.0)
@@ -55,7 +56,8 @@ def prepare(
         separate["test"] = read_test
         rules = replace(rules, test=0.0)
 
-    preparation = Preparation(Readers(read, separate), fit, rules, form, labels, dialogues)
+    readers = (Readers(read, separate),) if callable(read) else tuple(read)
+    preparation = Preparation(readers, fit, rules, form, labels, dialogues)
     name = _name(key, preparation)
     final = Path(folder) / name[:32]
     _ensure(final, name, preparation)
@@ -68,9 +70,9 @@ def _name(key: dict[str, Any], preparation: Preparation) -> str:
         "format": FORMAT,
         "key": key,
         "rules": preparation.rules.to_json(),
-        "own": list(preparation.readers.separate),
+        "own": [split for readers in preparation.readers for split in readers.separate],
     }
-    if preparation.readers.separate:
+    if any(readers.separate for readers in preparation.readers):
         inputs["apart"] = True  # an earlier version did not leave their prompts out of training
     if preparation.form != TOKENS or preparation.labels:
         inputs["form"] = [*preparation.form.to_json(), preparation.labels]

@@ -105,10 +105,12 @@ class Rules:
 
 @dataclass(frozen=True)
 class Readers:
-    """The readers of a data set: of the data to be split, and of splits that are separate."""
+    """The readers of a data set: of the data to be split, and of splits that are separate; and its
+    share of the training examples of a mixture."""
 
     read: Read
     separate: Mapping[str, Read]
+    share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,13 @@ class Preparation:
     `fit` fits the tokenizer to all texts of the training split, on both sides; with `labels`, to
     its sources alone (None: they are not text), and the targets are the labels stored with it. With
     `dialogues`, examples are from dialogues, and the corpus has the number of each one's dialogue.
+
+    If the data sets of a mixture have shares, their training examples are selected by a hash, as
+    many as the shares allow. The tokenizer is fitted to a first selection, of all examples; what is
+    written is selected from those that the rules keep.
     """
 
-    readers: Readers
+    readers: tuple[Readers, ...]  # several of a mixture
     fit: Fit | None
     rules: Rules
     form: Form
@@ -142,16 +148,27 @@ class Preparation:
         left_out = Tally()
         with ExitStack() as stack:
             output = _Output(folder, self.form, self.dialogues, stack)
-            for stream in self._streams(tally, left_out, histories=tokenizer.turns):
-                while chunk := list(islice(stream, CHUNK if self.form.is_text else SMALL_CHUNK)):
-                    self._encode(chunk, tokenizer, left_out, output)
+            if not tokenizer.turns and not self._has_shares:
+                self._write_stream(self._split(tally, left_out), tokenizer, left_out, output)
+            for readers in self.readers:
+                for split, read in readers.separate.items():
+                    stream = self._separate(split, read, tally, left_out)
+                    self._write_stream(stream, tokenizer, left_out, output)
+            if tokenizer.turns or self._has_shares:
+                # Training examples are last: a history may be shortened to one that is held out, so
+                # it is compared with all of these.
+                held_out = (item for item in self._split(Tally(), Tally()) if item[0] != "train")
+                self._write_stream(held_out, tokenizer, left_out, output)
+                most = self._most(tokenizer, output)
+                train = (item for item in self._split(tally, left_out, most) if item[0] == "train")
+                self._write_stream(train, tokenizer, left_out, output)
 
         tally.used = output.used
         tally.duplicates += left_out.duplicates
         tally.skipped += left_out.skipped
         if not (folder / "train-source.ends").stat().st_size:
             hint = "are the limits on length too low?"
-            if left_out.skipped[HELD_OUT] and self.readers.separate:
+            if left_out.skipped[HELD_OUT] and any(readers.separate for readers in self.readers):
                 hint = "every prompt stands in valid_path or test_path too; hold out other ones"
             elif tally.used:
                 hint = "all of it is held out; data.valid and data.test say how much"
@@ -189,50 +206,50 @@ class Preparation:
                     yield text
 
     def _training(self) -> Iterator[Example]:
-        for split, example in self._split(Tally(), Tally()):
+        for split, example in self._split(Tally(), Tally(), self._most_to_fit):
             if split == "train":
                 yield example
 
-    def _streams(
-        self, tally: Tally, left_out: Tally, *, histories: bool
-    ) -> Iterator[Iterator[tuple[str, Example]]]:
-        """Streams of examples, each with the split it belongs to. With `histories` training
-        examples are last: a history may be shortened to one that is held out, so it is compared
-        with all of these."""
-        if not histories:
-            yield self._split(tally, left_out)
-        for split, read in self.readers.separate.items():
-            yield self._separate(split, read, tally, left_out)
-        if histories:
-            yield (item for item in self._split(Tally(), Tally()) if item[0] != "train")
-            yield (item for item in self._split(tally, left_out) if item[0] == "train")
+    def _split(
+        self, tally: Tally, left_out: Tally, most: Sequence[int] | None = None
+    ) -> Iterator[tuple[str, Example]]:
+        """The examples of `read` with their split, see `_candidates`. Of training examples only
+        those whose hash is at most that of their data set in `most`."""
+        for number, split, example in self._candidates(tally, left_out):
+            if most is not None and split == "train" and _rank(example) > most[number]:
+                left_out.skip("more than its share")
+            else:
+                yield split, example
 
-    def _split(self, tally: Tally, left_out: Tally) -> Iterator[tuple[str, Example]]:
-        """The examples of `read` with their split; in training none twice, and none whose prompt is
-        in another split."""
+    def _candidates(self, tally: Tally, left_out: Tally) -> Iterator[tuple[int, str, Example]]:
+        """The examples of every `read`, with the number of the data set and the split; in training
+        none twice, and none whose prompt is in another split."""
         separate = self._separate_prompts
         held_out = self._held_out_prompts
         written: set[int] = set()
-        for example in self.readers.read(tally):
-            split = self._split_of(example)
-            if not self.rules.is_short(example):
-                left_out.skip("too many words")
-                continue
-            if separate or (split == "train" and held_out):
-                prompt = _hash(identity(example.source))
-                if prompt in separate or (split == "train" and prompt in held_out):
-                    left_out.skip(HELD_OUT)
+        for number, readers in enumerate(self.readers):
+            for example in readers.read(tally):
+                split = self._split_of(example, readers)
+                if not self.rules.is_short(example):
+                    left_out.skip("too many words")
                     continue
-            if split == "train":
-                digest = _hash(_content(example))
-                if digest in written:
-                    left_out.duplicates += 1
-                    continue
-                written.add(digest)
-            yield split, example
+                if separate or (split == "train" and held_out):
+                    prompt = _hash(identity(example.source))
+                    if prompt in separate or (split == "train" and prompt in held_out):
+                        left_out.skip(HELD_OUT)
+                        continue
+                if split == "train":
+                    digest = _rank(example)
+                    if digest in written:
+                        left_out.duplicates += 1
+                        continue
+                    written.add(digest)
+                yield number, split, example
 
-    def _split_of(self, example: Example) -> str:
-        return split_of(example, valid=self.rules.valid, test=self.rules.test)
+    def _split_of(self, example: Example, readers: Readers) -> str:
+        valid = 0.0 if "valid" in readers.separate else self.rules.valid
+        test = 0.0 if "test" in readers.separate else self.rules.test
+        return split_of(example, valid=valid, test=test)
 
     def _separate(
         self, split: str, read: Read, tally: Tally, left_out: Tally
@@ -247,42 +264,104 @@ class Preparation:
     def _separate_prompts(self) -> set[int]:
         """Hashes of the prompts in separate splits."""
         hashes = set()
-        for read in self.readers.separate.values():
-            hashes.update(_hash(identity(example.source)) for example in read(Tally()))
+        for readers in self.readers:
+            for read in readers.separate.values():
+                hashes.update(_hash(identity(example.source)) for example in read(Tally()))
         return hashes
 
     @cached_property
     def _held_out_prompts(self) -> set[int]:
-        """Hashes of the prompts in dialogues that are held out: each may also be in others."""
+        """Hashes of the prompts that are held out of `read`, if one of them may also be in
+        training: in another dialogue, or in another data set."""
         hashes = set()
-        if self.dialogues and self.rules.valid + self.rules.test > 0:
-            for example in self.readers.read(Tally()):
-                if self._split_of(example) != "train":
-                    hashes.add(_hash(identity(example.source)))
+        may_be_in_both = self.dialogues or len(self.readers) > 1
+        if may_be_in_both and self.rules.valid + self.rules.test > 0:
+            for readers in self.readers:
+                for example in readers.read(Tally()):
+                    if self._split_of(example, readers) != "train":
+                        hashes.add(_hash(identity(example.source)))
         return hashes
 
-    def _encode(
+    @property
+    def _has_shares(self) -> bool:
+        return any(readers.share is not None for readers in self.readers)
+
+    @cached_property
+    def _most_to_fit(self) -> list[int] | None:
+        """The largest hash, of each data set, of training examples that the tokenizer is fitted
+        to."""
+        if not self._has_shares:
+            return None
+        ranks: list[list[int]] = [[] for _ in self.readers]
+        for number, split, example in self._candidates(Tally(), Tally()):
+            if split == "train":
+                ranks[number].append(_rank(example))
+        return self._largest(ranks)
+
+    def _most(self, tokenizer: Tokenizer, output: _Output) -> list[int] | None:
+        """The same of examples that are trained on: those that the rules keep."""
+        if not self._has_shares:
+            return None
+        ranks: list[list[int]] = [[] for _ in self.readers]
+        candidates = (item for item in self._candidates(Tally(), Tally()) if item[1] == "train")
+        while chunk := list(islice(candidates, CHUNK)):
+            encoded = self._encode([item[1:] for item in chunk], tokenizer)
+            for (number, split, example), (source, target) in zip(chunk, encoded, strict=True):
+                if self._refusal(split, source, target, tokenizer, output) is None:
+                    ranks[number].append(_rank(example))
+        return self._largest(ranks)
+
+    def _largest(self, ranks: Sequence[list[int]]) -> list[int]:
+        """The largest hash of each data set, if as many are selected as the shares allow."""
+        shares = [readers.share or 0.0 for readers in self.readers]
+        total = min(len(own) / share for own, share in zip(ranks, shares, strict=True))
+        largest = []
+        for own, share in zip(ranks, shares, strict=True):
+            count = int(share * total + 1e-6)
+            largest.append(sorted(own)[count - 1] if count else -1)
+        return largest
+
+    def _write_stream(
         self,
-        chunk: list[tuple[str, Example]],
+        stream: Iterator[tuple[str, Example]],
         tokenizer: Tokenizer,
         left_out: Tally,
         output: _Output,
     ) -> None:
-        """Write those of a chunk of examples that the rules keep."""
+        """Write those examples of a stream that the rules keep."""
+        while chunk := list(islice(stream, CHUNK if self.form.is_text else SMALL_CHUNK)):
+            encoded = self._encode(chunk, tokenizer)
+            for (split, example), (source, target) in zip(chunk, encoded, strict=True):
+                reason = self._refusal(split, source, target, tokenizer, output)
+                if reason:
+                    left_out.skip(reason)
+                else:
+                    output.add(split, example, source, target)
+
+    def _refusal(
+        self,
+        split: str,
+        source: list[int] | np.ndarray,
+        target: list[int],
+        tokenizer: Tokenizer,
+        output: _Output,
+    ) -> str | None:
+        """Why an encoded example is left out, or None."""
+        reason = self.rules.refuses(source, target, labels=isinstance(tokenizer, Labels))
+        if reason is None and tokenizer.turns and not output.is_new(split, source):
+            return HELD_OUT
+        return reason
+
+    def _encode(
+        self, chunk: Sequence[tuple[str, Example]], tokenizer: Tokenizer
+    ) -> Iterator[tuple[list[int] | np.ndarray, list[int]]]:
+        """The source and the target of each example as numbers."""
         if tokenizer.turns:
             sources = self._histories([example for _, example in chunk], tokenizer)
         else:
             sources = self._sources([example.source for _, example in chunk], tokenizer)
         targets = tokenizer.encode_many([example.target for _, example in chunk])
-        labels = isinstance(tokenizer, Labels)
-        for (split, example), source, target in zip(chunk, sources, targets, strict=True):
-            reason = self.rules.refuses(source, target, labels=labels)
-            if not reason and tokenizer.turns and not output.is_new(split, source):
-                reason = HELD_OUT
-            if reason:
-                left_out.skip(reason)
-            else:
-                output.add(split, example, source, target)
+        return zip(sources, targets, strict=True)
 
     def _histories(self, examples: Sequence[Example], tokenizer: Tokenizer) -> list[list[int]]:
         """The tokens of each example's turns, as many of the last ones as `max_source` allows."""
@@ -368,6 +447,11 @@ def write_json(path: Path, content: Any) -> None:
 def _hash(content: bytes) -> int:
     """8 bytes: two different ones among 10 million agree once in 400,000 corpora."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
+
+
+def _rank(example: Example) -> int:
+    """A hash of both sides of an example, which also decides who is in a share."""
+    return _hash(_content(example))
 
 
 def _content(example: Example) -> bytes:

@@ -158,13 +158,16 @@ def spoken(text: str) -> str:
 
 
 def is_prompt_copy(answer: str, prompt: str) -> bool:
-    """Whether the words of an answer, three at least, stand in the prompt as one run.
+    """Whether the words of an answer, three at least, stand in a line of the prompt as one run.
+    A line is a turn.
 
     >>> is_prompt_copy("You like tea?", "Do you like tea, dear?"), is_prompt_copy("Tea?", "Tea?")
     (True, False)
     """
     run = spoken(answer)
-    return run.count(" ") >= 2 and f" {run} " in f" {spoken(prompt)} "
+    if run.count(" ") < 2:
+        return False
+    return any(f" {run} " in f" {spoken(line)} " for line in prompt.splitlines())
 
 
 class SpokenTexts:

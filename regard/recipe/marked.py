@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ def marks_of(key: str) -> frozenset[Mark]:
     >>> sorted(mark.name for mark in marks_of("data.path"))
     ['FREE', 'PATH']
     """
+    if item := re.fullmatch(r"(data)\.(sources)\.\d+\.(\w+)", key):  # of a mixture
+        section, sources, name = item.groups()
+        return marks_of(f"{section}.{sources if name == 'share' else name}")
     section, _, name = key.rpartition(".")
     if not section:
         return own_marks(Recipe.model_fields[name])
@@ -41,10 +45,13 @@ def data_fields(section: type[Section], mark: Mark) -> list[str]:
     return [name for name in section.model_fields if mark in marks_of(f"data.{name}")]
 
 
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Flatten nested tables to ("section.field", value)."""
+def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Flatten nested tables to ("section.field", value), and lists of tables to
+    ("section.field.0.field", value)."""
     for key, value in tree.items():
         if isinstance(value, dict):
             yield from leaves(value, f"{prefix}{key}.")
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            yield from leaves(dict(enumerate(value)), f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

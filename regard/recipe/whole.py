@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import ValidationError, model_validator
 
+from regard.data.kinds.mixture import DataMixture
 from regard.errors import RecipeError, did_you_mean
 from regard.fields import LARGEST, Section, Seed, Text, allowed, shown
 from regard.marks import Mark
@@ -176,6 +177,12 @@ class Recipe(Section):
             known = ", ".join(READS[self.task])
             yield f'data.kind: not for task "{self.task}"; got "{self.data.kind}"; known: {known}'
             return  # the checks below would only repeat it
+        if isinstance(self.data, DataMixture):
+            for i, (section, _) in enumerate(self.data.mixed):
+                if section.kind not in READS[self.task]:
+                    yield (
+                        f'data.sources.{i}.kind: not for task "{self.task}"; got "{section.kind}"'
+                    )
 
         labels = self.task in LABEL_TASKS
         pictures = isinstance(self.data, Pictures | Captions)
@@ -346,12 +353,35 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any], *, carry: bool) 
                     for name, value in old.items()
                     if carry and name in _fields(key, kind)
                 }
-            change = {name: value for name, value in (old | change).items() if value is not None}
+            items = {
+                name: _merged_items(old[name], value, f"{key}.{name}")
+                for name, value in change.items()
+                if isinstance(value, dict) and isinstance(old.get(name), list)
+            }
+            fields = old | change | items
+            change = {name: value for name, value in fields.items() if value is not None}
         if change is None:
             tree.pop(key, None)
         else:
             tree[key] = change
     return tree
+
+
+def _merged_items(items: list[Any], changes: Mapping[str, Any], where: str) -> list[Any]:
+    """A list of tables with changes to some of them, `{"0": {"share": 0.3}}`."""
+    merged_items = list(items)
+    for number, change in changes.items():
+        is_item = number.isdecimal() and int(number) < len(items)
+        if not is_item or not isinstance(change, dict) or not isinstance(items[int(number)], dict):
+            raise RecipeError(
+                f"no such item; there are {len(items)}, from {where}.0",
+                where=f"{where}.{number}",
+                got=shown(change),
+                hint=f"as in --set {where}.0.FIELD=VALUE",
+            )
+        fields = items[int(number)] | change
+        merged_items[int(number)] = {k: value for k, value in fields.items() if value is not None}
+    return merged_items
 
 
 # ------------------------------------------------------------------------------------------- errors

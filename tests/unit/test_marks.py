@@ -51,6 +51,8 @@ def others(chosen: Recipe, key: str) -> Iterator[Recipe]:
 def _values(value: Any, schema: dict[str, Any]) -> Iterator[Any]:
     for option in schema.get("anyOf", [schema]):
         match option:
+            case {"type": "array", "items": {"type": "object"}}:  # of a mixture
+                yield from (value[:1], [*value, *value], [{**item, "share": 2} for item in value])
             case {"enum": values}:
                 yield from values
             case {"type": "boolean"}:
@@ -96,12 +98,19 @@ def recipes() -> list[tuple[Recipe, dict[str, Any]]]:
         kinds = [key for key in dict(leaves(chosen.to_json())).items() if "kind" in key[0]]
         by_kinds.setdefault(str(kinds), chosen)
     variants = [recipe.load(name, changes) for name, changes in VARIANTS.items()]
+    sources = [{"kind": "pairs", "path": "x"}, {"kind": "dialogues", "path": "y"}]
+    variants.append(variants[0].replaced({"data": {"kind": "mixture", "sources": sources}}))
     return [(chosen, dict(leaves(chosen.to_json()))) for chosen in (*variants, *by_kinds.values())]
 
 
 def having(key: str) -> Iterator[Recipe]:
     """Recipes with a field, the variants first."""
-    chosen = [chosen for chosen, values in recipes() if key in values]
+    key_of_items = f"{key}.0."  # of a list of tables
+    chosen = [
+        chosen
+        for chosen, values in recipes()
+        if key in values or any(name.startswith(key_of_items) for name in values)
+    ]
     yield from chosen[:MOST]
 
 

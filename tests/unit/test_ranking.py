@@ -148,6 +148,29 @@ def test_pairs_that_are_known_by_heart_are_always_first(
     }
 
 
+def test_validations_of_chat_log_ranks_and_scores_of_greedy_replies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from regard.bundle import load
+    from regard.train import train
+
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    sampled = ("search.do_sample=true", "search.temperature=5.0", "search.top_p=1.0")
+    changes = settings(wide_file(tmp_path), "source.prompt_dropout=0.1", *sampled)
+    reporter = Silent()
+    train(recipe.load("chat-attention", changes), tmp_path / "run", reporter=reporter)
+    bot = load(tmp_path / "run")
+    part = build.corpus(bot.recipe, bot.tokenizer).train
+    ranking = rank_answers(bot.model, bot.task, part, at_most=64)
+    for name, statistic in ranking.statistics.items():
+        assert reporter.record[name] == pytest.approx(statistic.value)
+    greedy = bot.evaluate(split="train", limit=100, greedy=True)
+    for name in ("mean_length", "chrf", "distinct_2", "prompt_copy_share"):
+        assert reporter.record[name] == pytest.approx(greedy.scores[name])
+    sampled_length = bot.evaluate(split="train", limit=100).scores["mean_length"]
+    assert sampled_length != pytest.approx(greedy.scores["mean_length"])
+
+
 def test_without_prompt_dropout_there_is_no_pmi(corpus: Corpus):
     model, task = untrained("chat-lstm", corpus, "source.prompt_dropout=0.0")
     assert rank_answers(model, task, corpus.train, at_most=3).pmi_ranks is None

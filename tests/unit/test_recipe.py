@@ -255,7 +255,7 @@ def test_extends_an_unknown_recipe(tmp_path: Path):
             "data.kind=digits",
             (
                 'data.kind: not for task "chat"; got "digits"; '
-                "known: chatterbot, pairs, cornell, dailydialog, dialogues"
+                "known: chatterbot, pairs, cornell, dailydialog, dialogues, mixture"
             ),
         ),
         ("train.minutes=0", "train.minutes: must be a number > 0; got 0"),

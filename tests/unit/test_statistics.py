@@ -113,18 +113,12 @@ def test_a_share_of_nothing_or_all_still_has_an_interval():
 
 
 def test_copies_are_recognised_whatever_their_marks():
-    prompts = ["Well, do you like tea, dear?"] * 5
-    answers = [
-        "Do you like tea",
-        "You like tea?",
-        "Like tea!",
-        "tea do you like",
-        "like tea dearest",
-    ]
+    prompts = ["Well, do you like tea, dear?\nI do."] * 6
+    answers = ["Do you like tea", "You like tea?", "Like tea!", "tea do you like", "like tea dears"]
+    answers.append("Tea, dear? I do.")  # the end of one turn and another
     copied = text_statistics.prompt_copy_share(answers, prompts)
-    assert copied.rows[:, 0].tolist() == [1, 1, 0, 0, 0]
+    assert copied.rows[:, 0].tolist() == [1, 1, 0, 0, 0, 0]
     training = metrics.SpokenTexts(iter(["I don’t know.", "No!"]))
-    copied = text_statistics.training_copy_share(
-        ["i DON'T know", "no", "know", "I don't"], training
-    )
+    answers = ["i DON'T know", "no", "know", "I don't"]
+    copied = text_statistics.training_copy_share(answers, training)
     assert copied.rows[:, 0].tolist() == [1, 1, 0, 0]

@@ -13,6 +13,7 @@ from regard.data.kinds import (
     conversations,
     dialogues,
     labelled,
+    mixture,
     pictures,
     plain_text,
     speech,
@@ -41,7 +42,17 @@ __all__ = [
     "register",
 ]
 
-FAMILIES = (conversations, dialogues, translation, labelled, plain_text, pictures, speech, captions)
+FAMILIES = (
+    conversations,
+    dialogues,
+    translation,
+    labelled,
+    plain_text,
+    pictures,
+    speech,
+    captions,
+    mixture,
+)
 KINDS: dict[str, DataKind] = {kind.name: kind for family in FAMILIES for kind in family.KINDS}
 
 # Modules that build their own tables from KINDS when they are imported.

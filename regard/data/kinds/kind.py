@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -46,12 +46,18 @@ LOOKED_AT = SourceForm()
 class Contents:
     """The contents of a section [data]: the reader of the training data, readers of separate
     validation and test data, and every file they depend on. Synthetic data depends on the source
-    files that generate it."""
+    files that generate it. A mixture has `parts`, and each may have a share of the training
+    examples."""
 
     train: Reader
     files: list[Path]
     valid: Reader | None = None
     test: Reader | None = None
+    parts: tuple[Contents, ...] = ()
+    share: float | None = None
+
+    def with_share(self, share: float | None) -> Contents:
+        return replace(self, share=share)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,6 @@ class DataSection(Section):
     """What the model reads."""
     answer: ClassVar[Literal["text", "label", "blank"]] = "text"
     """What it answers; "blank" is a word of the text it reads."""
-    dialogues: ClassVar[bool] = False
-    """Whether its examples are from dialogues, of which all examples are in one split."""
 
     kind: str
 
@@ -26,6 +24,11 @@ class DataSection(Section):
     def shares(self) -> tuple[float, float]:
         """The shares of the examples to hold out for validation and for testing."""
         return 0.0, 0.0
+
+    @property
+    def dialogues(self) -> bool:
+        """Whether examples are from dialogues, of which all examples are in one split."""
+        return False
 
     @property
     def history(self) -> int:
@@ -53,6 +56,11 @@ class DataSection(Section):
         for name in cls.fields_with(Mark.HELD_OUT):
             fields[name] = None
         return fields
+
+    def paths(self) -> dict[str, str]:
+        """Its files and folders, by field."""
+        values = {name: getattr(self, name) for name in self.fields_with(Mark.PATH)}
+        return {name: value for name, value in values.items() if value}
 
     def note(self) -> str | None:
         """A line that says which files are used as source and target, where that was a choice."""
@@ -119,12 +127,14 @@ class TextFiles(Texts):
 class DialogueFiles(TextFiles):
     """Dialogues in files. A dialogue is in one split as a whole, which a hash of it decides."""
 
-    dialogues = True
-
     turns: Turns = 1
     """Number of earlier turns that the model reads, so that it answers the last of them. With more
     than one, each begins with a token that says who speaks, and the oldest ones are left out where
     all together have more than `max_source` tokens."""
+
+    @property
+    def dialogues(self) -> bool:
+        return True
 
 
 class Pictures(DataSection):
