@@ -1,4 +1,4 @@
-# make demo       train the default chatbot (about two minutes) and ask it ten questions
+# make demo       train a translator and a chatbot (about two minutes) and show what they attend to
 # make test       run the tests
 # make test-long  run the tests that take minutes
 # make coverage   run the tests and print the lines and branches of regard/ that they miss
@@ -16,6 +16,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TORCH := torch==2.13.0
 
+NUMBERS := "ninety-one thousand six hundred and twenty-eight" "the first of October nineteen ninety-six"
 PROMPTS := "Hello!" "How are you doing today?" "Are you a robot?" "Tell me another joke" "What is AI?" \
            "Do you like football?" "Can you eat?" "Have you read any books?" "I forgot my password" "Do you get angry?"
 
@@ -23,9 +24,20 @@ PROMPTS := "Hello!" "How are you doing today?" "Are you a robot?" "Tell me anoth
 .DEFAULT_GOAL := demo
 
 demo: .venv/.installed
-	@[ ! -e runs/demo ] || mv -v runs/demo "runs/demo-before-$$(date +%Y%m%d-%H%M%S)"
-	$(BIN)/regard train chat-attention --out runs/demo
-	$(BIN)/regard ask runs/demo $(PROMPTS)
+	@for run in runs/demo-translation runs/demo; do \
+		[ ! -e $$run ] || mv -v $$run "$$run-before-$$(date +%Y%m%d-%H%M%S)"; done
+	@printf '\n1. A translator learns English numbers and dates in German, from 9,000 made-up examples.\n\n'
+	$(BIN)/regard train translate-alignment --out runs/demo-translation
+	@printf '\nNumbers that it has never seen. Below each, its attention: a row for each German token,\n'
+	@printf 'a column for each English one, dark where it attended when it wrote the token. German\n'
+	@printf 'says "eight-and-twenty", so it attends to "eight" before "twenty".\n\n'
+	$(BIN)/regard ask runs/demo-translation $(NUMBERS) --attend
+	@printf '2. A chatbot memorises a thousand built-in sentences with their replies. It learns to repeat\n'
+	@printf '   them, not to talk; `regard data list` names corpora that teach more.\n\n'
+	$(BIN)/regard train chat-attention --set data.valid=0 --out runs/demo
+	$(BIN)/regard ask runs/demo $(PROMPTS) --greedy
+	@printf '\nWhich word of the question did it attend to?\n\n'
+	$(BIN)/regard ask runs/demo "Do you like football?" --greedy --attend
 
 test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 -q

@@ -1,78 +1,146 @@
 """What attention gains: chat-attention against chat-lstm, the same model without attention.
 
-    python -m bench.attention
+    python -m bench.attention                                  three minutes a run, three seeds
+    python -m bench.attention --minutes 10 --seeds 5
 
-Both take the same number of steps, on Cornell, where a reply seldom depends on single words of the
-prompt, and on Multi30k English to German, where it nearly always does. The figure is perplexity per
-token on the 5 % that the recipe holds out.
+On DailyDialog, where a reply seldom depends on single words of the prompt, and on Multi30k English
+to German, where it nearly always does. Both models of a seed are trained at the same time, one
+thread each, so that a slower machine slows both. The learning rate is constant after its warm-up,
+so one pair of runs gives both comparisons:
+
+    equal minutes    the last weights of both
+    equal steps      both at the last step that both were validated at
+
+The figure is perplexity per word on the validation data, natural logarithm, attention minus none:
+the mean difference over the seeds with its 95 % interval (Student's t).
 """
 
 from __future__ import annotations
 
-import gzip
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-import torch
-
-from bench import measure, ours
-from bench.cornell import split
-from regard import build, recipe
-from regard.bundle import load
-from regard.evaluate import likelihood
+from bench import measure
+from bench.judging import ValidationReporter
+from regard import recipe
+from regard.disk import read_json_lines
 from regard.train import train
 
-RECIPES = {"peer": "chat-lstm", "ours": "chat-attention"}
+RECIPES = {"none": "chat-lstm", "attention": "chat-attention"}
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided, by the number of seeds
 
 
-def cornell(data: Path) -> list[tuple[str, str]]:
-    return split(data)[0]
+def corpus(name: str, data: Path) -> list[str]:
+    """The overrides that select a corpus."""
+    folder = data / name
+    if name == "dailydialog":
+        return ["data.kind=dailydialog", f'data.path="{folder}"']
+    return [
+        "data.kind=parallel",
+        f'data.path="{folder / "train.en.gz"}"',
+        f'data.target_path="{folder / "train.de.gz"}"',
+        f'data.valid_path="{folder / "val.en.gz"}"',
+        f'data.valid_target_path="{folder / "val.de.gz"}"',
+        "task=translate",
+        "source.plain=false",
+    ]
 
 
-def multi30k(data: Path) -> list[tuple[str, str]]:
-    english, german = (
-        gzip.decompress((data / "multi30k" / f"train.{language}.gz").read_bytes()).decode()
-        for language in ("en", "de")
-    )
-    return list(zip(english.splitlines(), german.splitlines(), strict=True))
-
-
-def perplexity(name: str, pairs: list[tuple[str, str]], steps: int, seed: int) -> float:
-    """Validation perplexity of a recipe after `steps` steps on the pairs."""
+def run(args: argparse.Namespace) -> None:
+    """Train one model, and print its validations as JSON: step -> perplexity per word."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "pairs.tsv"
-        run = Path(folder) / "run"
-        file.write_text(
-            "".join(f"{prompt}\t{reply}\n" for prompt, reply in pairs), encoding="utf-8"
-        )
-        changes = ["data.kind=pairs", f'data.path="{file}"', f"train.steps={steps}", f"seed={seed}"]
-        train(
-            recipe.load(name, [*changes, f"train.valid_every={steps}"]),
-            run,
-            reporter=ours.ProgressReporter(),
-        )
-        bundle = load(run)
-        return likelihood(
-            bundle.model, bundle.task, build.corpus(bundle.recipe, bundle.tokenizer).valid
-        ).perplexity
+        settings = [
+            "train.steps=",
+            f"train.minutes={args.minutes}",
+            "train.schedule=constant",
+            "train.threads=1",
+            f"train.valid_every={args.valid_every}",
+            "train.save_every=1000000",
+            "train.keep=last",
+            f"seed={args.seed}",
+        ]
+        name, kind = args.cell
+        changes = [*corpus(name, args.data), *settings]
+        target = Path(folder) / "run"
+        train(recipe.load(RECIPES[kind], changes), target, reporter=ValidationReporter())
+        lines = list(read_json_lines(target / "metrics.jsonl"))
+    validations = {
+        line["step"]: line["word_perplexity"] for line in lines if line["kind"] == "valid"
+    }
+    print(json.dumps(validations), flush=True)
+
+
+def pair(name: str, seed: int, args: argparse.Namespace) -> dict[str, dict[int, float]]:
+    """The validations of both models of one seed, trained side by side."""
+    processes = {}
+    for kind in RECIPES:
+        command = [sys.executable, "-m", "bench.attention", "--cell", name, kind]
+        command += ["--minutes", str(args.minutes), "--seed", str(seed), "--data", str(args.data)]
+        command += ["--valid-every", str(args.valid_every)]
+        processes[kind] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    validations = {}
+    for kind, process in processes.items():
+        output, _ = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"{name} {kind}: exit code {process.returncode}")
+        last = json.loads(output.splitlines()[-1])
+        validations[kind] = {int(step): value for step, value in last.items()}
+    return validations
+
+
+def difference(pairs: list[tuple[float, float]]) -> dict[str, Any]:
+    """Perplexities (none, attention), and the mean of log(attention / none) with its interval."""
+    logs = [math.log(attention / none) for none, attention in pairs]
+    mean = statistics.fmean(logs)
+    half = T_95[len(logs)] * statistics.stdev(logs) / math.sqrt(len(logs))
+    return {
+        "none": [none for none, _ in pairs],
+        "attention": [attention for _, attention in pairs],
+        "log_difference": mean,
+        "interval": [mean - half, mean + half],
+    }
 
 
 def main() -> None:
     parser = measure.options(__doc__)
-    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--minutes", type=float, default=3)
+    parser.add_argument("--seeds", type=int, choices=list(T_95), default=3)
+    parser.add_argument("--valid-every", type=int, default=200)
+    parser.add_argument("--corpus", choices=("dailydialog", "multi30k"), action="append")
+    parser.add_argument("--cell", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    figures = {
-        corpus.__name__: {
-            name: perplexity(name, corpus(args.data), args.steps, args.seed)
-            for name in RECIPES.values()
+    if args.cell:
+        run(args)
+        return
+
+    figures: dict[str, Any] = {}
+    for name in args.corpus or ("dailydialog", "multi30k"):
+        by_minutes = []
+        by_steps = []
+        steps = []
+        for seed in range(1, args.seeds + 1):
+            both = pair(name, seed, args)
+            common = max(both["none"].keys() & both["attention"].keys())
+            last = {kind: max(both[kind]) for kind in RECIPES}
+            by_minutes.append((both["none"][last["none"]], both["attention"][last["attention"]]))
+            by_steps.append((both["none"][common], both["attention"][common]))
+            steps.append(last | {"common": common})
+            print(name, "seed", seed, steps[-1], by_minutes[-1], by_steps[-1], flush=True)
+        figures[name] = {
+            "steps": steps,
+            "equal_minutes": difference(by_minutes),
+            "equal_steps": difference(by_steps),
         }
-        for corpus in (cornell, multi30k)
-    }
-    for corpus, scores in figures.items():
-        print(corpus, "  ".join(f"{name} {score:.2f}" for name, score in scores.items()))
-    record = {"unit": "perplexity per token", "setting": {"steps": args.steps}, "figures": figures}
-    print(measure.write("attention", record | {"facts": measure.facts(args)}))
+        print(name, json.dumps(figures[name], indent=1), flush=True)
+    record = {"unit": "perplexity per word", "setting": {"minutes": args.minutes}}
+    print(measure.write("attention", record | {"figures": figures, "facts": measure.facts(args)}))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ HIDDEN = (
     "word_perplexity",
 )  # the loss shows perplexity already
 SHARES = "shares"
+OVERLAPS = "overlap with the right answers"
 RANKS = "the true answer among 20"
 RANKED = ("hits_at_1", "mrr")  # end the names of scores of its rank
 WIDER = (
@@ -147,7 +148,11 @@ def figure(lines: list[dict[str, Any]], name: str) -> Any:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         ax.grid(alpha=0.25, linewidth=0.6)
         ax.spines[["top", "right"]].set_visible(False)
-        if len(ax.get_legend_handles_labels()[0]) > 1 or ax.get_title() in (SHARES, RANKS):
+        if len(ax.get_legend_handles_labels()[0]) > 1 or ax.get_title() in (
+            SHARES,
+            RANKS,
+            OVERLAPS,
+        ):
             ax.legend(frameon=False)
     return made
 
@@ -188,12 +193,16 @@ def comparison(runs: Mapping[str, Path], score: str) -> Any:
 
 
 def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
-    """Which scores share a panel: those of ranks, and others between 0 and 1. The rest have scales
-    of their own.
+    """Which scores share a panel: those of ranks, BLEU and chrF, and others between 0 and 1. The
+    rest have scales of their own.
 
     >>> first = {"bleu_4": 0.0, "exact": 0.0, "wer": 1.2, "mrr": 0.2}
-    >>> _panels([first, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9, "mrr": 0.3}])
-    {'the true answer among 20': ['mrr'], 'bleu_4': ['bleu_4'], 'wer': ['wer'], 'shares': ['exact']}
+    >>> for panel in _panels([first, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9}]).items():
+    ...     print(panel)
+    ('the true answer among 20', ['mrr'])
+    ('overlap with the right answers', ['bleu_4'])
+    ('wer', ['wer'])
+    ('shares', ['exact'])
     """
     names = sorted(
         {
@@ -204,6 +213,7 @@ def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
         }
     )
     ranks = [name for name in names if name.endswith(RANKED)]
+    overlaps = [name for name in names if name.startswith(("bleu", "chrf"))]
     shares = [
         name
         for name in names
@@ -212,7 +222,10 @@ def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
         and all(0 <= line[name] <= 1 for line in valid if name in line)
     ]
     panels = {RANKS: ranks} if ranks else {}
-    panels |= {name: [name] for name in names if name not in shares and name not in ranks}
+    if overlaps:
+        panels[OVERLAPS] = overlaps
+    apart = {*shares, *ranks, *overlaps}
+    panels |= {name: [name] for name in names if name not in apart}
     return panels | ({SHARES: shares} if shares else {})
 
 

@@ -23,7 +23,7 @@ def test_scores_have_a_panel_for_each_scale():
     made = figure(
         [line(1, wer=1.2, exact=0.0, bleu_4=0.5), line(2, wer=0.9, exact=0.5, bleu_4=0.7)], "run"
     )
-    assert titles(made) == ["run", "bleu_4", "wer", "shares"]
+    assert titles(made) == ["run", "overlap with the right answers", "wer", "shares"]
 
 
 def test_dashed_is_the_best_that_is_reached_without_the_input():
