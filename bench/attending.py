@@ -60,16 +60,17 @@ def unscaled() -> Iterator[None]:
 
 
 Patch = Callable[[], contextlib.AbstractContextManager[None]]
+PLAIN = "encoder.residual=false"
 VARIANTS: dict[str, tuple[list[str], Patch]] = {
     "no attention": (["decoder.attention=none"], contextlib.nullcontext),
-    "unscaled": ([], unscaled),
-    "general": ([], contextlib.nullcontext),
+    "unscaled": ([PLAIN], unscaled),
+    "general": ([PLAIN], contextlib.nullcontext),
     "general, residual": (["encoder.residual=true"], contextlib.nullcontext),
-    "dot": (["decoder.attention=dot"], contextlib.nullcontext),
-    "scaled dot": (["decoder.attention=scaled"], contextlib.nullcontext),
-    "additive": (["decoder.attention=additive"], contextlib.nullcontext),
-    "before the cell": (["decoder.attention_order=before_cell"], contextlib.nullcontext),
-    "input feeding": (["decoder.input_feeding=true"], contextlib.nullcontext),
+    "dot": ([PLAIN, "decoder.attention=dot"], contextlib.nullcontext),
+    "scaled dot": ([PLAIN, "decoder.attention=scaled"], contextlib.nullcontext),
+    "additive": ([PLAIN, "decoder.attention=additive"], contextlib.nullcontext),
+    "before the cell": ([PLAIN, "decoder.attention_order=before_cell"], contextlib.nullcontext),
+    "input feeding": ([PLAIN, "decoder.input_feeding=true"], contextlib.nullcontext),
 }
 
 
