@@ -62,7 +62,7 @@ def detokenise(text: str) -> str:
     >>> detokenise("Let ’ s see ... it's $ 5 , or 60 % off in the ladies ' room !")
     "Let's see... it's $5, or 60% off in the ladies' room!"
     """
-    text = text.translate(_CHARACTERS)
+    text = " ".join(text.split()).translate(_CHARACTERS)  # long runs of spaces are slow to match
     for pattern, new in _RULES_BEFORE:
         text = pattern.sub(new, text)
     text = _CONTRACTION.sub(lambda match: match[0].lower(), text)  # I ' Ve

@@ -2,6 +2,7 @@
 memory."""
 
 import gzip
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 
 from regard.data import lines
 from regard.data.cornell import cornell_files, read_cornell
+from regard.data.dailydialog import read_dailydialog
+from regard.data.dialogues import read_dialogues
+from regard.data.examples import turns_of
 from regard.data.inspect import inspect
 from regard.data.lines import LINE, Tally
 from regard.data.pairs import read_pairs
@@ -108,6 +112,46 @@ def test_any_bytes_in_any_format(tmp_path_factory, content):
         except DataError as problem:
             message = str(problem)
         assert name in message
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_as_dialogues(tmp_path_factory, content):
+    folder = tmp_path_factory.mktemp("any")
+    for name in ("d.jsonl", "d.txt", "d", "d.txt.gz", "dialogues_train.txt"):
+        (folder / name).write_bytes(content)
+        for reader in (read_dialogues, read_dailydialog):
+            message = name
+            try:
+                for example in reader(folder / name, tally=Tally(), turns=3, limit=1.0):
+                    assert all(isinstance(side, str) and side.encode() for side in example)
+                    turns, speakers = turns_of(example)
+                    assert len(turns) == len(speakers) <= 3
+            except DataError as problem:
+                message = str(problem)
+            assert name in message
+
+
+@pytest.mark.parametrize(
+    "mark",
+    ["5 - ", ". ", "A . ", "' ", '" ', "1,000,", "5 , 000 , ", "s ' ", "a.b", "& quot , ", " "],
+)
+def test_no_line_of_marks_takes_long(tmp_path, mark):
+    line = mark * (LINE // 4 // len(mark))
+    (tmp_path / "d.txt").write_text(f"{line} __eou__ {line} __eou__\nHi . __eou__ Yes . __eou__\n")
+    started = time.monotonic()
+    examples = list(read_dailydialog(tmp_path / "d.txt", tally=Tally()))
+    assert examples[-1] == ("Hi.", "Yes.") and time.monotonic() - started < 20
+
+
+def test_a_text_without_empty_lines_is_not_held_in_memory(tmp_path):
+    (tmp_path / "d.txt").write_text("A turn of a dialogue that does not end.\n" * 300_000)
+    tracemalloc.start()
+    try:
+        count = sum(1 for _ in read_dialogues(tmp_path / "d.txt", tally=Tally(), turns=9))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert count > 299_000 and peak < 20e6
 
 
 # -- rows-------------------------------------------------------------------------------------------
