@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -47,17 +49,7 @@ def test_it_is_as_wide_as_the_terminal_at_most(columns: int):
 
 def test_heads_are_averaged():
     both = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
-    weights = both.expand(3, 2, 4)
-    averaged = Answer(
-        tokens=ALIGNED.tokens,
-        text=ALIGNED.text,
-        score=ALIGNED.score,
-        pieces=ALIGNED.pieces,
-        logprobs=ALIGNED.logprobs,
-        finish="stop",
-        weights=weights,
-        place_names=PLACES,
-    )
+    averaged = replace(ALIGNED, weights=both.expand(3, 2, 4))
     text = attention_map(averaged, columns=80)
     assert text is not None
     assert all(line[9:15] == "▒▒▒▒▒▒" for line in text.splitlines()[1:])
