@@ -454,6 +454,8 @@ def test_messages_are_exchanges(tmp_path: Path):
     assert list(read_pairs(path, tally=tally)) == expected
     assert tally.skipped == {"system message": 2} and tally.bad == 0
     found = detect.recognise(path, task="chat", source="tokens")
+    assert (found.kind, found.fields) == ("dialogues", {"path": str(path)})
+    found = detect.recognise(path, task="translate", source="tokens")
     assert (found.kind, found.fields) == ("pairs", {"path": str(path)}) and "messages" in found.note
 
 
