@@ -11,7 +11,7 @@ from regard.data.kinds.conversations import CHAT, TRANSLATE
 from regard.data.kinds.kind import Contents, DataKind, SourceForm
 from regard.data.kinds.sections import DataSection, Texts
 from regard.errors import did_you_mean
-from regard.fields import Turns, shown
+from regard.fields import Turns, allowed, shown
 
 
 class MixtureSource(NamedTuple):
@@ -75,9 +75,10 @@ class DataMixture(Texts):
         try:
             return self._section(fields)
         except ValidationError as problem:
-            error = problem.errors()[0]
-            place = ".".join(["sources", str(i), *map(str, error["loc"])])
-            raise ValueError(_sentence(place, error, KINDS[kind].section)) from None
+            # A misspelled field is missing, too: the wrong name says more.
+            errors = problem.errors()
+            error = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+            raise ValueError(_sentence(f"sources.{i}", error, KINDS[kind].section)) from None
 
     def _section(self, fields: dict[str, Any]) -> DataSection:
         """The section of a source, with the mixture's own fields."""
@@ -117,15 +118,19 @@ def _is_text(kind: DataKind) -> bool:
     return section.input == "text" and section.answer == "text" and section is not DataMixture
 
 
-def _sentence(place: str, error: Any, section: type[DataSection]) -> str:
+def _sentence(source: str, error: Any, section: type[DataSection]) -> str:
     """A pydantic error as a sentence that begins with the field."""
-    if error["type"] == "missing":
-        return f"{place}: missing"
+    if error["type"] == "value_error":  # from the section's own validator
+        return f"{source}: {error['ctx']['error']}"
+    name = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
-        hint = did_you_mean(str(error["loc"][-1]), section.model_fields)
-        return f"{place}: no such field; got {shown(error['input'])}; {hint}"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return f"{place}: {message[0].lower()}{message[1:]}; got {shown(error['input'])}"
+        known = [field for field in section.model_fields if field not in COMMON]
+        hint = did_you_mean(name, [*known, "share"])
+        return f"{source}.{name}: no such field; got {shown(error['input'])}; {hint}"
+    must_be = f"must be {allowed(section.model_json_schema()['properties'][name])}"
+    if error["type"] == "missing":
+        return f"{source}.{name}: missing; {must_be}"
+    return f"{source}.{name}: {must_be}; got {shown(error['input'])}"
 
 
 def _mixture(section: DataMixture, form: SourceForm) -> Contents:
