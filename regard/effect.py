@@ -1,8 +1,8 @@
 """The effect of each place of a source on an answer: how much less likely the answer's tokens are
 when the decoder cannot attend to the place.
 
-Attention weights say where a decoder attends, not what its answer depends on. This measures the
-second, so that the two can be compared (Jain & Wallace 2019; Wiegreffe & Pinter 2019).
+Attention weights say where a decoder attends, effects what its answer depends on. The two can
+differ (Jain & Wallace 2019; Wiegreffe & Pinter 2019).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from regard.decoders import Decoder
 from regard.errors import InputError
 from regard.values import Memory
 
-ROWS = 256  # rows of the decoder's batch, each with another place hidden
+TOKENS = 256  # of a batch, each row of which has another place hidden
 
 
 @torch.inference_mode()
@@ -34,18 +34,23 @@ def effects(
     for a decoder without attention.
     """
     if len(memory.mask) != 1:
-        raise InputError("effects are those of one answer", where="memory", got=len(memory.mask))
+        raise InputError(
+            "effects are those of one answer",
+            where="memory",
+            got=f"{len(memory.mask)} rows",
+            hint="pick one with memory.rows",
+        )
     places = memory.mask[0].nonzero()[:, 0]
-    whole = _log_probabilities(decoder, memory, tokens, targets)[0]  # (T,)
-    result = whole.new_zeros(len(tokens), memory.mask.shape[1])
+    log_p = _log_probabilities(decoder, memory, tokens, targets)[0]  # (T,)
+    result = log_p.new_zeros(len(tokens), memory.mask.shape[1])
     if len(places) < 2:  # a decoder cannot attend to nothing
         return result
-    for chunk in places.split(max(1, ROWS // max(1, len(tokens)))):
+    for chunk in places.split(max(1, TOKENS // max(1, len(tokens)))):
         masks = memory.mask.repeat(len(chunk), 1)
         masks[torch.arange(len(chunk), device=chunk.device), chunk] = False
-        hidden = replace(memory.rows(torch.zeros_like(chunk)), mask=masks)
-        without = _log_probabilities(decoder, hidden, tokens, targets)  # (places, T)
-        result[:, chunk] = (whole - without).T
+        masked = replace(memory.rows(torch.zeros_like(chunk)), mask=masks)
+        log_p_without = _log_probabilities(decoder, masked, tokens, targets)  # (places, T)
+        result[:, chunk] = (log_p - log_p_without).T
     return result
 
 

@@ -16,7 +16,7 @@ from regard.data.corpus import Split
 from regard.errors import DataError
 from regard.metrics import SpokenTexts, Statistic
 from regard.model import Model
-from regard.ranking import rank_answers
+from regard.ranking import evenly_spread, rank_answers
 from regard.search import Options
 from regard.tasks.task import Input, Task
 from regard.values import Answer
@@ -51,17 +51,17 @@ class Likelihood:
 
     @property
     def nats(self) -> float:
-        """Of all answers."""
+        """The sum over all answers."""
         return float(self.answer_nats.sum())
 
     @property
     def tokens(self) -> int:
-        """Of all answers."""
+        """The sum over all answers."""
         return int(self.answer_tokens.sum())
 
     @property
     def words(self) -> int:
-        """Of all answers."""
+        """The sum over all answers."""
         return int(self.answer_words.sum())
 
     @property
@@ -117,8 +117,8 @@ def likelihood(
         memory = model.encode(batch.raw, batch.mask)
         if batch.rows is not None:
             memory = memory.rows(batch.rows)
-        of_rows = model.nats(memory, batch.tokens, batch.targets, batch.real)
-        nats[index] = of_rows.cpu().numpy()
+        answer_nats = model.nats(memory, batch.tokens, batch.targets, batch.real)
+        nats[index] = answer_nats.cpu().numpy()
         if task.answers_are_text:
             words[index] = [len(metrics.words(part.texts(i).target)) + 1 for i in index]
     model.train(training)
@@ -172,12 +172,8 @@ def clusters_of(part: Split) -> np.ndarray:
 
 
 def _spread(items: list[T], at_most: int | None) -> list[T]:
-    """
-    >>> _spread(list("abcdefgh"), 3)
-    ['a', 'c', 'f']
-    """
-    count = min(len(items), at_most or len(items))
-    return [items[i * len(items) // count] for i in range(count)]
+    """`at_most` items, spread evenly, or all."""
+    return [items[i] for i in evenly_spread(len(items), at_most or len(items))]
 
 
 def answers(
@@ -289,7 +285,7 @@ def target_texts(part: Split) -> Iterator[str]:
 def intervals_of(
     statistics: Mapping[str, Statistic], clusters: Sequence[int] | np.ndarray
 ) -> dict[str, tuple[float, float]]:
-    """The 95 % interval of each; none of fewer than two examples."""
+    """The 95 % interval of each statistic that has one."""
     intervals = {}
     for name, statistic in statistics.items():
         bounds = statistic.interval(clusters)
@@ -308,7 +304,7 @@ def evaluate(
     training: Split | None = None,
 ) -> Evaluation:
     """Every score of the task, and what the references themselves reach where that means
-    something. `at_most` so many prompts are answered, and the true answers of at most
+    something. At most `at_most` prompts are answered, and the true answers of at most
     `ranked_examples` are ranked. Answers are compared with those of `training`, if it is given."""
     if not len(part):
         raise DataError("no examples to evaluate on")
@@ -325,24 +321,25 @@ def evaluate(
     prompts = questions(part, task, at_most=at_most)
     references = [question.references for question in prompts]
     candidates = ranked(bundle, [question.given for question in prompts], options)
-    judged = task.judge(candidates, references)
-    shown = [question.shown for question in prompts]
+    answer_scores = task.judge(candidates, references)
+    prompt_texts = [question.shown for question in prompts]
+    training_texts = None if training is None else SpokenTexts(target_texts(training))
+    copies = task.copies([best for best, *_ in candidates], prompt_texts, training_texts)
+    scores |= answer_scores.numbers
+    scores |= {name: statistic.value for name, statistic in copies.items()}
+    question_clusters = [question.cluster for question in prompts]
+    intervals |= intervals_of({**answer_scores.statistics, **copies}, question_clusters)
     first_references = [texts[0] for texts in references]
-    seen = None if training is None else SpokenTexts(target_texts(training))
-    copies = task.copies([best for best, *_ in candidates], shown, seen)
-    scores |= judged.numbers | {name: statistic.value for name, statistic in copies.items()}
-    of_questions = [question.cluster for question in prompts]
-    intervals |= intervals_of({**judged.statistics, **copies}, of_questions)
-    copied_by_people = task.copies(first_references, shown, seen)
+    reference_copies = task.copies(first_references, prompt_texts, training_texts)
     return Evaluation(
         examples=len(part),
         prompts=len(prompts),
         scores=scores,
         intervals=intervals,
-        tables=dict(judged.tables),
+        tables=dict(answer_scores.tables),
         baselines=task.baselines(references),
         references=task.of_references(first_references)
-        | {name: statistic.value for name, statistic in copied_by_people.items()},
+        | {name: statistic.value for name, statistic in reference_copies.items()},
         samples=[
             Sample(question.shown, first, question.references)
             for question, (first, *_) in zip(prompts[:SAMPLES], candidates[:SAMPLES], strict=True)

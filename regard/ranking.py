@@ -10,10 +10,10 @@ which of 20 replies was given to this prompt? Without reading the prompt, one in
 
 PMI needs a model that was trained on empty prompts too (`source.prompt_dropout`).
 
-The others are drawn from other dialogues and from other prompts. All 20 texts differ by more than
-case and spaces. They are drawn from the answers of the examples that are ranked (and of some more,
-if these are few), so that p(reply | nothing) has to be computed of few replies. The draws follow
-from a seed, so models are compared on the same sets.
+The other 19 replies are from other dialogues and to other prompts, and all 20 texts differ by more
+than case and spaces. They are drawn from the answers of the examples that are ranked, and of some
+more if these are few, so that log p(reply | nothing) is computed for few replies. The draws depend
+on a seed only, so all models rank the same sets.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from regard.tasks.task import Task, text_targets
 from regard.values import Memory
 
 CANDIDATES = 20  # the true answer and 19 others
-PROMPTS = 64  # encoded at a time
-POOL = 10  # times as many candidates, at least, are there to draw from
+PROMPTS = 64  # prompts encoded at a time
+POOL = 10  # the examples to draw from are at least so many times the candidates of a set
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,22 @@ def rank_of_first(scores: np.ndarray) -> np.ndarray:
 def candidate_sets(
     part: Split, *, at_most: int | None = None, candidates: int = CANDIDATES, seed: int = 1
 ) -> np.ndarray:
-    """(n, candidates): an example, then those whose answers compete with its own."""
+    """(n, candidates): in each row an example, and then others whose answers are ranked with its
+    own."""
     count = at_most or len(part)
-    pool = _spread(len(part), max(count, POOL * candidates))
+    pool = evenly_spread(len(part), max(count, POOL * candidates))
     draw = _Draw(part, pool, candidates, seed)
-    sets = [draw.candidates_of(i) for i in _spread(len(part), count)]
+    sets = [draw.candidates_of(i) for i in evenly_spread(len(part), count)]
     complete = [members for members in sets if len(members) == candidates]
     return np.array(complete, np.int64).reshape(-1, candidates)
 
 
-def _spread(size: int, count: int) -> list[int]:
-    """Of `size` examples `count` that are spread evenly, or all."""
+def evenly_spread(size: int, count: int) -> list[int]:
+    """The numbers of `count` of `size` examples, spread evenly, or of all.
+
+    >>> evenly_spread(8, 3)
+    [0, 2, 5]
+    """
     count = min(size, count)
     return [i * size // count for i in range(count)]
 
@@ -130,7 +135,7 @@ class _Draw:
         self.words = cache(lambda i: tuple(metrics.words(part.texts(i).target)))
 
     def candidates_of(self, example: int) -> list[int]:
-        """The example and others, fewer if the pool has too few."""
+        """The example and others: fewer than `candidates` if the pool has too few."""
         members = [example]
         texts = {self.words(example)}
         prompt = self.part.source_name(example)
@@ -154,7 +159,7 @@ class _Draw:
 
 
 class _Scorer:
-    """-log p of answers in nats, of each answer as a whole."""
+    """Computes -log p of whole answers, in nats."""
 
     def __init__(
         self,
@@ -172,8 +177,8 @@ class _Scorer:
         self.source_lengths, self.target_lengths = task.lengths(part)
 
     def nats(self, sets: np.ndarray) -> np.ndarray:
-        """(n, candidates): each candidate after the prompt of the first of its set. A prompt is
-        encoded once."""
+        """(n, candidates): each candidate as the answer to the first example of its set. A prompt
+        is encoded once."""
         nats = np.empty(sets.shape)
         order = np.argsort(self.source_lengths[sets[:, 0]], kind="stable")
         for start in range(0, len(order), PROMPTS):
@@ -188,8 +193,8 @@ class _Scorer:
         return nats
 
     def prior_nats(self, sets: np.ndarray) -> np.ndarray:
-        """(n, candidates): each candidate after the empty prompt. An answer that is in several sets
-        is scored once."""
+        """(n, candidates): each candidate as the answer to an empty prompt. An answer that is in
+        several sets is scored once."""
         answers, places = np.unique(sets, return_inverse=True)
         raw, mask = self.task.nothing()
         memory = self.model.encode(raw.to(self.model.device), mask.to(self.model.device))
@@ -206,6 +211,6 @@ class _Scorer:
             self.between()
             batch = text_targets([self.part.target[i] for i in answers[index]])
             tokens, targets, real = (tensor.to(device) for tensor in batch)
-            repeated = memory.rows(torch.from_numpy(rows[index]).to(device))
-            nats[index] = self.model.nats(repeated, tokens, targets, real).cpu().numpy()
+            memories = memory.rows(torch.from_numpy(rows[index]).to(device))
+            nats[index] = self.model.nats(memories, tokens, targets, real).cpu().numpy()
         return nats

@@ -22,6 +22,8 @@ def tensors(model: Model) -> dict[str, Tensor]:
 
 
 def load_tensors(model: Model, saved: dict[str, Tensor], where: object) -> None:
+    """Copy saved weights into a model. They must have its names and shapes; an error names
+    `where`."""
     own = tensors(model)
     if wrong := sorted(own.keys() ^ saved.keys()):
         raise BundleError(
@@ -38,6 +40,7 @@ def load_tensors(model: Model, saved: dict[str, Tensor], where: object) -> None:
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, by name."""
     try:
         return safetensors.torch.load(path.read_bytes())
     except FileNotFoundError:
@@ -49,8 +52,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_tensors(path: Path, content: dict[str, Tensor]) -> None:
-    """A safetensors file that follows the umask; `save_file` would make one for its owner alone.
-    Nothing in it says which device the tensors were on."""
+    """Write a safetensors file, with the permissions of the umask; `save_file` would make one for
+    its owner alone. It does not say which device the tensors were on."""
     path.touch()
     mode = path.stat().st_mode
     safetensors.torch.save_file({name: tensor.cpu() for name, tensor in content.items()}, path)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli import streams
-from regard.cli.attention_map import attended
+from regard.cli.attention_map import attention_text
 from regard.cli.devices import Device
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
@@ -43,14 +43,15 @@ def ask(
         Path | None,
         typer.Option(
             parser=filled_path,
-            help="A file of inputs, one per line; for a chat also JSON: "
+            help="A file of inputs, one per line; for a chat also conversations in JSON: "
             '{"turns": […]}, {"messages": […]} or a list of turns. Prints JSON lines.',
         ),
     ] = None,
     history: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TURN", help="What was said before, oldest turn first; give it for each turn."
+            metavar="TURN",
+            help="A turn before the input, for a chat; repeat it for each turn, oldest first.",
         ),
     ] = None,
     as_json: Annotated[
@@ -124,7 +125,12 @@ def ask(
     if not inputs and not file and streams.typed().isatty():
         raise InputError("nothing to ask", hint='type a sentence: regard ask RUN "Hello"')
     if history and len(inputs or ()) != 1:
-        raise InputError("a history is of one input", where="--history", got=_count(inputs))
+        raise InputError(
+            "a history is of one input",
+            where="--history",
+            got=_count(inputs),
+            hint='for several conversations use --file, with {"turns": […]} in each line',
+        )
     if file is not None and not file.is_file():
         raise InputError("no such file", where=file)
     if greedy and best is not None and best > 1:
@@ -154,6 +160,8 @@ def ask(
             raise InputError(
                 "a history is for chats", where="--history", got=f"a model for {bundle.recipe.task}"
             )
+        if history and not bundle.task.source.reads_history:
+            streams.tell("--history has no effect: this model was trained with data.turns = 1")
         _note_file_names(bundle, inputs or [])
         form = _Form(
             as_json=as_json or weights or alternatives > 0 or file is not None,
@@ -175,10 +183,10 @@ def _count(inputs: list[str] | None) -> str:
 
 @dataclass(frozen=True)
 class _Prompt:
-    """An input as it is printed, as the model is given it, and the turns before it."""
+    """An input: its text as it is printed, what the model reads, and the turns before it."""
 
     text: str
-    given: Any
+    model_input: Any
     history: list[Any] | None = None
 
     @classmethod
@@ -279,7 +287,8 @@ def _ask(
             else:
                 print(_text_lines(prompt.text, answers, how))
             if form.attend and not form.as_json:
-                print(attended(bundle, bundle.task.read_one(prompt.given), answers[0]) + "\n")
+                row = bundle.task.read_one(prompt.model_input)
+                print(attention_text(bundle, row, answers[0]) + "\n")
             if maps is not None:
                 _draw(bundle, prompt.text, answers[0], maps)
         sys.stdout.flush()
@@ -297,7 +306,7 @@ def _answers(
     problems = {}
     for i, prompt in enumerate(prompts):
         try:
-            rows.append(bundle.task.read_one(prompt.given))
+            rows.append(bundle.task.read_one(prompt.model_input))
         except InputError as problem:
             problems[i] = problem
     answers = iter(bundle.answer_rows(rows, how, alternatives=alternatives))

@@ -23,9 +23,9 @@ TURN_WIDTH = 40  # characters of a turn in a table
 NO_ATTENTION = "this model has no attention: it reads the prompt once and remembers"
 
 
-def attended(bundle: Bundle, row: np.ndarray, answer: Answer) -> str:
-    """Where the tokens of an answer attended: a map, or, for an input too long for the terminal,
-    the place with the largest weight of each token; of a history, also the weights of each turn.
+def attention_text(bundle: Bundle, row: np.ndarray, answer: Answer) -> str:
+    """Where each token of an answer attended: a map or, if the terminal is too narrow for it, the
+    place with the largest weight. If the model reads a history, also the weight of each turn.
     `row` is the input as the model read it."""
     if answer.weights is None:
         return NO_ATTENTION
@@ -87,25 +87,25 @@ def _bar(weight: float) -> str:
 
 
 def _place_names(bundle: Bundle, row: np.ndarray, answer: Answer) -> Sequence[str]:
-    """The names of the places; of characters, each with its number in its turn."""
+    """The names of the places; characters also have their number in the turn."""
     names = answer.place_names
     if bundle.tokenizer.kind != "characters" or len(names) != len(row) + 1:
         return names
     number = 0
-    numbered = []
+    numbered_names = []
     for name, token in zip(names, row.tolist(), strict=False):
         if token in bundle.tokenizer.turn_tokens:
             number = 0
-            numbered.append(name)
+            numbered_names.append(name)
         else:
             number += 1
-            numbered.append(f"{name or '␣'}·{number}")
-    return [*numbered, names[-1]]
+            numbered_names.append(f"{name or '␣'}·{number}")
+    return [*numbered_names, names[-1]]
 
 
 def _turns(bundle: Bundle, row: np.ndarray, answer: Answer) -> Iterator[str]:
-    """A line for each turn of the history: how much of the attention it has, mean over the steps of
-    the answer. The end token is in no turn."""
+    """A line for each turn of the history, with its share of the attention (mean over the steps of
+    the answer), and one for the end token, which is in no turn."""
     from regard.tasks.sources import TextSource, places_together
 
     source = bundle.task.source

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from regard.cli import streams
-from regard.cli.attention_map import NO_ATTENTION, attended
+from regard.cli.attention_map import NO_ATTENTION, attention_text
 from regard.cli.devices import Device
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
@@ -32,7 +32,7 @@ COMMANDS = {
     HELP: "this list",
 }
 HISTORY_COMMANDS = {
-    HISTORY: "the conversation so far, which the model reads",
+    HISTORY: "the conversation so far",
     FORGET: "begin a new conversation",
 }
 NO_HISTORY = "this model answers each line by itself: it was trained with data.turns = 1"
@@ -47,11 +47,14 @@ def chat(
 ) -> None:
     """Talk to a trained model. Arrow keys bring back what you typed; /help lists the commands.
 
-    A model that was trained on dialogues (data.turns) reads the conversation so far; /forget begins
-    a new one.
+    \b
+    A model that was trained to read a history (data.turns above 1) reads the
+    conversation so far; /forget begins a new one.
 
-    Answers are found as the section "search" of the model's recipe says (beam search or sampling;
-    greedy, if it says nothing), unless --set or --greedy change it.
+    \b
+    The section "search" of the model's recipe decides how answers are found
+    (beam search or sampling; greedy search by default). --set and --greedy
+    change it.
 
     \b
     regard chat runs/demo
@@ -90,7 +93,7 @@ def _chat(bundle: Bundle, run: Path, how: Options) -> None:
         elif command == HELP:
             print("\n".join(f"{name:<10}{what}" for name, what in commands.items()))
         elif command == ATTEND:
-            print(_attended(bundle, last) if ATTEND in commands else NO_ATTENTION, flush=True)
+            print(_last_attention(bundle, last) if ATTEND in commands else NO_ATTENTION, flush=True)
         elif command == HISTORY and HISTORY in commands:
             print(_listed(turns), flush=True)
         elif command == FORGET and FORGET in commands:
@@ -135,8 +138,10 @@ def _listed(turns: list[str]) -> str:
     return "\n".join(f"{marks[i % 2]} {printable(turn)}" for i, turn in enumerate(turns))
 
 
-def _attended(bundle: Bundle, last: _Exchange | None) -> str:
-    return "nothing was asked yet" if last is None else attended(bundle, last.row, last.answer)
+def _last_attention(bundle: Bundle, last: _Exchange | None) -> str:
+    if last is None:
+        return "nothing was asked yet"
+    return attention_text(bundle, last.row, last.answer)
 
 
 def _typed() -> Iterator[str]:

@@ -57,8 +57,8 @@ def evaluate(
         int,
         typer.Option(
             min=0,
-            help="Rank the true answers of only so many examples among others; 0: none. For chat "
-            "and translation.",
+            help="For chat and translation: the number of examples whose true answer is ranked "
+            "among 20; 0: none.",
         ),
     ] = 1000,
     as_json: Annotated[

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from regard.data.column_types import median_words
+from regard.data.messages import TURN_KEYS
 from regard.data.roles import (
     CAPTIONED,
     INPUT,
@@ -77,7 +78,10 @@ def choose(table: Table, roles: Roles, source: Column = None, target: Column = N
         )
     if len(table.names) < 2:
         name = ", ".join(map(shown, table.names)) or None
-        raise DataError("only one column", where=table.path, got=name, hint="a pair needs two")
+        hint = "a pair needs two"
+        if name is not None and name.lower() in TURN_KEYS:
+            hint = f'a dialogue is a list of turns: {{"{name}": ["Hi!", "Hello."]}}'
+        raise DataError("only one column", where=table.path, got=name, hint=hint)
     is_given = left is not None or right is not None
     if not is_given and (choice := _instruction(table, roles) or _languages(table, roles)):
         return choice

@@ -106,8 +106,8 @@ def _read_raw(
             tally.skip("wrong field count")
             continue
         line_ids = re.findall(r"'([^']*)'", fields[3])  # of "['L194', 'L195', 'L196']"
-        said = [texts.get(line_id) for line_id in line_ids]
-        yield from replies(said, tally, history=turns, missing=DANGLING)
+        dialogue = [texts.get(line_id) for line_id in line_ids]
+        yield from replies(dialogue, tally, history=turns, missing=DANGLING)
 
 
 def _read_convokit(path: Path, tally: Tally, turns: int) -> Iterator[DialogueExample]:

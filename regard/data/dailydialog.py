@@ -16,7 +16,7 @@ from regard.errors import DataError
 TURN = "__eou__"
 WHOLE = "dialogues_text.txt"  # all dialogues
 NAMES = {"train": "train", "valid": "validation", "test": "test"}
-LOOKED_AT = 5  # lines, of which one with a mark tells the format
+LOOKED_AT = 5  # first lines: a mark in one of them tells the format
 
 
 def read_dailydialog(
@@ -30,21 +30,22 @@ def read_dailydialog(
         for line in read_lines(file, tally):
             if not line.strip():
                 continue
-            said = [detokenise(turn) for turn in line.split(TURN)]
-            if not said[-1]:
-                said.pop()  # after the last mark
-            if len(said) < 2:
+            dialogue = [detokenise(turn) for turn in line.split(TURN)]
+            if not dialogue[-1]:
+                dialogue.pop()  # what follows the last mark
+            if len(dialogue) < 2:
                 tally.skip("fewer than two turns")
             else:
-                yield from replies(said, tally, history=turns)
+                yield from replies(dialogue, tally, history=turns)
 
     return checked(examples(), file, tally, limit=limit)
 
 
 def dailydialog_files(path: Path | str) -> dict[str, Path]:
-    """The files of a path by split, "train", "valid" and "test": a file is "train". In a folder
-    they are named as in the published archive, whose own archives are unpacked or not there; then
-    its file of all dialogues is "train"."""
+    """The files of the corpus by split: "train", "valid" and "test". A path that is a file is
+    "train". In a folder the files have the names of the published archive. The archive has the
+    splits as archives inside; where these were not unpacked, its file of all dialogues is
+    "train"."""
     path = Path(path)
     if not path.exists():
         raise DataError("no such file or folder", where=path)

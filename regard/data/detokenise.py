@@ -52,6 +52,7 @@ _RULES_BEFORE = [(re.compile(pattern, re.IGNORECASE), new) for pattern, new in _
 _RULES_AFTER = [(re.compile(pattern), new) for pattern, new in _AFTER]
 _CONTRACTION = re.compile(rf"(?<=[a-zI]')(?:{_SUFFIXES.title()})\b")
 _CURLY = re.compile(r"“ ?| ?”")
+_MARKS = frozenset(".,;:!?)")
 
 
 def detokenise(text: str) -> str:
@@ -86,15 +87,15 @@ def _paired(text: str, quote: str) -> str:
     if f" {quote} " not in f" {text} ":
         return text
     words = text.split()
-    later = words.count(quote)  # of them, after this word
+    later = words.count(quote)  # quotes after this word
     is_open = False
-    joined = ""
+    result = ""
     space = ""  # before the next word
     for i, word in enumerate(words):
         if word != quote:
-            joined += space + word
+            result += space + word
             space = " "
-            if quote == '"' and quote in word:  # was attached before
+            if quote == '"' and quote in word:  # attached to its word already
                 is_open = word.startswith(quote) and not word.endswith(quote)
             continue
 
@@ -107,9 +108,6 @@ def _paired(text: str, quote: str) -> str:
         else:
             is_open = i + 1 < len(words) and words[i + 1] not in _MARKS
             is_open &= later > 0 or not before.isdecimal()
-        joined += space + quote if is_open else quote
+        result += space + quote if is_open else quote
         space = "" if is_open else " "
-    return joined
-
-
-_MARKS = frozenset(".,;:!?)")
+    return result

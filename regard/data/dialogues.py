@@ -11,15 +11,14 @@ from typing import Any
 
 from regard.data.examples import DialogueExample
 from regard.data.lines import Tally, clean_text, read_lines
-from regard.data.messages import role_replies
+from regard.data.messages import TURN_FORMS, TURN_KEYS, role_replies
 from regard.data.reading import checked, existing_file
 from regard.data.replies import replies
 from regard.data.rows import SUFFIXES
 from regard.data.sentences import is_wrapped
 
-KEYS = ("turns", "dialog", "dialogue", "conversation", "messages")  # of a list of turns
-SAMPLE = 400  # lines that tell what a file is
-MOST_TURNS = 10_000  # of a text without empty lines
+SAMPLE = 400  # lines by which a file is recognised
+MOST_TURNS = 10_000  # of a dialogue in a text: one without empty lines is read in parts
 
 
 def read_dialogues(
@@ -32,8 +31,10 @@ def read_dialogues(
     messages of the assistant.
     """
     path = existing_file(path)
-    read = _read_json if is_json(path) else _read_text
-    return checked(read(path, tally, turns), path, tally, limit=limit)
+    if is_json(path):
+        examples = _read_json(path, tally, turns)
+        return checked(examples, path, tally, limit=limit, hint=TURN_FORMS)
+    return checked(_read_text(path, tally, turns), path, tally, limit=limit)
 
 
 def is_json(path: Path) -> bool:
@@ -52,24 +53,24 @@ def _read_json(path: Path, tally: Tally, history: int) -> Iterator[DialogueExamp
     for line in read_lines(path, tally):
         if not line.strip():
             continue
-        row = _parsed(line)
-        said = turns_in(row)
+        row = _parse(line)
+        turns = turns_in(row)
         if row is None:
             tally.skip("not JSON")
-        elif said is None:
+        elif turns is None:
             tally.skip("no list of turns")
-        elif said and all(isinstance(turn, dict) for turn in said):
-            yield from role_replies(said, tally, history=history)
-        elif not all(isinstance(turn, str) for turn in said):
+        elif turns and all(isinstance(turn, dict) for turn in turns):
+            yield from role_replies(turns, tally, history=history)
+        elif not all(isinstance(turn, str) for turn in turns):
             tally.skip("turn is not text")
-        elif len(said) < 2:
+        elif len(turns) < 2:
             tally.skip("fewer than two turns")
         else:
-            texts = [clean_text(turn, tally) for turn in said]
+            texts = [clean_text(turn, tally) for turn in turns]
             yield from replies(texts, tally, history=history)
 
 
-def _parsed(line: str) -> Any:
+def _parse(line: str) -> Any:
     """The value of a line, None if it is not JSON."""
     try:
         return json.loads(line)
@@ -78,7 +79,7 @@ def _parsed(line: str) -> Any:
 
 
 def turns_in(row: Any) -> list[Any] | None:
-    """The list of turns that a value is, or that it has under one of KEYS.
+    """The list of turns that a value is, or that it has under one of TURN_KEYS.
 
     >>> turns_in({"id": 7, "Dialog": ["Hi!", "Hello."]}), turns_in({"text": "Hi!"})
     (['Hi!', 'Hello.'], None)
@@ -88,7 +89,7 @@ def turns_in(row: Any) -> list[Any] | None:
     if not isinstance(row, dict):
         return None
     values = {str(key).lower(): value for key, value in row.items()}
-    for key in KEYS:
+    for key in TURN_KEYS:
         if isinstance(values.get(key), list):
             return values[key]
     return None
@@ -99,9 +100,9 @@ def has_dialogues(path: Path) -> bool:
     lines = islice((line for line in read_lines(path, Tally()) if line.strip()), SAMPLE)
     are_dialogues = []
     for line in lines:
-        said = turns_in(_parsed(line))
-        is_dialogue = bool(said) and all(isinstance(turn, str | dict) for turn in said or ())
-        are_dialogues.append(is_dialogue)
+        turns = turns_in(_parse(line)) or []
+        is_dialogue = all(isinstance(turn, str | dict) for turn in turns)
+        are_dialogues.append(is_dialogue and len(turns) > 0)
     return sum(are_dialogues) * 2 > len(are_dialogues)
 
 
@@ -109,23 +110,26 @@ def has_dialogues(path: Path) -> bool:
 
 
 def _read_text(path: Path, tally: Tally, history: int) -> Iterator[DialogueExample]:
-    for said in _blocks(read_lines(path, tally)):
-        if len(said) < 2:
+    for turns in _blocks(read_lines(path, tally)):
+        if len(turns) < 2:
             tally.skip("fewer than two turns")
         else:
-            yield from replies(said, tally, history=history)
+            yield from replies(turns, tally, history=history)
 
 
 def _blocks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Lines up to the next empty one. A block that does not end is given out in parts."""
+    """Lines up to the next empty one, at most MOST_TURNS of them."""
     for is_filled, block in groupby(lines, key=lambda line: bool(line.strip())):
         while is_filled and (part := list(islice(block, MOST_TURNS))):
             yield part
 
 
 def looks_like_dialogues(path: Path) -> tuple[bool, bool]:
-    """Whether a text can be dialogues, and whether it probably is: it has blocks of several lines
-    that are not broken at a margin, and a twentieth of the lines are questions."""
+    """Whether a text can be dialogues, and whether it probably is.
+
+    It can be if most of its blocks have several lines, which are not broken at a margin. It
+    probably is if a twentieth of the lines are questions.
+    """
     lines = list(islice(read_lines(path, Tally()), SAMPLE))
     blocks = list(_blocks(iter(lines)))
     several = [block for block in blocks if len(block) > 1]

@@ -38,7 +38,7 @@ TOKENIZER = "tokenizer.json"
 TALLY = "tally.json"
 CHUNK = 8192  # examples encoded at a time
 SMALL_CHUNK = 64  # the same of pictures and sounds, which are larger
-HELD_OUT = "also held out"  # why a training example is skipped: its prompt is in a held-out file
+HELD_OUT = "also held out"  # why a training example is skipped: its prompt is in another split
 
 Read = Callable[[Tally], Iterator[Example]]
 Fit = Callable[[Iterator[str]], Tokenizer]
@@ -125,12 +125,12 @@ class Preparation:
     its sources alone (None: they are not text), and the targets are the labels stored with it. With
     `dialogues`, examples are from dialogues, and the corpus has the number of each one's dialogue.
 
-    If the data sets of a mixture have shares, their training examples are selected by a hash, as
-    many as the shares allow. The tokenizer is fitted to a first selection, of all examples; what is
-    written is selected from those that the rules keep.
+    If the data sets of a mixture have shares, of each those training examples are used whose hash
+    is at most a threshold, which is chosen so that the numbers fit the shares. This is done twice:
+    for the tokenizer among all examples, and then among those that the rules keep.
     """
 
-    readers: tuple[Readers, ...]  # several of a mixture
+    readers: tuple[Readers, ...]  # one, or those of a mixture
     fit: Fit | None
     rules: Rules
     form: Form
@@ -159,8 +159,9 @@ class Preparation:
                 # it is compared with all of these.
                 held_out = (item for item in self._split(Tally(), Tally()) if item[0] != "train")
                 self._write_stream(held_out, tokenizer, left_out, output)
-                most = self._most(tokenizer, output)
-                train = (item for item in self._split(tally, left_out, most) if item[0] == "train")
+                thresholds = self._thresholds_to_write(tokenizer, output)
+                examples = self._split(tally, left_out, thresholds)
+                train = (item for item in examples if item[0] == "train")
                 self._write_stream(train, tokenizer, left_out, output)
 
         tally.used = output.used
@@ -206,17 +207,18 @@ class Preparation:
                     yield text
 
     def _training(self) -> Iterator[Example]:
-        for split, example in self._split(Tally(), Tally(), self._most_to_fit):
+        for split, example in self._split(Tally(), Tally(), self._thresholds_to_fit):
             if split == "train":
                 yield example
 
     def _split(
-        self, tally: Tally, left_out: Tally, most: Sequence[int] | None = None
+        self, tally: Tally, left_out: Tally, thresholds: Sequence[int] | None = None
     ) -> Iterator[tuple[str, Example]]:
         """The examples of `read` with their split, see `_candidates`. Of training examples only
-        those whose hash is at most that of their data set in `most`."""
+        those whose hash is at most the threshold of their data set."""
         for number, split, example in self._candidates(tally, left_out):
-            if most is not None and split == "train" and _rank(example) > most[number]:
+            threshold = None if thresholds is None or split != "train" else thresholds[number]
+            if threshold is not None and _example_hash(example) > threshold:
                 left_out.skip("more than its share")
             else:
                 yield split, example
@@ -226,7 +228,7 @@ class Preparation:
         none twice, and none whose prompt is in another split."""
         separate = self._separate_prompts
         held_out = self._held_out_prompts
-        written: set[int] = set()
+        training_hashes: set[int] = set()
         for number, readers in enumerate(self.readers):
             for example in readers.read(tally):
                 split = self._split_of(example, readers)
@@ -239,11 +241,11 @@ class Preparation:
                         left_out.skip(HELD_OUT)
                         continue
                 if split == "train":
-                    digest = _rank(example)
-                    if digest in written:
+                    digest = _example_hash(example)
+                    if digest in training_hashes:
                         left_out.duplicates += 1
                         continue
-                    written.add(digest)
+                    training_hashes.add(digest)
                 yield number, split, example
 
     def _split_of(self, example: Example, readers: Readers) -> str:
@@ -287,39 +289,39 @@ class Preparation:
         return any(readers.share is not None for readers in self.readers)
 
     @cached_property
-    def _most_to_fit(self) -> list[int] | None:
-        """The largest hash, of each data set, of training examples that the tokenizer is fitted
-        to."""
+    def _thresholds_to_fit(self) -> list[int] | None:
+        """The thresholds of the training examples that the tokenizer is fitted to."""
         if not self._has_shares:
             return None
-        ranks: list[list[int]] = [[] for _ in self.readers]
+        hashes: list[list[int]] = [[] for _ in self.readers]
         for number, split, example in self._candidates(Tally(), Tally()):
             if split == "train":
-                ranks[number].append(_rank(example))
-        return self._largest(ranks)
+                hashes[number].append(_example_hash(example))
+        return self._thresholds(hashes)
 
-    def _most(self, tokenizer: Tokenizer, output: _Output) -> list[int] | None:
-        """The same of examples that are trained on: those that the rules keep."""
+    def _thresholds_to_write(self, tokenizer: Tokenizer, output: _Output) -> list[int] | None:
+        """The thresholds of the training examples that are written: those that the rules keep."""
         if not self._has_shares:
             return None
-        ranks: list[list[int]] = [[] for _ in self.readers]
+        hashes: list[list[int]] = [[] for _ in self.readers]
         candidates = (item for item in self._candidates(Tally(), Tally()) if item[1] == "train")
         while chunk := list(islice(candidates, CHUNK)):
             encoded = self._encode([item[1:] for item in chunk], tokenizer)
             for (number, split, example), (source, target) in zip(chunk, encoded, strict=True):
                 if self._refusal(split, source, target, tokenizer, output) is None:
-                    ranks[number].append(_rank(example))
-        return self._largest(ranks)
+                    hashes[number].append(_example_hash(example))
+        return self._thresholds(hashes)
 
-    def _largest(self, ranks: Sequence[list[int]]) -> list[int]:
-        """The largest hash of each data set, if as many are selected as the shares allow."""
+    def _thresholds(self, hashes: Sequence[list[int]]) -> list[int]:
+        """For each data set the largest hash that is used, so that as many examples are used as the
+        shares allow."""
         shares = [readers.share or 0.0 for readers in self.readers]
-        total = min(len(own) / share for own, share in zip(ranks, shares, strict=True))
-        largest = []
-        for own, share in zip(ranks, shares, strict=True):
+        total = min(len(own) / share for own, share in zip(hashes, shares, strict=True))
+        thresholds = []
+        for own, share in zip(hashes, shares, strict=True):
             count = int(share * total + 1e-6)
-            largest.append(sorted(own)[count - 1] if count else -1)
-        return largest
+            thresholds.append(sorted(own)[count - 1] if count else -1)
+        return thresholds
 
     def _write_stream(
         self,
@@ -348,7 +350,7 @@ class Preparation:
     ) -> str | None:
         """Why an encoded example is left out, or None."""
         reason = self.rules.refuses(source, target, labels=isinstance(tokenizer, Labels))
-        if reason is None and tokenizer.turns and not output.is_new(split, source):
+        if reason is None and tokenizer.turns and output.is_leak(split, source):
             return HELD_OUT
         return reason
 
@@ -412,12 +414,14 @@ class _Output:
         self._held_out: set[int] = set()  # hashes of histories, as the model reads them
         self.used = 0  # examples
 
-    def is_new(self, split: str, source: list[int] | np.ndarray) -> bool:
-        """Whether a source is not both in training and held out."""
+    def is_leak(self, split: str, source: list[int] | np.ndarray) -> bool:
+        """Whether a source is for training, and held out too. Sources that are held out are
+        remembered, so these must come first."""
         digest = _hash(np.asarray(source, np.int32).tobytes())
-        if split != "train":
-            self._held_out.add(digest)
-        return split != "train" or digest not in self._held_out
+        if split == "train":
+            return digest in self._held_out
+        self._held_out.add(digest)
+        return False
 
     def add(
         self, split: str, example: Example, source: list[int] | np.ndarray, target: list[int]
@@ -449,8 +453,8 @@ def _hash(content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 
 
-def _rank(example: Example) -> int:
-    """A hash of both sides of an example, which also decides who is in a share."""
+def _example_hash(example: Example) -> int:
+    """A hash of both sides of an example."""
     return _hash(_content(example))
 
 

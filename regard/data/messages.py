@@ -13,6 +13,8 @@ from regard.tokenizers import OTHER, SELF
 
 SYSTEM_ROLES = ("system", "developer")  # newer files call it developer
 SPEAKERS = {"user": OTHER, "assistant": SELF}
+TURN_KEYS = ("turns", "dialog", "dialogue", "conversation", "messages")  # of a list of turns
+TURN_FORMS = 'a turn is a string, or {"role": "user" or "assistant", "content": "…"}'
 
 
 def exchanges(row: Mapping[str, Any], tally: Tally) -> Iterator[tuple[str, str]]:
@@ -31,18 +33,11 @@ def exchanges(row: Mapping[str, Any], tally: Tally) -> Iterator[tuple[str, str]]
     prompt: str | None = None
     is_answered = True
     for message in messages:
-        role = message.get("role") if isinstance(message, dict) else None
-        if role in SYSTEM_ROLES:
-            tally.skip(SYSTEM)
+        speaker = _speaker(message, tally)
+        if speaker is None:
             continue
-        if role not in ("user", "assistant"):
-            tally.skip(
-                "message of another role" if isinstance(role, str) else "message without a role"
-            )
-            continue
-
         text = content_text(message.get("content"))
-        if role == "user":
+        if speaker == OTHER:
             if not is_answered:
                 tally.skip(UNANSWERED)
             if text is None:
@@ -76,18 +71,13 @@ def role_replies(
     turns: list[tuple[str, str | None]] = []  # speakers, and texts (None: not text)
     weights: list[object] = []
     for message in messages:
-        role = message.get("role")
-        if role in SYSTEM_ROLES:
-            tally.skip(SYSTEM)
-        elif not isinstance(role, str) or role not in SPEAKERS:
-            tally.skip(
-                "message of another role" if isinstance(role, str) else "message without a role"
-            )
-        else:
-            text = content_text(message.get("content"))
-            text = None if text is None else one_line(clean_text(text, tally))
-            turns.append((SPEAKERS[role], text))
-            weights.append(message.get("weight"))
+        speaker = _speaker(message, tally)
+        if speaker is None:
+            continue
+        text = content_text(message.get("content"))
+        text = None if text is None else one_line(clean_text(text, tally))
+        turns.append((speaker, text))
+        weights.append(message.get("weight"))
 
     key = dialogue_key(text or "" for _, text in turns)
     is_answered = True
@@ -119,6 +109,20 @@ def role_replies(
             yield DialogueExample("\n".join(source), text, dialogue=key, speakers=speakers)
     if not is_answered:
         tally.skip(UNANSWERED)
+
+
+def _speaker(message: object, tally: Tally) -> str | None:
+    """Who speaks in a message; None, and counted, if it is neither the user nor the assistant."""
+    role = message.get("role") if isinstance(message, Mapping) else None
+    if not isinstance(role, str):
+        tally.skip("message without a role")
+    elif role in SYSTEM_ROLES:
+        tally.skip(SYSTEM)
+    elif role not in SPEAKERS:
+        tally.skip("message of another role")
+    else:
+        return SPEAKERS[role]
+    return None
 
 
 def content_text(content: Any) -> str | None:

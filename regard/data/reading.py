@@ -36,8 +36,11 @@ def usable(example: Example, tally: Tally) -> Iterator[Example]:
         tally.skip(EMPTY)
 
 
-def checked(examples: Iterator[E], where: object, tally: Tally, *, limit: float) -> Iterator[E]:
-    """The examples; at their end an error if there were none, or if too many rows were bad."""
+def checked(
+    examples: Iterator[E], where: object, tally: Tally, *, limit: float, hint: str | None = None
+) -> Iterator[E]:
+    """The examples; at their end an error if there were none, or if too many rows were bad. `hint`
+    says what a row has to be."""
     used_before = tally.used
     bad_before = tally.bad
     yield from examples
@@ -45,13 +48,13 @@ def checked(examples: Iterator[E], where: object, tally: Tally, *, limit: float)
     used = tally.used - used_before
     bad = tally.bad - bad_before
     if used == 0:
-        raise DataError(f"no usable examples in {where}", got=tally.summary())
+        raise DataError(f"no usable examples in {where}", got=tally.summary(), hint=hint)
     if bad > limit * (used + bad):
         raise DataError(
             f"{bad:,} of {used + bad:,} rows are bad",
             where=where,
             got=tally.summary(),
-            hint="is it another format, or are the columns others?",
+            hint=hint or "is it another format, or are the columns others?",
         )
 
 

@@ -2,7 +2,7 @@
 
 A mean, a ratio of sums, perplexity, BLEU and chrF depend on the examples through a few sums only,
 for instance of matching and of all n-grams. Resampling the examples (bootstrap, Efron 1979) then
-means adding up the same rows in other numbers: no text is read again.
+means adding up the same rows, each another number of times: no text is read again.
 
 Examples of one dialogue, or captions of one picture, are not independent. They are resampled
 together: `interval(clusters=…)`.
@@ -23,8 +23,8 @@ import numpy as np
 Numbers = Sequence[float] | np.ndarray
 RESAMPLES = 1000
 TAIL = 0.025  # of the resamples lie below the interval, and as many above
-Z = 1.959964  # the standard normal distribution has this share in its tails
-BLOCK = 1 << 22  # numbers of a block of resamples
+Z = 1.959964  # the standard normal distribution exceeds it with the probability TAIL
+BLOCK = 1 << 22  # draws of a block of resamples
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Statistic:
         """The central 95 % of the scores of resampled examples; None for fewer than two of them.
         Examples with the same number in `clusters` are resampled together.
 
-        If all examples are right, or none, all resamples are the same. The interval is then
-        Wilson's (1927), as for independent clusters.
+        A share of 0 or 1 is the same in all resamples. Its interval is Wilson's (1927), for as many
+        independent examples as there are clusters.
         """
         rows = self.rows if clusters is None else _cluster_sums(self.rows, np.asarray(clusters))
         if len(rows) < 2:
@@ -114,7 +114,7 @@ def _cluster_sums(rows: np.ndarray, clusters: np.ndarray) -> np.ndarray:
 
 
 def _resampled_sums(rows: np.ndarray, seed: int) -> np.ndarray:
-    """(RESAMPLES, k): sums of as many rows, drawn with replacement."""
+    """(RESAMPLES, k): the sums of as many rows as there are, drawn with replacement."""
     count = len(rows)
     random = np.random.Generator(np.random.PCG64(seed))
     size = max(1, BLOCK // count)
@@ -123,6 +123,6 @@ def _resampled_sums(rows: np.ndarray, seed: int) -> np.ndarray:
         resamples = min(size, RESAMPLES - start)
         draws = random.integers(count, size=(resamples, count))
         draws += np.arange(resamples)[:, None] * count
-        numbers = np.bincount(draws.ravel(), minlength=resamples * count)
-        blocks.append(numbers.reshape(resamples, count) @ rows)
+        counts = np.bincount(draws.ravel(), minlength=resamples * count)
+        blocks.append(counts.reshape(resamples, count) @ rows)
     return np.concatenate(blocks)

@@ -291,18 +291,18 @@ def nearest(
     """Every answer, and the one of its references that it has the fewest errors against."""
     from rapidfuzz.distance import Levenshtein
 
-    answered: list[str] = []
+    lines: list[str] = []
     closest: list[str] = []
     for answer, group in paired(answers, references, where):
-        answered.append(single_spaced(answer))
+        lines.append(single_spaced(answer))
         right = [single_spaced(reference) for reference in group]
-        own = cut(answered[-1])
+        own = cut(lines[-1])
         closest.append(min(right, key=lambda text: Levenshtein.distance(cut(text), own)))
     if not any(closest):
         raise InputError(
             "every reference is empty", where=where, hint="an error rate needs something to miss"
         )
-    return answered, closest
+    return lines, closest
 
 
 def _ngrams(sequence: list[str], n: int) -> list[tuple[str, ...]]:

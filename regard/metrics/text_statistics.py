@@ -1,4 +1,4 @@
-"""The scores of texts that are sums over examples, each as a `Statistic`, which has an interval.
+"""Scores of texts that are functions of sums over examples, each as a `Statistic`.
 
 A function has the name of the function in `regard.metrics.text` whose result is its `value`.
 """
@@ -49,8 +49,8 @@ def exact_share(answers: Sequence[str], references: Sequence[Sequence[str]]) -> 
 
 def wer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> Statistic:
     """Word error rate."""
-    answered, right = text.nearest(answers, references, "wer", str.split)
-    return _error_rate([line.split() for line in answered], [line.split() for line in right])
+    lines, closest = text.nearest(answers, references, "wer", str.split)
+    return _error_rate([line.split() for line in lines], [line.split() for line in closest])
 
 
 def cer(answers: Sequence[str], references: Sequence[Sequence[str]]) -> Statistic:
@@ -74,13 +74,13 @@ def bleus(
     """BLEU-n by its name, as bleu_4, for several n. The n-grams are counted once for all."""
     from sacrebleu.metrics import BLEU
 
-    most = max(orders)
-    metric = BLEU(max_ngram_order=most, force=True)
+    max_order = max(orders)
+    metric = BLEU(max_ngram_order=max_order, force=True)
     rows = _sentence_rows(metric, answers, text.streams(answers, references, "bleu"))
 
     def score_of(order: int) -> Callable[[np.ndarray], float]:
         def score(sums: np.ndarray) -> float:
-            sizes, correct, total = np.split(sums.astype(np.int64), [2, 2 + most])
+            sizes, correct, total = np.split(sums.astype(np.int64), [2, 2 + max_order])
             return metric.compute_bleu(
                 correct=correct[:order].tolist(),
                 total=total[:order].tolist(),
@@ -111,5 +111,5 @@ def chrf(answers: Sequence[str], references: Sequence[Sequence[str]]) -> Statist
 
 def _sentence_rows(metric: Any, answers: Sequence[str], streams: list[Any]) -> np.ndarray:
     """(n, k): the counts of each sentence that sacrebleu adds up for a corpus. It resamples them
-    itself, but example by example, not in clusters, and so has no public name for them."""
+    itself, but by example and not by cluster, so they have no public name."""
     return np.array(metric._extract_corpus_statistics(list(answers), streams), np.float64)

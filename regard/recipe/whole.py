@@ -178,7 +178,7 @@ class Recipe(Section):
             yield f'data.kind: not for task "{self.task}"; got "{self.data.kind}"; known: {known}'
             return  # the checks below would only repeat it
         if isinstance(self.data, DataMixture):
-            for i, (section, _) in enumerate(self.data.mixed):
+            for i, (section, _) in enumerate(self.data.data_sets):
                 if section.kind not in READS[self.task]:
                     yield (
                         f'data.sources.{i}.kind: not for task "{self.task}"; got "{section.kind}"'

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from regard.data.messages import SPEAKERS, SYSTEM_ROLES, content_text
+from regard.data.messages import SPEAKERS, SYSTEM_ROLES, TURN_FORMS, content_text
 from regard.errors import InputError
 from regard.fields import shown
 from regard.tokenizers import OTHER, SELF
-
-HINT = 'a turn is a string, or {"role": "user" or "assistant", "content": "…"}'
 
 
 class Turn(NamedTuple):
@@ -29,28 +27,29 @@ def is_conversation(value: Any) -> bool:
 
 
 def read_turns(value: Sequence[Any]) -> list[Turn]:
-    """The turns of a conversation, the last of which is to be answered. Strings are by two speakers
-    in turn, counted back from the answer; messages say who speaks, and those of the system are left
-    out.
+    """The turns of a conversation, the last of which is to be answered. Messages say who speaks;
+    those of the system are left out. Strings are by two speakers in turn, and the last one is by
+    the other speaker.
 
     >>> [turn.speaker for turn in read_turns(["Hi!", "Hello.", "How are you?"])]
     ['o', 's', 'o']
     """
-    spoken = [turn for turn in value if not _is_system(turn)]
+    numbered_turns = [(i, turn) for i, turn in enumerate(value, 1) if not _is_system(turn)]
     turns = []
-    for number, turn in enumerate(spoken, 1):
-        speaker = OTHER if (len(spoken) - number) % 2 == 0 else SELF
+    for number, turn in numbered_turns:
+        turns_after = len(numbered_turns) - len(turns) - 1
+        speaker = OTHER if turns_after % 2 == 0 else SELF
         text: Any = turn
         if isinstance(turn, Mapping):
             role = turn.get("role")
             text = content_text(turn.get("content"))
             speaker = SPEAKERS.get(role, "") if isinstance(role, str) else ""
         if not isinstance(text, str) or not speaker:
-            place = f"turn {number} of {len(spoken)}"
-            raise InputError("not a turn", where=place, got=shown(turn), hint=HINT)
+            place = f"turn {number} of {len(value)}"
+            raise InputError("not a turn", where=place, got=shown(turn), hint=TURN_FORMS)
         turns.append(Turn(speaker, text))
     if not turns:
-        raise InputError("the conversation is empty", hint=HINT)
+        raise InputError("the conversation is empty", hint=TURN_FORMS)
     if turns[-1].speaker == SELF:
         raise InputError(
             "the last turn is the assistant's, so there is nothing to answer",

@@ -78,12 +78,14 @@ class Validation:
         options = bot.search_options(greedy=True) if self._is_greedy else None
         inputs = [question.given for question in self._questions]
         candidates = ranked(bot, inputs, options, rows=ROWS, between=between)
-        judged = self.task.judge(candidates, self._references)
+        answer_scores = self.task.judge(candidates, self._references)
         prompts = [question.shown for question in self._questions]
         copies = self.task.copies([best for best, *_ in candidates], prompts, None)
-        numbers |= judged.numbers
+        numbers |= answer_scores.numbers
         numbers |= {name: statistic.value for name, statistic in copies.items()}
-        tables = {name: rows for name, rows in judged.tables.items() if len(rows) <= MOST_ROWS}
+        tables = {
+            name: rows for name, rows in answer_scores.tables.items() if len(rows) <= MOST_ROWS
+        }
         tables |= self._baselines
 
         shown = [question.shown for question in self._samples]

@@ -254,6 +254,8 @@ def test_help_lists_what_means_something(run: Path, capsys, monkeypatch, tmp_pat
     assert "/forget  " not in told and "/history  " not in told
     alone, with_history = other.ask(["a", ["b", "c", "a"]], GREEDY)
     assert (alone.tokens, alone.score) == (with_history.tokens, with_history.score)
+    assert cli.main(["ask", str(tmp_path / "run"), "a", "--history", "b", "--greedy"]) == 0
+    assert "--history has no effect: this model was trained with" in capsys.readouterr().err
 
 
 def test_equal_characters_can_be_told_apart(capsys, monkeypatch, tmp_path: Path):

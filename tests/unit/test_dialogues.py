@@ -17,11 +17,13 @@ from regard.data.detokenise import detokenise
 from regard.data.dialogues import read_dialogues
 from regard.data.encode import Rules
 from regard.data.examples import Example, identity
+from regard.data.inspect import inspect
 from regard.data.lines import Tally
 from regard.data.messages import exchanges, role_replies
 from regard.data.reading import usable
 from regard.data.replies import replies
-from regard.errors import DataError
+from regard.errors import DataError, InputError
+from regard.tasks.conversation import read_turns
 from regard.tokenizers import Words
 
 WORDS = ("tea", "rain", "chess", "Rome", "jazz", "bread", "stars")
@@ -366,6 +368,20 @@ def test_bad_lines_of_ones_own_dialogues(tmp_path):
         own(tmp_path / "b.txt", "only", "", "single", "", "lines")
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ('{"turns": [{"speaker": "A", "text": "Hi"}]}', "without a role 1.*; a turn is a string"),
+        ('{"turns": "Hi!"}', r"got turns; a dialogue is a list of turns: .*turns.: \[.Hi!"),
+    ],
+)
+def test_a_file_without_one_dialogue_says_what_dialogues_are(tmp_path, row, message):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f"{row}\n")
+    with pytest.raises(DataError, match=message):
+        inspect(path)
+
+
 MESSAGES = st.lists(
     st.fixed_dictionaries(
         {
@@ -397,3 +413,10 @@ def test_roles_say_who_speaks(tmp_path):
     assert examples == [("0", "1"), ("0\n1\n2\n3", "4"), ("0\n1\n2\n3", "5")]
     assert [example.speakers for example in examples] == ["o", "osoo", "osoo"]
     assert tally.skipped == {"user message without a reply": 1}
+
+
+def test_a_turn_that_cannot_be_read_has_its_number_in_the_list():
+    system = {"role": "system", "content": "Be brief."}
+    with pytest.raises(InputError, match="turn 2 of 2: not a turn"):
+        read_turns([system, {"role": "robot", "content": "Hi!"}])
+    assert [turn.speaker for turn in read_turns([system, "a", "b"])] == ["s", "o"]

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from regard.data.lines import Tally
 
 MESSAGES = "keys: messages; source = user, target = the assistant message after it"
-DIALOGUE_CHAT = CHAT  # the recipes that learn from dialogues
 
 
 # -- DailyDialog------------------------------------------------------------------------------------
@@ -163,7 +162,7 @@ KINDS = (
     DataKind(
         section=DataDailyDialog,
         contents=_dailydialog,
-        recipes={"chat": DIALOGUE_CHAT},
+        recipes={"chat": CHAT},
         words="a corpus of dialogues (DailyDialog)",
         recognise=_recognise_dailydialog,
         public=(DAILYDIALOG,),
@@ -171,7 +170,7 @@ KINDS = (
     DataKind(
         section=DataDialogues,
         contents=_dialogues,
-        recipes={"chat": DIALOGUE_CHAT},
+        recipes={"chat": CHAT},
         words="a file of dialogues",
         recognise=_recognise_dialogues,
     ),

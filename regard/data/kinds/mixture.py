@@ -11,27 +11,28 @@ from regard.data.kinds.conversations import CHAT, TRANSLATE
 from regard.data.kinds.kind import Contents, DataKind, SourceForm
 from regard.data.kinds.sections import DataSection, Texts
 from regard.errors import did_you_mean
-from regard.fields import Turns, shown
+from regard.fields import Turns, allowed, shown
 
 
 class MixtureSource(NamedTuple):
+    """A data set of a mixture, and its share of the training examples, from 0 to 1."""
+
     section: DataSection
-    share: float | None  # of the training examples, of all shares together
+    share: float | None  # None: all of its examples are used
 
 
 class DataMixture(Texts):
-    """Several data sets of text at once. Each `[[data.sources]]` is a section [data] of another
-    kind; limits on length, shares to hold out and `turns` are given once, in [data]."""
+    """Several data sets of text at once. Each `[[data.sources]]` has the fields of a section [data]
+    of its kind; limits on length, shares to hold out and `turns` are given once, in [data]."""
 
     kind: Literal["mixture"]
     sources: Annotated[tuple[dict[str, Any], ...], Strict(False)]
-    """The data sets, each with its `kind` and the fields of that kind, and either all or none with
-    a `share` of the training examples, relative to the sum of all shares. With shares, as many
-    examples are used as that allows without repeating one; without, all are used. Validation and
-    test splits are used whole."""
+    """The data sets, each with its `kind` and the fields of that kind. Either all or none of them
+    have a `share` of the training examples, relative to the sum of the shares. With shares, as many
+    examples are used as possible without repeating one; without shares, all are used. Validation
+    and test splits are used whole."""
     turns: Turns = 1
-    """Number of earlier turns that the model reads of dialogues; examples of other kinds have
-    one."""
+    """Number of turns of a dialogue that the model reads; examples of other kinds are one turn."""
 
     @model_validator(mode="after")
     def _sources_fit(self) -> Self:
@@ -44,12 +45,12 @@ class DataMixture(Texts):
                 f"sources.{shares.index(False)}.share: missing; give a share for all sources, "
                 "or for none"
             )
-        # All values are filled in, as in every section.
-        filled = []
+        # Default values are filled in, as in every section.
+        sources = []
         for fields, section in zip(self.sources, sections, strict=True):
             own = section.model_dump(mode="json", exclude=set(COMMON))
-            filled.append(own | ({"share": fields["share"]} if "share" in fields else {}))
-        object.__setattr__(self, "sources", tuple(filled))
+            sources.append(own | ({"share": fields["share"]} if "share" in fields else {}))
+        object.__setattr__(self, "sources", tuple(sources))
         return self
 
     def _checked(self, i: int, fields: dict[str, Any]) -> DataSection:
@@ -74,9 +75,10 @@ class DataMixture(Texts):
         try:
             return self._section(fields)
         except ValidationError as problem:
-            error = problem.errors()[0]
-            place = ".".join(["sources", str(i), *map(str, error["loc"])])
-            raise ValueError(_sentence(place, error, KINDS[kind].section)) from None
+            # A misspelled field is missing, too: the wrong name says more.
+            errors = problem.errors()
+            error = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+            raise ValueError(_sentence(f"sources.{i}", error, KINDS[kind].section)) from None
 
     def _section(self, fields: dict[str, Any]) -> DataSection:
         """The section of a source, with the mixture's own fields."""
@@ -88,8 +90,8 @@ class DataMixture(Texts):
         return section.model_validate(own | common)
 
     @property
-    def mixed(self) -> list[MixtureSource]:
-        """Its data sets, with their shares, which add up to 1."""
+    def data_sets(self) -> list[MixtureSource]:
+        """The sources as sections, with their shares, which add up to 1."""
         total = sum(fields.get("share", 0.0) for fields in self.sources)
         return [
             MixtureSource(self._section(fields), fields["share"] / total if total else None)
@@ -98,15 +100,16 @@ class DataMixture(Texts):
 
     @property
     def dialogues(self) -> bool:
-        return any(source.section.dialogues for source in self.mixed)
+        return any(source.section.dialogues for source in self.data_sets)
 
     def paths(self) -> dict[str, str]:
         paths = {}
-        for i, (section, _) in enumerate(self.mixed):
+        for i, (section, _) in enumerate(self.data_sets):
             paths |= {f"sources.{i}.{name}": path for name, path in section.paths().items()}
         return paths
 
 
+# The fields that are given once, for all sources.
 COMMON = (*(name for name in Texts.model_fields if name != "kind"), "turns")
 
 
@@ -115,21 +118,26 @@ def _is_text(kind: DataKind) -> bool:
     return section.input == "text" and section.answer == "text" and section is not DataMixture
 
 
-def _sentence(place: str, error: Any, section: type[DataSection]) -> str:
-    if error["type"] == "missing":
-        return f"{place}: missing"
+def _sentence(source: str, error: Any, section: type[DataSection]) -> str:
+    """A pydantic error as a sentence that begins with the field."""
+    if error["type"] == "value_error":  # from the section's own validator
+        return f"{source}: {error['ctx']['error']}"
+    name = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
-        hint = did_you_mean(str(error["loc"][-1]), section.model_fields)
-        return f"{place}: no such field; got {shown(error['input'])}; {hint}"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return f"{place}: {message[0].lower()}{message[1:]}; got {shown(error['input'])}"
+        known = [field for field in section.model_fields if field not in COMMON]
+        hint = did_you_mean(name, [*known, "share"])
+        return f"{source}.{name}: no such field; got {shown(error['input'])}; {hint}"
+    must_be = f"must be {allowed(section.model_json_schema()['properties'][name])}"
+    if error["type"] == "missing":
+        return f"{source}.{name}: missing; {must_be}"
+    return f"{source}.{name}: {must_be}; got {shown(error['input'])}"
 
 
 def _mixture(section: DataMixture, form: SourceForm) -> Contents:
     from regard.data.kinds import KINDS
 
     parts = []
-    for source in section.mixed:
+    for source in section.data_sets:
         part = KINDS[source.section.kind].contents(source.section, form)
         parts.append(part.with_share(source.share))
     files = list(chain.from_iterable(part.files for part in parts))

@@ -125,11 +125,11 @@ class TextFiles(Texts):
 
 
 class DialogueFiles(TextFiles):
-    """Dialogues in files. A dialogue is in one split as a whole, which a hash of it decides."""
+    """Dialogues in files. All examples of a dialogue are in one split, selected by a hash of it."""
 
     turns: Turns = 1
-    """Number of earlier turns that the model reads, so that it answers the last of them. With more
-    than one, each begins with a token that says who speaks, and the oldest ones are left out where
+    """Number of turns of a dialogue that the model reads; it answers the last one. With more than
+    1, each turn begins with a token that says who speaks, and the oldest turns are left out where
     all together have more than `max_source` tokens."""
 
     @property
