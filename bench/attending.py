@@ -1,4 +1,4 @@
-"""Does attention attend? Variants of one model, trained for the same number of steps.
+"""What attention layers attend to: variants of one model, trained for the same number of steps.
 
     python -m bench.attending                                  on DailyDialog
     python -m bench.attending --corpus multi30k                English to German
@@ -11,13 +11,13 @@ For each variant, on validation examples:
     hits@1       the true reply among 20, by likelihood and by PMI (`regard.ranking`)
     end          mean weight on the end token of the source
     entropy      of the weights of a step, in nats, and as a share of that of equal weights
-    most         how much the log-probability of a token of the true answer falls if the place it
-                 attends to most is hidden (`regard.effect`), in nats
+    most         how much the log-probability of a token of the true answer falls, in nats, if the
+                 place with the largest weight is hidden (`regard.effect`)
     random       the same for a random place: the mean over all places
     ratio        most / random
 
-Weights are averaged over heads and layers. "unscaled" is `general` attention as it was: h W m
-without the factor 1 / sqrt(D).
+Weights are averaged over heads and layers. "unscaled" is `general` attention without its factor
+1 / sqrt(D).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from regard.layers.attention import General
 from regard.ranking import rank_answers
 from regard.train import train
 
-EXAMPLES = 200  # of which attention is measured
-RANKED = 600  # of which the true answer is ranked
-FEWEST_PLACES = 4
+EXAMPLES = 200  # examples whose attention is measured
+RANKED = 600  # examples whose true answer is ranked
+FEWEST_PLACES = 4  # of a source, for its attention to be measured
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ VARIANTS: dict[str, tuple[list[str], Patch]] = {
 
 
 def corpus(name: str, data: Path) -> tuple[str, list[str]]:
-    """The recipe of a corpus, and what it needs besides."""
+    """The recipe for a corpus, and the overrides that select the corpus."""
     if name == "dailydialog":
         folder = data / "dailydialog"
         return "chat-attention", ["data.kind=dailydialog", f'data.path="{folder}"']
@@ -94,7 +94,7 @@ def corpus(name: str, data: Path) -> tuple[str, list[str]]:
 
 
 @torch.inference_mode()
-def attending(bot: Bundle, examples: int = EXAMPLES) -> dict[str, float]:
+def attention_figures(bot: Bundle, examples: int = EXAMPLES) -> dict[str, float]:
     """Where a trained model attends, and what its answers depend on."""
     model = bot.model.eval()
     valid = build.corpus(bot.recipe, bot.tokenizer).valid
@@ -114,8 +114,8 @@ def attending(bot: Bundle, examples: int = EXAMPLES) -> dict[str, float]:
         layers = torch.stack([layer.weights[0] for layer in attention])  # (N, H, T, S)
         weights = layers.mean((0, 1))
         effect = effects(model.decoder, memory, batch.tokens[0], batch.targets[0])
-        chosen = weights.argmax(-1, keepdim=True)
-        most += effect.gather(1, chosen)[:, 0].tolist()
+        top_place = weights.argmax(-1, keepdim=True)
+        most += effect.gather(1, top_place)[:, 0].tolist()
         random += effect.mean(1).tolist()
         end_weights += weights[:, -1].tolist()
         entropies += torch.special.entr(weights).sum(-1).tolist()
@@ -138,11 +138,11 @@ def scores(bot: Bundle) -> dict[str, float]:
         ranking = rank_answers(bot.model, bot.task, valid, at_most=RANKED)
         figures |= {name: statistic.value for name, statistic in ranking.statistics.items()}
     if bot.attends():
-        figures |= attending(bot)
+        figures |= attention_figures(bot)
     return figures
 
 
-def trained(name: str, changes: list[str], args: argparse.Namespace) -> Bundle:
+def train_variant(name: str, changes: list[str], args: argparse.Namespace) -> Bundle:
     """A model that is trained for `args.steps` steps, and validated at the end only."""
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
@@ -171,7 +171,7 @@ def main() -> None:
         "--corpus", choices=("dailydialog", "multi30k", "numbers"), default="dailydialog"
     )
     parser.add_argument("--steps", type=int, default=800)
-    parser.add_argument("--run", type=Path, help="measure this run")
+    parser.add_argument("--run", type=Path, help="measure this run, and train nothing")
     parser.add_argument(
         "--variant", choices=list(VARIANTS), action="append", help="default: all of them"
     )
@@ -186,7 +186,7 @@ def main() -> None:
     for variant in args.variant or VARIANTS:
         overrides, patch = VARIANTS[variant]
         with patch():
-            figures[variant] = scores(trained(name, [*changes, *overrides], args))
+            figures[variant] = scores(train_variant(name, [*changes, *overrides], args))
         show(variant, figures[variant])
     record = {"setting": {"recipe": name, "steps": args.steps}, "figures": figures}
     file = f"attending_{args.corpus}"

@@ -11,8 +11,8 @@ so one pair of runs gives both comparisons:
     equal minutes    the last weights of both
     equal steps      both at the last step that both were validated at
 
-The figure is perplexity per word on the validation data, natural logarithm, attention minus none:
-the mean difference over the seeds with its 95 % interval (Student's t).
+The figure is the difference of the log perplexity per word on the validation data, attention minus
+none: its mean over the seeds, with a 95 % interval (Student's t).
 """
 
 from __future__ import annotations
@@ -99,12 +99,12 @@ def difference(pairs: list[tuple[float, float]]) -> dict[str, Any]:
     """Perplexities (none, attention), and the mean of log(attention / none) with its interval."""
     logs = [math.log(attention / none) for none, attention in pairs]
     mean = statistics.fmean(logs)
-    half = T_95[len(logs)] * statistics.stdev(logs) / math.sqrt(len(logs))
+    margin = T_95[len(logs)] * statistics.stdev(logs) / math.sqrt(len(logs))
     return {
         "none": [none for none, _ in pairs],
         "attention": [attention for _, attention in pairs],
         "log_difference": mean,
-        "interval": [mean - half, mean + half],
+        "interval": [mean - margin, mean + margin],
     }
 
 

@@ -314,7 +314,7 @@ class General(nn.Module):
 
     W can undo the scale, so the scores are those of Luong et al. But without it the first steps of
     Adam make them so large that the softmax puts all weight on one place, has no gradient any more,
-    and stays there (docs/log.md).
+    and stays there (docs/architecture.md).
     """
 
     def __init__(self, *, width: int, memory_width: int):
