@@ -127,7 +127,9 @@ def main() -> None:
         steps = []
         for seed in range(1, args.seeds + 1):
             both = pair(name, seed, args)
-            common = max(both["none"].keys() & both["attention"].keys())
+            common = max(both["none"].keys() & both["attention"].keys(), default=None)
+            if common is None:
+                raise SystemExit("no step that both were validated at: lower --valid-every")
             last = {kind: max(both[kind]) for kind in RECIPES}
             by_minutes.append((both["none"][last["none"]], both["attention"][last["attention"]]))
             by_steps.append((both["none"][common], both["attention"][common]))

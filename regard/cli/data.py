@@ -339,6 +339,8 @@ def _page(path: Path, record: dict[str, Any]) -> str:
         lines.append(f"  {what}: {listed}")
     lines += [f"    {'  ->  '.join(sample.values())}" for sample in record["samples"]]
     lines.append(f"train on it with: {record['train']}")
+    if "dialogues" in record:
+        lines.append("the model reads earlier turns too with: --set data.turns=3")
     return "\n".join(map(printable, lines))
 
 

@@ -267,3 +267,11 @@ def test_equal_characters_can_be_told_apart(capsys, monkeypatch, tmp_path: Path)
     monkeypatch.undo()
     _, places, *_ = capsys.readouterr().out.splitlines()
     assert places.split() == ["(other)", "e·1", "e·2", "␣·3", "e·4", "(end)"]
+
+
+def test_inspect_says_how_a_model_reads_earlier_turns(tmp_path: Path, capsys):
+    path = tmp_path / "talks.jsonl"
+    path.write_text('{"turns": ["Hi!", "Hello.", "How are you?", "Fine."]}\n')
+    assert cli.main(["data", "inspect", str(path)]) == 0
+    told = capsys.readouterr().out
+    assert "3 usable examples of 1 dialogues" in told and "--set data.turns=3" in told
