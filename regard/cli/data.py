@@ -338,9 +338,9 @@ def _page(path: Path, record: dict[str, Any]) -> str:
         listed = ", ".join(f"{name} {number:,}" for name, number in numbers.items())
         lines.append(f"  {what}: {listed}")
     lines += [f"    {'  ->  '.join(sample.values())}" for sample in record["samples"]]
-    lines.append(f"train on it with: {record['train']}")
     if "dialogues" in record:
-        lines.append("the model reads earlier turns too with: --set data.turns=3")
+        lines.append("  a model reads earlier turns too with --set data.turns=3")
+    lines.append(f"train on it with: {record['train']}")
     return "\n".join(map(printable, lines))
 
 

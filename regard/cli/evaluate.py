@@ -15,7 +15,6 @@ from regard.cli import streams
 from regard.cli.devices import Device
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
-from regard.cli.progress import one_line
 from regard.cli.searching import Changes, Greedy, Seed, options
 from regard.cli.waiting import Waiting
 from regard.errors import DataError, InputError, printable
@@ -173,7 +172,7 @@ def _table(data: str, result: Evaluation) -> str:
 def _samples(samples: Sequence[Sample]) -> Iterator[str]:
     """What was asked, what the model answered, and every right answer."""
     for sample in samples:
-        yield f"  {one_line(sample.prompt)}"
+        yield f"  {printable(sample.prompt)}"
         yield f"    answer     {printable(sample.answer)}"
         yield from (f"    reference  {printable(reference)}" for reference in sample.references)
 

@@ -31,15 +31,6 @@ DECODER_SIZES = (
 QUIET_SECONDS = 10  # between two lines when there is no terminal
 
 
-def one_line(prompt: str) -> str:
-    """A prompt in one line: the turns of a history with a slash between them.
-
-    >>> one_line("Hi!\\nHello.\\nHow are you?")
-    'Hi! / Hello. / How are you?'
-    """
-    return " / ".join(printable(turn) for turn in prompt.split("\n"))
-
-
 def clock(seconds: float) -> str:
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
@@ -99,7 +90,7 @@ class _Shown(SilentReporter):
         )
         for prompt, answer in samples:
             self.console.print(
-                f"    {one_line(prompt)}  ->  {printable(answer)}", soft_wrap=True, markup=False
+                f"    {printable(prompt)}  ->  {printable(answer)}", soft_wrap=True, markup=False
             )
 
     def noted(self, message: str) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from regard.data.column_types import median_words
-from regard.data.messages import TURN_KEYS
 from regard.data.roles import (
     CAPTIONED,
     INPUT,
@@ -24,6 +23,7 @@ from regard.data.roles import (
     PAIRS,
     SPOKEN,
     TEXT,
+    TURN_KEYS,
     VAGUE,
     Column,
     Role,

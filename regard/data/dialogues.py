@@ -11,9 +11,10 @@ from typing import Any
 
 from regard.data.examples import DialogueExample
 from regard.data.lines import Tally, clean_text, read_lines
-from regard.data.messages import TURN_FORMS, TURN_KEYS, role_replies
+from regard.data.messages import TURN_FORMS, role_replies
 from regard.data.reading import checked, existing_file
 from regard.data.replies import replies
+from regard.data.roles import TURN_KEYS
 from regard.data.rows import SUFFIXES
 from regard.data.sentences import is_wrapped
 

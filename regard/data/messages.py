@@ -13,7 +13,6 @@ from regard.tokenizers import OTHER, SELF
 
 SYSTEM_ROLES = ("system", "developer")  # newer files call it developer
 SPEAKERS = {"user": OTHER, "assistant": SELF}
-TURN_KEYS = ("turns", "dialog", "dialogue", "conversation", "messages")  # of a list of turns
 TURN_FORMS = 'a turn is a string, or {"role": "user" or "assistant", "content": "…"}'
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal, NamedTuple
 
+TURN_KEYS = ("turns", "dialog", "dialogue", "conversation", "messages")  # of a list of turns
+
 Column = str | int | None
 Holds = Literal[
     "text", "label", "id", "number", "date", "picture", "sound", "constant", "nested", "empty"

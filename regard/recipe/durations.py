@@ -20,7 +20,7 @@ class Duration(NamedTuple):
 
 
 MEASURED = {
-    "caption-attention": Duration(182.8, 2),
+    "caption-attention": Duration(64.6, 2),
     "caption-transformer": Duration(229.1, 2),
     "image-patches": Duration(281.3, 1),
     "image-pool": Duration(34.2, 1),
@@ -30,12 +30,12 @@ MEASURED = {
     "sentiment-gru": Duration(342.4, 1),
     "sentiment-lstm": Duration(181.3, 1),
     "sentiment-transformer": Duration(415.1, 1),
-    "speech-attention": Duration(502.1, 2),
+    "speech-attention": Duration(242.9, 2),
     "speech-fsdd": Duration(468.0, 1),
     "speech-transformer": Duration(428.2, 2),
-    "translate-attention": Duration(251.1, 1),
+    "translate-attention": Duration(34.9, 2),
     "translate-convolution": Duration(167.5, 2),
-    "translate-gru": Duration(160.8, 2),
+    "translate-gru": Duration(67.0, 2),
     "translate-maclaurin": Duration(282.3, 2),
     "translate-transformer": Duration(251.9, 2),
 }

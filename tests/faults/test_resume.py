@@ -401,7 +401,7 @@ def test_weights_without_a_checkpoint_are_made_anew(
     run = tmp_path / "run"
     chosen = recipe.load(
         "chat-attention",
-        settings(tmp_path, "train.keep=best", "train.learning_rate=0.3", "train.warmup_steps=1"),
+        settings(tmp_path, "train.keep=best", "train.learning_rate=0.1", "train.warmup_steps=1"),
     )
     progress = train(chosen, run, reporter=Silent())
     assert 0 < progress.kept_step < STEPS - 4  # the best came early, and its checkpoint is gone
