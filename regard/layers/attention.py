@@ -312,9 +312,8 @@ class ScaledDot(nn.Module):
 class General(nn.Module):
     """Bilinear score(h, m) = h^T W m / sqrt(D)      (Luong et al. 2015, equation 8, second form)
 
-    W can undo the scale, so the scores are those of Luong et al. But without it the first steps of
-    Adam make them so large that the softmax puts all weight on one place, has no gradient any more,
-    and stays there (docs/architecture.md).
+    W can undo the scale, so the scores are those of Luong et al. Without it most of the weight went
+    to one place early in training (docs/log.md).
     """
 
     def __init__(self, *, width: int, memory_width: int):
