@@ -25,6 +25,7 @@ from regard.fields import Column as ColumnField
 from regard.fields import File, Text
 
 CHAT = ("chat-attention", "chat-transformer", "chat-lstm", "chat-gru")
+DIALOGUE = ("chat-dialogue", *CHAT)
 TRANSLATE = ("translate-attention", "translate-transformer")
 BLANK = ("blank-rnn", "blank-transformer")
 
@@ -154,7 +155,7 @@ KINDS = (
     DataKind(
         section=DataCornell,
         contents=_cornell,
-        recipes={"chat": CHAT},
+        recipes={"chat": DIALOGUE},
         words="a corpus of film dialogues (Cornell)",
         recognise=_recognise_cornell,
         public=(CORNELL,),

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from regard.data.kinds.conversations import CHAT
+from regard.data.kinds.conversations import DIALOGUE
 from regard.data.kinds.kind import (
     Contents,
     DataKind,
@@ -162,7 +162,7 @@ KINDS = (
     DataKind(
         section=DataDailyDialog,
         contents=_dailydialog,
-        recipes={"chat": CHAT},
+        recipes={"chat": DIALOGUE},
         words="a corpus of dialogues (DailyDialog)",
         recognise=_recognise_dailydialog,
         public=(DAILYDIALOG,),
@@ -170,7 +170,7 @@ KINDS = (
     DataKind(
         section=DataDialogues,
         contents=_dialogues,
-        recipes={"chat": CHAT},
+        recipes={"chat": DIALOGUE},
         words="a file of dialogues",
         recognise=_recognise_dialogues,
     ),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import Strict, ValidationError, model_validator
 
-from regard.data.kinds.conversations import CHAT, TRANSLATE
+from regard.data.kinds.conversations import DIALOGUE, TRANSLATE
 from regard.data.kinds.kind import Contents, DataKind, SourceForm
 from regard.data.kinds.sections import DataSection, Texts
 from regard.errors import did_you_mean
@@ -152,6 +152,6 @@ KINDS = (
     DataKind(
         section=DataMixture,
         contents=_mixture,
-        recipes={"chat": CHAT, "translate": TRANSLATE},
+        recipes={"chat": DIALOGUE, "translate": TRANSLATE},
     ),
 )

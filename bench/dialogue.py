@@ -1,0 +1,223 @@
+"""DailyDialog: what makes replies better, and how good the replies of a run are.
+
+    python -m bench.dialogue variants --minutes 8              train every variant, two side by side
+    python -m bench.dialogue variants --only "turns 1" --only "turns 5"
+    python -m bench.dialogue evaluate RUN [--name dialogue]    every score of a run
+    python -m bench.dialogue items items.jsonl ours=RUN before=OTHER_RUN    for bench.blind_judging
+
+A variant is `chat-dialogue` with a few changes. All are trained for the same minutes, one thread
+each, with the same seed, and scored on the validation part: perplexity per word, and the share of
+true replies that are ranked first of 20, by likelihood per token and by PMI.
+
+`evaluate` answers the whole validation part with the recipe's search. It adds BLEU and distinct-n by
+the definitions of a published benchmark (`bench.published_dialogue`), and 20 replies, evenly spread.
+
+`items` writes replies of several runs to the same validation dialogues, and the true ones, for
+blind judging. Histories are of at most three turns; a run that was trained on single turns reads
+the last one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench import measure, published_dialogue
+from bench.attending import attention_figures
+from bench.judging import ValidationReporter
+from regard import bundle, disk, recipe
+from regard.data.dailydialog import dailydialog_files, read_dailydialog
+from regard.evaluate import answers, likelihood, questions
+from regard.ranking import evenly_spread, rank_answers
+from regard.train import train
+
+RANKED = 1000  # validation examples whose true reply is ranked
+SAMPLES = 20
+HISTORY = 3  # turns that a judge reads
+VARIANTS: dict[str, list[str]] = {
+    "as shipped": [],
+    "turns 1": ["data.turns=1"],
+    "turns 5": ["data.turns=5", "data.max_source=160"],
+    "4,000 tokens": ["tokenizer.size=4000"],
+    "16,000 tokens": ["tokenizer.size=16000"],
+    "label smoothing 0.1": ["train.label_smoothing=0.1"],
+    "no moving average": ["train.ema_decay=0.0"],
+    "float32": ["train.precision=float32"],
+    "no attention": ["decoder.attention=none"],
+}
+
+
+def _overrides(args: argparse.Namespace) -> list[str]:
+    """The overrides of every variant: the data, the budget, one thread."""
+    return [
+        f'data.path="{args.data / "dailydialog"}"',
+        "train.steps=",
+        "train.epochs=",
+        f"train.minutes={args.minutes}",
+        "train.threads=1",
+        "train.valid_every=1000000",
+        "train.save_every=1000000",
+        f"seed={args.seed}",
+    ]
+
+
+def train_variant(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Train one variant; its scores on the validation part."""
+    changes = [*_overrides(args), *VARIANTS[name]]
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "run"
+        progress = train(
+            recipe.load("chat-dialogue", changes), target, reporter=ValidationReporter()
+        )
+        bot = bundle.load(target)
+        _, valid = bot.own_data()
+        figures = dict(likelihood(bot.model, bot.task, valid).scores)
+        ranking = rank_answers(bot.model, bot.task, valid, at_most=RANKED)
+        figures |= {name: statistic.value for name, statistic in ranking.statistics.items()}
+        if bot.attends():
+            figures |= attention_figures(bot)
+    return {
+        "changes": VARIANTS[name],
+        "steps": progress.step,
+        "parameters": bot.model.parameter_count,
+        "minutes": args.minutes,
+        "seed": args.seed,
+        "figures": {key: round(value, 4) for key, value in figures.items()},
+        "measured": measure.revision(),
+    }
+
+
+def variants(args: argparse.Namespace) -> None:
+    """Train the variants, two at a time, and write the record."""
+    names = args.only or list(VARIANTS)
+    for pair in _in_pairs(names):
+        processes = {}
+        for name in pair:
+            command = [sys.executable, "-m", "bench.dialogue", "variant", name]
+            command += ["--minutes", str(args.minutes), "--seed", str(args.seed)]
+            command += ["--data", str(args.data)]
+            processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        for name, process in processes.items():
+            output, _ = process.communicate()
+            if process.returncode:
+                raise SystemExit(f"{name}: exit code {process.returncode}")
+            entry = json.loads(output.splitlines()[-1])
+            measure.enter("dialogue_variants", "variants", name, entry, args)
+            print(name, entry["steps"], entry["figures"], flush=True)
+
+
+def _in_pairs(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(names), 2):
+        yield names[start : start + 2]
+
+
+def evaluate(args: argparse.Namespace) -> None:
+    """Every score of a run on its validation part, and 20 of its replies."""
+    bot = bundle.load(args.run)
+    start = time.perf_counter()
+    evaluation = bot.evaluate(limit=args.limit)
+    _, valid = bot.own_data()
+    asked = questions(valid, bot.task, at_most=args.limit)
+    replies = answers(bot, [question.given for question in asked])
+    references = [question.references[0] for question in asked]
+    published = published_dialogue.scores(replies, references)
+    of_people = published_dialogue.scores(references, references)
+    samples = [
+        {"history": asked[i].shown.split("\n"), "reply": replies[i], "people": references[i]}
+        for i in evenly_spread(len(asked), SAMPLES)
+    ]
+    lines = list(disk.read_json_lines(args.run / "metrics.jsonl"))
+    record = {
+        "examples": evaluation.examples,
+        "prompts": evaluation.prompts,
+        "scores": evaluation.scores,
+        "intervals": {name: list(bounds) for name, bounds in evaluation.intervals.items()},
+        "references": evaluation.references,
+        "published_definitions": published,
+        "published_definitions_of_references": of_people,
+        "attention": attention_figures(bot) if bot.attends() else None,
+        "samples": samples,
+        "training": {
+            "steps": lines[-1]["step"],
+            "seconds": lines[-1]["seconds"],
+            "parameters": bot.model.parameter_count,
+            "recipe": bot.recipe.model_dump(mode="json"),
+        },
+        "seconds": time.perf_counter() - start,
+        "facts": measure.facts(args),
+    }
+    for name, value in {**evaluation.scores, **_prefixed("published ", published)}.items():
+        print(f"{name:24}{value:10.4f}")
+    print(measure.write(args.name, record))
+
+
+def _prefixed(prefix: str, scores: dict[str, float]) -> dict[str, float]:
+    return {prefix + name: value for name, value in scores.items()}
+
+
+def items(args: argparse.Namespace) -> None:
+    """Replies of several runs, and the true ones, to the same validation dialogues."""
+    runs = dict(pair.split("=", 1) for pair in args.runs)
+    file = dailydialog_files(args.data / "dailydialog")["valid"]
+    examples = list(read_dailydialog(file, turns=HISTORY))
+    examples = [examples[i] for i in evenly_spread(len(examples), args.count)]
+    histories = [example.source.split("\n") for example in examples]
+    replies = {"people": [example.target for example in examples]}
+    for name, run in runs.items():
+        bot = bundle.load(Path(run))
+        inputs: list[Any] = histories
+        if not bot.task.source.reads_history:
+            inputs = [history[-1] for history in histories]
+        replies[name] = [answer.text for answer in bot.ask(inputs)]
+    lines = []
+    for i, history in enumerate(histories):
+        of_sources = {name: texts[i] for name, texts in replies.items()}
+        lines.append(json.dumps({"history": history, "replies": of_sources}, ensure_ascii=False))
+    disk.write_text(args.file, "\n".join(lines) + "\n")
+    print(f"{len(lines)} histories in {args.file}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    shared = argparse.ArgumentParser(add_help=False)
+    shared.add_argument("--seed", type=int, default=1)
+    shared.add_argument("--threads", type=int, default=os.cpu_count())
+    shared.add_argument("--data", type=Path, default=measure.DATA)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for name in ("variants", "variant"):
+        verb = verbs.add_parser(name, parents=[shared])
+        verb.add_argument("--minutes", type=float, default=8)
+        if name == "variant":
+            verb.add_argument("name", choices=list(VARIANTS))
+        else:
+            verb.add_argument("--only", action="append", choices=list(VARIANTS))
+    scoring = verbs.add_parser("evaluate", parents=[shared])
+    scoring.add_argument("run", type=Path)
+    scoring.add_argument("--name", default="dialogue")
+    scoring.add_argument("--limit", type=int, help="answer only so many prompts")
+    writing = verbs.add_parser("items", parents=[shared])
+    writing.add_argument("file", type=Path)
+    writing.add_argument("runs", nargs="+", metavar="NAME=RUN")
+    writing.add_argument("--count", type=int, default=100)
+    args = parser.parse_args()
+    if args.verb == "variant":
+        print(json.dumps(train_variant(args.name, args)), flush=True)
+        return
+    torch.set_num_threads(args.threads)
+    {"variants": variants, "evaluate": evaluate, "items": items}[args.verb](args)
+
+
+if __name__ == "__main__":
+    main()
