@@ -5,12 +5,13 @@
     python -m bench.dialogue evaluate RUN [--name dialogue]    every score of a run
     python -m bench.dialogue items items.jsonl ours=RUN before=OTHER_RUN    for bench.blind_judging
 
-A variant is `chat-dialogue` with a few changes. All are trained for the same minutes, one thread
-each, with the same seed, and scored on the validation part: perplexity per word, and the share of
-true replies that are ranked first of 20, by likelihood per token and by PMI.
+A variant is a smaller `chat-dialogue`, for few minutes, with one change. All are trained for the
+same minutes, one thread each, with the same seed, and scored on the validation part: perplexity per
+word, and the share of true replies that are ranked first of 20, by likelihood per token and by PMI.
 
-`evaluate` answers the whole validation part with the recipe's search. It adds BLEU and distinct-n by
-the definitions of a published benchmark (`bench.published_dialogue`), and 20 replies, evenly spread.
+`evaluate` answers the whole validation part with the recipe's search. It adds BLEU and distinct-n
+by the definitions of a published benchmark (`bench.published_dialogue`), where attention is and
+what it does (`bench.attending`), and 20 replies, evenly spread.
 
 `items` writes replies of several runs to the same validation dialogues, and the true ones, for
 blind judging. Histories are of at most three turns; a run that was trained on single turns reads
@@ -30,6 +31,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from bench import measure, published_dialogue
@@ -37,23 +39,33 @@ from bench.attending import attention_figures
 from bench.judging import ValidationReporter
 from regard import bundle, disk, recipe
 from regard.data.dailydialog import dailydialog_files, read_dailydialog
+from regard.data.lines import Tally
 from regard.evaluate import answers, likelihood, questions
+from regard.evaluate import evaluate as evaluation_of
 from regard.ranking import evenly_spread, rank_answers
 from regard.train import train
+from regard.values import Answer
 
 RANKED = 1000  # validation examples whose true reply is ranked
 SAMPLES = 20
 HISTORY = 3  # turns that a judge reads
+SMALL = [  # little is learned in some minutes, so little has to be unlearned
+    "encoder.width=512",
+    "source.dropout=0.2",
+    "decoder.dropout=0.3",
+    "train.ema_decay=0.99",
+]
 VARIANTS: dict[str, list[str]] = {
-    "as shipped": [],
+    "turns 3": [],
     "turns 1": ["data.turns=1"],
     "turns 5": ["data.turns=5", "data.max_source=160"],
     "4,000 tokens": ["tokenizer.size=4000"],
     "16,000 tokens": ["tokenizer.size=16000"],
-    "label smoothing 0.1": ["train.label_smoothing=0.1"],
-    "no moving average": ["train.ema_decay=0.0"],
+    "label smoothing": ["train.label_smoothing=0.1"],
     "float32": ["train.precision=float32"],
-    "no attention": ["decoder.attention=none"],
+    "batches of 3,000": ["train.batch_tokens=3000"],
+    "learning rate 4e-3": ["train.learning_rate=4e-3"],
+    "multi-head attention": ["decoder.kind=recurrent-cross-attention", "decoder.attention="],
 }
 
 
@@ -73,7 +85,7 @@ def _overrides(args: argparse.Namespace) -> list[str]:
 
 def train_variant(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Train one variant; its scores on the validation part."""
-    changes = [*_overrides(args), *VARIANTS[name]]
+    changes = [*_overrides(args), *SMALL, *VARIANTS[name]]
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "run"
         progress = train(
@@ -84,10 +96,8 @@ def train_variant(name: str, args: argparse.Namespace) -> dict[str, Any]:
         figures = dict(likelihood(bot.model, bot.task, valid).scores)
         ranking = rank_answers(bot.model, bot.task, valid, at_most=RANKED)
         figures |= {name: statistic.value for name, statistic in ranking.statistics.items()}
-        if bot.attends():
-            figures |= attention_figures(bot)
     return {
-        "changes": VARIANTS[name],
+        "settings": [*SMALL, *VARIANTS[name]],
         "steps": progress.step,
         "parameters": bot.model.parameter_count,
         "minutes": args.minutes,
@@ -121,14 +131,31 @@ def _in_pairs(names: Sequence[str]) -> Iterator[Sequence[str]]:
         yield names[start : start + 2]
 
 
+class Remembering:
+    """A bundle that answers the same input once."""
+
+    def __init__(self, bot: bundle.Bundle):
+        self.bot = bot
+        self.model = bot.model
+        self.task = bot.task
+        self.answers: dict[bytes, list[Answer]] = {}
+
+    def candidates(self, inputs: Sequence[Any], options: Any = None) -> list[list[Answer]]:
+        keys = [np.asarray(row).tobytes() for row in inputs]
+        new = {key: row for key, row in zip(keys, inputs, strict=True) if key not in self.answers}
+        self.answers |= zip(new, self.bot.candidates(list(new.values()), options), strict=True)
+        return [self.answers[key] for key in keys]
+
+
 def evaluate(args: argparse.Namespace) -> None:
     """Every score of a run on its validation part, and 20 of its replies."""
     bot = bundle.load(args.run)
     start = time.perf_counter()
-    evaluation = bot.evaluate(limit=args.limit)
-    _, valid = bot.own_data()
+    corpus, valid = bot.own_data()
+    remembering = Remembering(bot)
+    evaluation = evaluation_of(remembering, valid, at_most=args.limit, training=corpus.train)
     asked = questions(valid, bot.task, at_most=args.limit)
-    replies = answers(bot, [question.given for question in asked])
+    replies = answers(remembering, [question.given for question in asked])
     references = [question.references[0] for question in asked]
     published = published_dialogue.scores(replies, references)
     of_people = published_dialogue.scores(references, references)
@@ -169,7 +196,7 @@ def items(args: argparse.Namespace) -> None:
     """Replies of several runs, and the true ones, to the same validation dialogues."""
     runs = dict(pair.split("=", 1) for pair in args.runs)
     file = dailydialog_files(args.data / "dailydialog")["valid"]
-    examples = list(read_dailydialog(file, turns=HISTORY))
+    examples = list(read_dailydialog(file, turns=HISTORY, tally=Tally()))
     examples = [examples[i] for i in evenly_spread(len(examples), args.count)]
     histories = [example.source.split("\n") for example in examples]
     replies = {"people": [example.target for example in examples]}

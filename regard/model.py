@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from regard.decoders import Decoder
 from regard.encoders import Encoder
 from regard.frontends import Frontend
 from regard.layers import checks
-from regard.layers.loss import ctc_loss
+from regard.layers.loss import contrastive_loss, ctc_loss
 from regard.values import Capture, Memory
+
+TEMPERATURE = 0.2  # of the contrastive loss, in nats per token
+
+
+class OtherAnswers(NamedTuple):
+    """Answers to other inputs, for the contrastive loss.
+
+    rows                  (N,): the row of the batch that each answer is compared with
+    tokens, targets, real (N, T): as in `Model.loss`
+    """
+
+    rows: Int[Tensor, " N"]
+    tokens: Int[Tensor, "N T"]
+    targets: Int[Tensor, "N T"]
+    real: Bool[Tensor, "N T"]
+
+    def to(self, device: torch.device) -> OtherAnswers:
+        """The answers on a device."""
+        return OtherAnswers(*(tensor.to(device) for tensor in self))
 
 
 class Model(nn.Module):
@@ -57,6 +79,8 @@ class Model(nn.Module):
         *,
         smoothing: float = 0.0,
         ctc_weight: float = 0.0,
+        others: OtherAnswers | None = None,
+        contrastive_weight: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The loss with label smoothing, and the negative log-likelihood in nats, both summed over
         the targets in `real`.
@@ -67,18 +91,46 @@ class Model(nn.Module):
         `ctc_weight` is the weight of a CTC loss on the memory: its positions, through the decoder's
         own output layer, predict the targets in order (Kim et al. 2017), which helps attention find
         its alignment early in training.
+
+        `contrastive_weight` is the weight of a contrastive loss: given an input, its own answer
+        should have a higher log-likelihood per token than that in `others`. It counts once for each
+        target, as the mean over `others`.
         """
         memory = self.encode(raw, mask)
         if rows is not None:
             memory = memory.rows(rows)
         positions = real.flatten().nonzero()[:, 0]
         hidden, _ = self.decoder.hidden_states(tokens, memory)
-        hidden = hidden.flatten(0, 1).index_select(0, positions)
-        loss, nats = self.decoder.loss(hidden, targets.flatten()[positions], smoothing=smoothing)
+        real_hidden = hidden.flatten(0, 1).index_select(0, positions)
+        loss, nats = self.decoder.loss(
+            real_hidden, targets.flatten()[positions], smoothing=smoothing
+        )
+        if others is not None and contrastive_weight:
+            compared = others.rows
+            other_hidden, _ = self.decoder.hidden_states(others.tokens, memory.rows(compared))
+            contrast = contrastive_loss(
+                self._nats_per_token(hidden[compared], targets[compared], real[compared]),
+                self._nats_per_token(other_hidden, others.targets, others.real),
+                temperature=TEMPERATURE,
+            )
+            loss = loss + contrastive_weight * len(positions) * contrast
         if ctc_weight:
             ctc = ctc_loss(self.decoder.output(memory.states), memory.mask, targets, real)
             loss = (1 - ctc_weight) * loss + ctc_weight * ctc
         return loss, nats
+
+    def _nats_per_token(
+        self,
+        hidden: Float[Tensor, "B T D"],
+        targets: Int[Tensor, "B T"],
+        real: Bool[Tensor, "B T"],
+    ) -> Float[Tensor, " B"]:
+        """The negative log-likelihood of each row's targets, divided by their number, with
+        gradients."""
+        row, column = real.nonzero(as_tuple=True)
+        logits = self.decoder.output(hidden[row, column]).to(self.idf.dtype)  # also under autocast
+        nats = cross_entropy(logits, targets[row, column], reduction="none")
+        return nats.new_zeros(len(real)).index_add(0, row, nats) / real.sum(1)
 
     def nats(
         self,

@@ -65,6 +65,8 @@ def codes(recipe: r.Recipe, vocabulary: int | None, labels: int | None) -> Codes
         notes.append(
             f"training makes sounds up to {share} longer or shorter; the figures are for this S"
         )
+    if recipe.train.contrastive_weight:
+        notes.append("the contrastive loss of training is not counted")
     return Codes(vocabulary or 0, labels or 0, tuple(notes))
 
 

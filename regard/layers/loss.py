@@ -1,4 +1,5 @@
-"""Cross-entropy over a vocabulary, without the logits of a whole batch in memory, and CTC.
+"""Cross-entropy over a vocabulary, without the logits of a whole batch in memory; a contrastive
+loss; CTC.
 
     loss = sum_n [ lse(z_n) - (1 - e) z_n[y_n] - e mean_v z_n[v] ],   z_n = W h_n + b
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import softplus
 
 from regard.device import autocast_dtype, without_autocast
 
@@ -83,6 +85,14 @@ def cross_entropy(
         return _CrossEntropy.apply(*inputs, smoothing, weight.dtype, need_gradients)
     with without_autocast(hidden.device):
         return _CrossEntropy.apply(hidden, weight, bias, targets, smoothing, dtype, need_gradients)
+
+
+def contrastive_loss(
+    true: Float[Tensor, " N"], other: Float[Tensor, " N"], *, temperature: float
+) -> Float[Tensor, ""]:
+    """The mean of -t log sigmoid((other - true) / t), where `true` and `other` are the negative
+    log-likelihoods per token, in nats, of the true answer to an input and of another one."""
+    return temperature * softplus((true - other) / temperature).mean()
 
 
 def ctc_loss(

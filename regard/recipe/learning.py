@@ -55,6 +55,13 @@ class Train(Section):
     """Weight of the CTC auxiliary loss on the encoder's output, against the loss of the decoder
     (Kim et al. 2017). It helps attention to align early in training. For speech only; the decoder
     must be as wide as the encoder."""
+    contrastive_weight: Annotated[Weight, Mark.TRAINING, Mark.FREE] = 0.0
+    """Weight of a contrastive loss: of two answers to an input, the true one and one to another
+    input, the true one should have the higher log-likelihood per token. It makes answers less
+    likely that fit any input. For chat and translation; a step takes longer, which the budget does
+    not count."""
+    contrastive_start: Annotated[Share, Mark.TRAINING, Mark.FREE] = 0.0
+    """The share of the training budget after which the contrastive loss begins."""
     weight_decay: Weight = 0.01
     """Decoupled weight decay of AdamW; L2 penalty of SGD."""
     decay_biases_and_norms: bool = False

@@ -134,6 +134,10 @@ class Recipe(Section):
             problems += self._wrong_search_for_labels()
         if self.train.ctc_weight:
             problems += self._wrong_for_ctc()
+        if self.train.contrastive_weight and self.task not in ("chat", "translate"):
+            problems.append(
+                f"train.contrastive_weight: for chat and translation only; got task = {self.task}"
+            )
 
         source = self.source
         prompt_dropout = source.prompt_dropout if isinstance(source, SourceTokens) else 0

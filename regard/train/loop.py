@@ -18,9 +18,10 @@ from regard.checkpoint import Progress
 from regard.data.batches import batches
 from regard.data.corpus import Corpus, document_frequency
 from regard.errors import DivergedError
+from regard.model import OtherAnswers
 from regard.optimise import factor, optimiser, used_up
 from regard.recipe import Recipe
-from regard.tasks.task import Batch
+from regard.tasks.task import Batch, text_targets
 from regard.train.log import FITTED, TRAIN, VALID, Log
 from regard.train.process import effective_threads
 from regard.train.report import Facts, Reporter, Stopped, keeps_last
@@ -29,6 +30,8 @@ from regard.weights import tensors
 
 LOG_EVERY = 20
 BAD_STEPS_IN_A_ROW = 5
+_OTHERS = 1  # the stream of random numbers that draws the answers of the contrastive loss
+CONTRASTED = 0.25  # share of the examples of a batch in the contrastive loss
 
 
 class _StopSignal(Exception):
@@ -207,8 +210,8 @@ class Loop:
         torch.manual_seed(_seed(self.recipe.seed, self.progress.step))
         micro_batches = [self._batch(index, number) for number, index in enumerate(group)]
         total, nats = sum(int(batch.real.sum()) for batch in micro_batches), 0.0
-        for batch in micro_batches:
-            loss, plain = self._loss(batch)
+        for number, batch in enumerate(micro_batches):
+            loss, plain = self._loss(batch, self._others(batch, number))
             (loss / total).backward()
             nats += float(plain)
         norm = torch.nn.utils.clip_grad_norm_(
@@ -224,7 +227,7 @@ class Loop:
         self.optimiser.zero_grad(set_to_none=True)
         return (nats if healthy else math.nan), total
 
-    def _loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def _loss(self, batch: Batch, others: OtherAnswers | None) -> tuple[Tensor, Tensor]:
         """`Model.loss` on the device and in the precision of this run."""
         is_half = self.how.precision == "bfloat16"
         with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_half):
@@ -232,7 +235,26 @@ class Loop:
                 *batch.to(self.device),
                 smoothing=self.how.label_smoothing,
                 ctc_weight=self.how.ctc_weight,
+                others=None if others is None else others.to(self.device),
+                contrastive_weight=self.how.contrastive_weight,
             )
+
+    def _others(self, batch: Batch, number: int) -> OtherAnswers | None:
+        """Random answers of the training data, to compare with those of a part of this batch; None
+        without a contrastive loss. An empty prompt has no answer of its own, so it is left out."""
+        if not self.how.contrastive_weight or self._done() < self.how.contrastive_start:
+            return None
+        draw = np.random.default_rng(
+            [self.recipe.seed, self.progress.epoch, self.progress.batch + number, _OTHERS]
+        )
+        has_prompt = np.flatnonzero(batch.mask.sum(1).numpy() > 1)  # more than the end token
+        count = min(len(has_prompt), math.ceil(CONTRASTED * len(batch.tokens)))
+        if not count:
+            return None
+        rows = draw.choice(has_prompt, count, replace=False)
+        examples = draw.integers(len(self.corpus.train), size=count)
+        answers = text_targets([self.corpus.train.target[i] for i in examples.tolist()])
+        return OtherAnswers(torch.from_numpy(rows), *answers)
 
     def _batch(self, index: np.ndarray, number: int) -> Batch:
         part = self.corpus.train

@@ -114,7 +114,7 @@ def uninterrupted(folder: Path, name: str) -> Path:
     return run
 
 
-@pytest.mark.parametrize("name", ["chat-attention", "chat-transformer"])
+@pytest.mark.parametrize("name", ["chat-attention", "chat-transformer", "chat-dialogue"])
 def test_killed_runs_end_with_the_same_bits(tmp_path: Path, name: str):
     whole = uninterrupted(tmp_path, name)
     killed, kills = killed_and_resumed(tmp_path, name, kills=3, seed=5)
