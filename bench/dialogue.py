@@ -11,7 +11,8 @@ word, and the share of true replies that are ranked first of 20, by likelihood p
 
 `evaluate` answers the whole validation part with the recipe's search. It adds BLEU and distinct-n
 by the definitions of a published benchmark (`bench.published_dialogue`), where attention is and
-what it does (`bench.attending`), and 20 replies, evenly spread.
+what it does (`bench.attending`), 20 replies, evenly spread, and five conversations of the model
+with itself, which begin with the first turn of a validation dialogue.
 
 `items` writes replies of several runs to the same validation dialogues, and the true ones, for
 blind judging. Histories are of at most three turns; a run that was trained on single turns reads
@@ -48,6 +49,8 @@ from regard.values import Answer
 
 RANKED = 1000  # validation examples whose true reply is ranked
 SAMPLES = 20
+TALKS = 5
+TURNS = 6  # of a conversation of the model with itself, the first one included
 HISTORY = 3  # turns that a judge reads
 SMALL = [  # little is learned in some minutes, so little has to be unlearned
     "encoder.width=512",
@@ -174,6 +177,7 @@ def evaluate(args: argparse.Namespace) -> None:
         "published_definitions_of_references": of_people,
         "attention": attention_figures(bot) if bot.attends() else None,
         "samples": samples,
+        "talks": talks(bot, args.data),
         "training": {
             "steps": lines[-1]["step"],
             "seconds": lines[-1]["seconds"],
@@ -188,6 +192,23 @@ def evaluate(args: argparse.Namespace) -> None:
     print(measure.write(args.name, record))
 
 
+def talks(bot: bundle.Bundle, data: Path) -> list[list[str]]:
+    """Conversations of the model with itself."""
+    file = dailydialog_files(data / "dailydialog")["valid"]
+    first_turns = [
+        str(example.source)
+        for example in read_dailydialog(file, turns=TURNS, tally=Tally())
+        if "\n" not in str(example.source)
+    ]
+    conversations = []
+    for i in evenly_spread(len(first_turns), TALKS):
+        turns = [first_turns[i]]
+        while len(turns) < TURNS:
+            turns.append(bot.ask([turns])[0].text)
+        conversations.append(turns)
+    return conversations
+
+
 def _prefixed(prefix: str, scores: dict[str, float]) -> dict[str, float]:
     return {prefix + name: value for name, value in scores.items()}
 
@@ -198,7 +219,7 @@ def items(args: argparse.Namespace) -> None:
     file = dailydialog_files(args.data / "dailydialog")["valid"]
     examples = list(read_dailydialog(file, turns=HISTORY, tally=Tally()))
     examples = [examples[i] for i in evenly_spread(len(examples), args.count)]
-    histories = [example.source.split("\n") for example in examples]
+    histories = [str(example.source).split("\n") for example in examples]
     replies = {"people": [example.target for example in examples]}
     for name, run in runs.items():
         bot = bundle.load(Path(run))
