@@ -1,6 +1,7 @@
-"""Chat on Cornell: the classic chatbot against chat-attention, same pairs and training time.
+"""Chat on Cornell: the classic chatbot against ours, same pairs and training time.
 
-    python -m bench.cornell
+    python -m bench.cornell                            ours is chat-dialogue
+    python -m bench.cornell --recipe chat-attention
 
 The last 2,000 lines of cornell_pairs/pairs.tsv are held out; all lines before them may be used for
 training. The classic trains on the pairs it can represent, ours on all pairs.
@@ -63,6 +64,7 @@ def quality(replies: Sequence[str], references: Sequence[str]) -> dict[str, floa
 def main() -> None:
     parser = measure.options(__doc__)
     parser.add_argument("--minutes", type=float, default=8, help="training time of each side")
+    parser.add_argument("--recipe", default="chat-dialogue", help="ours")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
 
@@ -79,6 +81,7 @@ def main() -> None:
     prompts = [prompt for prompt, _ in complete]
     references = [reply for _, reply in complete]
     setting = {
+        "recipe": args.recipe,
         "minutes": args.minutes,
         "training_pairs": len(training),
         "classic_training_pairs": sum(classic.knows(pair) for pair in training),
@@ -98,7 +101,7 @@ def main() -> None:
     else:
         figures["peer"] = {"perplexity_per_word": metrics.perplexity(nats, count)} | figures["peer"]
     if args.only != "peer":
-        chatbot = ours.chat(training, args.minutes, args.seed)
+        chatbot = ours.chat(args.recipe, training, args.minutes, args.seed)
         replies["ours, greedy"] = chatbot.replies(prompts, greedy=True)
         replies["ours"] = chatbot.replies(prompts, greedy=False)
         figures["ours, greedy"] = {

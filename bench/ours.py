@@ -154,9 +154,13 @@ class Chatbot:
 
 
 def chat(
-    pairs: Sequence[tuple[str, str]], minutes: float, seed: int, overrides: Sequence[str] = ()
+    name: str,
+    pairs: Sequence[tuple[str, str]],
+    minutes: float,
+    seed: int,
+    overrides: Sequence[str] = (),
 ) -> Chatbot:
-    """Our chatbot (chat-attention), trained on all raw pairs for `minutes`."""
+    """A chat recipe of ours, trained on all raw pairs for `minutes`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "pairs.tsv"
         run = Path(folder) / "run"
@@ -170,7 +174,7 @@ def chat(
             f"train.minutes={minutes}",
             f"seed={seed}",
         ]
-        train(recipe.load("chat-attention", [*data, *overrides]), run, reporter=ProgressReporter())
+        train(recipe.load(name, [*data, *overrides]), run, reporter=ProgressReporter())
         return Chatbot(load(run))
 
 
