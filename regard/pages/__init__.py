@@ -6,7 +6,8 @@
     views    an answer or a tensor as the data of a page
     media    the picture or sound of an input
     attend   `regard attend`: asks a model and makes the page
-    tensors  `regard.show` and `regard.show_weights`
+    answers  `regard.show`
+    tensors  `regard.show_weights`
     figure   the same map as PNG or SVG, without a browser
 
 docs/architecture.md describes the data of a page.

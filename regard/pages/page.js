@@ -38,6 +38,9 @@ function number(value, digits = 3) {
   if (size < 10 ** -digits) return value.toExponential(1).replace("-", "\u2212").replace("e\u2212", "e-");
   return value.toFixed(size >= 100 ? 1 : digits).replace("-", "\u2212");
 }
+/** A number in a narrow column: 0.87, 0.00, 12.3. */
+const short = (value) => (value === null || value === undefined || Number.isNaN(value) ? "–"
+  : value.toFixed(Math.abs(value) >= 10 ? 1 : 2).replace("-", "\u2212").replace(/^\u22120\.00$/, "0.00"));
 const percent = (value) => (value >= 0.9995 ? "100 %" : value < 0.001 ? "< 0.1 %" : `${(100 * value).toFixed(1)} %`);
 const quoted = (text) => `“${text}”`;
 const colourOf = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -319,7 +322,7 @@ class HeatMap {
 
   draw() {
     if (!this.map) return;
-    const { canvas, map } = this;
+    const { canvas } = this;
     const ratio = devicePixelRatio || 1;
     canvas.style.width = `${this.width}px`;
     canvas.style.height = `${this.height}px`;
@@ -332,7 +335,6 @@ class HeatMap {
     this.paintMarks(context);
     this.paintRowNames(context);
     this.paintColumnNames(context);
-    void map;
   }
 
   visible() {
@@ -783,8 +785,9 @@ class View {
     this.map = map;
     const effects = partOf(view, "effect");
     this.effects = effects ? await loadMap(view, effects, 0, 0) : null;
-    const weights = part.id === "cross" ? part : partOf(view, "cross");
-    this.weights = part.id === "cross" ? map : weights ? await loadMap(view, weights, null, part.id === "effect" ? "mean" : state.head) : null;
+    const isDrawn = part.id === "cross" || part.id === "weights";
+    const weights = partOf(view, "cross");
+    this.weights = isDrawn ? map : weights ? await loadMap(view, weights, null, part.id === "effect" ? "mean" : state.head) : null;
     if (this.wanted !== wanted) return;
     if (!map) return;
     this.caption.textContent = captionOf(view, part);
@@ -822,7 +825,7 @@ class View {
     this.heat.draw();
     this.updateCell(row);
     this.updateAlternatives(part.rows === "places" ? null : row);
-    this.updatePairs(part.rows === "places" ? null : row);
+    this.updatePairs(part.rows === "places" && part.id !== "weights" ? null : row);
   }
 
   updateLegend() {
@@ -885,7 +888,7 @@ class View {
       const tracks = make("span", { class: "pairs" });
       if (w) tracks.append(make("span", { class: "track" }, make("i", { style: { width: `${100 * shareW[i]}%` } })));
       if (e) tracks.append(make("span", { class: "track" }, make("i", { class: e[i] < 0 ? "less" : "effect", style: { width: `${100 * shareE[i]}%` } })));
-      const values = [w ? number(w[i], 2) : null, e ? number(e[i], 2) : null].filter((text) => text !== null).join(" · ");
+      const values = [w ? short(w[i]) : null, e ? short(e[i]) : null].filter((text) => text !== null).join(" · ");
       bars.append(make("span", { class: "label", title: view.names.places[i] }, view.names.places[i]), tracks, make("span", { class: "value" }, values));
     }
     const key = make("div", { class: "key" }, w ? make("span", {}, make("i"), "weight") : null,
@@ -895,8 +898,8 @@ class View {
       const rho = rankCorrelation(w, e);
       const entry = layerOf(partOf(view, "cross"));
       const overall = state.part === "cross" && state.head !== "mean" ? entry.heads[state.head]?.numbers.correlation : entry.correlation;
-      parts.push(make("p", { class: "statement" }, "Rank correlation of weight and effect: ", make("b", {}, number(rho, 2)), " at this token, ",
-        make("b", {}, number(overall, 2)), " on average."));
+      parts.push(make("p", { class: "statement" }, "Rank correlation of weight and effect: ", make("b", {}, short(rho)), " at this token, ",
+        make("b", {}, short(overall)), " on average."));
     }
     if (!e && view.effectHint) parts.push(make("button", { type: "button", class: "ask-effect", "aria-expanded": "false", onclick: (event) => {
       event.target.setAttribute("aria-expanded", "true");
@@ -1185,7 +1188,7 @@ const widgets = {
         make("td", { class: "number", "data-value": entry.head }, make("button", { type: "button", disabled: !entry.array, title: entry.array ? "show this head" : "not in this page", style: { minHeight: 0, padding: "0 .5rem" }, onclick: choose }, String(entry.head))),
         ...columns.map(([key]) => {
           const value = entry.numbers[key];
-          return make("td", { class: "number", "data-value": value ?? "" }, number(value, 2),
+          return make("td", { class: "number", "data-value": value ?? "" }, short(value),
             value === null || value === undefined ? null : make("span", { class: "mini", "aria-hidden": "true" }, make("i", { style: { width: `${(100 * Math.abs(value)) / most[key]}%` } })));
         }));
       const paint = () => paintThumbnail(canvas, entry.thumb);
@@ -1219,7 +1222,7 @@ const widgets = {
         const values = Array.from({ length: map.columns }, (_, column) => map.value(i, column));
         lit(canvas, image, view.source.grid, values, null);
         button.setAttribute("aria-pressed", String(partOf(view).rows === "steps" && i === state.token));
-        button.querySelector("em").textContent = number(Math.max(...values), 2);
+        button.querySelector("em").textContent = short(Math.max(...values));
       });
     };
     image.onload = () => { listeners.add(draw); draw(); };

@@ -128,7 +128,7 @@ def _file(name: str) -> str:
 def _template() -> Any:
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(  # noqa: S701 -- autoescape is on
+    environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["cell"] = cell
@@ -155,7 +155,6 @@ def cell(value: object) -> str:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
 
 
 def names(values: Sequence[object]) -> list[str]:
