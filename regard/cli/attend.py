@@ -140,7 +140,9 @@ def attend(
         runs = [run] if against is None else [run, against]
         for place, bundle in zip(runs, bundles, strict=True):
             for text in inputs:
-                name = text if against is None else f"{place}: {text}"
+                name = _name(bundle, text)
+                if against is not None:
+                    name = f"{place}: {name}"
                 with Waiting("answering"):
                     subject = _subject(
                         bundle, text, history, name, alternatives, effect, changes, greedy, seed
@@ -231,6 +233,11 @@ def _subject(
         effect=effect,
         effect_hint=f"{_command()} --effect",
     )
+
+
+def _name(bundle: Bundle, text: str) -> str:
+    """An input as the page names it: of a file, the name without its folders."""
+    return text if bundle.recipe.source.kind == "tokens" else Path(text).name
 
 
 def _command() -> str:

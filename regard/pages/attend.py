@@ -129,8 +129,6 @@ def attention_page(
     first = views[0]
     data = page_data(views, store, start=_start(first))
     sections = [Section("", id="attention", widget="attention", paragraphs=data.notes)]
-    if first.source["kind"] == "picture" and first.part("cross"):
-        sections.append(Section("Every token", id="words", widget="words"))
     if any(part.id != "effect" for part in first.parts):
         sections.append(HEADS)
     if any(step.get("alternatives") for step in first.steps):
@@ -142,7 +140,7 @@ def attention_page(
         title=title or _title(subjects),
         kind="attend",
         lead=lead,
-        facts=(*facts, *_facts(subjects[0], data.json["views"][0])),
+        facts=(*facts, *_facts(subjects, data.json["views"])),
         sections=tuple(sections),
         data=data.json,
         arrays=data.arrays,
@@ -349,14 +347,24 @@ def _about(views: Sequence[View], subjects: Sequence[Subject], command: str) -> 
     return Section("About this page", id="about", paragraphs=tuple(paragraphs), code=command)
 
 
-def _facts(subject: Subject, record: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    answer = subject.answer
-    yield "log p", f"{answer.score:.3f}"
-    yield "ended by", "its end token" if answer.finish == "stop" else "max_new_tokens"
-    for part in record["parts"]:
-        correlation = part["layers"][-1].get("correlation")
-        if correlation is not None:
-            yield "rank correlation of weight and effect", f"{correlation:.2f}"
+def _facts(
+    subjects: Sequence[Subject], records: Sequence[dict[str, Any]]
+) -> Iterator[tuple[str, str]]:
+    """The facts of each answer; of two, with a bar between them."""
+    yield "log p", " | ".join(f"{subject.answer.score:.3f}" for subject in subjects)
+    if any(subject.answer.finish == "length" for subject in subjects):
+        yield "ended by", " | ".join(_end(subject.answer) for subject in subjects)
+    correlations = []
+    for record in records:
+        layers = [part["layers"][-1] for part in record["parts"] if part["id"] == "cross"]
+        correlations += [layer["correlation"] for layer in layers if layer.get("correlation")]
+    if correlations:
+        numbers = " | ".join(f"{correlation:.2f}" for correlation in correlations)
+        yield "rank correlation of weight and effect", numbers
+
+
+def _end(answer: Answer) -> str:
+    return "its end token" if answer.finish == "stop" else "max_new_tokens"
 
 
 def _number(value: float) -> float | None:

@@ -752,26 +752,16 @@ class View {
   writtenPanel() {
     const { view } = this;
     if (!view.names.steps.length || view.source.kind === "tensor") return;
-    this.stepChips = this.chips("Wrote", view.names.steps, "step", (i) => {
-      if (partOf(view).rows !== "places") set({ token: i });
-      else set({ part: view.parts.find((part) => part.rows !== "places")?.id ?? state.part, token: i });
-    });
+    this.stepChips = this.chips("Wrote", view.names.steps, "step", (i) => chooseStep(view, i));
     this.stepChips.forEach((chip, i) => {
       const step = view.steps[i];
       if (step?.logprob === undefined || step.logprob === null) return;
       const p = Math.exp(step.logprob);
       chip.title = `probability ${percent(p)}`;
       chip.append(make("span", { class: "sure", style: { width: `${Math.max(4, 100 * p)}%` } }));
-      chip.addEventListener("pointerenter", () => this.preview(i));
-      chip.addEventListener("pointerleave", () => this.preview(null));
+      chip.addEventListener("pointerenter", () => preview(view, i));
+      chip.addEventListener("pointerleave", () => preview(view, null));
     });
-  }
-
-  preview(row) {
-    if (partOf(this.view).rows === "places") return;
-    hoveredRow = row;
-    views.forEach((view) => view.updateRow());
-    listenersOfRow.forEach((listener) => listener());
   }
 
   async update(announce) {
@@ -792,7 +782,9 @@ class View {
     if (!map) return;
     this.caption.textContent = captionOf(view, part);
     const isSound = view.source.kind === "sound" && part.columns === "places";
-    this.heat.show(map, { header: isSound ? this.player.header(() => this.rowValues()) : null, scale: state.scale });
+    const isPicture = view.source.kind === "picture" && part.columns === "places";
+    const header = isSound ? this.player.header(() => this.rowValues()) : isPicture ? gridHeader(view.source.grid) : null;
+    this.heat.show(map, { header, scale: state.scale });
     this.heat.select(state.token, state.place);
     this.updateLegend();
     this.updateRow();
@@ -878,8 +870,12 @@ class View {
     if (row === null || !view.names.places.length || (!weights && !effects)) { this.pairs.replaceChildren(); return; }
     const w = weights ? this.rowValues(weights, row) : null;
     const e = effects ? this.rowValues(effects, row) : null;
-    const rank = (values) => (values ? values.map((value) => Math.abs(value) / Math.max(1e-12, ...values.map(Math.abs))) : null);
-    const [shareW, shareE] = [rank(w), rank(e)];
+    const shares = (values) => {
+      if (!values) return null;
+      const most = values.reduce((largest, value) => Math.max(largest, Math.abs(value)), 1e-12);
+      return values.map((value) => Math.abs(value) / most);
+    };
+    const [shareW, shareE] = [shares(w), shares(e)];
     const order = view.names.places.map((_, i) => i)
       .sort((i, j) => Math.max(shareW?.[j] ?? 0, shareE?.[j] ?? 0) - Math.max(shareW?.[i] ?? 0, shareE?.[i] ?? 0))
       .slice(0, 8).sort((i, j) => i - j);
@@ -933,11 +929,42 @@ class View {
   }
 }
 
+/** Select a token of the answer, in a map that has a row for it. */
+function chooseStep(view, i) {
+  const rows = partOf(view).rows;
+  set(rows === "places" ? { part: view.parts.find((part) => part.rows !== "places")?.id ?? state.part, token: i } : { token: i });
+}
+
+/** Show a token of the answer while the pointer is over it. */
+function preview(view, row) {
+  if (partOf(view).rows === "places") return;
+  hoveredRow = row;
+  views.forEach((one) => one.updateRow());
+}
+
 function captionOf(view, part) {
   const layer = part.layers.length > 1 ? `, layer ${state.layer}` : "";
   const head = layerOf(part).heads.length > 1 ? `, ${headName(state.head)}` : "";
   const form = part.form === "quadratic" ? " (linear attention: the weights of its quadratic form)" : "";
   return `${part.about}${layer}${head}${form}`;
+}
+
+/** What is painted above the columns of a map of a picture: the rows of its grid. */
+function gridHeader([rows, columns]) {
+  return {
+    height: 26,
+    paint: (context, xOf) => {
+      context.font = FONT;
+      context.textBaseline = "middle";
+      const every = Math.max(1, Math.ceil(52 / (xOf(columns) - xOf(0))));
+      for (let row = 0; row < rows; row += every) {
+        context.fillStyle = colourOf("--line");
+        context.fillRect(xOf(row * columns), 4, 1, 22);
+        context.fillStyle = colourOf("--muted");
+        context.fillText(`row ${row + 1}`, xOf(row * columns) + 5, 13);
+      }
+    },
+  };
 }
 
 /** The picture that the model read. It is lit where the active row attends. */
@@ -963,7 +990,38 @@ class Picture {
     this.image = new Image();
     this.ready = new Promise((resolve) => { this.image.onload = resolve; });
     this.image.src = view.source.url;
-    mount.append(make("div", { class: "picture" }, make("h3", {}, "Read"), this.canvas));
+    const read = make("div", { class: "picture" }, make("h3", {}, "Read"), this.canvas);
+    this.words = view.names.steps.map((name, i) => this.word(name, i));
+    const words = make("div", {}, make("h3", {}, "Every token of the answer, and its largest weight"),
+      make("div", { class: "words" }, ...this.words.map(({ button }) => button)));
+    mount.append(make("div", { class: "beside" }, read, words));
+    listeners.add(() => this.showWords());
+  }
+
+  word(name, i) {
+    const [height, width] = this.view.source.size;
+    const canvas = make("canvas", { width: 240, height: Math.round((240 * height) / width) });
+    const largest = make("em");
+    const button = make("button", { type: "button", "aria-pressed": "false", onclick: () => chooseStep(this.view, i) }, canvas, make("span", {}, name, largest));
+    button.addEventListener("pointerenter", () => preview(this.view, i));
+    button.addEventListener("pointerleave", () => preview(this.view, null));
+    return { canvas, button, largest };
+  }
+
+  /** Draw the picture once for each token. */
+  async showWords() {
+    const { view } = this;
+    const current = partOf(view);
+    const part = current?.rows === "steps" ? current : view.parts.find((one) => one.rows === "steps");
+    const map = part ? await loadMap(view, part, state.layer, state.head) : null;
+    await this.ready;
+    if (!map) return;
+    this.words.forEach(({ canvas, button, largest }, i) => {
+      const values = Array.from({ length: map.columns }, (_, column) => map.value(i, column));
+      lit(canvas, this.image, view.source.grid, values, null);
+      button.setAttribute("aria-pressed", String(current.rows === "steps" && i === state.token));
+      largest.textContent = short(Math.max(...values));
+    });
   }
 
   placeAt(event) {
@@ -1122,17 +1180,18 @@ class Difference {
       const part = partOf(view);
       return part ? loadMap(view, part, state.layer, state.head) : null;
     }));
-    const same = (x, y) => x.length === y.length && x.every((name, i) => name === y[i]);
-    const fits = a && b && same(a.rowNames, b.rowNames) && same(a.columnNames, b.columnNames);
+    const fits = a && b && a.rows === b.rows && a.columns === b.columns;
     this.heat.node.hidden = !fits;
-    this.note.textContent = fits ? "" : "There is none here: the two maps do not have the same tokens.";
+    this.note.textContent = fits ? "" : "There is none here: the two maps do not have the same number of tokens.";
     if (!fits) return;
     const width = a.part.high - a.part.low;
     const levels = Float32Array.from(a.levels, (_, i) => {
       const [row, column] = [Math.floor(i / a.columns), i % a.columns];
       return 127.5 + ((b.value(row, column) - a.value(row, column)) / width) * 127.5;
     });
-    this.map = { ...a, levels, ramp: "effect", zero: 127.5, value: (row, column) => b.value(row, column) - a.value(row, column) };
+    const both = (x, y) => x.map((name, i) => (name === y[i] ? name : `${name} | ${y[i]}`));
+    const [rowNames, columnNames] = [both(a.rowNames, b.rowNames), both(a.columnNames, b.columnNames)];
+    this.map = { ...a, levels, rowNames, columnNames, ramp: "effect", zero: 127.5, value: (row, column) => b.value(row, column) - a.value(row, column) };
     this.heat.show(this.map, { scale: state.scale });
     this.heat.select(state.token, state.place);
   }
@@ -1147,7 +1206,6 @@ class Difference {
 }
 
 let views = [];
-const listenersOfRow = new Set();
 
 const HEAD_COLUMNS = [
   ["entropy", "entropy", "Mean over the rows of −Σ w log w, in nats: 0 if each row attends to one place"],
@@ -1200,34 +1258,6 @@ const widgets = {
     sortable(table);
     mount.append(make("div", { class: "scroll heads", tabindex: 0, role: "region", "aria-label": "Heads" }, table));
     listeners.add(() => rows.forEach((row) => row.classList.toggle("chosen", row.dataset.key === `${state.part} ${state.layer} ${state.head}`)));
-  },
-
-  words(mount) {
-    const [view] = page.views;
-    const image = new Image();
-    const buttons = view.names.steps.map((name, i) => {
-      const [height, width] = view.source.size;
-      const canvas = make("canvas", { width: 240, height: Math.round((240 * height) / width) });
-      const button = make("button", { type: "button", "aria-pressed": "false", onclick: () => set({ token: i }) }, canvas, make("span", {}, name, make("em")));
-      button.addEventListener("pointerenter", () => views[0]?.preview(i));
-      button.addEventListener("pointerleave", () => views[0]?.preview(null));
-      return { canvas, button };
-    });
-    const draw = async () => {
-      let part = partOf(view);
-      if (part.rows !== "steps") part = view.parts.find((one) => one.rows === "steps");
-      const map = await loadMap(view, part, state.layer, state.head);
-      if (!map) return;
-      buttons.forEach(({ canvas, button }, i) => {
-        const values = Array.from({ length: map.columns }, (_, column) => map.value(i, column));
-        lit(canvas, image, view.source.grid, values, null);
-        button.setAttribute("aria-pressed", String(partOf(view).rows === "steps" && i === state.token));
-        button.querySelector("em").textContent = short(Math.max(...values));
-      });
-    };
-    image.onload = () => { listeners.add(draw); draw(); };
-    image.src = view.source.url;
-    mount.append(make("div", { class: "words" }, ...buttons.map(({ button }) => button)));
   },
 
   steps(mount) {
