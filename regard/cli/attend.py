@@ -123,6 +123,16 @@ def attend(
     if out is None and png is None and svg is None:
         out = DEFAULT
     files = [path for path in (out, png, svg) if path is not None]
+    command = _command(
+        run,
+        inputs,
+        effect=effect,
+        against=against,
+        history=history,
+        changes=changes,
+        greedy=greedy,
+        seed=seed,
+    )
     _check_files(out, png, svg)
 
     from regard.disk import claim_output
@@ -145,13 +155,22 @@ def attend(
                     name = f"{place}: {name}"
                 with Waiting("answering"):
                     subject = _subject(
-                        bundle, text, history, name, alternatives, effect, changes, greedy, seed
+                        bundle,
+                        text,
+                        history,
+                        name,
+                        alternatives,
+                        effect,
+                        changes,
+                        greedy,
+                        seed,
+                        f"{command} --effect",
                     )
                 print(f"{printable(name)}  ->  {printable(subject.answer.text)}")
                 subjects.append(subject)
         sys.stdout.flush()
         with Waiting("drawing"):
-            _write(subjects, bundles[0], run, chosen, out, png, svg, layer, head)
+            _write(subjects, bundles[0], run, chosen, out, png, svg, layer, head, command)
     for path in files:
         print(f"wrote {printable(path)}", file=sys.stderr)
 
@@ -214,6 +233,7 @@ def _subject(
     changes: list[str] | None,
     greedy: bool,
     seed: int | None,
+    effect_hint: str,
 ) -> Subject:
     from regard.pages.attend import ask
 
@@ -231,7 +251,7 @@ def _subject(
         name=name,
         alternatives=alternatives,
         effect=effect,
-        effect_hint=f"{_command()} --effect",
+        effect_hint=effect_hint,
     )
 
 
@@ -240,10 +260,31 @@ def _name(bundle: Bundle, text: str) -> str:
     return text if bundle.recipe.source.kind == "tokens" else Path(text).name
 
 
-def _command() -> str:
-    """The command that was typed, as text of the page."""
-    words = [word for word in sys.argv[1:] if word != "--debug"]
-    return shlex.join(["regard", *words])
+def _command(
+    run: Path,
+    inputs: list[str],
+    *,
+    effect: bool,
+    against: Path | None,
+    history: list[str] | None,
+    changes: list[str] | None,
+    greedy: bool,
+    seed: int | None,
+) -> str:
+    """The command that makes the page again, as text of the page."""
+    words = ["regard", "attend", str(run), *inputs]
+    if against is not None:
+        words += ["--against", str(against)]
+    for name, values in (("--history", history), ("--set", changes)):
+        for value in values or ():
+            words += [name, value]
+    if greedy:
+        words.append("--greedy")
+    if seed is not None:
+        words += ["--seed", str(seed)]
+    if effect:
+        words.append("--effect")
+    return shlex.join(words)
 
 
 def _write(
@@ -256,13 +297,14 @@ def _write(
     svg: Path | None,
     layer: int | None,
     head: int | None,
+    command: str,
 ) -> None:
     from regard.pages.attend import attention_page, subject_view
 
     if out is not None:
         facts = (("run", str(run)), ("task", bundle.recipe.task))
         attention_page(
-            subjects, lead=bundle.recipe.summary, facts=facts, layers=layers, command=_command()
+            subjects, lead=bundle.recipe.summary, facts=facts, layers=layers, command=command
         ).save(out)
     if png is None and svg is None:
         return

@@ -305,6 +305,7 @@ class HeatMap {
     this.y = Math.min(34, y * this.zoom);
     if (this.header) this.x = x * this.zoom;
 
+    this.node.dataset.geometry = [this.left, this.top, this.x, this.y].map((size) => size.toFixed(3)).join(" "); // for tests
     this.width = width;
     const total = this.top + rows * this.y;
     this.height = Math.ceil(Math.min(total, this.top + tallest)) + 1;
@@ -1409,6 +1410,7 @@ function start() {
     else if (event.key === "{") set({ layer: layers[(layers.indexOf(state.layer) - 1 + layers.length) % layers.length] });
   });
   document.documentElement.dataset.ready = "yes";
+  document.documentElement.dataset.readyAfter = performance.now().toFixed(0); // milliseconds, for tests
 }
 
 start();
