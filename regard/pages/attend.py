@@ -321,9 +321,9 @@ EFFECT_MASKED = (
     "encoder has read it."
 )
 EFFECT_HIDDEN = (
-    "This model has no attention over its input, so there are no weights to show. Here a hidden "
-    "place is replaced in the input: a token by the unknown token, pixels by the mean colour, a "
-    "sound by silence."
+    "The decoder of this model has no attention to the source, so there are no weights beside the "
+    "effect. Here a hidden place is replaced in the input: a token by the unknown token, pixels by "
+    "the mean colour, a sound by silence."
 )
 KEYS = (
     "Keys: Tab moves between controls; in the map, arrows move the selected cell, Home and End go "

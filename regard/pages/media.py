@@ -59,7 +59,6 @@ def _sound(
         "url": _data_url("audio/wav", _wav(row, source.rate)) if duration <= LONGEST else None,
         "spectrogram": None,
     }
-    store.room -= len(record["url"] or "")
     if isinstance(bundle.model.frontend, Sound):
         record["spectrogram"] = _spectrogram(bundle, bundle.model.frontend, row, times[0][0], store)
     return record

@@ -1071,7 +1071,8 @@ class Player {
     this.time = null;
     const output = make("output", {}, `${source.duration.toFixed(2)} s`);
     const button = make("button", { type: "button", class: "play", disabled: !this.audio, onclick: () => {
-      if (this.audio.paused) this.audio.play(); else this.audio.pause();
+      if (!this.audio.paused) this.audio.pause();
+      else this.audio.play().catch(() => { output.textContent = "this browser cannot play it"; });
     } }, "Play");
     mount.append(make("div", { class: "player" }, make("h3", { style: { margin: 0 } }, "Read"), button, output));
     if (source.spectrogram) loadArray(source.spectrogram.array).then((levels) => { this.levels = levels; redraw(); });

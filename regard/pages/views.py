@@ -10,6 +10,7 @@ import numpy as np
 
 from regard.pages import arrays
 from regard.pages.heads import head_numbers, mean_of, row_correlations
+from regard.pages.shell import json_text
 
 # Bytes of a page that are not arrays or data: template, style and script, at most.
 SHELL = 150_000
@@ -83,8 +84,7 @@ def page_data(
 ) -> Data:
     """The data of a page of one or two views. `store` may have arrays of media already."""
     records = [_record(view) for view in views]
-    size = sum(len(str(record)) for record in records)
-    store.room -= SHELL + size
+    store.room -= SHELL + len(json_text(records))
     drawn = list(_maps(views, records))
     for values, part, head in drawn:
         head["array"] = store.add(arrays.quantised(values, part.low, part.high))

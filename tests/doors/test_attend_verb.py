@@ -86,7 +86,7 @@ def test_a_model_without_attention_shows_effects(runs: Path, tmp_path: Path):
     assert attend(runs / "plain", "one two", "--out", out) == 0
     (view,) = data(out)["views"]
     assert [part["id"] for part in view["parts"]] == ["effect"]
-    assert "This model has no attention" in out.read_text("utf-8")
+    assert "has no attention to the source" in out.read_text("utf-8")
 
 
 def test_two_inputs_and_two_models(runs: Path, tmp_path: Path, capsys):
@@ -118,8 +118,8 @@ def test_a_checkpoint_is_loaded_like_a_run(runs: Path, tmp_path: Path):
     loaded = load(run / "checkpoints" / "step-000400")
     for name, tensor in loaded.model.state_dict().items():
         assert torch.equal(tensor, bundle.model.state_dict()[name]), name
-    before = load(run).model.state_dict()["decoder.final_norm.weight"]
-    assert not torch.equal(before, loaded.model.state_dict()["decoder.final_norm.weight"])
+    kept = load(run).model.state_dict()
+    assert any(not torch.equal(kept[name], bundle.model.state_dict()[name]) for name in kept)
 
 
 def test_files_of_others_stay(runs: Path, tmp_path: Path, capsys):
