@@ -1184,7 +1184,7 @@ class Difference {
     }));
     const fits = a && b && a.rows === b.rows && a.columns === b.columns;
     this.heat.node.hidden = !fits;
-    this.note.textContent = fits ? "" : "There is none here: the two maps do not have the same number of tokens.";
+    this.note.textContent = fits ? "Orange: more in the second. Blue: less." : "There is none here: the two maps do not have the same number of tokens.";
     if (!fits) return;
     const width = a.part.high - a.part.low;
     const levels = Float32Array.from(a.levels, (_, i) => {
@@ -1312,7 +1312,7 @@ function beamTree(view) {
     svg.append(make("g", { class: node.best ? "best" : "" },
       make("title", {}, `${node.name}: probability ${percent(Math.exp(node.logprob))}, log p of the hypothesis ${number(node.score, 3)}`),
       make("text", { x: x(node), y: y(node) + 4 }, name),
-      make("text", { class: "p", x: x(node), y: y(node) + 16 }, number(node.score, 2))));
+      make("text", { class: "p", x: x(node), y: y(node) + 16 }, short(node.score))));
   }
   return make("div", { class: "tree", tabindex: 0, role: "region", "aria-label": "Beam" }, page.views.length > 1 ? make("h3", {}, view.name) : null, svg);
 }

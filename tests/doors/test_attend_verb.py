@@ -56,10 +56,10 @@ def test_a_page_of_a_text(runs: Path, tmp_path: Path, monkeypatch, capsys):
     assert [part["id"] for part in view["parts"]] == ["cross", "encoder", "decoder"]
     assert view["effectHint"].endswith("--effect") and "one two" in view["effectHint"]
     assert view["names"]["places"] == ["one", "two", "(end)"]
-    assert attend(runs / "text", "one two", "--greedy", "--effect", "--layers", "0,2") == 0
+    assert attend(runs / "text", "one two", "--greedy", "--effect", "--layers", "1") == 0
     (view,) = data(tmp_path / "attend.html")["views"]
     assert [part["id"] for part in view["parts"]][-1] == "effect"
-    assert [layer["layer"] for layer in view["parts"][0]["layers"]] == [0, 2]
+    assert [layer["layer"] for layer in view["parts"][0]["layers"]] == [1]
 
 
 @pytest.mark.parametrize(
