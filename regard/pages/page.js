@@ -242,7 +242,7 @@ class HeatMap {
     this.canvas.addEventListener("pointerleave", () => { this.hovered = null; this.onHover(null); this.draw(); });
     this.canvas.addEventListener("click", (event) => {
       const cell = this.cellAt(event);
-      if (cell) this.onSelect(cell.row, cell.column);
+      if (cell) this.choose(cell.row, cell.column);
       this.node.focus({ preventScroll: true });
     });
     this.node.addEventListener("keydown", (event) => this.key(event));
@@ -527,9 +527,15 @@ class HeatMap {
     }[event.key];
     if (event.key === "+" || event.key === "=") this.setZoom(this.zoom * 1.5);
     else if (event.key === "-") this.setZoom(this.zoom / 1.5);
-    else if (target) this.onSelect(clamp(target[0], 0, rows - 1), clamp(target[1], 0, columns - 1));
+    else if (target) this.choose(clamp(target[0], 0, rows - 1), clamp(target[1], 0, columns - 1));
     else return;
     event.preventDefault();
+  }
+
+  /** Select a cell at once: the next key may come before the page has drawn this one. */
+  choose(row, column) {
+    this.selected = { row, column };
+    this.onSelect(row, column);
   }
 
   select(row, column) {
