@@ -55,7 +55,7 @@ def test_a_page_of_a_text(runs: Path, tmp_path: Path, monkeypatch, capsys):
     (view,) = data(tmp_path / "attend.html")["views"]
     assert [part["id"] for part in view["parts"]] == ["cross", "encoder", "decoder"]
     assert view["effectHint"].endswith("--effect") and "one two" in view["effectHint"]
-    assert view["names"]["places"] == ["one", "two", "(end)"]
+    assert [name.lower() for name in view["names"]["places"]] == ["one", "two", "(end)"]
     assert attend(runs / "text", "one two", "--greedy", "--effect", "--layers", "1") == 0
     (view,) = data(tmp_path / "attend.html")["views"]
     assert [part["id"] for part in view["parts"]][-1] == "effect"
