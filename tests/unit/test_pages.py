@@ -230,7 +230,7 @@ def test_rank_correlation_is_scipys():
 
     a, b = softmax((2, 13))
     a[3] = a[5]
-    assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b).statistic)
+    assert rank_correlation(a, b) == pytest.approx(spearmanr(a, b)[0])
     assert rank_correlation(np.ones(5), b[:5]) is None
     assert rank_correlation(a[:2], b[:2]) is None
 
