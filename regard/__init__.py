@@ -4,6 +4,8 @@
     bot = regard.load("runs/demo")         the model of an earlier run
     bot.ask("Are you a robot?").text       one Answer; a list of them for a list of inputs
     bot.evaluate().scores                  how good it is on held-out examples
+    regard.show(answer)                    a page of its attention, in a notebook or a file
+    regard.show_weights(weights, tokens)   the same for the weights of any model
     regard.attend(q, k, v, causal=True)    the attention core
     regard.budget("chat-attention")        what a model costs
 
@@ -31,6 +33,8 @@ if _TYPE_CHECKING:
     from regard.layers.maclaurin import maclaurin_error_bound as maclaurin_error_bound
     from regard.layers.maclaurin import maclaurin_features as maclaurin_features
     from regard.layers.multihead import MultiHead as MultiHead
+    from regard.pages.answers import show as show
+    from regard.pages.tensors import show_weights as show_weights
     from regard.search import Options as Options
     from regard.train.model import train as train
     from regard.values import Answer as Answer
@@ -54,6 +58,8 @@ _HOMES = {
     "maclaurin_attention": "layers.maclaurin",
     "maclaurin_error_bound": "layers.maclaurin",
     "maclaurin_features": "layers.maclaurin",
+    "show": "pages.answers",
+    "show_weights": "pages.tensors",
     "train": "train.model",
 }
 
@@ -73,6 +79,8 @@ __all__ = [
     "maclaurin_attention",
     "maclaurin_error_bound",
     "maclaurin_features",
+    "show",
+    "show_weights",
     "train",
 ]
 

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args, overload
 
 import numpy as np
 import torch
@@ -25,7 +25,16 @@ from regard.evaluate import RANKED, Evaluation, evaluate
 from regard.model import Model
 from regard.recipe import Recipe, SourceSound
 from regard.resources import check_memory
-from regard.search import Engine, Hypothesis, Options, Outputs, StreamedToken, seeds_of
+from regard.search import (
+    BeamNode,
+    Engine,
+    Hypothesis,
+    Options,
+    Outputs,
+    Request,
+    StreamedToken,
+    seeds_of,
+)
 from regard.search.engine import MAX_ROWS
 from regard.tasks.conversation import is_conversation
 from regard.tasks.sources import needs_array, needs_rate
@@ -86,6 +95,14 @@ class Stream(Iterator[Piece]):
             if end.value is not None:
                 self.answer = end.value
             raise StopIteration from None
+
+
+class Trace(NamedTuple):
+    """How one input was answered: the answers, best first, with the attention of every layer, and
+    the hypotheses that a beam search kept at each step."""
+
+    answers: list[Answer]
+    beam: tuple[BeamNode, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -258,6 +275,15 @@ class Bundle:
             self._answers(row, hypotheses) for row, hypotheses in zip(rows, results, strict=True)
         ]
 
+    @torch.inference_mode()
+    def trace(self, row: np.ndarray, options: Options, *, alternatives: int = 0) -> Trace:
+        """The answers to one input that is read already, with the attention of every layer and
+        the hypotheses of the beam search."""
+        _check_request(alternatives, "all")
+        outputs = Outputs(alternatives=alternatives, capture="all", beam=True)
+        (request,) = self._run([row], options, outputs)
+        return Trace(self._answers(row, request.result()), tuple(request.beam))
+
     def stream(
         self,
         input: Input | Turns,  # noqa: A002 -- one of what `ask` calls inputs
@@ -380,16 +406,20 @@ class Bundle:
         capture: Capture,
     ) -> list[list[Hypothesis]]:
         """The hypotheses for each row, best first; their weights have the places of that row."""
+        outputs = Outputs(alternatives=alternatives, capture=capture)
+        return [request.result() for request in self._run(rows, options, outputs)]
+
+    def _run(self, rows: Sequence[np.ndarray], options: Options, outputs: Outputs) -> list[Request]:
+        """A request for each row, all of them done."""
         engine = self.engine()
         inputs = [self.task.sources([row]) for row in rows]
         seeds = seeds_of(options, [raw.cpu().numpy().tobytes() for raw, _ in inputs])
-        outputs = Outputs(alternatives=alternatives, capture=capture)
         requests = []
         for i, (raw, mask) in enumerate(inputs):
             seed = None if seeds is None else seeds[i]
             requests.append(engine.submit(raw, mask, options, seed=seed, outputs=outputs))
         engine.run()
-        return [request.result() for request in requests]
+        return requests
 
     def _search_tokens(
         self, row: np.ndarray, options: Options, alternatives: int, capture: Capture
@@ -717,6 +747,7 @@ def load(folder: Path | str, *, device: str | torch.device = "auto") -> Bundle:
     Its weights are those that a validation kept. A run that was stopped before its first validation
     has those of its newest checkpoint, and a warning of the logger "regard" says so.
 
+    folder   a run's folder; or one of its checkpoints, runs/demo/checkpoints/step-000400
     device   "auto" (a GPU if there is one), "cpu", "cuda" or "mps", wherever it was trained
     >>> bot = regard.load("runs/demo")  # doctest: +SKIP
     >>> bot.ask("Are you a robot?").text  # doctest: +SKIP
@@ -741,7 +772,11 @@ def load(folder: Path | str, *, device: str | torch.device = "auto") -> Bundle:
     if not (folder / disk.MANIFEST).exists():
         raise BundleError("not a run folder: it has no manifest.json", where=folder)
     weights = folder / WEIGHTS
-    if weights.exists():
+    if folder.resolve().parent.name == checkpoint.FOLDER:
+        weights = checkpoint.weights_of(folder)
+        folder = folder.resolve().parent.parent
+        disk.verify_files(folder, RECIPE, TOKENIZER)
+    elif weights.exists():
         disk.verify(folder, RECIPE, TOKENIZER, WEIGHTS)
     else:
         weights = _checkpoint_weights(folder)

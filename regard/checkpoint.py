@@ -212,6 +212,14 @@ def _judged_weights(folder: Path) -> Path:
     return folder / (AVERAGE if AVERAGE in disk.manifest(folder) else WEIGHTS)
 
 
+def weights_of(folder: Path) -> Path:
+    """The weights of one checkpoint, `checkpoints/step-000400`, that a validation would judge."""
+    file = _judged_weights(folder)
+    disk.verify_files(folder, file.name, PROGRESS)
+    _check_step(folder)
+    return file
+
+
 def newest(run: Path) -> int | None:
     """The step of the newest checkpoint; None if there is none. A folder whose progress file is
     missing or of another step does not count."""

@@ -3,18 +3,23 @@ when the decoder cannot attend to the place.
 
 Attention weights say where a decoder attends, effects what its answer depends on. The two can
 differ (Jain & Wallace 2019; Wiegreffe & Pinter 2019).
+
+    effects        hides a place from attention; the encoder has read it
+    input_effects  hides a place of the input from the whole model
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from regard.decoders import Decoder
 from regard.errors import InputError
+from regard.model import Model
 from regard.values import Memory
 
 TOKENS = 256  # of a batch, each row of which has another place hidden
@@ -52,6 +57,28 @@ def effects(
         log_p_without = _log_probabilities(decoder, masked, tokens, targets)  # (places, T)
         result[:, chunk] = (log_p - log_p_without).T
     return result
+
+
+@torch.inference_mode()
+def input_effects(
+    model: Model,
+    raw: Shaped[Tensor, "1 ..."],
+    mask: Bool[Tensor, "1 S"],
+    hidden: Iterable[tuple[Shaped[Tensor, "P ..."], Bool[Tensor, "P R"]]],
+    tokens: Int[Tensor, " T"],
+    targets: Int[Tensor, " T"],
+) -> Float[Tensor, "T P"]:
+    """log p(targets[t] | input) - log p(targets[t] | input with place p hidden), in nats.
+
+    `hidden` are batches of the input with one place hidden in each row. Unlike `effects` this is
+    the effect of the place by any way through the model, so it is defined without attention.
+    """
+    log_p = _log_probabilities(model.decoder, model.encode(raw, mask), tokens, targets)  # (1, T)
+    falls = []
+    for hidden_raw, hidden_mask in hidden:
+        memory = model.encode(hidden_raw, hidden_mask)
+        falls.append(log_p - _log_probabilities(model.decoder, memory, tokens, targets))
+    return torch.cat(falls).T
 
 
 def _log_probabilities(

@@ -308,7 +308,10 @@ class Sound(Frontend):
         samples = torch.zeros(rows, length * self.hop * math.prod(strides), dtype=torch.int16)
         return samples, torch.ones_like(samples, dtype=torch.bool)
 
-    def forward(self, raw: Int16[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Source:
+    def spectrogram(
+        self, raw: Int16[Tensor, "B N"], mask: Bool[Tensor, "B N"]
+    ) -> tuple[Float[Tensor, "B S M"], Bool[Tensor, "B S"]]:
+        """The log-mel frames that the convolutions read, without augmentation, and their mask."""
         if self.frames is not None:
             missing = self.frames * self.hop - raw.shape[1]
             raw = F.pad(raw.masked_fill(~mask, 0), (0, missing))
@@ -325,7 +328,10 @@ class Sound(Frontend):
         )
         if self.levels == "bands":
             x = per_band_normalisation(x, mask)
+        return x, mask
 
+    def forward(self, raw: Int16[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Source:
+        x, mask = self.spectrogram(raw, mask)
         if self.training and self.tempo_perturbation:
             draws = torch.rand(len(x), device=x.device, dtype=x.dtype) * 2 - 1
             x, mask = time_stretch(x, mask, (1 + self.tempo_perturbation) ** draws)

@@ -26,11 +26,13 @@ from regard import __version__, resources
 from regard.cli import streams
 from regard.errors import InputError, RegardError, did_you_mean, printable
 
-VERBS = ("train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab", "doctor")
+VERBS = ("train", "chat", "ask", "attend", "evaluate", "budget", "data", "recipes", "lab", "doctor")
 
 SYNONYMS = {  # verbs of other programs
     "answer": "ask", "generate": "ask", "infer": "ask", "predict": "ask", "transcribe": "ask",
     "translate": "ask",
+    "attention": "attend", "explain": "attend", "show": "attend", "visualise": "attend",
+    "visualize": "attend",
     "cost": "budget", "flops": "budget", "params": "budget",
     "talk": "chat",
     "diagnose": "doctor", "info": "doctor", "version": "doctor",

@@ -27,6 +27,7 @@ from regard.search.options import Options as Options
 if _TYPE_CHECKING:
     from regard.search.choice import seeds_of as seeds_of
     from regard.search.engine import Engine as Engine
+    from regard.search.hypotheses import BeamNode as BeamNode
     from regard.search.hypotheses import Hypothesis as Hypothesis
     from regard.search.hypotheses import SpecialTokens as SpecialTokens
     from regard.search.over_memory import search as search
@@ -36,6 +37,7 @@ if _TYPE_CHECKING:
     from regard.search.requests import StreamedToken as StreamedToken
 
 _HOMES = {
+    "BeamNode": "hypotheses",
     "Engine": "engine",
     "Hypothesis": "hypotheses",
     "Outputs": "requests",
@@ -48,6 +50,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "BeamNode",
     "Engine",
     "Hypothesis",
     "Options",

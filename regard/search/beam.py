@@ -17,7 +17,7 @@ import torch
 
 from regard.device import widest_float
 from regard.search.choice import rank_tolerance, score_tolerance
-from regard.search.hypotheses import Candidate, Node
+from regard.search.hypotheses import BeamNode, Candidate, Node
 from regard.search.options import Options
 from regard.search.processors import NEVER
 from regard.search.requests import Request
@@ -75,6 +75,8 @@ class BeamSearch(Track):
         self.search_scores = [0.0] + [NEVER] * (width - 1)
         self.scores = [0.0] * width
         self.pool = Pool(width if options.re_ranks else options.candidates, options)
+        request.beam = []  # a search that begins again records again
+        self.recorded: list[int | None] = [None] * width  # the node of each row in it
 
     @classmethod
     def advance(cls, tracks: Sequence[BeamSearch], scores: Scores, *, detect_ties: bool) -> None:
@@ -145,6 +147,8 @@ class BeamSearch(Track):
         self.scores = [
             self.scores[parent] + logprob for parent, logprob in zip(parents, logprobs, strict=True)
         ]
+        if self.request.outputs.beam:
+            self._record()
         for i, (node, token) in enumerate(zip(nodes, tokens, strict=True)):
             ended = token == end
             if search_scores[i] > NEVER and (ended or last_step):
@@ -155,6 +159,26 @@ class BeamSearch(Track):
         self.done = last_step or self.pool.is_settled(self._reach())
         if self.done:
             self.candidates = self.pool.candidates
+
+    def _record(self) -> None:
+        """Add the hypotheses of this step to `request.beam`."""
+        nodes = self.request.beam
+        recorded: list[int | None] = []
+        for beam, (parent, token) in enumerate(zip(self.parents, self.tokens, strict=True)):
+            node = self.nodes[beam]
+            assert node is not None
+            if self.search_scores[beam] == NEVER:
+                recorded.append(None)  # it extends a hypothesis that has ended
+                continue
+            recorded.append(len(nodes))
+            ended = token == self.request.special_tokens.end
+            before = self.recorded[parent]
+            nodes.append(
+                BeamNode(
+                    self.steps - 1, beam, before, token, node.logprob, self.scores[beam], ended
+                )
+            )
+        self.recorded = recorded
 
     def _reach(self) -> float:
         """An upper bound of the ranks that the unfinished hypotheses can reach.

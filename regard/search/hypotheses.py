@@ -68,6 +68,18 @@ def _backwards(node: Node | None) -> Iterator[Node]:
         node = node.before
 
 
+class BeamNode(NamedTuple):
+    """A hypothesis that a beam search kept at one step."""
+
+    step: int  # the number of its last token, from 0
+    beam: int  # its row, from 0: the best hypothesis of the step has row 0
+    parent: int | None  # the number of the node that it extends; None at the first step
+    token: int
+    logprob: float  # of the token, by the model
+    score: float  # of the hypothesis: the sum of `logprob`
+    ended: bool  # by the end token
+
+
 @dataclass(frozen=True)
 class Candidate:
     """A finished answer that is not ranked yet."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard.errors import InputError
 from regard.search.choice import uniforms
-from regard.search.hypotheses import Hypothesis, SpecialTokens
+from regard.search.hypotheses import BeamNode, Hypothesis, SpecialTokens
 from regard.search.options import Options
 from regard.values import Capture, Memory, State, Step
 
@@ -65,6 +65,7 @@ class Outputs:
     alternatives  how many of the likeliest tokens are returned for each step
     capture       "cross" or "all": answers have the attention of every layer. The request is then
                   searched in a batch of its own
+    beam          whether `request.beam` records the hypotheses that a beam search keeps
     stream        whether `request.tokens()` gives the tokens as they come
     on_token      is called with each token of the best answer as soon as it is certain
     """
@@ -73,6 +74,7 @@ class Outputs:
     scores: bool = True
     alternatives: int = 0
     capture: Capture = "none"
+    beam: bool = False
     stream: bool = False
     on_token: Callable[[StreamedToken], None] | None = None
 
@@ -120,6 +122,7 @@ class Request:
         self.streams = outputs.stream or outputs.on_token is not None
 
         self.hypotheses: list[Hypothesis] = []
+        self.beam: list[BeamNode] = []  # if `outputs.beam`: step by step, best first
         self.done = False
         self.cancelled = False
         self.error: Exception | None = None

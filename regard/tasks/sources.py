@@ -78,6 +78,13 @@ class Source(ABC):
     ) -> tuple[str, ...]:
         """A name for each place of the memory of a row, see `Task.place_names`."""
 
+    def hide(
+        self, row: np.ndarray, place: int, places: int, grid: tuple[int, int] | None = None
+    ) -> np.ndarray | None:
+        """The row with one of `places` places hidden: unknown tokens, grey pixels or silence. None
+        if there is nothing to hide there."""
+        return None
+
 
 class TextSource(Source):
     """Text as the model reads it: its tokens and the end token. An empty text is the end token.
@@ -204,6 +211,18 @@ class TextSource(Source):
         starts = range(0, len(names), together)
         return tuple(" ".join(names[start : start + together]) for start in starts)
 
+    def hide(
+        self, row: np.ndarray, place: int, places: int, grid: tuple[int, int] | None = None
+    ) -> np.ndarray | None:
+        """The tokens of the place become unknown. The end token, the blank and the tokens that
+        begin a turn stay."""
+        together = places_together(len(row) + 1, places)
+        part = slice(place * together, (place + 1) * together)
+        hidden = row.copy()
+        stays = np.isin(row[part], [START, *self.tokenizer.turn_tokens])
+        hidden[part] = np.where(stays, row[part], UNKNOWN)
+        return None if stays.all() else hidden
+
 
 class PictureSource(Source):
     """Pictures (h, w, channels) of bytes, all of one size. A file, a PIL image or an array is
@@ -293,6 +312,19 @@ class PictureSource(Source):
         self, row: np.ndarray, places: int | None = None, grid: tuple[int, int] | None = None
     ) -> tuple[str, ...]:
         return () if grid is None else _grid_names(*grid)
+
+    def hide(
+        self, row: np.ndarray, place: int, places: int, grid: tuple[int, int] | None = None
+    ) -> np.ndarray | None:
+        """The pixels of the place get the mean colour of the picture."""
+        if grid is None:
+            return None
+        y, x = divmod(place, grid[1])
+        rows = slice(y * self.size[0] // grid[0], (y + 1) * self.size[0] // grid[0])
+        columns = slice(x * self.size[1] // grid[1], (x + 1) * self.size[1] // grid[1])
+        hidden = row.copy()
+        hidden[rows, columns] = np.rint(row.mean((0, 1))).astype(row.dtype)
+        return hidden
 
 
 class SoundSource(Source):
@@ -392,13 +424,29 @@ class SoundSource(Source):
         self, row: np.ndarray, places: int | None = None, grid: tuple[int, int] | None = None
     ) -> tuple[str, ...]:
         """The interval of time of each place, in seconds of the recording before it is trimmed."""
+        times = self.place_times(row, places)
+        return tuple(f"{start:.2f}–{end:.2f} s" for start, end in times)
+
+    def place_times(
+        self, row: np.ndarray, places: int | None = None
+    ) -> tuple[tuple[float, float], ...]:
+        """When each place begins and ends, in seconds of the recording before it is trimmed."""
         part = loud(row, self.trim)
         count: int = math.ceil((part.stop - part.start) / (self.rate * self.seconds_a_place))
         if places is None:
             places = count
         seconds = self.seconds_a_place * places_together(count, places)
         times = [part.start / self.rate + i * seconds for i in range(places + 1)]
-        return tuple(f"{start:.2f}–{end:.2f} s" for start, end in pairwise(times))
+        return tuple(pairwise(times))
+
+    def hide(
+        self, row: np.ndarray, place: int, places: int, grid: tuple[int, int] | None = None
+    ) -> np.ndarray | None:
+        """The samples of the place become silence."""
+        start, end = self.place_times(row, places)[place]
+        hidden = row.copy()
+        hidden[round(start * self.rate) : round(end * self.rate)] = 0
+        return hidden
 
 
 def _checked_row(row: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:

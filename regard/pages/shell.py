@@ -1,0 +1,166 @@
+"""The shell of every page: header, sections, tables and data, as one HTML file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from regard import disk
+from regard.errors import printable
+
+NOTEBOOK_HEIGHT = 760  # pixels of a page in a notebook
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that a person can sort by each column. Numbers are aligned right; None is a dash."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    caption: str = ""
+
+    @property
+    def is_number(self) -> list[bool]:
+        """For each column, whether it holds numbers only."""
+        return [
+            all(_is_number(row[i]) or row[i] is None for row in self.rows)
+            for i in range(len(self.columns))
+        ]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page under a heading: paragraphs, tables, drawings, and what the script draws.
+
+    widget   the name of a drawing of page.js, which fills this section; "" for none
+    figures  SVG elements that regard drew itself
+    """
+
+    title: str
+    id: str = ""
+    paragraphs: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    figures: tuple[str, ...] = ()
+    widget: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True, repr=False)
+class Page:
+    """A page: one HTML file. A notebook shows it in a frame.
+
+    >>> page = regard.show(answer)  # doctest: +SKIP
+    >>> page.save("attention.html")  # doctest: +SKIP
+    """
+
+    title: str
+    sections: tuple[Section, ...]
+    kind: str = ""  # what it shows, beside the wordmark: "attend", "compare", …
+    lead: str = ""  # a sentence below the title
+    facts: tuple[tuple[str, str], ...] = ()  # names and values below it
+    data: Mapping[str, Any] = field(default_factory=dict)  # what page.js draws
+    arrays: Mapping[str, str] = field(default_factory=dict)  # texts of `regard.pages.arrays`
+
+    @property
+    def html(self) -> str:
+        """The whole file."""
+        return render(self)
+
+    def save(self, path: Path | str) -> Path:
+        """Write the page. A file that regard did not write is not overwritten."""
+        path = Path(path)
+        disk.write_output(path, lambda file: file.write(self.html.encode("utf-8")))
+        return path
+
+    def __repr__(self) -> str:
+        return f"Page({self.title!r})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the page in a frame, so that styles and scripts stay apart."""
+        return (
+            f'<iframe title="{html.escape(self.title)}" sandbox="allow-scripts allow-downloads" '
+            f'style="width:100%;height:{NOTEBOOK_HEIGHT}px;border:0" '
+            f'srcdoc="{html.escape(self.html)}"></iframe>'
+        )
+
+
+def render(page: Page) -> str:
+    """The HTML of a page."""
+    script = _file("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    return _template().render(
+        page=page,
+        made_by=disk.MADE_BY,
+        style=_file("page.css"),
+        script=script,
+        script_hash=digest,
+        data=json_text(page.data),
+        arrays=page.arrays,
+    )
+
+
+def json_text(data: Any) -> str:
+    """Data as JSON that may stand inside an HTML element: nothing in it can end the element.
+
+    >>> print(json_text({"token": "</script>"}))
+    {"token": "\\u003c/script\\u003e"}
+    """
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(", ", ": "))
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+@cache
+def _file(name: str) -> str:
+    return (files("regard.pages") / name).read_text("utf-8")
+
+
+@cache
+def _template() -> Any:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["cell"] = cell
+    environment.filters["printable"] = printable
+    return environment.from_string(_file("page.html"))
+
+
+def cell(value: object) -> str:
+    """A value as a cell of a table shows it.
+
+    >>> cell(0.123456), cell(1200), cell(None), cell("a\\nb")
+    ('0.123', '1,200', '–', 'a\\\\nb')
+    """
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return printable(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def names(values: Sequence[object]) -> list[str]:
+    """Names as a page shows them: without control characters, and never empty.
+
+    >>> names([" a", "", "\\x1b"])
+    ['a', '·', '\\\\x1b']
+    """
+    return [printable(str(value).strip()) or "·" for value in values]

@@ -1,0 +1,153 @@
+"""regard attend: its files, its options, and mistakes that end in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+from regard import cli
+from regard.bundle import Bundle, create, load, put_weights
+from regard.weights import tensors
+from tests.doors.test_verbs import one_line
+from tests.unit.test_answers import LETTERS, WORDS, untrained
+from tests.unit.test_pages import Elements
+
+
+def saved(bundle: Bundle, folder: Path) -> Path:
+    """An untrained model as a run."""
+    folder.mkdir()
+    create(folder, bundle.recipe, bundle.tokenizer)
+    put_weights(folder, tensors(bundle.model))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("runs")
+    saved(untrained("chat-transformer", WORDS, "search.max_new_tokens=4"), home / "text")
+    saved(untrained("chat-lstm", WORDS, "search.max_new_tokens=4"), home / "plain")
+    saved(untrained("caption-attention", WORDS, "search.max_new_tokens=4"), home / "picture")
+    saved(untrained("speech-attention", LETTERS, "search.max_new_tokens=4"), home / "sound")
+    draw = np.random.default_rng(5)
+    Image.fromarray(draw.integers(0, 256, (37, 41, 3), np.uint8)).save(home / "in.png")
+    soundfile.write(home / "in.wav", draw.standard_normal(5003) * 0.1, 8000)
+    return home
+
+
+def attend(*words: object) -> int:
+    return cli.main(["attend", *map(str, words)])
+
+
+def data(path: Path) -> dict:
+    return json.loads(Elements(path.read_text("utf-8")).texts["data"])
+
+
+def test_a_page_of_a_text(runs: Path, tmp_path: Path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert attend(runs / "text", "one two", "--greedy") == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("one two  ->  ") and "wrote attend.html" in said.err
+    (view,) = data(tmp_path / "attend.html")["views"]
+    assert [part["id"] for part in view["parts"]] == ["cross", "encoder", "decoder"]
+    assert view["effectHint"].endswith("--effect") and "one two" in view["effectHint"]
+    assert [name.lower() for name in view["names"]["places"]] == ["one", "two", "(end)"]
+    assert attend(runs / "text", "one two", "--greedy", "--effect", "--layers", "1") == 0
+    (view,) = data(tmp_path / "attend.html")["views"]
+    assert [part["id"] for part in view["parts"]][-1] == "effect"
+    assert [layer["layer"] for layer in view["parts"][0]["layers"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("run", "file", "kind"), [("picture", "in.png", "picture"), ("sound", "in.wav", "sound")]
+)
+def test_pages_and_figures_of_pictures_and_sounds(
+    runs: Path, tmp_path: Path, run: str, file: str, kind: str
+):
+    out, png, svg = (tmp_path / f"map.{ending}" for ending in ("html", "png", "svg"))
+    words = ["--out", out, "--png", png, "--svg", svg, "--effect"]
+    assert attend(runs / run, runs / file, *words) == 0
+    source = data(out)["views"][0]["source"]
+    assert source["kind"] == kind and source["url"].startswith("data:")
+    if kind == "sound":
+        places = len(data(out)["views"][0]["names"]["places"])
+        assert len(source["times"]) == places and source["spectrogram"]["rows"] > 10
+    with Image.open(png) as image:
+        assert min(image.size) > 200
+    assert svg.read_text().startswith("<?xml")
+
+
+def test_a_model_without_attention_shows_effects(runs: Path, tmp_path: Path):
+    out = tmp_path / "page.html"
+    assert attend(runs / "plain", "one two", "--out", out) == 0
+    (view,) = data(out)["views"]
+    assert [part["id"] for part in view["parts"]] == ["effect"]
+    assert "has no attention to the source" in out.read_text("utf-8")
+
+
+def test_two_inputs_and_two_models(runs: Path, tmp_path: Path, capsys):
+    out = tmp_path / "page.html"
+    words = ["--greedy", "--out", out]
+    assert attend(runs / "text", "one two", "two one", *words) == 0
+    assert [view["name"] for view in data(out)["views"]] == ["one two", "two one"]
+    assert attend(runs / "text", "one two", "--against", runs / "text", *words) == 0
+    first, second = data(out)["views"]
+    assert (
+        first["parts"][0]["layers"][0]["heads"][0]["numbers"]
+        == (second["parts"][0]["layers"][0]["heads"][0]["numbers"])
+    )
+    assert capsys.readouterr().out.count("->") == 4
+
+
+def test_a_checkpoint_is_loaded_like_a_run(runs: Path, tmp_path: Path):
+    import torch
+
+    from regard import checkpoint
+
+    bundle = untrained("chat-transformer", WORDS)
+    run = saved(bundle, tmp_path / "run")
+    with torch.no_grad():
+        for parameter in bundle.model.parameters():
+            parameter.add_(1)
+    optimiser = torch.optim.SGD(bundle.model.parameters(), lr=1.0)
+    checkpoint.save(run, bundle.model, None, optimiser, checkpoint.Progress(step=400))
+    loaded = load(run / "checkpoints" / "step-000400")
+    for name, tensor in loaded.model.state_dict().items():
+        assert torch.equal(tensor, bundle.model.state_dict()[name]), name
+    kept = load(run).model.state_dict()
+    assert any(not torch.equal(kept[name], bundle.model.state_dict()[name]) for name in kept)
+
+
+def test_files_of_others_stay(runs: Path, tmp_path: Path, capsys):
+    for option, name in (("--out", "mine.html"), ("--png", "mine.png"), ("--svg", "mine.svg")):
+        mine = tmp_path / name
+        mine.write_text("mine")
+        said = one_line(capsys, "attend", runs / "text", "one", option, mine)
+        assert "something that regard did not write" in said
+        assert mine.read_text() == "mine"
+
+
+def test_mistakes_end_in_one_line(runs: Path, tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = runs / "text"
+    for words, said in (
+        ([text, "one", "two", "three"], "put a sentence in quotes"),
+        ([text, "one", "two", "--against", text], "not both"),
+        ([text, "one", "two", "--history", "hi"], "a history is of one input"),
+        ([text, "one", "--out", "page.txt"], "must end in .html"),
+        ([text, "one", "--png", "page.svg"], "must end in .png"),
+        ([text, "one", "--layers", "a-b"], "not a list of layers; got a-b; as in 0,2-4"),
+        ([text, "one", "--layers", "77"], "no such layer; got 77"),
+        ([text, "one", "--png", "a.png", "--layer", "9"], "no such layer; got 9"),
+        ([text, "  "], "the prompt is empty"),
+        ([runs / "picture", "missing.png"], "missing.png"),
+        ([runs / "picture", runs / "in.png", "--history", "hi"], "a history is for chats"),
+        ([tmp_path / "nothing", "one"], "no such run"),
+        ([text, "one", "--set", "num_beans=2"], "num_beams"),
+    ):
+        assert said in one_line(capsys, "attend", *words), words
+    assert not list(tmp_path.iterdir())
