@@ -9,7 +9,7 @@ Each contender has some runs, one for each seed, and all runs answer the same it
     V_items             variance over b of the mean over seeds (of the difference: paired)
     V_seeds             s^2 / S of the scores of S seeds; contains V_interaction
     V_interaction       variance over b of r[s, b] - mean_s r[s, b], for the mean of S seeds
-    V                   V_items + max(0, V_seeds - V_interaction), of both contenders
+    V                   V_items + max(0, sum over contenders of V_seeds - V_interaction)
     interval            value +- t sqrt(V), with the degrees of freedom of Welch and Satterthwaite
 
 This is a hierarchical bootstrap whose upper level is not resampled: three seeds drawn with
@@ -236,10 +236,12 @@ def _spread(value: float, resamples: np.ndarray, contenders: Sequence[SeedScores
     item_variance = float(resamples.var(ddof=1))
     variance = item_variance
     uncertainty = item_variance**2 / (items - 1)
-    for contender in contenders:
-        if contender.seeds > 1:
-            variance += max(0.0, contender.seed_variance - contender.interaction)
-            uncertainty += contender.seed_variance**2 / (contender.seeds - 1)
+    # The sum is cut off at 0, not each part: that would count luck twice, and find too little.
+    seed_variance = sum(each.seed_variance - each.interaction for each in contenders)
+    if seed_variance > 0:
+        variance += seed_variance
+        for contender in contenders:
+            uncertainty += contender.seed_variance**2 / max(1, contender.seeds - 1)
     if variance < ROUNDING**2:
         return _Spread(0.0, math.inf)
     return _Spread(math.sqrt(variance), variance**2 / uncertainty)
