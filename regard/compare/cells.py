@@ -49,6 +49,7 @@ class Cell:
                SHA-256 of the training texts and of the tokenizer
     has_unknown_words
                whether the tokenizer cannot write all test answers
+    longest    the length of the longest training input
     items      the answers to the test items
     baselines  scores of answers that do not depend on the input
     """
@@ -63,6 +64,7 @@ class Cell:
     train_data: str = ""
     tokenizer: str = ""
     has_unknown_words: bool = False
+    longest: int = 0
     steps: int = 0
     tokens: int = 0
     seconds: float = 0.0
@@ -317,6 +319,7 @@ class Cells:
             train_data=text_key(corpus.train),
             tokenizer=_digest(dumps(bot.tokenizer)),
             has_unknown_words=has_unknown_words(part),
+            longest=int(bot.task.lengths(corpus.train)[0].max()),
             steps=0 if progress is None else progress.step,
             tokens=0 if progress is None else progress.tokens,
             seconds=0.0 if progress is None else progress.seconds,

@@ -30,6 +30,7 @@ class Item:
     prompt      the input as a person sees it: a text, or the name of a picture or sound
     references  every right answer
     cluster     the same for items that are not independent: those of one dialogue
+    length      the length of the input, in places of the source
     rarest      how often the rarest word of the first reference occurs among the training answers;
                 None for labels
     nats        -log p of the references, and the tokens and words that it is spread over
@@ -41,6 +42,7 @@ class Item:
     prompt: str
     references: tuple[str, ...]
     cluster: int
+    length: int
     rarest: int | None
     nats: float
     tokens: int
@@ -83,6 +85,7 @@ def observe(
         for text in target_texts(training):
             counts.update(set(metrics.words(text)))
 
+    lengths, _ = task.lengths(part)
     items = []
     for question in every:
         index = question.examples
@@ -91,6 +94,7 @@ def observe(
                 prompt=question.shown,
                 references=tuple(question.references),
                 cluster=question.cluster,
+                length=int(lengths[index[0]]),
                 rarest=_rarest(question.references[0], counts) if counts else None,
                 nats=float(held_out.answer_nats[index].sum()),
                 tokens=int(held_out.answer_tokens[index].sum()),
@@ -127,7 +131,15 @@ def common(runs: Sequence[Sequence[Item]]) -> list[list[Item]]:
     keys = [item.key for item in runs[0] if all(item.key in own for own in by_key)]
     first = by_key[0]
     return [
-        [replace(own[key], cluster=first[key].cluster, rarest=first[key].rarest) for key in keys]
+        [
+            replace(
+                own[key],
+                cluster=first[key].cluster,
+                length=first[key].length,
+                rarest=first[key].rarest,
+            )
+            for key in keys
+        ]
         for own in by_key
     ]
 
