@@ -322,10 +322,8 @@ def _table(rows: Sequence[Sequence[Any]]) -> list[str]:
     widths = [0] * max(map(len, rows))
     for row in rows:
         if len(row) > 1:
-            widths = [
-                max(width, len(cell))
-                for width, cell in zip(widths, _full(row, widths), strict=True)
-            ]
+            lengths = map(len, _full(row, widths))
+            widths = [max(pair) for pair in zip(widths, lengths, strict=True)]
     lines = []
     for row in rows:
         if len(row) == 1:

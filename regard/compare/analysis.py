@@ -16,7 +16,7 @@ from regard.compare.plan import Plan, default_score
 from regard.compare.record import Comparison, ContenderResult, Costs, Curve, SeedResult, Tuning
 from regard.compare.scored import Scored, score_contenders
 from regard.compare.statistics import estimate, finite
-from regard.compare.verdict import count
+from regard.compare.verdict import bounds, count
 from regard.errors import InputError, did_you_mean
 from regard.plot import JUDGED_ON, read_log
 from regard.recipe import differences
@@ -66,7 +66,7 @@ def compare(
                 name=name,
                 summary=recipe.summary,
                 changes=differences(first, recipe),
-                scores={key: estimate(values) for key, values in own.items()},
+                scores={key: estimate(values, bounds=bounds(key)) for key, values in own.items()},
                 numbers={key: _mean(values) for key, values in each.numbers.items()},
                 costs=costs[name],
                 seeds=_seed_results(each, names),
@@ -241,7 +241,7 @@ def _unit(task: str, clusters: np.ndarray) -> str:
 
 def _notes(plan: Plan, scored: Sequence[Scored], split: str, items: Sequence[Item]) -> list[str]:
     """What a reader has to know beside the numbers."""
-    notes = []
+    notes = list(plan.notes)
     if split == "valid":
         chose = "weights and tuned values" if plan.tune else "weights"
         notes.append(

@@ -131,7 +131,7 @@ def _examples(a: Scored, b: Scored, items: Sequence[Item], score: str) -> list[E
         values = np.mean([own.of_items for own in each.scores[score]], axis=0)
         means.append(np.log(values) if score in LOG_SCALE else values)
     gains = sign * np.nan_to_num(means[0] - means[1], nan=0.0, posinf=1e9, neginf=-1e9)
-    order = np.argsort(-gains, kind="stable")
+    order: list[int] = np.argsort(-gains, kind="stable").tolist()
     best = [place for place in order[:EXAMPLES] if gains[place] > 0]
     worst = [place for place in order[::-1][:EXAMPLES] if gains[place] < 0]
     answers = [{item.key: item for item in each.done[0].items} for each in (a, b)]
@@ -140,7 +140,7 @@ def _examples(a: Scored, b: Scored, items: Sequence[Item], score: str) -> list[E
 
     examples = []
     for place in [*best, *worst]:
-        item = items[index[place]]
+        item = items[int(index[place])]
         texts = [own[item.key].answers[:1] for own in answers]
         commands = [f"regard ask {quote(run)} {quote(item.prompt)} --attend" for run in runs]
         examples.append(

@@ -77,7 +77,8 @@ class Plan:
     test_set   changes of the data for the evaluation only, to test longer inputs for example
     limit      how many items are answered at most
     score      the score of the verdict; None: the task's
-    title      of a ready-made plan
+    title, notes
+               of a ready-made plan
     anyway     compare although the training data differ
     """
 
@@ -91,6 +92,7 @@ class Plan:
     limit: int | None = None
     score: str | None = None
     title: str = ""
+    notes: tuple[str, ...] = ()
     anyway: bool = False
 
     @property

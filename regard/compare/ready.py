@@ -89,6 +89,7 @@ class ReadyPlan:
             limit=content.limit,
             score=content.score,
             title=self.name,
+            notes=tuple(content.notes),
         )
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ import numpy as np
 from scipy import stats
 
 from regard.metrics import Statistic
+from regard.metrics.statistics import Z
 
 CONFIDENCE = 0.95
 POWER = 0.8  # share of comparisons in which the smallest difference would be found
@@ -85,6 +86,7 @@ class Estimate:
     freedom    degrees of freedom of t
     seeds      how many runs of each contender; with one, `margin` is of these runs only
     items      how many items (or clusters of them) each answered
+    bounds     the least and the greatest value that the score can have
     """
 
     value: float
@@ -93,14 +95,15 @@ class Estimate:
     freedom: float
     seeds: tuple[int, ...]
     items: int
+    bounds: tuple[float, float] = field(default=(-math.inf, math.inf), kw_only=True)
 
     @property
     def low(self) -> float | None:
-        return None if self.margin is None else self.value - self.margin
+        return None if self.margin is None else max(self.bounds[0], self.value - self.margin)
 
     @property
     def high(self) -> float | None:
-        return None if self.margin is None else self.value + self.margin
+        return None if self.margin is None else min(self.bounds[1], self.value + self.margin)
 
     @property
     def has_seeds(self) -> bool:
@@ -149,8 +152,10 @@ def finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def estimate(scores: SeedScores) -> Estimate:
-    """A contender's score.
+def estimate(
+    scores: SeedScores, *, bounds: tuple[float, float] = (-math.inf, math.inf)
+) -> Estimate:
+    """A contender's score. A share that is 0 or 1 in all runs has the interval of Wilson (1927).
 
     >>> from regard.metrics import share
     >>> runs = SeedScores([share([True] * 60 + [False] * 40), share([True] * 70 + [False] * 30)])
@@ -159,8 +164,18 @@ def estimate(scores: SeedScores) -> Estimate:
     (0.65, (2,), 100)
     """
     spread = _spread(scores.mean, scores.resamples.mean(0), [scores])
-    return Estimate(scores.mean, spread.margin, spread.error, spread.freedom, (scores.seeds,),
-                    scores.items)  # fmt: skip
+    margin = spread.margin
+    if spread.error == 0 and scores.statistics[0].is_share:
+        margin = Z**2 / (scores.items + Z**2)
+    return Estimate(
+        scores.mean,
+        margin,
+        spread.error,
+        spread.freedom,
+        (scores.seeds,),
+        scores.items,
+        bounds=bounds,
+    )
 
 
 def difference(first: SeedScores, second: SeedScores, *, test_items: bool = True) -> Difference:

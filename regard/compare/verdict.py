@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from regard.compare.statistics import Difference
@@ -149,6 +150,19 @@ def sample(difference: Difference, unit: str) -> str:
     first, second = difference.seeds
     seeds = count(first, "seed") if first == second else f"{first} and {second} seeds"
     return f"{seeds} of {count(difference.items, unit)}"
+
+
+def bounds(score: str) -> tuple[float, float]:
+    """The least and the greatest value of a score.
+
+    >>> bounds("accuracy"), bounds("wer"), bounds("perplexity")
+    ((0.0, 1.0), (0.0, inf), (1.0, inf))
+    """
+    if score in ("perplexity", "word_perplexity"):
+        return 1.0, math.inf
+    if score in POINTS:
+        return 0.0, 100.0
+    return 0.0, 1.0 if score in SHARES and score not in ("cer", "wer") else math.inf
 
 
 def count(number: int, noun: str) -> str:
