@@ -7,7 +7,7 @@ import contextlib
 import ctypes
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,8 @@ from regard.recipe import Recipe
 from regard.runs import NewRun
 from regard.tokenizers import Tokenizer
 
-SAMPLED = 48  # batches of the first epoch whose multiplications are counted
+SAMPLED = 48  # batches of the first epoch whose multiplications are computed
+COUNTED = 8  # of them that are run, if there is no closed form
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ class Work:
 
 
 def work_of(recipe: Recipe, corpus: Corpus) -> Work:
-    """The work of a recipe on its data. A model without closed forms is built and counted, with
-    batches of mean size. A picture with several captions counts once for each of them."""
+    """The work of a recipe on its data. A model without closed forms is built and counted, on
+    fewer batches. A picture with several captions counts once for each of them."""
     tokenizer = corpus.tokenizer
     how = recipe.train
     source, target = build_task(recipe, tokenizer).lengths(corpus.train)
@@ -79,7 +80,8 @@ def work_of(recipe: Recipe, corpus: Corpus) -> Work:
         batch = _budget(recipe, tokenizer, rows, longest_source, longest_target)
         example = _budget(recipe, tokenizer, *one)
     except NoClosedForm:
-        return _counted(recipe, tokenizer, (rows, longest_source, longest_target), one, steps)
+        few = [sizes[i] for i in evenly_spread(len(sizes), COUNTED)]
+        return _counted(recipe, tokenizer, few, one, steps)
     step = float(np.mean([each.multiplications["training"] for each in passes]))
     return Work(
         parameters=example.parameters,
@@ -98,7 +100,7 @@ def _budget(recipe: Recipe, tokenizer: Tokenizer, batch: int, source: int, targe
 def _counted(
     recipe: Recipe,
     tokenizer: Tokenizer,
-    batch: tuple[int, int, int],
+    sizes: Sequence[tuple[int, int, int]],
     one: tuple[int, int, int],
     steps: float,
 ) -> Work:
@@ -110,9 +112,10 @@ def _counted(
             model, batch=rows, source=source, target=target, ctc_weight=recipe.train.ctc_weight
         )
 
+    step = float(np.mean([counts(size)["training"] for size in sizes]))
     return Work(
         parameters=model.parameter_count,
-        step=float(counts(batch)["training"]) * recipe.train.gradient_accumulation_steps,
+        step=step * recipe.train.gradient_accumulation_steps,
         forward=counts(one)["forward"],
         depth=None,
         memory=None,
