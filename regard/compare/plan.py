@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from regard import build, bundle, disk, tokenizers
+from regard import build, bundle, disk, metrics, tokenizers
 from regard.build import TASKS
 from regard.compare import cost
 from regard.compare.items import text_key
 from regard.data.corpus import Corpus
-from regard.errors import BundleError, DataError, InputError, RecipeError
+from regard.errors import BundleError, DataError, InputError, RecipeError, did_you_mean
 from regard.recipe import Recipe, differences
 from regard.runs import FOLDER, Limits, NewRun, free_folder, new
 from regard.sweep import Axis, axis
@@ -270,6 +270,10 @@ def check(plan: Plan) -> None:
     if len(tasks) > 1:
         got = " and ".join(f"{name} ({task})" for task, name in tasks.items())
         raise InputError("models of different tasks cannot be compared", got=got)
+    known = metrics.LOWER_IS_BETTER | metrics.HIGHER_IS_BETTER
+    if plan.score is not None and plan.score not in known:
+        hint = did_you_mean(plan.score, known)
+        raise InputError("no score that can be better", where="--score", got=plan.score, hint=hint)
     if not plan.trained and (plan.tune or plan.match):
         option = "--tune" if plan.tune else "--match"
         raise InputError("finished runs stay as they are", where=option, hint="leave it out")

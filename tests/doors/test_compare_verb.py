@@ -347,6 +347,7 @@ def test_the_list_of_plans(capsys):
         ),
         (["chat-lstm", "chat-gru", "--tune", "train.learning_rat=1,2"], "learning_rate"),
         (["."], "not a run folder"),
+        (["chat-lstm", "chat-gru", "--score", "blue"], 'did you mean "bleu"?'),
     ],
 )
 def test_mistakes_end_in_one_line(words: list[str], message: str, capsys, monkeypatch, tmp_path):
@@ -386,3 +387,17 @@ def test_a_killed_worker_loses_only_its_cell(tmp_path: Path):
     assert subprocess.run(words, env=environment, stdout=subprocess.DEVNULL).returncode == 0
     assert record_of(out)["is_complete"] and first.stat().st_mtime_ns == before
     assert disk.read_json(out / "cells" / f"{RECIPES[1]},seed=1.json")["steps"] == 12
+
+
+def test_two_workers_share_the_cells(tmp_path: Path):
+    """Each cell is trained by one of them, and both end with the same comparison."""
+    environment = os.environ | {"REGARD_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "regard", "compare", *RECIPES, "--steps", "6", "--seeds", "2"]
+    words += [*sets(*SMALL), "--out", str(out), "--score", "bleu", "--json"]
+    pipe = subprocess.PIPE
+    workers = [subprocess.Popen(words, env=environment, stdout=pipe) for _ in range(2)]
+    results = [json.loads(worker.communicate()[0]) for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0]
+    assert results[0]["pairs"] == results[1]["pairs"] and results[0]["is_complete"]
+    assert len(list(out.glob("runs/*/*/result.json"))) == len(list(out.glob("cells/*.json"))) == 4
