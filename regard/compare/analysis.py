@@ -253,7 +253,7 @@ def _notes(plan: Plan, scored: Sequence[Scored], split: str, items: Sequence[Ite
     if plan.tune:
         trials = count(plan.trials, "tuning trial")
         fields = ", ".join(str(axis) for axis in plan.tune)
-        notes.append(f"{trials} for each contender ({fields}), with seed {plan.tune_seed}")
+        notes.append(f"{trials} for each contender ({fields}), with a seed of its own")
     if any(each.contender.runs for each in scored):
         notes.append("finished runs have the budgets they were trained with")
     for each in scored:

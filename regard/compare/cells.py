@@ -21,7 +21,7 @@ from regard import build, bundle, checkpoint, disk
 from regard.build import TASKS
 from regard.compare.cost import Measured, Work, measuring, work_of
 from regard.compare.items import Item, has_unknown_words, items_from_json, observe, text_key
-from regard.compare.plan import Contender, Plan, own_recipe
+from regard.compare.plan import TUNING_SEED, Contender, Plan, own_recipe
 from regard.data.corpus import Split
 from regard.errors import BundleError, BusyError, DivergedError, RegardError
 from regard.recipe import Recipe
@@ -235,7 +235,7 @@ class Cells:
         return Outcome(self.score, [trials.trial(point) for point in points(self.plan.tune)])
 
     def _tuning_trials(self, contender: Contender) -> Trials:
-        return self._sweep(contender, TUNING, [f"seed={self.plan.tune_seed}"], "tuning")
+        return self._sweep(contender, TUNING, [f"seed={TUNING_SEED}"], "tuning")
 
     def _tune(self, contender: Contender, point: dict[str, str]) -> Trial:
         trials = self._tuning_trials(contender)

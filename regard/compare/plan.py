@@ -21,6 +21,7 @@ RECORD = "plan.json"
 FORMAT = 1
 SPLITS = ("test", "valid")
 MOST_SEEDS = 1000
+TUNING_SEED = 4_000_000_000  # larger than a seed that --seeds takes, so no cell has it
 # A comparison measures steps only, and gives every contender all of its budget.
 EQUAL = ("train.clock=steps", "train.patience=0")
 
@@ -106,11 +107,6 @@ class Plan:
         for each in self.tune:
             count *= len(each.values)
         return count
-
-    @property
-    def tune_seed(self) -> int:
-        """The seed of tuning, which no cell has."""
-        return max(self.seeds) + 1
 
     def to_json(self) -> dict[str, Any]:
         """What makes it another plan; other seeds may join a plan."""

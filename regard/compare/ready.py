@@ -28,7 +28,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
-from regard.compare.plan import Budget, Contender, Plan, axes_of
+from regard.compare.plan import MOST_SEEDS, TUNING_SEED, Budget, Contender, Plan, axes_of
 from regard.errors import InputError, did_you_mean
 from regard.fields import LARGEST, Section, Text
 from regard.runs import new
@@ -51,7 +51,10 @@ class PlanFile(Section):
         Literal["minutes", "tokens", "steps", "epochs", "multiplications"],
         Annotated[float, Field(gt=0, le=1e18, strict=False)],
     ] = {}
-    seeds: Annotated[int, Field(ge=1, le=1000)] | Annotated[list[int], Field(min_length=1)] = 3
+    seeds: (
+        Annotated[int, Field(ge=1, le=MOST_SEEDS)]
+        | Annotated[list[Annotated[int, Field(ge=0, lt=TUNING_SEED)]], Field(min_length=1)]
+    ) = 3
     score: Text | None = None
     set: list[Text] = []
     test_set: list[Text] = []

@@ -79,9 +79,10 @@ def verdict(
     winner, loser = (first, second) if first_wins else (second, first)
     size = sample(difference, unit)
     more_failures = winner.failed > loser.failed
-    if not difference.has_seeds:
-        return _of_runs(difference, winner, loser, amounts, is_found, size, first_wins)
     failures = "".join(f"; {side.failures} ({side.why})" for side in (first, second) if side.failed)
+    if not difference.has_seeds:
+        about = _of_runs(difference, winner, loser, amounts, is_found, size, first_wins)
+        return Verdict(about.outcome, about.sentence + failures)
     if is_found and more_failures:
         sentence = (
             f"{winner.name} scores better than {loser.name} where it does not fail "

@@ -267,7 +267,7 @@ def test_tuning_is_the_same_for_all_and_recorded(home: tuple[Path, list[str]], c
         assert recipe["seed"] == 1
         assert recipe["train"]["learning_rate"] == float(tuning["values"]["train.learning_rate"])
         tried = (folder / "tuned" / "tune" / contender["name"]).glob("*/recipe.json")
-        assert {json.loads(file.read_text())["seed"] for file in tried} == {2}
+        assert {json.loads(file.read_text())["seed"] for file in tried} == {plans.TUNING_SEED}
 
 
 def test_budgets_of_multiplications_and_matched_widths(monkeypatch, tmp_path: Path):
