@@ -503,18 +503,12 @@ class Bundle:
         >>> bot.budget().parameters  # doctest: +SKIP
         2656440
         """
-        vocabulary = self.tokenizer.size
-        labels = None
-        if self.recipe.task == "classify":  # its tokenizer has the labels, and that of the source
-            vocabulary = self.tokenizer.source_size or None
-            labels = self.tokenizer.size - NUM_SPECIAL_TOKENS
-        return budget(
+        return recipe_budget(
             self.recipe,
+            self.tokenizer,
             batch=batch,
             source_length=source_length,
             target_length=target_length,
-            vocabulary=vocabulary,
-            labels=labels,
         )
 
     # -- options and inputs --
@@ -646,6 +640,30 @@ class Bundle:
         start = torch.tensor([self.task.special_tokens.start], device=device)
         step = self.model.decoder.step(start, state)
         return step.weights is not None
+
+
+def recipe_budget(
+    recipe: Recipe,
+    tokenizer: Tokenizer,
+    *,
+    batch: int = 32,
+    source_length: int = 64,
+    target_length: int = 64,
+) -> Budget:
+    """The budget of a recipe with the vocabulary of a tokenizer."""
+    vocabulary = tokenizer.size
+    labels = None
+    if recipe.task == "classify":  # its tokenizer has the labels, and that of the source
+        vocabulary = tokenizer.source_size or None
+        labels = tokenizer.size - NUM_SPECIAL_TOKENS
+    return budget(
+        recipe,
+        batch=batch,
+        source_length=source_length,
+        target_length=target_length,
+        vocabulary=vocabulary,
+        labels=labels,
+    )
 
 
 def _piece(text: str, streamed: Sequence[StreamedToken]) -> Piece:

@@ -230,13 +230,19 @@ def newest(run: Path) -> int | None:
     return None
 
 
-def recorded_data(run: Path) -> str | None:
-    """The fingerprint of the data that the newest checkpoint was trained on; None if unknown."""
+def recorded(run: Path) -> Progress | None:
+    """Where the newest checkpoint stands; None if there is none."""
     for folder in _steps(run):
         with contextlib.suppress(BundleError):
             _check_step(folder)
-            return _progress(folder).data or None
+            return _progress(folder)
     return None
+
+
+def recorded_data(run: Path) -> str | None:
+    """The fingerprint of the data that the newest checkpoint was trained on; None if unknown."""
+    progress = recorded(run)
+    return None if progress is None else progress.data or None
 
 
 def _steps(run: Path) -> list[Path]:

@@ -133,6 +133,7 @@ class Question:
     given: Input
     references: list[str]
     cluster: int  # the same for questions that are not independent: those of one dialogue
+    examples: list[int]  # their numbers in the split
 
 
 def questions(part: Split, task: Task, *, at_most: int | None = None) -> list[Question]:
@@ -144,7 +145,11 @@ def questions(part: Split, task: Task, *, at_most: int | None = None) -> list[Qu
         runs = _spread([range(a, b) for a, b in pairwise([*starts.tolist(), len(part)])], at_most)
         return [
             Question(
-                part.source_name(r[0]), part.source[r[0]], [part.texts(i).target for i in r], r[0]
+                shown=part.source_name(r[0]),
+                given=part.source[r[0]],
+                references=[part.texts(i).target for i in r],
+                cluster=r[0],
+                examples=list(r),
             )
             for r in runs
         ]
@@ -155,8 +160,9 @@ def questions(part: Split, task: Task, *, at_most: int | None = None) -> list[Qu
         if source not in grouped:
             # The text of a history does not say who speaks; its tokens do.
             given = part.source[i] if task.source.reads_history else source
-            grouped[source] = Question(source, given, [], int(clusters[i]))
+            grouped[source] = Question(source, given, [], int(clusters[i]), [])
         grouped[source].references.append(target)
+        grouped[source].examples.append(i)
     return _spread(list(grouped.values()), at_most)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -81,7 +81,7 @@ class NewRun:
 
     def job(self, out: Path | None = None) -> Job:
         """The run in the folder `out`, or in runs/NAME, or runs/NAME-2, … if that exists."""
-        return Job(self.recipe(), out or _free_folder(FOLDER / self.name))
+        return Job(self.recipe(), out or free_folder(FOLDER / self.name))
 
 
 def new(
@@ -131,11 +131,14 @@ def _with_changes(base: str | Recipe, changes: Sequence[str]) -> Recipe:
     return base.override(changes) if isinstance(base, Recipe) else load(base, changes)
 
 
-def _free_folder(base: Path) -> Path:
-    """The folder itself, or the first of NAME-2, NAME-3, … that does not exist."""
+def free_folder(
+    base: Path, is_free: Callable[[Path], bool] = lambda folder: not folder.exists()
+) -> Path:
+    """The folder itself, or the first of NAME-2, NAME-3, … that is free: by default, that does not
+    exist."""
     folder = base
     number = 1
-    while folder.exists():
+    while not is_free(folder):
         number += 1
         folder = base.with_name(f"{base.name}-{number}")
     return folder

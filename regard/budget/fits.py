@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from regard.budget.closed_form.layers import Lengths
@@ -26,6 +26,7 @@ LARGEST_AMOUNT = 1e18  # more than any machine has
 LARGEST = 1 << 24  # batch or length that is searched for
 WIDEST = 1 << 16
 STEP = 8  # between the widths that are tried
+SEARCHED = 17  # widths from the largest that fits up, for the nearest
 
 
 def amount(text: str, units: dict[str, int], where: str) -> int:
@@ -147,8 +148,28 @@ def width(
     if key != "parameters" or not equals:
         raise InputError("has the form parameters=5M", where="--fit", got=f'"{target}"')
     most = amount(text, UNITS, "--fit")
+    return widest(
+        lambda more: load(name, [*changes, *more]),
+        lambda recipe: make(recipe).parameters,
+        most,
+        name=name,
+        where="--fit",
+    )
 
-    recipe = load(name, changes)
+
+def widest(
+    make: Callable[[Sequence[str]], Recipe],
+    count: Callable[[Recipe], int],
+    most: int,
+    *,
+    name: str,
+    where: str,
+    nearest: bool = False,
+) -> tuple[int, tuple[str, ...]]:
+    """The largest width, in steps of 8, with which a recipe has at most so many parameters, and the
+    overrides that set it. `make` makes the recipe with overrides, `count` counts its parameters.
+    With `nearest` it may be the next larger width, if that is nearer."""
+    recipe = make(())
     sides = [
         side
         for side in ("encoder", "decoder")
@@ -163,36 +184,40 @@ def width(
     def parameters(steps: int) -> int | None:
         """None if the recipe does not allow this width: its heads may not divide it."""
         try:
-            recipe = load(name, [*changes, *overrides(steps)])
+            recipe = make(overrides(steps))
         except RecipeError:
             return None
-        return make(recipe).parameters
+        return count(recipe)
 
     def nearest_below(steps: int, bound: int) -> tuple[int, int] | None:
         """The largest allowed width of at most `steps` and above `bound`, and its parameters."""
         for n in range(steps, bound, -1):
-            count = parameters(n)
-            if count is not None:
-                return n, count
+            size = parameters(n)
+            if size is not None:
+                return n, size
         return None
 
     best, low, high = 0, 0, WIDEST // STEP
     while high - low > 1:
         middle = (low + high) // 2
-        nearest = nearest_below(middle, low)
-        if nearest is None:
+        allowed = nearest_below(middle, low)
+        if allowed is None:
             low = middle
             continue
-        steps, count = nearest
-        if count <= most:
+        steps, size = allowed
+        if size <= most:
             best, low = steps, middle
         else:
             high = steps
     if not best:
         raise InputError(
             f"a width of {STEP} already has more parameters",
-            where="--fit",
+            where=where,
             got=f"{most:,}",
             hint="use a smaller vocabulary",
         )
+    if nearest:
+        sizes = {steps: parameters(steps) for steps in range(best, best + SEARCHED)}
+        known = {steps: size for steps, size in sizes.items() if size is not None}
+        best = min(known, key=lambda steps: abs(known[steps] - most))
     return best * STEP, overrides(best)

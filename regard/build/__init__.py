@@ -1,6 +1,6 @@
 """Build data, tokenizer, model and task of a recipe: the only place that maps names to objects."""
 
-from regard.build.corpora import columns_taken, corpus, fit_tokenizer, other
+from regard.build.corpora import columns_taken, corpus, fit_tokenizer, other, with_tokenizer
 from regard.build.models import SMALLER, model, weight_bytes
 from regard.build.models import build_encoder as encoder
 from regard.build.tasks import TASKS, task
@@ -16,4 +16,5 @@ __all__ = [
     "other",
     "task",
     "weight_bytes",
+    "with_tokenizer",
 ]

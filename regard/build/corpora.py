@@ -63,6 +63,17 @@ def corpus(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer | None = None) -> C
     return prepared
 
 
+def with_tokenizer(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Corpus:
+    """The data of a recipe in its own splits, tokenized with an existing tokenizer."""
+    return _prepared(
+        recipe,
+        contents(recipe),
+        fit=lambda _: tokenizer,
+        tokenizer=tokenizer.to_json(),
+        shares=recipe.data.shares,
+    )
+
+
 def other(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer, path: Path) -> Corpus:
     """All examples of another file, tokenized with an existing tokenizer, as the split `train`. Of
     data with splits of its own, only the last split."""

@@ -26,7 +26,19 @@ from regard import __version__, resources
 from regard.cli import streams
 from regard.errors import InputError, RegardError, did_you_mean, printable
 
-VERBS = ("train", "chat", "ask", "attend", "evaluate", "budget", "data", "recipes", "lab", "doctor")
+VERBS = (
+    "train",
+    "chat",
+    "ask",
+    "attend",
+    "evaluate",
+    "compare",
+    "budget",
+    "data",
+    "recipes",
+    "lab",
+    "doctor",
+)
 
 SYNONYMS = {  # verbs of other programs
     "answer": "ask", "generate": "ask", "infer": "ask", "predict": "ask", "transcribe": "ask",

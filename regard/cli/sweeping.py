@@ -63,7 +63,7 @@ def swept(
             )
         )
     except Stopped as stop:
-        raise stop.of_sweep() from None
+        raise stop.of_many("sweep") from None
     finally:  # also after Ctrl-C: what is known is shown
         if known:
             plot = _plotted(known[-1], folder)

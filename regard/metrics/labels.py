@@ -59,14 +59,18 @@ def f1(answers: Labels, references: Labels, *, classes: Labels | None = None) ->
     return _macro(answers, references, classes, "f1")
 
 
-def macro_statistics(answers: Labels, references: Labels) -> dict[str, Statistic]:
+def macro_statistics(
+    answers: Labels, references: Labels, *, classes: Labels | None = None
+) -> dict[str, Statistic]:
     """Precision, recall and F1, each with an interval; none for more than MOST_CLASSES classes.
+    The mean is over classes that occur. With the same `classes`, statistics of other answers have
+    the same sums.
 
     >>> scores = macro_statistics(["cat", "dog", "dog", "cat"], ["cat", "dog", "cat", "cat"])
     >>> {name: round(score.value, 4) for name, score in scores.items()}
     {'precision': 0.75, 'recall': 0.8333, 'f1': 0.7333}
     """
-    known, predicted, right = _numbered(answers, references, None, "macro_statistics")
+    known, predicted, right = _numbered(answers, references, classes, "macro_statistics")
     if len(known) > MOST_CLASSES:
         return {}
     one_hot = np.eye(len(known))

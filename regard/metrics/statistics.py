@@ -57,16 +57,27 @@ class Statistic:
         A share of 0 or 1 is the same in all resamples. Its interval is Wilson's (1927), for as many
         independent examples as there are clusters.
         """
-        rows = self.rows if clusters is None else _cluster_sums(self.rows, np.asarray(clusters))
-        if len(rows) < 2:
+        statistic = self if clusters is None else self.clustered(clusters)
+        count = len(statistic.rows)
+        if count < 2:
             return None
         value = self.value
         if self.is_share and value in (0.0, 1.0):
-            margin = Z**2 / (len(rows) + Z**2)
+            margin = Z**2 / (count + Z**2)
             return (0.0, margin) if value == 0 else (1.0 - margin, 1.0)
-        scores = np.sort([self.score(sums) for sums in _resampled_sums(rows, seed)])
+        scores = np.sort(statistic.resampled(seed=seed))
         low = math.floor(TAIL * len(scores))
         return float(scores[low]), float(scores[-1 - low])
+
+    def clustered(self, clusters: Sequence[int] | np.ndarray) -> Statistic:
+        """The same score with a row for each cluster of examples, in the order of their numbers."""
+        rows = _cluster_sums(self.rows, np.asarray(clusters))
+        return Statistic(rows, self.score, self.is_share and len(rows) == len(self.rows))
+
+    def resampled(self, *, seed: int = 1) -> np.ndarray:
+        """(RESAMPLES,): scores of examples drawn with replacement. All statistics of as many
+        examples draw the same ones, so that their scores are paired."""
+        return np.array([self.score(sums) for sums in _resampled_sums(self.rows, seed)])
 
 
 def mean(values: Numbers) -> Statistic:

@@ -24,7 +24,10 @@ class Train(Section):
     tokens: Limit | None = None
     """Budget: target tokens trained on."""
     minutes: Annotated[Rate, Mark.LIMIT, Mark.TRAINING, Mark.FREE] | None = None
-    """Budget: wall-clock minutes of training."""
+    """Budget: minutes of training."""
+    clock: Annotated[Literal["wall", "steps"], Mark.LIMIT, Mark.TRAINING, Mark.FREE] = "wall"
+    """What `minutes` and the recorded seconds measure: "wall", all time since the first step, or
+    "steps", without validations and checkpoints, which comparisons of models use."""
     batch_tokens: BatchSize = 4096
     """Maximum number of tokens in a batch, source plus target, including padding."""
     batch_examples: BatchSize | None = None

@@ -18,13 +18,14 @@ reached.
     run.py       sweep(): a grid or a search
 """
 
-from regard.sweep.axes import Axis, axis
+from regard.sweep.axes import Axis, axis, points
 from regard.sweep.outcome import Outcome, Setting, Trial
 from regard.sweep.run import default_folder, is_free_for, sweep
 from regard.sweep.study import TRIAL_KEY
-from regard.sweep.trials import Make, Told
+from regard.sweep.trials import ENDED, Make, Told, Trials, folder_name
 
 __all__ = [
+    "ENDED",
     "TRIAL_KEY",
     "Axis",
     "Make",
@@ -32,8 +33,11 @@ __all__ = [
     "Setting",
     "Told",
     "Trial",
+    "Trials",
     "axis",
     "default_folder",
+    "folder_name",
     "is_free_for",
+    "points",
     "sweep",
 ]

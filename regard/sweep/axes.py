@@ -35,8 +35,9 @@ class Axis:
         )
 
 
-def axis(written: str) -> Axis:
-    """
+def axis(written: str, option: str = "--sweep") -> Axis:
+    """A field and its values, as they are typed with an option.
+
     >>> axis("train.learning_rate=0.1,0.01").values, axis("decoder.hidden=[4,8],[16]").values
     (('0.1', '0.01'), ('[4,8]', '[16]'))
     >>> axis("train.learning_rate=1e-4..1e-1").is_logarithmic
@@ -48,8 +49,8 @@ def axis(written: str) -> Axis:
     if not key or not value:
         hint = "train.learning_rate=0.1,0.01 tries values, train.learning_rate=1e-4..1e-1 a range"
         raise InputError(
-            "a sweep has the form section.field=values",
-            where="--sweep",
+            "values to try have the form section.field=values",
+            where=option,
             got=f'"{written}"',
             hint=hint,
         )
@@ -58,26 +59,26 @@ def axis(written: str) -> Axis:
             low, high = (float(end) for end in ends)
         except ValueError:
             raise InputError(
-                "the ends of a range are numbers", where=f"--sweep {key}", got=value
+                "the ends of a range are numbers", where=f"{option} {key}", got=value
             ) from None
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise InputError(
-                "a range goes from a number to a larger one", where=f"--sweep {key}", got=value
+                "a range goes from a number to a larger one", where=f"{option} {key}", got=value
             )
         return Axis(key, low=low, high=high)
     values = [part.strip() for part in _values(value) if part.strip()]
     if not values:
-        raise InputError("no value to try", where=f"--sweep {key}", got=f'"{value}"')
+        raise InputError("no value to try", where=f"{option} {key}", got=f'"{value}"')
     for number, part in enumerate(values):
         if part in values[:number]:
-            raise given_twice(key, part, part)
+            raise given_twice(key, part, part, option)
     return Axis(key, tuple(values))
 
 
-def given_twice(key: str, first: str, second: str) -> InputError:
+def given_twice(key: str, first: str, second: str, option: str = "--sweep") -> InputError:
     got = second if first == second else f"{first} and {second}"
     return InputError(
-        "a value is given twice", where=f"--sweep {key}", got=got, hint="name each value once"
+        "a value is given twice", where=f"{option} {key}", got=got, hint="name each value once"
     )
 
 

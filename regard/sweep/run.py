@@ -11,7 +11,7 @@ from regard.build import TASKS
 from regard.device import resolve
 from regard.errors import BundleError, InputError, RecipeError
 from regard.recipe import Recipe, differences, is_whole
-from regard.runs import FOLDER
+from regard.runs import FOLDER, free_folder
 from regard.sweep.axes import Axis, given_twice, number_text, points
 from regard.sweep.outcome import Outcome
 from regard.sweep.study import searched, storage_errors
@@ -99,13 +99,7 @@ def _check_values(make: Make, axis: Axis) -> None:
 
 def default_folder(base: Recipe, axes: Sequence[Axis], name: str) -> Path:
     """runs/NAME-sweep, or the first of runs/NAME-sweep-2, … that is new or holds this sweep."""
-    first = FOLDER / f"{name}-sweep"
-    folder = first
-    number = 1
-    while not is_free_for(base, axes, folder):
-        number += 1
-        folder = first.with_name(f"{first.name}-{number}")
-    return folder
+    return free_folder(FOLDER / f"{name}-sweep", lambda folder: is_free_for(base, axes, folder))
 
 
 def is_free_for(base: Recipe, axes: Sequence[Axis], folder: Path) -> bool:

@@ -47,7 +47,7 @@ class Trials:
 
     def trial(self, values: Mapping[str, str]) -> Trial:
         """What is known of these values."""
-        new = Trial(dict(values), str(self.folder / _folder(Trial(dict(values), "").name)))
+        new = Trial(dict(values), str(self.folder / folder_name(Trial(dict(values), "").name)))
         try:
             result = disk.read_json(Path(new.run) / RESULT)
         except BundleError:  # none yet, or damaged: the trial is made again
@@ -121,10 +121,10 @@ def _is_result(content: Any) -> bool:
     return False
 
 
-def _folder(name: str) -> str:
+def folder_name(name: str) -> str:
     """A name that every disk takes, and still another for other values.
 
-    >>> _folder("train.learning_rate=0.1"), _folder("data.path=a/b")
+    >>> folder_name("train.learning_rate=0.1"), folder_name("data.path=a/b")
     ('train.learning_rate=0.1', 'data.path=a_b-0ab0ddcb')
     """
     plain = re.sub(r"[^\w.,=+-]", "_", name)[:180]

@@ -60,7 +60,7 @@ class Classify(Task):
             "precision": metrics.precision(answers, wanted),
             "recall": metrics.recall(answers, wanted),
             "f1": metrics.f1(answers, wanted),
-            **metrics.macro_statistics(answers, wanted),
+            **metrics.macro_statistics(answers, wanted, classes=self.labels),
         }
         counts = metrics.confusion(answers, wanted, classes=self.labels)["counts"]
         return Scores.of(scores, {"labels": list(self.labels), "confusion": counts})

@@ -74,6 +74,7 @@ class Loop:
         self.optimiser = optimiser(self.model, self.how)
         self.progress = Progress(data=corpus.fingerprint, threads=effective_threads())
         self.saved: Progress | None = None  # of the newest checkpoint
+        self.clock = time.perf_counter()  # when its seconds began
         self.lost_weights = False  # those that were kept, and there is no checkpoint of them
         self.log = Log(run, tensorboard=tensorboard)
         self.validation = Validation(recipe, self.task, corpus)
@@ -282,6 +283,7 @@ class Loop:
         """Score the weights that would be kept, and keep them if they are the best so far. A
         signal ends it before anything has changed; it is then made again when the run is
         resumed."""
+        began = time.perf_counter()
         judged = self.average if self.average is not None else self.model
         judged.eval()
         scores = self.validation.scores(judged, self.run, between=self._heed)
@@ -296,6 +298,7 @@ class Loop:
         is_kept = is_best or keeps_last(self.how, len(self.corpus.valid))
         if is_kept:
             bundle.put_weights(self.run, tensors(judged))
+        self._leave_out(began)
         step = self.progress.step
         self.progress = replace(
             self.progress,
@@ -320,8 +323,15 @@ class Loop:
 
     def save(self) -> None:
         """Write a checkpoint."""
+        began = time.perf_counter()
         checkpoint.save(self.run, self.model, self.average, self.optimiser, self.progress)
         self.saved = self.progress
+        self._leave_out(began)
+
+    def _leave_out(self, began: float) -> None:
+        """With `train.clock = "steps"`, the time since `began` does not count."""
+        if self.how.clock == "steps":
+            self.clock += time.perf_counter() - began
 
     def _facts(self) -> Facts:
         parts = {}

@@ -151,8 +151,8 @@ class Stopped(RegardError):
             )
         self.exit_code = 128 + number
 
-    def of_sweep(self) -> RegardError:
-        """The same for a run of a sweep, where the sweep's own command goes on with it."""
-        stop = RegardError(self.what, hint="the same command goes on with this sweep")
+    def of_many(self, what: str) -> RegardError:
+        """The same for a run of a sweep or a comparison, whose own command goes on with it."""
+        stop = RegardError(self.what, hint=f"the same command goes on with this {what}")
         stop.exit_code = self.exit_code
         return stop

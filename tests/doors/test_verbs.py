@@ -21,7 +21,18 @@ from regard.cli.progress import Lines
 from regard.errors import printable
 from tests.tiny import PAIRS, memorised, pairs_file
 
-VERBS = ["train", "chat", "ask", "evaluate", "budget", "data", "recipes", "lab", "doctor"]
+VERBS = [
+    "train",
+    "chat",
+    "ask",
+    "evaluate",
+    "compare",
+    "budget",
+    "data",
+    "recipes",
+    "lab",
+    "doctor",
+]
 
 
 @pytest.fixture(scope="module")

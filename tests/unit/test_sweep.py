@@ -192,8 +192,8 @@ def maker(tiny):
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("train.learning_rate", "a sweep has the form section.field=values"),
-        ("train.learning_rate=", "a sweep has the form section.field=values"),
+        ("train.learning_rate", "values to try have the form section.field=values"),
+        ("train.learning_rate=", "values to try have the form section.field=values"),
         ("train.learning_rate=a..b", "the ends of a range are numbers"),
         ("train.learning_rate=1e-1..1e-4", "a range goes from a number to a larger one"),
         ("train.learning_rat=0.1,0.2", 'no such field; got 0.1; did you mean "learning_rate"?'),

@@ -1,0 +1,176 @@
+"""regard compare: do models differ, by how much, and at what cost?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from regard.cli.devices import Device
+from regard.cli.evaluate import Split
+from regard.cli.paths import filled_path
+from regard.cli.waiting import Waiting
+from regard.errors import InputError
+
+if TYPE_CHECKING:
+    from regard.compare.plan import Budget, Plan
+
+
+def compare(
+    contenders: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="RECIPE|RUN …", help="Recipes to train, or finished runs."),
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A ready-made plan, or a .toml file; list: show them."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(parser=filled_path, help="Your own data, for all contenders."),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a field of all recipes."),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="N|LIST", help="How many seeds, or which: 0,1,2. [3]")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Budget of each run: minutes of training. [5]")
+    ] = None,
+    tokens: Annotated[int | None, typer.Option(help="Budget: target tokens.")] = None,
+    multiplications: Annotated[
+        float | None, typer.Option(help="Budget: multiplications of training, as in 2e12.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Budget: updates.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Budget: passes over the data.")] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(
+            metavar="parameters",
+            help="Choose the widths so that all have as many parameters as the first.",
+        ),
+    ] = None,
+    tune: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUES",
+            help="Choose a value for each contender by its validation score, with as many trials "
+            "for all: train.learning_rate=1e-2,1e-3.",
+        ),
+    ] = None,
+    score: Annotated[
+        str | None, typer.Option(help="The score of the verdict. Default: the task's.")
+    ] = None,
+    split: Annotated[
+        Split | None,
+        typer.Option(help="The part that decides. Default: test, or valid if there is none."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Answer only so many items.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            parser=filled_path,
+            help="The folder of the comparison. Default: runs/compare-A-vs-B. The same command "
+            "continues a comparison that was stopped, and several processes may share one.",
+        ),
+    ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Compare even if the training data differ.")
+    ] = False,
+    device: Device = "auto",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON, progress on stderr.")
+    ] = False,
+) -> None:
+    """Compare models on equal terms: the same data, budget, seeds and number of tuning trials.
+
+    Recipes are trained with each seed; runs are compared as they are. The verdict is a sentence
+    that claims no more than seeds and test items show together. Validation takes no time of the
+    budget.
+
+    \b
+    regard compare chat-lstm chat-attention --minutes 2
+    regard compare chat-attention chat-transformer --multiplications 2e12 --match parameters
+    regard compare sentiment-lstm sentiment-gru --tokens 50000 --tune train.learning_rate=1e-3,4e-3
+    regard compare runs/a runs/b
+    regard compare --plan list
+    """
+    if plan == "list":
+        print(_plan_list())
+        return
+    names = contenders or []
+    if plan is not None and names:
+        raise InputError(
+            "a plan has its own contenders", where="--plan", got=names[0], hint="leave one out"
+        )
+    if split == Split.train:
+        raise InputError("training examples decide nothing", where="--split", got="train")
+    if match not in (None, "parameters"):
+        raise InputError("can be matched: parameters", where="--match", got=match)
+    budget = _budget(
+        minutes=minutes,
+        tokens=tokens,
+        steps=steps,
+        epochs=epochs,
+        multiplications=multiplications,
+    )
+    with Waiting("loading"):
+        from regard.cli.comparing import compared
+        from regard.compare.plan import Plan as MadePlan
+        from regard.compare.plan import axes_of, contenders_of, seeds_of
+        from regard.compare.ready import load
+
+        if plan is None:
+            made = MadePlan(contenders_of(names, data=data, changes=changes or ()))
+        else:
+            made = load(plan).plan(data=data, changes=changes or ())
+        if seeds is not None:
+            made = replace(made, seeds=seeds_of(seeds))
+        if tune:
+            made = replace(made, tune=axes_of(tune))
+        made = replace(
+            made,
+            budget=budget or made.budget,
+            match="parameters" if match else made.match,
+            split=split.value if split else made.split,
+            limit=limit or made.limit,
+            score=score or made.score,
+            anyway=anyway,
+        )
+    _refuse_budget_of_runs(made, budget)
+    compared(made, out, device, as_json)
+
+
+def _budget(**amounts: float | None) -> Budget | None:
+    """The one budget that was given."""
+    from regard.compare.plan import Budget
+
+    given = {name: amount for name, amount in amounts.items() if amount is not None}
+    if len(given) > 1:
+        options = " and ".join(f"--{name}" for name in given)
+        raise InputError("one budget, so that it is equal", got=options, hint="keep one of them")
+    for kind, amount in given.items():
+        if not 0 < amount <= 1e18:
+            raise InputError("a budget is more than nothing", where=f"--{kind}", got=f"{amount:g}")
+        return Budget(kind, amount)  # pyright: ignore[reportArgumentType]
+    return None
+
+
+def _refuse_budget_of_runs(plan: Plan, budget: Budget | None) -> None:
+    if budget is not None and plan.contenders and not plan.trained:
+        raise InputError(
+            "finished runs have had their budgets",
+            where=f"--{budget.kind}",
+            hint="leave it out, or give recipes instead of runs",
+        )
+
+
+def _plan_list() -> str:
+    from regard.compare.ready import load, names
+
+    lines = [f"{name:<28}{load(name).content.summary}" for name in names()]
+    return "\n".join([*lines, "", "begin one with: regard compare --plan NAME"])

@@ -1,0 +1,361 @@
+"""What `regard compare` shows: one bar over the plan, then verdicts, scores, costs and examples."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard import disk
+from regard.cli import streams
+from regard.cli.progress import QUIET_SECONDS, clock
+from regard.cli.waiting import Waiting
+from regard.errors import InputError, TrainingError, printable
+from regard.train.report import SilentReporter
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from regard.checkpoint import Progress
+    from regard.compare.plan import Plan
+    from regard.compare.record import Comparison, Pair
+    from regard.train import Reporter
+
+RECORD, PICTURE = "comparison.json", "comparison.png"
+SHOWN_PAIRS = 3  # pairs whose buckets and examples are printed
+SHOWN_EXAMPLES = 3  # of each pair; the record has more
+
+
+def compared(plan: Plan, out: Path | None, device: str, as_json: bool) -> None:
+    """Carry out a plan, or go on with it, and show what it found."""
+    with Waiting("loading"):
+        from rich.console import Console
+
+        from regard.compare import plan as plans
+        from regard.compare.analysis import compare
+        from regard.compare.cells import Cells
+        from regard.device import resolve
+        from regard.train import Stopped
+
+    resolve(device)
+    plans.check(plan)
+    with Waiting("reading data"):
+        corpora = plans.corpora_of(plan)
+        notes = plans.check_data(plan, corpora)
+        split = plans.deciding_split(plan, corpora)
+        plan = plans.resolved(plan, corpora)
+    folder = out or plans.default_folder(plan)
+    plans.claim(plan, folder)
+    _claim_record(folder)
+    console = Console(stderr=as_json, highlight=False)
+    console.print(_heading(plan, folder), soft_wrap=True, markup=False)
+
+    bar = PlanBar(console)
+    cells = Cells(plan, folder, split, told=bar.told, device=device)
+    try:
+        with bar:
+            cells.go(bar.learned)
+    except Stopped as stop:
+        raise stop.of_many("comparison") from None
+    finally:  # also after Ctrl-C: what is known is shown
+        known = cells.known()
+        if any(cell.is_over for cell in known):
+            tuning = {each.name: cells.tuning(each) for each in plan.contenders}
+            with Waiting("comparing"):
+                comparison = compare(plan, known, split, tuning=tuning, notes=notes)
+            _show(comparison, folder, console, as_json)
+    if all(cell.state == "failed" for cell in known):
+        raise TrainingError("all runs of this comparison failed", where=folder, got=known[0].why)
+
+
+def _claim_record(folder: Path) -> None:
+    """Refuse a person's own file of the name of ours, before anything is trained."""
+    record = folder / RECORD
+    if not record.exists():
+        return
+    content = disk.read_json(record) if record.is_file() else None
+    if not isinstance(content, dict) or not {"format", "pairs"} <= content.keys():
+        raise InputError(
+            "something that regard did not write is there already",
+            where=record,
+            hint="move it, or choose another --out",
+        )
+    if (folder / PICTURE).exists():
+        disk.claim_output(folder / PICTURE)
+
+
+def _heading(plan: Plan, folder: Path) -> str:
+    runs = len(plan.trained) * len(plan.seeds)
+    names = ", ".join(contender.name for contender in plan.contenders)
+    lines = [f"contenders {printable(names)}", f"folder    {printable(folder)}"]
+    if runs:
+        trials = len(plan.trained) * plan.trials
+        tuning = f", after {trials} tuning runs" if trials else ""
+        seeds = ", ".join(map(str, plan.seeds))
+        lines.append(f"runs      {runs} of {plan.budget}, seeds {seeds}{tuning}")
+        if plan.budget.is_timed:
+            total = (runs + trials) * plan.budget.amount * 60
+            lines.append(f"          about {clock(total)} and the evaluations, if none is done yet")
+    return "\n".join(lines)
+
+
+def _show(comparison: Comparison, folder: Path, console: Console, as_json: bool) -> None:
+    from regard.compare.draw import draw
+
+    content = comparison.to_json()
+    disk.write_json(folder / RECORD, content)
+    picture = None
+    try:
+        picture = str(draw(comparison, folder / PICTURE))
+    except InputError as problem:  # a person's own file has this name
+        streams.tell(f"no picture is drawn: {problem}")
+    if as_json:
+        files = {"folder": str(folder), "picture": picture}
+        print(json.dumps(files | content, ensure_ascii=False))
+        return
+    lines = report(comparison)
+    lines.append("")
+    lines.append(f"record    {folder / RECORD}")
+    if picture:
+        lines.append(f"picture   {picture}")
+    text = "\n".join(printable(line) for line in lines)
+    console.print("\n" + text, soft_wrap=True, markup=False)
+
+
+# -- the bar ---------------------------------------------------------------------------------------
+
+
+class PlanBar:
+    """One progress bar over all runs of a plan, or plain lines now and then."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self.over = 0
+        self.total = 1
+        self.label = ""
+        self.last = time.monotonic()
+
+    def __enter__(self) -> PlanBar:
+        self.live = None
+        if self.console.is_terminal:
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Live
+
+            self.live = Live(
+                TextColumn("{task.fields[over]}/{task.total:.0f}"),
+                BarColumn(),
+                TextColumn("{task.fields[label]}", markup=False),
+                TimeElapsedColumn(),
+                console=self.console,
+            )
+            self.bar = self.live.add_task("", total=1, over=0, label="")
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+
+    def told(self, label: str) -> AbstractContextManager[Reporter]:
+        """The reporter of one run."""
+        self.label = printable(label)
+        return _RunReporter(self)
+
+    def learned(self, over: int, total: int) -> None:
+        """So many of the runs are over."""
+        changed = over > self.over
+        self.over = max(self.over, over)
+        self.total = total
+        self.show(0.0, "", always=changed)
+
+    def show(self, done: float, facts: str, *, always: bool = False) -> None:
+        label = f"{self.label}  {facts}".rstrip()
+        if self.live is not None:
+            self.live.update(
+                self.bar,
+                total=self.total,
+                completed=min(self.over + done, self.total),
+                over=self.over,
+                label=label,
+            )
+        elif always or time.monotonic() - self.last >= QUIET_SECONDS:
+            self.last = time.monotonic()
+            line = f"{self.over} of {self.total} runs are over; {label}"
+            self.console.print(line, soft_wrap=True, markup=False)
+
+    def noted(self, message: str) -> None:
+        self.console.print(printable(f"{self.label}: {message}"), soft_wrap=True, markup=False)
+
+
+class _RunReporter(SilentReporter, AbstractContextManager["_RunReporter"]):
+    """Moves the bar of the plan."""
+
+    def __init__(self, bar: PlanBar):
+        self.bar = bar
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
+        self.bar.show(done, f"{done:4.0%}  step {progress.step:,}  loss {loss:.3f}")
+
+    def noted(self, message: str) -> None:
+        self.bar.noted(message)
+
+
+# -- the report ------------------------------------------------------------------------------------
+
+
+def report(comparison: Comparison) -> list[str]:
+    """The comparison as lines of text: verdicts first."""
+    lines = [f"{pair.verdict}." for pair in comparison.pairs]
+    lines += ["", *_score_table(comparison), "", *_cost_table(comparison)]
+    lines += _tuning_lines(comparison)
+    for pair in comparison.pairs[:SHOWN_PAIRS]:
+        lines += _bucket_table(comparison, pair)
+        lines += _example_lines(pair)
+    if comparison.notes:
+        lines += ["", *(f"note: {note}" for note in comparison.notes)]
+    return lines
+
+
+def _score_table(comparison: Comparison) -> list[str]:
+    """A row for each score, the verdict's first: mean over seeds and 95 % interval."""
+    contenders = comparison.contenders
+    known = {name: None for contender in contenders for name in contender.scores}
+    names = [comparison.score, *(name for name in known if name != comparison.score)]
+    plain = dict.fromkeys(name for contender in contenders for name in contender.numbers)
+    others = list(comparison.baselines)
+    rows = [["mean of seeds", *(contender.name for contender in contenders), *others]]
+    for name in names:
+        row = [name]
+        for contender in contenders:
+            score = contender.scores.get(name)
+            row.append("-" if score is None else _interval(score.value, score.low, score.high))
+        row += [_number(comparison.baselines[other].get(name)) for other in others]
+        rows.append(row)
+    for name in plain:
+        numbers = [_number(contender.numbers.get(name)) for contender in contenders]
+        rows.append([name, *numbers, *([""] * len(others))])
+    for contender in contenders:
+        values = [
+            _number(result.scores.get(comparison.score)) if result.state == "done" else result.state
+            for result in contender.seeds
+        ]
+        seeds = ", ".join(str(result.seed) for result in contender.seeds)
+        line = f"{contender.name}: {comparison.score} of seeds {seeds}: {', '.join(values)}"
+        rows.append([line])
+    return _table(rows)
+
+
+def _cost_table(comparison: Comparison) -> list[str]:
+    rows = [
+        ["costs", *(contender.name for contender in comparison.contenders)],
+    ]
+    formats = {
+        "parameters": _amount,
+        "multiplications": _scientific,
+        "forward": _scientific,
+        "depth": _amount,
+        "tokens_per_second": _amount,
+        "steps": _amount,
+        "seconds": _amount,
+        "training_memory": _bytes,
+        "peak_memory": _bytes,
+    }
+    for name, shown in formats.items():
+        values = [getattr(contender.costs, name) for contender in comparison.contenders]
+        if any(value is not None for value in values):
+            rows.append([name.replace("_", " "), *map(shown, values)])
+    front = ["yes" if contender.is_on_front else "no" for contender in comparison.contenders]
+    rows.append(["on the Pareto front", *front])
+    return _table(rows)
+
+
+def _tuning_lines(comparison: Comparison) -> list[str]:
+    lines = []
+    for contender in comparison.contenders:
+        if contender.tuning is not None:
+            values = ", ".join(f"{key}={value}" for key, value in contender.tuning.values.items())
+            trials = f"{contender.tuning.trials} trials"
+            lines.append(f"{contender.name}: {values} by validation, {trials}")
+    return ["", *lines] if lines else []
+
+
+def _bucket_table(comparison: Comparison, pair: Pair) -> list[str]:
+    if not pair.buckets:
+        return []
+    title = f"{pair.first} - {pair.second}, {comparison.score}"
+    rows = [[title, "items", "difference", "95 %"]]
+    for bucket in pair.buckets:
+        found = bucket.difference
+        bounds = "" if found.low is None else f"{_number(found.low)} to {_number(found.high)}"
+        name = f"{bucket.kind} {bucket.name}"
+        rows.append([name, f"{bucket.items:,}", _number(found.value), bounds])
+    return ["", *_table(rows)]
+
+
+def _example_lines(pair: Pair) -> list[str]:
+    """Examples in turn: one on which the first is better, one on which the second is."""
+    better = [example for example in pair.examples if example.difference > 0]
+    worse = [example for example in pair.examples if example.difference < 0]
+    chosen = [*better[: SHOWN_EXAMPLES - 1], *worse[: SHOWN_EXAMPLES - 1]]
+    if not chosen:
+        return []
+    wide = max(len(pair.first), len(pair.second), len("reference")) + 2
+    lines = ["", f"where {pair.first} and {pair.second} differ most (answers of their first seeds)"]
+    for example in chosen:
+        lines.append(f"  {example.prompt}")
+        for name, answer in zip((pair.first, pair.second), example.answers, strict=True):
+            lines.append(f"    {name:<{wide}}{answer}")
+        lines += [f"    {'reference':<{wide}}{text}" for text in example.references[:2]]
+    commands = next((example.commands for example in chosen if example.commands), [])
+    lines += [f"  its attention: {command}" for command in commands]
+    return lines
+
+
+def _table(rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Columns of the width they need; a row of one cell is a line."""
+    widths = [0] * max(map(len, rows))
+    for row in rows:
+        if len(row) > 1:
+            lengths = map(len, _full(row, widths))
+            widths = [max(pair) for pair in zip(widths, lengths, strict=True)]
+    lines = []
+    for row in rows:
+        if len(row) == 1:
+            lines.append(row[0])
+            continue
+        first, *others = zip(_full(row, widths), widths, strict=True)
+        cells = [f"{first[0]:<{first[1]}}", *(f"{cell:>{width}}" for cell, width in others)]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _full(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [*row, *([""] * (len(widths) - len(row)))]
+
+
+def _interval(value: float, low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return _number(value)
+    return f"{_number(value)} ({_number(low)} to {_number(high)})"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _amount(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def _scientific(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _bytes(value: float | None) -> str:
+    return "-" if value is None else f"{value / 1e6:,.0f} MB"

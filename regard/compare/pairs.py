@@ -1,0 +1,156 @@
+"""Pairs of contenders: verdicts, differences by bucket, and the examples on which they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from shlex import quote
+
+import numpy as np
+
+from regard import metrics
+from regard.compare.items import Item
+from regard.compare.record import Bucket, Example, Pair
+from regard.compare.scored import Scored
+from regard.compare.statistics import Difference, SeedScores, adjusted, difference, finite
+from regard.compare.verdict import verdict
+
+EXAMPLES = 5  # for each contender of a pair
+FEWEST = 5  # items of a bucket
+MOST_LABELS = 20
+LOG_SCALE = ("perplexity", "word_perplexity")
+
+
+def pairs_of(
+    scored: Sequence[Scored],
+    seeds: Mapping[str, Mapping[str, SeedScores]],
+    items: Sequence[Item],
+    clusters: np.ndarray,
+    score: str,
+    unit: str,
+) -> list[Pair]:
+    both = list(combinations(scored, 2))
+    found: list[dict[str, Difference]] = []
+    for a, b in both:
+        first, second = seeds.get(a.contender.name, {}), seeds.get(b.contender.name, {})
+        names = first.keys() & second.keys()
+        found.append(
+            {
+                name: difference(first[name], second[name], test_items=name == score)
+                for name in first
+                if name in names
+            }
+        )
+    rates = adjusted([own[score].p_value if score in own else None for own in found])
+    pairs = []
+    for (a, b), differences_found, rate in zip(both, found, rates, strict=True):
+        about = verdict(score, a.side, b.side, differences_found.get(score), rate, unit=unit)
+        has_both = score in differences_found
+        pairs.append(
+            Pair(
+                first=a.contender.name,
+                second=b.contender.name,
+                verdict=about.sentence,
+                outcome=about.outcome,
+                adjusted_p_value=rate,
+                differences=differences_found,
+                buckets=_buckets(a, b, items, clusters, score) if has_both else [],
+                examples=_examples(a, b, items, score) if has_both else [],
+            )
+        )
+    return pairs
+
+
+def _buckets(
+    a: Scored, b: Scored, items: Sequence[Item], clusters: np.ndarray, score: str
+) -> list[Bucket]:
+    """The difference on short and long inputs, on rare and frequent words, and for each label."""
+    buckets = []
+    answered = np.zeros(len(items), bool)
+    answered[a.scores[score][0].index] = True
+    for kind, groups in _groups(a, items).items():
+        for name, chosen in groups.items():
+            chosen = chosen & answered
+            if chosen.sum() < FEWEST:
+                continue
+            sides = [each.seeds(score, clusters, chosen) for each in (a, b)]
+            own = difference(sides[0], sides[1], test_items=False)
+            buckets.append(Bucket(kind, name, int(chosen.sum()), own))
+    return buckets
+
+
+def _groups(scored: Scored, items: Sequence[Item]) -> dict[str, dict[str, np.ndarray]]:
+    """Which items are in each bucket of each kind."""
+    groups = {}
+    lengths = np.array([item.length for item in items], np.int64)
+    longest = max((cell.longest for cell in scored.done), default=0)
+    if (lengths > longest).any():
+        groups["length"] = {
+            f"up to {longest}, as in training": lengths <= longest,
+            **_thirds(lengths, lengths > longest),
+        }
+    elif lengths.min() < lengths.max():
+        groups["length"] = _thirds(lengths)
+    rarest = [item.rarest for item in items if item.rarest is not None]
+    if len(rarest) == len(items):
+        counts = np.array(rarest, np.int64)
+        if counts.min() < counts.max():
+            groups["frequency"] = _thirds(counts)
+    if scored.task is not None and not scored.task.answers_are_text:
+        right = np.array([item.references[0] for item in items])
+        labels = sorted(set(right.tolist()))
+        if len(labels) <= MOST_LABELS:
+            groups["label"] = {label: right == label for label in labels}
+    return groups
+
+
+def _thirds(values: np.ndarray, among: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Items in three groups of like size, named by their lowest and highest value.
+
+    >>> {name: int(chosen.sum()) for name, chosen in _thirds(np.arange(9)).items()}
+    {'0 to 2': 3, '3 to 5': 3, '6 to 8': 3}
+    """
+    among = np.ones(len(values), bool) if among is None else among
+    edges = np.quantile(values[among], [1 / 3, 2 / 3])
+    group = np.searchsorted(edges, values, side="left")
+    groups = {}
+    for number in range(3):
+        chosen = among & (group == number)
+        if chosen.any():
+            low, high = values[chosen].min(), values[chosen].max()
+            groups[f"{low:,}" if low == high else f"{low:,} to {high:,}"] = chosen
+    return groups
+
+
+def _examples(a: Scored, b: Scored, items: Sequence[Item], score: str) -> list[Example]:
+    """The items on which the means of all seeds differ most, in both directions."""
+    sign = -1 if metrics.better(score) == "lower" else 1
+    index = a.scores[score][0].index
+    means = []
+    for each in (a, b):
+        values = np.mean([own.of_items for own in each.scores[score]], axis=0)
+        means.append(np.log(values) if score in LOG_SCALE else values)
+    gains = sign * np.nan_to_num(means[0] - means[1], nan=0.0, posinf=1e9, neginf=-1e9)
+    order: list[int] = np.argsort(-gains, kind="stable").tolist()
+    best = [place for place in order[:EXAMPLES] if gains[place] > 0]
+    worst = [place for place in order[::-1][:EXAMPLES] if gains[place] < 0]
+    answers = [{item.key: item for item in each.done[0].items} for each in (a, b)]
+    runs = [each.done[0].run for each in (a, b)]
+    reads_text = a.task is not None and a.contender.recipe.source.kind == "tokens"
+
+    examples = []
+    for place in [*best, *worst]:
+        item = items[int(index[place])]
+        texts = [own[item.key].answers[:1] for own in answers]
+        commands = [f"regard ask {quote(run)} {quote(item.prompt)} --attend" for run in runs]
+        examples.append(
+            Example(
+                prompt=item.prompt,
+                references=list(item.references),
+                answers=[text[0] if text else "" for text in texts],
+                scores=[finite(float(mean[place])) for mean in means],
+                difference=float(gains[place]),
+                commands=commands if reads_text else [],
+            )
+        )
+    return examples

@@ -1,0 +1,174 @@
+"""Verdicts: a sentence about two contenders, which claims no more than was found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from regard.compare.statistics import Difference
+from regard.metrics import better
+
+SIGNIFICANT = 0.05
+# Shares and error rates are said in points, hundredths.
+SHARES = frozenset({
+    "accuracy", "accuracy_at_5", "precision", "recall", "f1", "exact", "cer", "wer", "jaccard",
+    "cosine", "damerau_levenshtein", "hits_at_1", "mrr", "pmi_hits_at_1", "pmi_mrr",
+    "bland_share", "repetition", "prompt_copy_share", "training_copy_share", "unique_share",
+    "distinct_1", "distinct_2",
+})  # fmt: skip
+POINTS = frozenset({"bleu", "bleu_1", "bleu_2", "bleu_3", "bleu_4", "chrf"})
+NAMES = {"bleu": "BLEU", "chrf": "chrF", "cer": "CER", "wer": "WER", "f1": "F1", "mrr": "MRR"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A sentence, and its kind: "better" or "worse" (of the first contender), "undecided", "runs"
+    (one seed: about these runs only), "failed", or "incomplete"."""
+
+    outcome: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """A contender as the verdict knows it."""
+
+    name: str
+    done: int
+    failed: int
+    why: str = ""
+
+    @property
+    def runs(self) -> int:
+        return self.done + self.failed
+
+    @property
+    def failures(self) -> str:
+        return f"{self.name} failed on {self.failed} of {count(self.runs, 'seed')}"
+
+
+def verdict(
+    score: str,
+    first: Side,
+    second: Side,
+    difference: Difference | None,
+    adjusted_p_value: float | None,
+    *,
+    unit: str,
+) -> Verdict:
+    """What can be said about two contenders.
+
+    >>> found = Difference(0.004, 0.011, 0.005, 5, (3, 3), 923, 0.4, 0.019, "", None)
+    >>> gru, lstm = Side("GRU", 3, 0), Side("LSTM", 3, 0)
+    >>> about = verdict("accuracy", gru, lstm, found, 0.4, unit="sentence")
+    >>> print(about.sentence)  # doctest: +NORMALIZE_WHITESPACE
+    GRU and LSTM cannot be told apart here (difference 0.4 ± 1.1 points of accuracy; 3 seeds of
+    923 sentences could show 1.9)
+    """
+    for side in (first, second):
+        if side.failed and not side.done:
+            sentence = f"{side.name} failed on all of its {count(side.runs, 'seed')}: {side.why}"
+            return Verdict("failed", sentence)
+    if difference is None:
+        return Verdict("incomplete", f"{first.name} and {second.name}: no scores of both yet")
+
+    sign = {"lower": -1, "higher": 1, None: 0}[better(score)]
+    amounts = in_words(score, difference)
+    is_found = adjusted_p_value is not None and adjusted_p_value < SIGNIFICANT and sign != 0
+    first_wins = sign * difference.value > 0
+    winner, loser = (first, second) if first_wins else (second, first)
+    size = sample(difference, unit)
+    more_failures = winner.failed > loser.failed
+    failures = "".join(f"; {side.failures} ({side.why})" for side in (first, second) if side.failed)
+    if not difference.has_seeds:
+        about = _of_runs(difference, winner, loser, amounts, is_found, size, first_wins)
+        return Verdict(about.outcome, about.sentence + failures)
+    if is_found and more_failures:
+        sentence = (
+            f"{winner.name} scores better than {loser.name} where it does not fail "
+            f"({amounts}; {size}), which is no advantage{failures}"
+        )
+        return Verdict("failed", sentence)
+    if is_found:
+        sentence = f"{winner.name} is better than {loser.name} ({amounts}; {size}){failures}"
+        return Verdict("better" if first_wins else "worse", sentence)
+    could = f" could show {_amount(score, difference.smallest)}"
+    sentence = (
+        f"{first.name} and {second.name} cannot be told apart here "
+        f"({amounts}; {size}{could}){failures}"
+    )
+    return Verdict("undecided", sentence)
+
+
+def _of_runs(
+    difference: Difference,
+    winner: Side,
+    loser: Side,
+    amounts: str,
+    is_found: bool,
+    size: str,
+    first_wins: bool,
+) -> Verdict:
+    """With one seed of a contender: about these runs, not about the models."""
+    p = f"p = {difference.p_value:.2g}" if difference.p_value is not None else "no test"
+    test = f"{difference.item_test}, {p}" if difference.item_test else p
+    if is_found:
+        sentence = f"this run of {winner.name} is better than this run of {loser.name}"
+    else:
+        names = (winner.name, loser.name) if first_wins else (loser.name, winner.name)
+        sentence = f"these runs of {names[0]} and {names[1]} cannot be told apart here"
+    ending = "one seed says nothing about other seeds; add --seeds 3"
+    return Verdict("runs", f"{sentence} ({amounts}; {size}; {test}); {ending}")
+
+
+def in_words(score: str, difference: Difference) -> str:
+    """The size of a difference with its margin.
+
+    >>> in_words("perplexity", Difference(-1.5, 0.25, 0.1, 5, (3, 3), 9, 0.01, 0.4, "", None))
+    'difference 1.5 ± 0.25 of perplexity'
+    """
+    value = _amount(score, abs(difference.value))
+    margin = "" if difference.margin is None else f" ± {_amount(score, difference.margin)}"
+    unit = "points of " if score in SHARES | POINTS else "of "
+    return f"difference {value}{margin} {unit}{NAMES.get(score, score)}"
+
+
+def _amount(score: str, value: float | None) -> str:
+    """A difference, in points if it is one of shares."""
+    if value is None:
+        return "unknown"
+    if score in SHARES:
+        value = 100 * value
+    return f"{value:.1f}" if score in SHARES | POINTS else f"{value:.3g}"
+
+
+def sample(difference: Difference, unit: str) -> str:
+    """How much was seen.
+
+    >>> sample(Difference(0.0, 1.0, 1.0, 5, (3, 2), 1, 0.5, 1.0, "", None), "sentence")
+    '3 and 2 seeds of 1 sentence'
+    """
+    first, second = difference.seeds
+    seeds = count(first, "seed") if first == second else f"{first} and {second} seeds"
+    return f"{seeds} of {count(difference.items, unit)}"
+
+
+def bounds(score: str) -> tuple[float, float]:
+    """The least and the greatest value of a score.
+
+    >>> bounds("accuracy"), bounds("wer"), bounds("perplexity")
+    ((0.0, 1.0), (0.0, inf), (1.0, inf))
+    """
+    if score in ("perplexity", "word_perplexity"):
+        return 1.0, math.inf
+    if score in POINTS:
+        return 0.0, 100.0
+    return 0.0, 1.0 if score in SHARES and score not in ("cer", "wer") else math.inf
+
+
+def count(number: int, noun: str) -> str:
+    """
+    >>> count(1, "seed"), count(1234, "sentence")
+    ('1 seed', '1,234 sentences')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,263 @@
+"""Statistics of comparisons: laws, parity with scipy, and simulations whose truth is known."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from regard import metrics
+from regard.compare import statistics
+from regard.compare.statistics import SeedScores, adjusted, mcnemar, randomisation
+from regard.metrics import text_statistics
+
+WORDS = ["the", "a", "cat", "dog", "sits", "on", "under", "red", "blue", "mat", "sofa"]
+# Whose optional numbers are known here.
+difference: Any = statistics.difference
+estimate: Any = statistics.estimate
+scipy_stats: Any = stats
+
+
+def texts(draw: np.random.Generator, count: int) -> list[str]:
+    return [" ".join(draw.choice(WORDS, 7)) for _ in range(count)]
+
+
+def noisy(draw: np.random.Generator, lines: list[str], share: float) -> list[str]:
+    """The lines with a share of their words replaced."""
+    return [
+        " ".join(str(draw.choice(WORDS)) if draw.random() < share else w for w in line.split())
+        for line in lines
+    ]
+
+
+def bleu_runs(draw: np.random.Generator, references: list[str], shares: list[float]) -> SeedScores:
+    groups = [[reference] for reference in references]
+    answers = [noisy(draw, references, share) for share in shares]
+    return SeedScores([text_statistics.bleu(lines, groups) for lines in answers])
+
+
+def labels(draw: np.random.Generator, seeds: int, right: np.ndarray) -> SeedScores:
+    """Runs whose answer to item i is right with the probability right[i]."""
+    return SeedScores([metrics.share(draw.random(len(right)) < right) for _ in range(seeds)])
+
+
+# -- laws ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("score", [text_statistics.bleu, text_statistics.chrf])
+def test_identical_answers_have_p_1(score):
+    """sacreBLEU 2.6 gives 1 / (n + 1)."""
+    draw = np.random.default_rng(3)
+    references = texts(draw, 23)
+    answers = noisy(draw, references, 0.3)
+    runs = SeedScores([score(answers, [[line] for line in references])])
+    same = difference(runs, runs)
+    assert (same.value, same.p_value, same.item_p_value) == (0.0, 1.0, 1.0)
+    assert same.item_test == "approximate randomisation"
+
+
+def test_identical_labels_have_p_1_whatever_the_seeds():
+    draw = np.random.default_rng(4)
+    for seeds in (1, 2, 3):
+        runs = labels(draw, seeds, np.full(29, 0.7))
+        same = difference(runs, runs)
+        assert (same.value, same.p_value, same.item_p_value) == (0.0, 1.0, 1.0)
+
+
+def test_the_other_way_round_has_the_other_sign():
+    draw = np.random.default_rng(5)
+    references = texts(draw, 31)
+    a = bleu_runs(draw, references, [0.2, 0.3, 0.25])
+    b = bleu_runs(draw, references, [0.3, 0.35])
+    forth, back = difference(a, b), difference(b, a)
+    assert forth.value == -back.value and forth.seeds == (3, 2) and back.seeds == (2, 3)
+    assert forth.margin == pytest.approx(back.margin)
+    assert forth.p_value == pytest.approx(back.p_value)
+    assert forth.item_p_value == back.item_p_value
+    assert forth.smallest == pytest.approx(back.smallest)
+
+
+def test_a_score_is_the_mean_of_its_seeds_and_never_the_best():
+    draw = np.random.default_rng(6)
+    runs = bleu_runs(draw, texts(draw, 31), [0.1, 0.5, 0.3])
+    score = estimate(runs)
+    assert score.value == pytest.approx(np.mean([run.value for run in runs.statistics]))
+    assert score.low < score.value < score.high
+    assert score.value < max(run.value for run in runs.statistics)
+
+
+def test_the_smallest_difference_is_more_than_the_margin():
+    draw = np.random.default_rng(7)
+    found = difference(labels(draw, 3, np.full(101, 0.6)), labels(draw, 3, np.full(101, 0.6)))
+    assert found.smallest > found.margin > 0
+
+
+def test_more_seeds_and_more_items_could_show_less():
+    def smallest(seeds: int, items: int) -> float:
+        draw = np.random.default_rng(8)
+        right = draw.random(items)
+        return difference(labels(draw, seeds, right), labels(draw, seeds, right)).smallest
+
+    assert smallest(3, 1009) < smallest(3, 101) and smallest(13, 101) < smallest(2, 101)
+
+
+def test_one_seed_has_an_interval_of_its_items_and_the_p_value_of_the_exact_test():
+    draw = np.random.default_rng(9)
+    a, b = labels(draw, 1, np.full(211, 0.8)), labels(draw, 1, np.full(211, 0.6))
+    found = difference(a, b)
+    assert not found.has_seeds and found.margin and found.item_test == "McNemar"
+    assert found.p_value == found.item_p_value < 0.01
+
+
+def test_scores_that_are_no_numbers_have_no_interval():
+    infinite = metrics.perplexities([1e6, 1e6, 1e6], [1, 1, 1])
+    assert math.isinf(infinite.value)
+    fine = metrics.perplexities([2.0, 3.0, 4.0], [1, 1, 1])
+    found = difference(SeedScores([infinite] * 2), SeedScores([fine] * 2))
+    assert found.margin is None and found.p_value is None and found.to_json()["value"] is None
+    single = metrics.share([True])
+    assert estimate(SeedScores([single])).margin is None
+
+
+def test_certain_differences_use_the_test_on_items():
+    """All right against all wrong: there is no variance, and still no certainty."""
+    right, wrong = metrics.share([True] * 7), metrics.share([False] * 7)
+    found = difference(SeedScores([right] * 2), SeedScores([wrong] * 2))
+    assert found.value == 1 and found.p_value == found.item_p_value
+    assert 0 < found.p_value < 0.05
+
+
+# -- parity ----------------------------------------------------------------------------------------
+
+
+def test_without_item_noise_it_is_welchs_t_test():
+    scores_a, scores_b = [3.0, 5.0, 4.5], [2.0, 2.5, 3.5, 1.5]
+    a, b = (
+        SeedScores([metrics.mean([value] * 41) for value in values])
+        for values in (scores_a, scores_b)
+    )
+    found = difference(a, b, test_items=False)
+    welch = scipy_stats.ttest_ind(scores_a, scores_b, equal_var=False)
+    assert found.p_value == pytest.approx(welch.pvalue, rel=1e-6)
+    low, high = welch.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((low, high), rel=1e-6)
+
+
+def test_with_one_seed_its_error_is_that_of_paired_differences():
+    draw = np.random.default_rng(10)
+    a, b = draw.normal(size=503), draw.normal(size=503)
+    found = difference(SeedScores([metrics.mean(a)]), SeedScores([metrics.mean(b)]))
+    assert found.error == pytest.approx((a - b).std(ddof=1) / math.sqrt(503), rel=0.1)
+
+
+def test_randomisation_agrees_with_scipys_permutation_test():
+    draw = np.random.default_rng(11)
+    a, b = draw.normal(size=11), draw.normal(0.6, size=11)
+    exact = scipy_stats.permutation_test(
+        (a, b), lambda x, y: np.mean(x - y), permutation_type="samples", n_resamples=np.inf
+    ).pvalue
+    assert randomisation([metrics.mean(a)], [metrics.mean(b)]) == pytest.approx(exact, abs=0.03)
+
+
+def test_randomisation_agrees_with_counting_bleu_again():
+    """From exchanged texts, not from exchanged sums."""
+    draw = np.random.default_rng(12)
+    references = texts(draw, 5)
+    groups = [[reference] for reference in references]
+    a, b = noisy(draw, references, 0.1), noisy(draw, references, 0.4)
+
+    def bleu(lines: list[str]) -> float:
+        return text_statistics.bleu(lines, groups).value
+
+    gaps = []
+    for mask in range(32):
+        swap = [bool(mask >> i & 1) for i in range(5)]
+        first = [y if s else x for x, y, s in zip(a, b, swap, strict=True)]
+        second = [x if s else y for x, y, s in zip(a, b, swap, strict=True)]
+        gaps.append(abs(bleu(first) - bleu(second)))
+    exact = np.mean(np.array(gaps) >= gaps[0] - 1e-9)
+    p = randomisation([text_statistics.bleu(a, groups)], [text_statistics.bleu(b, groups)])
+    assert p == pytest.approx(exact, abs=0.04)
+
+
+def test_mcnemar_counts_discordant_items_only():
+    a = np.array([True] * 12 + [False] * 3 + [True] * 50 + [False] * 9)
+    b = np.array([False] * 12 + [True] * 3 + [True] * 50 + [False] * 9)
+    assert mcnemar(a, b) == pytest.approx(2 * stats.binom.cdf(3, 15, 0.5))
+
+
+def test_many_pairs_are_adjusted():
+    p = [0.001, 0.02, 0.03, 0.5]
+    assert adjusted(p) == pytest.approx([0.004, 0.04, 0.04, 0.5])
+    assert adjusted([]) == [] and adjusted([None]) == [None]
+
+
+def test_rows_that_do_not_mean_the_same_are_not_exchanged():
+    two, three = (
+        metrics.Statistic(np.ones((5, 2)), np.sum),
+        metrics.Statistic(np.ones((5, 3)), np.sum),
+    )
+    assert randomisation([two], [three]) is None
+
+
+# -- simulations -----------------------------------------------------------------------------------
+
+# Spread of the log-odds of a right answer: of a seed, of an item (the same for both models), of an
+# item for one model, and of an item for one run.
+WORLDS = {
+    "seeds vary": (0.5, 0.5, 0.0, 0.0),
+    "items vary": (0.0, 1.0, 0.8, 0.0),
+    "all vary": (0.2, 1.0, 0.4, 0.4),
+}
+
+
+def simulated(world: str, number: int, *, gap: float, seeds: int, items: int) -> tuple[bool, bool]:
+    """Whether the interval covers the true difference, and whether it excludes 0."""
+    of_seed, of_item, of_model, of_run = WORLDS[world]
+    draw = np.random.default_rng([19, number])
+
+    def accuracy(mean: float) -> float:
+        """Over all seeds and items."""
+        spread = math.hypot(of_seed, of_item, of_model, of_run)
+        grid, weights = np.polynomial.hermite_e.hermegauss(41)
+        return float((weights / weights.sum() / (1 + np.exp(-mean - spread * grid))).sum())
+
+    own = item = draw.normal(0, of_item, items)
+    groups = []
+    for mean in (0.5 + gap, 0.5):
+        if gap or not groups:  # a model finds the same items hard, whatever its seed
+            own = item + draw.normal(0, of_model, items)
+        runs = []
+        for _ in range(seeds):
+            odds = mean + draw.normal(0, of_seed) + own + draw.normal(0, of_run, items)
+            runs.append(metrics.share(draw.random(items) < 1 / (1 + np.exp(-odds))))
+        groups.append(SeedScores(runs))
+    found = difference(*groups, test_items=False)
+    truth = accuracy(0.5 + gap) - accuracy(0.5)
+    return found.low <= truth <= found.high, found.p_value < 0.05
+
+
+def share_of(world: str, count: int, which: int, **sizes) -> float:
+    return float(np.mean([simulated(world, number, **sizes)[which] for number in range(count)]))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_intervals_cover_the_truth_in_a_few_simulations(world: str):
+    assert share_of(world, 60, 0, gap=0.4, seeds=3, items=97) >= 0.85
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sizes", [(3, 97), (3, 499), (5, 199)])
+@pytest.mark.parametrize("world", WORLDS)
+def test_intervals_cover_92_to_98_percent_of_400_simulations(world: str, sizes: tuple[int, int]):
+    seeds, items = sizes
+    assert 0.92 <= share_of(world, 400, 0, gap=0.4, seeds=seeds, items=items) <= 0.98
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_model_against_itself_is_rejected_at_about_the_nominal_rate(world: str):
+    assert 0.015 <= share_of(world, 400, 1, gap=0.0, seeds=3, items=199) <= 0.08

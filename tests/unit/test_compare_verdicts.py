@@ -1,0 +1,71 @@
+"""Verdicts claim no more than was found."""
+
+from __future__ import annotations
+
+import pytest
+
+from regard.compare.statistics import Difference
+from regard.compare.verdict import Side, verdict
+
+GRU, LSTM = Side("GRU", 3, 0), Side("LSTM", 3, 0)
+
+
+def found(value: float, p: float, seeds: tuple[int, int] = (3, 3)) -> Difference:
+    return Difference(value, 0.011, 0.005, 5.0, seeds, 923, p, 0.019, "McNemar", p)
+
+
+def test_what_cannot_be_told_apart_says_what_could_have_been_shown():
+    about = verdict("accuracy", GRU, LSTM, found(0.004, 0.4), 0.4, unit="sentence")
+    assert about.outcome == "undecided"
+    assert about.sentence == (
+        "GRU and LSTM cannot be told apart here (difference 0.4 ± 1.1 points of accuracy; "
+        "3 seeds of 923 sentences could show 1.9)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("score", "value", "winner"),
+    [("accuracy", 0.03, "GRU"), ("accuracy", -0.03, "LSTM"), ("cer", 0.03, "LSTM")],
+)
+def test_the_better_one_is_named_in_the_direction_of_the_score(score, value, winner):
+    about = verdict(score, GRU, LSTM, found(value, 0.001), 0.003, unit="recording")
+    loser = {"GRU": "LSTM", "LSTM": "GRU"}[winner]
+    assert about.sentence.startswith(
+        f"{winner} is better than {loser} (difference 3.0 ± 1.1 points"
+    )
+    assert about.outcome == ("better" if winner == "GRU" else "worse")
+
+
+def test_many_pairs_need_more():
+    """A p-value that was small before it was adjusted."""
+    about = verdict("accuracy", GRU, LSTM, found(0.03, 0.01), 0.06, unit="sentence")
+    assert about.outcome == "undecided"
+
+
+def test_one_seed_is_about_runs():
+    single = verdict("accuracy", GRU, LSTM, found(0.03, 0.001, (1, 1)), 0.001, unit="sentence")
+    assert single.outcome == "runs"
+    assert single.sentence.startswith("this run of GRU is better than this run of LSTM")
+    assert "one seed says nothing about other seeds" in single.sentence
+
+
+def test_who_fails_more_often_is_never_better():
+    fragile = Side("GRU", 2, 1, "the loss was not a number")
+    about = verdict("accuracy", fragile, LSTM, found(0.03, 0.001), 0.001, unit="sentence")
+    assert about.outcome == "failed" and "is better" not in about.sentence
+    assert about.sentence.endswith("GRU failed on 1 of 3 seeds (the loss was not a number)")
+    other = verdict("accuracy", fragile, LSTM, found(-0.03, 0.001), 0.001, unit="sentence")
+    assert other.outcome == "worse" and "GRU failed on 1 of 3 seeds" in other.sentence
+
+
+def test_a_contender_without_a_score_failed_or_is_not_there_yet():
+    gone = Side("GRU", 0, 3, "the loss was not a number")
+    about = verdict("accuracy", gone, LSTM, None, None, unit="sentence")
+    assert about.sentence == "GRU failed on all of its 3 seeds: the loss was not a number"
+    later = verdict("accuracy", Side("GRU", 0, 0), LSTM, None, None, unit="sentence")
+    assert later.outcome == "incomplete"
+
+
+def test_a_score_that_is_neither_good_nor_bad_has_no_winner():
+    about = verdict("mean_length", GRU, LSTM, found(0.03, 0.001), 0.001, unit="sentence")
+    assert about.outcome == "undecided"
