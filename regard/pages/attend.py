@@ -357,7 +357,9 @@ def _facts(
     correlations = []
     for record in records:
         layers = [part["layers"][-1] for part in record["parts"] if part["id"] == "cross"]
-        correlations += [layer["correlation"] for layer in layers if layer.get("correlation")]
+        correlations += [
+            layer["correlation"] for layer in layers if layer.get("correlation") is not None
+        ]
     if correlations:
         numbers = " | ".join(f"{correlation:.2f}" for correlation in correlations)
         yield "rank correlation of weight and effect", numbers

@@ -795,6 +795,7 @@ class View {
     this.heat.select(state.token, state.place);
     this.updateLegend();
     this.updateRow();
+    document.documentElement.dataset.drawnAfter ??= performance.now().toFixed(0); // milliseconds, for tests
     if (announce && views[0] === this) this.announce();
   }
 
@@ -1417,7 +1418,6 @@ function start() {
     else if (event.key === "{") set({ layer: layers[(layers.indexOf(state.layer) - 1 + layers.length) % layers.length] });
   });
   document.documentElement.dataset.ready = "yes";
-  document.documentElement.dataset.readyAfter = performance.now().toFixed(0); // milliseconds, for tests
 }
 
 start();

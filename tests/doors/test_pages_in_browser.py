@@ -321,4 +321,4 @@ def test_a_notebook_shows_the_page_in_a_frame(browser: Any):
 def test_a_large_page_opens_fast(open_page: Open):
     tab = open_page(tensor_page(500, layers=8, heads=8))
     # A second on an idle machine; the bound is for one that is busy.
-    assert float(tab.get_attribute("html", "data-ready-after")) < 10_000
+    assert float(tab.get_attribute("html", "data-drawn-after")) < 10_000
