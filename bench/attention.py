@@ -2,6 +2,8 @@
 
     python -m bench.attention                                  three minutes a run, three seeds
     python -m bench.attention --minutes 10 --seeds 5
+    python -m bench.attention --corpus dailydialog --measure-speeds
+    python -m bench.attention --corpus dailydialog --minutes 10 --speeds 3.65 3.08
 
 On DailyDialog (`chat-dialogue`, which reads three turns), where a reply seldom depends on single
 words, and on Multi30k English to German (`chat-attention`), where it nearly always does. Both
@@ -10,6 +12,11 @@ The learning rate is constant after its warm-up, so one pair of runs gives both 
 
     equal minutes    the last weights of both
     equal steps      both at the last step that both were validated at
+
+With `--speeds` a run takes minutes x 60 x speed steps, and the two runs of a seed follow each
+other. Then other programs may run beside them, because a minute is one of the machine on which the
+speeds were measured: `--measure-speeds` prints the steps a second of both models on all cores,
+validation not counted.
 
 The figure is the difference of the log perplexity per word on the validation data, attention minus
 none: its mean over the seeds, with a 95 % interval (Student's t).
@@ -24,6 +31,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +43,7 @@ from regard.train import train
 
 RECIPES = {"dailydialog": "chat-dialogue", "multi30k": "chat-attention"}
 KINDS: dict[str, list[str]] = {"none": ["decoder.attention=none"], "attention": []}
+SPEED_STEPS = 60
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided, by the number of seeds
 
 
@@ -54,22 +63,39 @@ def corpus(name: str, data: Path) -> list[str]:
     ]
 
 
+def settings(name: str, kind: str, args: argparse.Namespace) -> list[str]:
+    """The overrides of one run."""
+    budget = ["train.steps=", f"train.minutes={args.minutes}"]
+    if args.speeds:
+        steps = steps_of(args)[kind]
+        budget = ["train.minutes=", f"train.steps={steps}"]
+    return [
+        *corpus(name, args.data),
+        *budget,
+        "train.schedule=constant",
+        f"train.threads={args.threads}",
+        f"train.valid_every={args.valid_every}",
+        "train.save_every=1000000",
+        "train.keep=last",
+        f"seed={args.seed}",
+        *KINDS[kind],
+    ]
+
+
+def steps_of(args: argparse.Namespace) -> dict[str, int]:
+    """The steps of both models, by the measured speeds."""
+    return {
+        kind: round(args.minutes * 60 * speed)
+        for kind, speed in zip(KINDS, args.speeds, strict=True)
+    }
+
+
 def run(args: argparse.Namespace) -> None:
     """Train one model, and print its validations as JSON: step -> perplexity per word."""
+    name, kind = args.cell
     with tempfile.TemporaryDirectory() as folder:
-        settings = [
-            "train.steps=",
-            f"train.minutes={args.minutes}",
-            "train.schedule=constant",
-            "train.threads=1",
-            f"train.valid_every={args.valid_every}",
-            "train.save_every=1000000",
-            "train.keep=last",
-            f"seed={args.seed}",
-        ]
-        name, kind = args.cell
-        changes = [*corpus(name, args.data), *settings, *KINDS[kind]]
         target = Path(folder) / "run"
+        changes = settings(name, kind, args)
         train(recipe.load(RECIPES[name], changes), target, reporter=ValidationReporter())
         lines = list(read_json_lines(target / "metrics.jsonl"))
     validations = {
@@ -78,14 +104,44 @@ def run(args: argparse.Namespace) -> None:
     print(json.dumps(validations), flush=True)
 
 
+class StepTimes(ValidationReporter):
+    """When each step ended."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def stepped(self, progress, loss, speed, done) -> None:
+        self.times.append(time.perf_counter())
+
+    def validated(self, record, samples) -> None: ...
+
+
+def measure_speeds(name: str, args: argparse.Namespace) -> None:
+    """Print the steps a second of both models, in turns, one at a time."""
+    for _ in range(2):
+        for kind in KINDS:
+            reporter = StepTimes()
+            changes = [*settings(name, kind, args), "train.minutes=", f"train.steps={SPEED_STEPS}"]
+            with tempfile.TemporaryDirectory() as folder:
+                train(recipe.load(RECIPES[name], changes), Path(folder) / "run", reporter=reporter)
+            first, *_, last = reporter.times[10:]  # memory is allocated in the first steps
+            print(name, kind, f"{(len(reporter.times) - 11) / (last - first):.2f} steps/s")
+
+
 def pair(name: str, seed: int, args: argparse.Namespace) -> dict[str, dict[int, float]]:
-    """The validations of both models of one seed, trained side by side."""
+    """The validations of both models of one seed, trained side by side, or one after the other
+    if their steps are given."""
     processes = {}
+    threads = args.threads if args.speeds else 1
     for kind in KINDS:
         command = [sys.executable, "-m", "bench.attention", "--cell", name, kind]
         command += ["--minutes", str(args.minutes), "--seed", str(seed), "--data", str(args.data)]
-        command += ["--valid-every", str(args.valid_every)]
+        command += ["--valid-every", str(args.valid_every), "--threads", str(threads)]
+        if args.speeds:
+            command += ["--speeds", *map(str, args.speeds)]
         processes[kind] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        if args.speeds:
+            processes[kind].wait()
     validations = {}
     for kind, process in processes.items():
         output, _ = process.communicate()
@@ -115,10 +171,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, choices=list(T_95), default=3)
     parser.add_argument("--valid-every", type=int, default=200)
     parser.add_argument("--corpus", choices=("dailydialog", "multi30k"), action="append")
+    parser.add_argument(
+        "--speeds", nargs=2, type=float, help="steps a second without and with attention"
+    )
+    parser.add_argument("--measure-speeds", action="store_true")
     parser.add_argument("--cell", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.cell:
         run(args)
+        return
+    if args.measure_speeds:
+        for name in args.corpus or RECIPES:
+            measure_speeds(name, args)
         return
 
     figures: dict[str, Any] = {}
@@ -141,6 +205,7 @@ def main() -> None:
         figures[name] = {
             "recipe": RECIPES[name],
             "minutes": args.minutes,
+            "speeds": args.speeds,
             "facts": measure.facts(args),
             "steps": steps,
             "equal_minutes": difference(by_minutes),
