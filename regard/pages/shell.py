@@ -40,8 +40,10 @@ class Table:
 class Section:
     """A part of a page under a heading: paragraphs, tables, drawings, and what the script draws.
 
-    widget   the name of a drawing of page.js, which fills this section; "" for none
-    figures  SVG elements that regard drew itself
+    widget        the name of a drawing of page.js, which fills this section; "" for none
+    figures       SVG elements that regard drew itself
+    links         names and addresses of files beside the page
+    is_collapsed  whether only its title is seen until it is opened
     """
 
     title: str
@@ -51,6 +53,8 @@ class Section:
     figures: tuple[str, ...] = ()
     widget: str = ""
     code: str = ""
+    links: tuple[tuple[str, str], ...] = ()
+    is_collapsed: bool = False
 
 
 @dataclass(frozen=True, repr=False)
