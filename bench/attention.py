@@ -1,7 +1,7 @@
 """What attention gains: a recurrent model with attention against the same model without it.
 
     python -m bench.attention                                  three minutes a run, three seeds
-    python -m bench.attention --minutes 10 --seeds 5
+    python -m bench.attention --minutes 10 --seeds 5           a recorded seed is not repeated
     python -m bench.attention --corpus dailydialog --measure-speeds
     python -m bench.attention --corpus dailydialog --minutes 10 --speeds 3.65 3.08
 
@@ -156,12 +156,14 @@ def difference(pairs: list[tuple[float, float]]) -> dict[str, Any]:
     """Perplexities (none, attention), and the mean of log(attention / none) with its interval."""
     logs = [math.log(attention / none) for none, attention in pairs]
     mean = statistics.fmean(logs)
-    margin = T_95[len(logs)] * statistics.stdev(logs) / math.sqrt(len(logs))
+    margin = math.inf
+    if len(logs) > 1:
+        margin = T_95[len(logs)] * statistics.stdev(logs) / math.sqrt(len(logs))
     return {
         "none": [none for none, _ in pairs],
         "attention": [attention for _, attention in pairs],
         "log_difference": mean,
-        "interval": [mean - margin, mean + margin],
+        "interval": [mean - margin, mean + margin] if len(logs) > 1 else None,
     }
 
 
@@ -185,34 +187,70 @@ def main() -> None:
             measure_speeds(name, args)
         return
 
-    figures: dict[str, Any] = {}
-    if (measure.RESULTS / "attention.json").exists():
-        figures = measure.read("attention")["figures"]
-    for name in args.corpus or ("dailydialog", "multi30k"):
-        by_minutes = []
-        by_steps = []
-        steps = []
+    for name in args.corpus or RECIPES:
         for seed in range(1, args.seeds + 1):
-            both = pair(name, seed, args)
-            common = max(both["none"].keys() & both["attention"].keys(), default=None)
-            if common is None:
-                raise SystemExit("no step that both were validated at: lower --valid-every")
-            last = {kind: max(both[kind]) for kind in KINDS}
-            by_minutes.append((both["none"][last["none"]], both["attention"][last["attention"]]))
-            by_steps.append((both["none"][common], both["attention"][common]))
-            steps.append(last | {"common": common})
-            print(name, "seed", seed, steps[-1], by_minutes[-1], by_steps[-1], flush=True)
-        figures[name] = {
-            "recipe": RECIPES[name],
-            "minutes": args.minutes,
-            "speeds": args.speeds,
-            "facts": measure.facts(args),
-            "steps": steps,
-            "equal_minutes": difference(by_minutes),
-            "equal_steps": difference(by_steps),
+            if seed not in recorded(name, args):
+                both = pair(name, seed, args)
+                enter(name, seed, both, args)
+                print(name, "seed", seed, both, flush=True)
+        print(name, json.dumps(summarise(name, args), indent=1), flush=True)
+
+
+def recorded(name: str, args: argparse.Namespace) -> dict[int, dict[str, dict[int, float]]]:
+    """The pairs that are on record with these minutes and speeds, by seed."""
+    if not (measure.RESULTS / "attention.json").exists():
+        return {}
+    figures = measure.read("attention")["figures"].get(name, {})
+    if [figures.get("minutes"), figures.get("speeds")] != [args.minutes, args.speeds]:
+        return {}
+    return {
+        int(seed): {
+            kind: {int(step): value for step, value in validations.items()}
+            for kind, validations in both.items()
         }
-        print(name, json.dumps(figures[name], indent=1), flush=True)
-    print(measure.write("attention", {"unit": "perplexity per word", "figures": figures}))
+        for seed, both in figures.get("validations", {}).items()
+    }
+
+
+def enter(
+    name: str, seed: int, both: dict[str, dict[int, float]], args: argparse.Namespace
+) -> None:
+    """Write the pair of a seed to the record, so that the next command goes on after it."""
+    pairs = recorded(name, args) | {seed: both}
+    record: dict[str, Any] = {"unit": "perplexity per word", "figures": {}}
+    if (measure.RESULTS / "attention.json").exists():
+        record = measure.read("attention")
+    record["figures"][name] = {
+        "recipe": RECIPES[name],
+        "minutes": args.minutes,
+        "speeds": args.speeds,
+        "facts": measure.facts(args),
+        "validations": pairs,
+    }
+    measure.write("attention", record)
+
+
+def summarise(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Differences over the seeds on record, which are added to it."""
+    pairs = recorded(name, args)
+    by_minutes = []
+    by_steps = []
+    steps = []
+    for both in pairs.values():
+        common = max(both["none"].keys() & both["attention"].keys(), default=None)
+        if common is None:
+            raise SystemExit("no step that both were validated at: lower --valid-every")
+        last = {kind: max(both[kind]) for kind in KINDS}
+        by_minutes.append((both["none"][last["none"]], both["attention"][last["attention"]]))
+        by_steps.append((both["none"][common], both["attention"][common]))
+        steps.append(last | {"common": common})
+    summary = {"steps": steps}
+    summary["equal_minutes"] = difference(by_minutes)
+    summary["equal_steps"] = difference(by_steps)
+    record = measure.read("attention")
+    record["figures"][name] |= summary
+    measure.write("attention", record)
+    return summary
 
 
 if __name__ == "__main__":
