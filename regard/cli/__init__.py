@@ -32,6 +32,7 @@ VERBS = (
     "ask",
     "attend",
     "evaluate",
+    "report",
     "compare",
     "budget",
     "data",
@@ -52,6 +53,7 @@ SYNONYMS = {  # verbs of other programs
     "score": "evaluate", "test": "evaluate", "validate": "evaluate",
     "experiment": "lab",
     "config": "recipes", "list": "recipes", "models": "recipes",
+    "html": "report", "page": "report", "summary": "report",
     "finetune": "train", "fit": "train", "learn": "train", "resume": "train", "sweep": "train",
 }  # fmt: skip
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -166,17 +168,39 @@ def _train(job: Job, as_json: bool, tensorboard: bool, device: str) -> None:
     resolve(device)  # before anything is printed
     console = Console(stderr=as_json, highlight=False)
     console.print(f"run       {printable(job.run)}", soft_wrap=True, markup=False)
+    command = shlex.join(["regard", *sys.argv[1:]]) if _is_program() else ""
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
-        result = train_job(job, reporter, tensorboard=tensorboard, device=device)
+        result = train_job(
+            job, reporter, tensorboard=tensorboard, device=device, command=command
+        )
     try:
         plot = f"curves in {curves(job.run)}"
     except InputError as problem:  # a person's own file has this name
         plot = f"no curves are drawn: {problem}"
+    report = _report(job.run, device)
     if as_json:
         print(json.dumps(result.to_json()))
         return
-    for line in _summary(job, result, reporter, plot):
+    for line in [*_summary(job, result, reporter, plot), report]:
         console.print(printable(line), soft_wrap=True, markup=False)
+
+
+def _is_program() -> bool:
+    """Whether these are the words that a person typed, and not those of a test or a notebook."""
+    return Path(sys.argv[0]).name in ("regard", "__main__.py")
+
+
+def _report(run: Path, device: str) -> str:
+    """Write the report, and say where it is. A page is never worth a training: whatever goes wrong
+    is told, and that is all."""
+    from regard.pages.report import FILE, report
+
+    try:
+        with Waiting("writing the report"):
+            path = report(run, device=device).save(run / FILE)
+    except Exception as problem:
+        return f"the report is not written: {problem}"
+    return f"all about it in: {path}"
 
 
 def _summary(job: Job, result: Result, reporter: Bar | Lines, plot: str) -> list[str]:
