@@ -50,18 +50,12 @@ class Session:
 
 def begin(run: Path, session: Session) -> Session:
     """Add a session that begins now on this machine."""
-    import torch
-
-    from regard import __version__
-
     session = replace(
         session,
         began=_now(),
         processor=processor(),
         system=platform.platform(),
         python=platform.python_version(),
-        torch=torch.__version__,
-        regard=__version__,
     )
     _write(run, [*read(run), session])
     return session
@@ -115,7 +109,9 @@ def _content(path: Path) -> list[Any] | None:
 def _is_session(record: Any) -> bool:
     if not isinstance(record, dict):
         return False
-    types = {field.name: int if isinstance(field.default, int) else str for field in fields(Session)}
+    types = {
+        field.name: int if isinstance(field.default, int) else str for field in fields(Session)
+    }
     if not record.keys() <= types.keys():
         return False
     return all(type(value) is types[name] for name, value in record.items())

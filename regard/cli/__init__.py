@@ -178,7 +178,8 @@ class _Warnings(logging.Handler):
 def _run(words: Sequence[str], debug: bool) -> int:
     try:
         streams.check_output()
-        with get_command(app).make_context("regard", list(words)) as ctx:
+        # A verb finds what was typed in ctx.obj.
+        with get_command(app).make_context("regard", list(words), obj=tuple(words)) as ctx:
             ctx.command.invoke(ctx)
         return DONE
     except typer.Exit as end:

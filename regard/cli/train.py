@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def train(
+    ctx: typer.Context,
     recipe: Annotated[
         str | None, typer.Argument(metavar="RECIPE", help="A shipped recipe, or a .toml file.")
     ] = None,
@@ -112,6 +112,7 @@ def train(
     """
     from regard import runs
 
+    command = shlex.join(["regard", *ctx.obj])
     limits = runs.Limits(steps=steps, epochs=epochs, tokens=tokens, minutes=minutes)
     if not sweep and (trials or storage or prune):
         raise InputError(
@@ -121,7 +122,7 @@ def train(
     if resume is not None:
         _refuse_with_resume(recipe, out, sweep)
         job = runs.resumed(resume, data=data, changes=changes or (), limits=limits, anyway=anyway)
-        _train(job, as_json, tensorboard, device)
+        _train(job, as_json, tensorboard, device, command)
         return
 
     if anyway:
@@ -139,7 +140,7 @@ def train(
 
         swept(new, sweep, out, trials, storage, prune, device, as_json)
         return
-    _train(new.job(out), as_json, tensorboard, device)
+    _train(new.job(out), as_json, tensorboard, device, command)
 
 
 def _refuse_with_resume(recipe: str | None, out: Path | None, sweep: list[str] | None) -> None:
@@ -156,7 +157,7 @@ def _refuse_with_resume(recipe: str | None, out: Path | None, sweep: list[str] |
         )
 
 
-def _train(job: Job, as_json: bool, tensorboard: bool, device: str) -> None:
+def _train(job: Job, as_json: bool, tensorboard: bool, device: str, command: str) -> None:
     with Waiting("loading"):
         from rich.console import Console
 
@@ -168,26 +169,19 @@ def _train(job: Job, as_json: bool, tensorboard: bool, device: str) -> None:
     resolve(device)  # before anything is printed
     console = Console(stderr=as_json, highlight=False)
     console.print(f"run       {printable(job.run)}", soft_wrap=True, markup=False)
-    command = shlex.join(["regard", *sys.argv[1:]]) if _is_program() else ""
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
-        result = train_job(
-            job, reporter, tensorboard=tensorboard, device=device, command=command
-        )
+        result = train_job(job, reporter, tensorboard=tensorboard, device=device, command=command)
     try:
         plot = f"curves in {curves(job.run)}"
     except InputError as problem:  # a person's own file has this name
         plot = f"no curves are drawn: {problem}"
     report = _report(job.run, device)
     if as_json:
+        console.print(printable(report), soft_wrap=True, markup=False)
         print(json.dumps(result.to_json()))
         return
     for line in [*_summary(job, result, reporter, plot), report]:
         console.print(printable(line), soft_wrap=True, markup=False)
-
-
-def _is_program() -> bool:
-    """Whether these are the words that a person typed, and not those of a test or a notebook."""
-    return Path(sys.argv[0]).name in ("regard", "__main__.py")
 
 
 def _report(run: Path, device: str) -> str:
@@ -198,9 +192,11 @@ def _report(run: Path, device: str) -> str:
     try:
         with Waiting("writing the report"):
             path = report(run, device=device).save(run / FILE)
+    except KeyboardInterrupt:
+        return f"the report is not written; make it with: regard report {shlex.quote(str(run))}"
     except Exception as problem:
         return f"the report is not written: {problem}"
-    return f"all about it in: {path}"
+    return f"read all about it in: {path}"
 
 
 def _summary(job: Job, result: Result, reporter: Bar | Lines, plot: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a report finds out by asking the model: scores with intervals, answers, errors, attention."""
+"""What a report finds out by asking the model: scores, answers, errors and attention."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ MAPS = 3
 SURPRISES = 1000  # examples among which the least likely answers are looked for
 READ = 30  # tokens of a text whose map is easy to read
 WORDS = 11  # of a caption, each with a picture
+ROWS = 40  # tokens of an answer in a map
 LABELS = 30  # of a table of confusions
 MADE_SURE = 1e-3  # nats of effect that are drawn at full strength, at least
 
@@ -367,17 +368,23 @@ def _map(bundle: Bundle, question: Question) -> Map:
     names = list(answer.step_names)
     if isinstance(source, PictureSource) and answer.grid is not None:
         items = list(zip(names, values, strict=True))[:WORDS]
+        if len(names) > WORDS:
+            title += f" (its first {WORDS} of {len(names)} tokens)"
         return Map(title, lit_pictures(row, answer.grid, items), is_effect)
     times = None
     if isinstance(source, SoundSource):
         times = source.place_times(row, values.shape[1])
-    drawing = heat_map(values, names, list(answer.place_names), title=title, times=times)
+    if len(names) > ROWS:
+        title += f" (its first {ROWS} of {len(names)} tokens)"
+    drawing = heat_map(
+        values[:ROWS], names[:ROWS], list(answer.place_names), title=title, times=times
+    )
     return Map(title, drawing, is_effect)
 
 
 ATTENTION = (
-    "Each row is a token of the answer; a cell is the darker the more weight the token gave to this "
-    "place of the input (last layer, mean over the heads)."
+    "Each row is a token of the answer, each column a place of the input. The more weight the "
+    "token gave to the place, the stronger the colour (last layer, mean over the heads)."
 )
 LIT = (
     "For each word of the answer, the picture is clear where the word attended, and grey elsewhere "

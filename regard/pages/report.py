@@ -54,16 +54,17 @@ HEADLINES = {  # the scores that people ask for first
     "blank": ("accuracy", "perplexity"),
 }
 TEST_ONCE = (
-    "The {count:,} test examples are not scored here. Test data judge a model once, at the end: who "
-    "looks at the score and then changes the model has used them up. When it is final: {command}"
+    "The {count:,} test examples are not scored here. Test data judge a model once, at the end: "
+    "if the model is changed after a look at its test score, that score is too good. When the "
+    "model is final: {command}"
 )
 FITTED = (
     "No examples are held out, so these are scores of examples that it learned from. They say how "
     "well it memorised them, not how well it answers others, and have no intervals."
 )
 LATER = (
-    "These are the scores of the last validation, and not all details are in this page. Intervals, "
-    "errors and attention are added when training ends, or now by: {command}"
+    "These scores are of a validation during training. Intervals, errors worth looking at and "
+    "attention are in the page that this command writes: {command}"
 )
 
 

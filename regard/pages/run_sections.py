@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from regard.budget.closed_form.parts import Budget, columns
 from regard.build import columns_taken
 from regard.bundle import recipe_budget
-from regard.budget.closed_form.parts import Budget, columns
 from regard.data.corpus import Corpus, Split
 from regard.errors import RegardError
 from regard.fields import shown
@@ -285,11 +285,11 @@ def budget(costs: Budget | RegardError) -> Section:
     rows.append(("total", *totals, costs.depth.get("forward")))
     names = ("part", "parameters", "forward pass", "training step", "one more token", "depth")
     memory = tuple((name.replace("_", " "), size_text(n)) for name, n in costs.memory.items() if n)
-    paragraphs = (
+    text = (
         f"For {sizes}. Passes, steps and tokens are counted in multiplications. Depth is the "
-        "longest chain of operations that must wait for each other.",
-        *costs.notes,
+        "longest chain of operations that must wait for each other."
     )
+    paragraphs = (text, *costs.notes)
     tables = (Table(names, tuple(rows)), Table(("memory", "size"), memory))
     return Section("Budget", id="budget", paragraphs=paragraphs, tables=tables)
 

@@ -91,7 +91,7 @@ def _cells(
     width: float,
 ) -> list[str]:
     parts = []
-    for i, j in zip(*np.nonzero(values > FAINT), strict=True):
+    for i, j in np.argwhere(values > FAINT).tolist():
         value = min(1.0, float(values[i, j]))
         name = f"{_text(_short(rows[i]))} → {_text(_short(columns[j]))}: {value:.2f}"
         parts.append(
@@ -151,7 +151,7 @@ def _pooled(values: np.ndarray, columns: Sequence[str]) -> tuple[np.ndarray, lis
     if count <= MOST:
         return values, list(columns)
     starts = np.arange(MOST) * count // MOST
-    return np.add.reduceat(values, starts, axis=1), [columns[i] for i in starts]
+    return np.add.reduceat(values, starts, axis=1), [columns[i] for i in starts.tolist()]
 
 
 # -- cards --

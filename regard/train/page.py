@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from regard import sessions
+import torch
+
+from regard import __version__, sessions
 from regard.checkpoint import Progress
 from regard.data.corpus import Corpus
 from regard.pages.report import FILE, Draft
@@ -39,12 +41,18 @@ class ReportFile:
                 threads=effective_threads(),
                 seed=self.recipe.seed,
                 first_step=step,
+                torch=torch.__version__,
+                regard=__version__,
             )
             self.session = sessions.begin(self.run, session)
 
     def write(self, progress: Progress, state: State) -> None:
         """Write the page as the run stands."""
         with self._harmless():
+            session = self.session
+            if session is not None and state == "done" and progress.step == session.first_step:
+                sessions.end(self.run, session, state, progress.step)
+                return  # nothing was left to do: the page, which may say more, stays
             if state != "under way" and self.session is not None:
                 sessions.end(self.run, self.session, state, progress.step)
             if self.draft is None:
