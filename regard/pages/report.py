@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from regard import build, bundle, checkpoint, metrics
+from regard import build, bundle, checkpoint, metrics, sessions
 from regard.budget.closed_form.parts import Budget
 from regard.bundle import Bundle
 from regard.checkpoint import Progress
@@ -32,6 +33,7 @@ from regard.pages.run_record import (
 )
 from regard.pages.shell import Page, Section, Table
 from regard.recipe import Recipe
+from regard.sessions import Session
 from regard.tasks.sources import PictureSource
 
 FILE = "report.html"
@@ -68,6 +70,40 @@ LATER = (
 )
 
 
+@dataclass(frozen=True)
+class Fixed:
+    """What is the same on every page of a run.
+
+    sizes     examples of each part of the data; {} if it cannot be read
+    costs     the budget, or why there is none
+    sections  data, recipe and budget
+    """
+
+    sizes: dict[str, int]
+    costs: Budget | RegardError
+    sections: tuple[Section, ...]
+
+
+def _fixed(
+    recipe: Recipe,
+    history: Sequence[Session],
+    costs: Budget | RegardError,
+    data: Section,
+    sizes: dict[str, int],
+) -> Fixed:
+    sections = (
+        data,
+        run_sections.differences(recipe, history),
+        run_sections.whole_recipe(recipe),
+        run_sections.budget(costs),
+    )
+    return Fixed(sizes, costs, sections)
+
+
+def _part_sizes(corpus: Corpus) -> dict[str, int]:
+    return {name: len(getattr(corpus, name)) for name in run_sections.SPLITS}
+
+
 class Draft:
     """The report of a run under way, without asking its model."""
 
@@ -75,14 +111,15 @@ class Draft:
         self.run = run
         self.recipe = recipe
         self.corpus = corpus
-        self.costs = run_sections.budget_of(recipe, corpus.tokenizer)
-        self.data = run_sections.data(recipe, corpus)
+        history = sessions.read(run)
+        costs = run_sections.budget_of(recipe, corpus.tokenizer)
+        data = run_sections.data(recipe, corpus)
+        self.fixed = _fixed(recipe, history, costs, data, _part_sizes(corpus))
 
     def page(self, progress: Progress, state: str) -> Page:
         """The page of a run that stands at `progress`."""
         record = record_of(self.run, self.recipe, self.corpus.tokenizer, progress, state)
-        sizes = {name: len(getattr(self.corpus, name)) for name in run_sections.SPLITS}
-        return _page(record, self.costs, self.data, sizes, None)
+        return _page(record, self.fixed, None)
 
 
 def report(
@@ -120,7 +157,7 @@ def report(
         data = run_sections.no_data(record.recipe, problem)
     else:
         data = run_sections.data(record.recipe, corpus)
-        sizes = {name: len(getattr(corpus, name)) for name in run_sections.SPLITS}
+        sizes = _part_sizes(corpus)
         _warn_of_other_data(record, corpus)
         if test and not len(corpus.test):
             raise InputError(
@@ -129,7 +166,8 @@ def report(
         if model is not None:
             found = findings.find(model, corpus, test=test, limit=limit)
     costs = run_sections.budget_of(record.recipe, record.tokenizer)
-    return _page(record, costs, data, sizes, found, model)
+    fixed = _fixed(record.recipe, record.sessions, costs, data, sizes)
+    return _page(record, fixed, found, model)
 
 
 def _model(record: RunRecord, device: str) -> Bundle | None:
@@ -154,14 +192,9 @@ def _warn_of_other_data(record: RunRecord, corpus: Corpus) -> None:
 
 
 def _page(
-    record: RunRecord,
-    costs: Budget | RegardError,
-    data: Section,
-    sizes: dict[str, int],
-    found: Findings | None,
-    model: Bundle | None = None,
+    record: RunRecord, fixed: Fixed, found: Findings | None, model: Bundle | None = None
 ) -> Page:
-    sections = [_scores(record, sizes, found)]
+    sections = [_scores(record, fixed.sizes, found)]
     prompt = record.samples[0][0] if record.samples else None
     if found is not None:
         prompt = found.first_prompt
@@ -175,18 +208,12 @@ def _page(
         sections += _attention(record, found, model, prompt)
     else:
         sections += _logged_confusions(record)
-    sections += [
-        data,
-        run_sections.differences(record),
-        run_sections.whole_recipe(record.recipe),
-        run_sections.budget(costs),
-        run_sections.environment(record),
-    ]
+    sections += [*fixed.sections, run_sections.environment(record)]
     return Page(
         title=f"{record.name}: {KINDS[record.recipe.task]}",
         kind="report",
-        lead=_lead(record, sizes),
-        facts=tuple(_facts(record, costs, found, model)),
+        lead=_lead(record, fixed.sizes),
+        facts=tuple(_facts(record, fixed.costs, found, model)),
         sections=tuple(sections),
     )
 

@@ -72,12 +72,6 @@ class RunRecord:
             if isinstance(pair, list) and len(pair) == 2 and all(isinstance(s, str) for s in pair)
         ]
 
-    @property
-    def base(self) -> tuple[str, Recipe] | None:
-        """The shipped recipe that it was made from, by name; None if there is none."""
-        name = base_name(self.recipe, self.sessions)
-        return None if name is None else (name, load(name))
-
 
 def base_name(recipe: Recipe, history: Sequence[Session]) -> str | None:
     """The shipped recipe that a recipe was made from: the one that was named when training began,

@@ -16,12 +16,13 @@ from regard.data.corpus import Corpus, Split
 from regard.errors import RegardError
 from regard.fields import shown
 from regard.pages.charts import Series, line_chart
-from regard.pages.run_record import RunRecord
+from regard.pages.run_record import RunRecord, base_name
 from regard.pages.shell import Section, Table
 from regard.pages.small_maps import Card, cards
 from regard.plot import JUDGED_ON, score_panels
-from regard.recipe import Captions, Pictures, Recipe
+from regard.recipe import Captions, Pictures, Recipe, load
 from regard.recipe.marked import leaves
+from regard.sessions import Session
 from regard.tokenizers import Tokenizer
 
 POINTS = 200  # of a line: more cannot be told apart
@@ -192,15 +193,14 @@ def _spread(part: Split) -> list[int]:
 # -- recipe --
 
 
-def differences(record: RunRecord) -> Section:
+def differences(recipe: Recipe, history: Sequence[Session]) -> Section:
     """The fields that differ from the recipe that this one was made from."""
-    base = record.base
-    if base is None:
+    name = base_name(recipe, history)
+    if name is None:
         text = "It was made from no shipped recipe; all fields are below."
         return Section("Recipe", id="recipe", paragraphs=(text,))
-    name, recipe = base
-    before = dict(leaves(recipe.to_json()))
-    now = dict(leaves(record.recipe.to_json()))
+    before = dict(leaves(load(name).to_json()))
+    now = dict(leaves(recipe.to_json()))
     rows = tuple(
         (key, _value(before.get(key)), _value(now.get(key)))
         for key in before | now

@@ -151,7 +151,7 @@ def _pooled(values: np.ndarray, columns: Sequence[str]) -> tuple[np.ndarray, lis
     if count <= MOST:
         return values, list(columns)
     starts = np.arange(MOST) * count // MOST
-    return np.add.reduceat(values, starts, axis=1), [columns[i] for i in starts.tolist()]
+    return np.add.reduceat(values, starts, axis=1), [columns[int(i)] for i in starts]
 
 
 # -- cards --

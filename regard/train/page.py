@@ -1,8 +1,9 @@
-"""report.html of a run under way: written at the start of training, and after every validation."""
+"""report.html of a run under way: written at every validation, unless that would take long."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from regard.pages.report import FILE, Draft
 from regard.recipe import Recipe
 from regard.sessions import Session, State
 from regard.train.process import effective_threads
+
+SHARE = 0.01  # of the time of a training that may be spent here
 
 
 class ReportFile:
@@ -29,6 +32,7 @@ class ReportFile:
         self.has_failed = False
         self.draft: Draft | None = None
         self.session: Session | None = None
+        self.next_time = 0.0  # before which it is not written again
 
     def begin(self, *, base: str, command: str, device: str, step: int) -> None:
         """Record that training begins here and now."""
@@ -48,6 +52,9 @@ class ReportFile:
 
     def write(self, progress: Progress, state: State) -> None:
         """Write the page as the run stands."""
+        began = time.perf_counter()
+        if state == "under way" and began < self.next_time:
+            return
         with self._harmless():
             session = self.session
             if session is not None and state == "done" and progress.step == session.first_step:
@@ -58,6 +65,8 @@ class ReportFile:
             if self.draft is None:
                 self.draft = Draft(self.run, self.recipe, self.corpus)
             self.draft.page(progress, state).save(self.run / FILE)
+        ended = time.perf_counter()
+        self.next_time = ended + (ended - began) / SHARE
 
     @contextlib.contextmanager
     def _harmless(self) -> Iterator[None]:
