@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -67,4 +66,4 @@ def report(
             claim_output(run / FILE)
         page = make(run, test=test, limit=limit, device=device)
         path = page.save(out or run / FILE)
-    print(f"wrote {printable(path)}", file=sys.stderr)
+    print(f"wrote {printable(path)}")
