@@ -38,6 +38,12 @@ demo: .venv/.installed
 	$(BIN)/regard ask runs/demo $(PROMPTS) --greedy
 	@printf '\nWhich word of the question did it attend to?\n\n'
 	$(BIN)/regard ask runs/demo "Do you like football?" --greedy --attend
+	@printf '\nAll about both models is in two pages; open them in a browser:\n\n'
+	@printf '    runs/demo-translation/report.html\n    runs/demo/report.html\n\n'
+	@printf 'Then try:\n\n'
+	@printf '    $(BIN)/regard chat runs/demo\n'
+	@printf '    $(BIN)/regard attend runs/demo-translation "the third of May" --effect\n'
+	@printf '    $(BIN)/regard evaluate runs/demo-translation\n\n'
 
 test: .venv/.installed-dev
 	$(BIN)/python -m pytest -n 2 -q

@@ -4,6 +4,7 @@
     bot = regard.load("runs/demo")         the model of an earlier run
     bot.ask("Are you a robot?").text       one Answer; a list of them for a list of inputs
     bot.evaluate().scores                  how good it is on held-out examples
+    regard.report("runs/demo")             a page about a run: scores, curves, errors, attention
     regard.show(answer)                    a page of its attention, in a notebook or a file
     regard.show_weights(weights, tokens)   the same for the weights of any model
     regard.attend(q, k, v, causal=True)    the attention core
@@ -34,6 +35,7 @@ if _TYPE_CHECKING:
     from regard.layers.maclaurin import maclaurin_features as maclaurin_features
     from regard.layers.multihead import MultiHead as MultiHead
     from regard.pages.answers import show as show
+    from regard.pages.report import report as report
     from regard.pages.tensors import show_weights as show_weights
     from regard.search import Options as Options
     from regard.train.model import train as train
@@ -58,6 +60,7 @@ _HOMES = {
     "maclaurin_attention": "layers.maclaurin",
     "maclaurin_error_bound": "layers.maclaurin",
     "maclaurin_features": "layers.maclaurin",
+    "report": "pages.report",
     "show": "pages.answers",
     "show_weights": "pages.tensors",
     "train": "train.model",
@@ -79,6 +82,7 @@ __all__ = [
     "maclaurin_attention",
     "maclaurin_error_bound",
     "maclaurin_features",
+    "report",
     "show",
     "show_weights",
     "train",

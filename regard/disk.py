@@ -377,6 +377,18 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process is writing in this folder. Nothing is changed, and nobody has to wait."""
+    try:
+        with (folder / LOCK).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # there is no lock, or it cannot be read
+        return False
+    return False
+
+
 @contextlib.contextmanager
 def lock_file(path: Path, *, wait: bool = False) -> Iterator[TextIO | None]:
     """The lock of a file, as the open file; None if another process has it, unless we `wait` for

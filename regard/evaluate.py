@@ -308,10 +308,12 @@ def evaluate(
     at_most: int | None = None,
     ranked_examples: int = RANKED,
     training: Split | None = None,
+    samples: int = SAMPLES,
 ) -> Evaluation:
     """Every score of the task, and what the references themselves reach where that means
     something. At most `at_most` prompts are answered, and the true answers of at most
-    `ranked_examples` are ranked. Answers are compared with those of `training`, if it is given."""
+    `ranked_examples` are ranked. Answers are compared with those of `training`, if it is given.
+    The first `samples` answers are part of the result."""
     if not len(part):
         raise DataError("no examples to evaluate on")
     task = bundle.task
@@ -348,6 +350,6 @@ def evaluate(
         | {name: statistic.value for name, statistic in reference_copies.items()},
         samples=[
             Sample(question.shown, first, question.references)
-            for question, (first, *_) in zip(prompts[:SAMPLES], candidates[:SAMPLES], strict=True)
+            for question, (first, *_) in zip(prompts[:samples], candidates[:samples], strict=True)
         ],
     )

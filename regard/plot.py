@@ -108,7 +108,7 @@ def figure(lines: list[dict[str, Any]], name: str) -> Any:
     from matplotlib.ticker import MaxNLocator
 
     valid = [line for line in lines if line["kind"] in JUDGED_ON]
-    panels = _panels(valid)
+    panels = score_panels(valid)
     confused = [line for line in valid if line.get("confusion")]
     count = 1 + len(panels) + bool(confused)
     columns = 2 if count > 1 else 1
@@ -192,12 +192,12 @@ def comparison(runs: Mapping[str, Path], score: str) -> Any:
     return made
 
 
-def _panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
+def score_panels(valid: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Which scores share a panel: those of ranks, BLEU and chrF, and others between 0 and 1. The
     rest have scales of their own.
 
     >>> first = {"bleu_4": 0.0, "exact": 0.0, "wer": 1.2, "mrr": 0.2}
-    >>> for panel in _panels([first, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9}]).items():
+    >>> for panel in score_panels([first, {"bleu_4": 0.5, "exact": 0.25, "wer": 0.9}]).items():
     ...     print(panel)
     ('the true answer among 20', ['mrr'])
     ('overlap with the right answers', ['bleu_4'])

@@ -61,6 +61,7 @@ class Job:
     run: Path
     resume: bool = False
     anyway: bool = False
+    base: str = ""  # the name or path of the recipe, without its changes
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class NewRun:
 
     def job(self, out: Path | None = None) -> Job:
         """The run in the folder `out`, or in runs/NAME, or runs/NAME-2, … if that exists."""
-        return Job(self.recipe(), out or free_folder(FOLDER / self.name))
+        base = self.base if isinstance(self.base, str) else ""
+        return Job(self.recipe(), out or free_folder(FOLDER / self.name), base=base)
 
 
 def new(

@@ -32,6 +32,7 @@ VERBS = (
     "ask",
     "attend",
     "evaluate",
+    "report",
     "compare",
     "budget",
     "data",
@@ -52,6 +53,7 @@ SYNONYMS = {  # verbs of other programs
     "score": "evaluate", "test": "evaluate", "validate": "evaluate",
     "experiment": "lab",
     "config": "recipes", "list": "recipes", "models": "recipes",
+    "html": "report", "page": "report", "summary": "report",
     "finetune": "train", "fit": "train", "learn": "train", "resume": "train", "sweep": "train",
 }  # fmt: skip
 
@@ -176,7 +178,8 @@ class _Warnings(logging.Handler):
 def _run(words: Sequence[str], debug: bool) -> int:
     try:
         streams.check_output()
-        with get_command(app).make_context("regard", list(words)) as ctx:
+        # A verb finds what was typed in ctx.obj.
+        with get_command(app).make_context("regard", list(words), obj=tuple(words)) as ctx:
             ctx.command.invoke(ctx)
         return DONE
     except typer.Exit as end:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def train(
+    ctx: typer.Context,
     recipe: Annotated[
         str | None, typer.Argument(metavar="RECIPE", help="A shipped recipe, or a .toml file.")
     ] = None,
@@ -110,6 +112,7 @@ def train(
     """
     from regard import runs
 
+    command = shlex.join(["regard", *ctx.obj])
     limits = runs.Limits(steps=steps, epochs=epochs, tokens=tokens, minutes=minutes)
     if not sweep and (trials or storage or prune):
         raise InputError(
@@ -119,7 +122,7 @@ def train(
     if resume is not None:
         _refuse_with_resume(recipe, out, sweep)
         job = runs.resumed(resume, data=data, changes=changes or (), limits=limits, anyway=anyway)
-        _train(job, as_json, tensorboard, device)
+        _train(job, as_json, tensorboard, device, command)
         return
 
     if anyway:
@@ -137,7 +140,7 @@ def train(
 
         swept(new, sweep, out, trials, storage, prune, device, as_json)
         return
-    _train(new.job(out), as_json, tensorboard, device)
+    _train(new.job(out), as_json, tensorboard, device, command)
 
 
 def _refuse_with_resume(recipe: str | None, out: Path | None, sweep: list[str] | None) -> None:
@@ -154,7 +157,7 @@ def _refuse_with_resume(recipe: str | None, out: Path | None, sweep: list[str] |
         )
 
 
-def _train(job: Job, as_json: bool, tensorboard: bool, device: str) -> None:
+def _train(job: Job, as_json: bool, tensorboard: bool, device: str, command: str) -> None:
     with Waiting("loading"):
         from rich.console import Console
 
@@ -167,16 +170,33 @@ def _train(job: Job, as_json: bool, tensorboard: bool, device: str) -> None:
     console = Console(stderr=as_json, highlight=False)
     console.print(f"run       {printable(job.run)}", soft_wrap=True, markup=False)
     with Bar(console) if console.is_terminal else Lines(console) as reporter:
-        result = train_job(job, reporter, tensorboard=tensorboard, device=device)
+        result = train_job(job, reporter, tensorboard=tensorboard, device=device, command=command)
     try:
         plot = f"curves in {curves(job.run)}"
     except InputError as problem:  # a person's own file has this name
         plot = f"no curves are drawn: {problem}"
+    report = _report(job.run, device)
     if as_json:
+        console.print(printable(report), soft_wrap=True, markup=False)
         print(json.dumps(result.to_json()))
         return
-    for line in _summary(job, result, reporter, plot):
+    for line in [*_summary(job, result, reporter, plot), report]:
         console.print(printable(line), soft_wrap=True, markup=False)
+
+
+def _report(run: Path, device: str) -> str:
+    """Write the report, and say where it is. A page is never worth a training: whatever goes wrong
+    is told, and that is all."""
+    from regard.pages.report import FILE, report
+
+    try:
+        with Waiting("writing the report"):
+            path = report(run, device=device).save(run / FILE)
+    except KeyboardInterrupt:
+        return f"the report is not written; make it with: regard report {shlex.quote(str(run))}"
+    except Exception as problem:
+        return f"the report is not written: {problem}"
+    return f"read all about it in: {path}"
 
 
 def _summary(job: Job, result: Result, reporter: Bar | Lines, plot: str) -> list[str]:

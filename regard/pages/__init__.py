@@ -9,6 +9,9 @@
     answers  `regard.show`
     tensors  `regard.show_weights`
     figure   the same map as PNG or SVG, without a browser
+    charts   lines, points and intervals as SVG
+    report   `regard report`: the report of a run, with run_record, run_sections, findings and
+             small_maps
 
 docs/architecture.md describes the data of a page.
 """

@@ -56,7 +56,7 @@ def _sound(
         "duration": duration,
         "times": [[round(start, 4), round(end, 4)] for start, end in times],
         "peaks": _peaks(row),
-        "url": _data_url("audio/wav", _wav(row, source.rate)) if duration <= LONGEST else None,
+        "url": _data_url("audio/wav", wav(row, source.rate)) if duration <= LONGEST else None,
         "spectrogram": None,
     }
     if isinstance(bundle.model.frontend, Sound):
@@ -98,7 +98,8 @@ def _peaks(row: np.ndarray) -> list[int]:
     return np.rint(255 * peaks / max(1.0, float(peaks.max()))).astype(int).tolist()
 
 
-def _wav(row: np.ndarray, rate: int) -> bytes:
+def wav(row: np.ndarray, rate: int) -> bytes:
+    """16-bit samples as a WAV file."""
     buffer = BytesIO()
     with wave.open(buffer, "wb") as file:
         file.setnchannels(1)

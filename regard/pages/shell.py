@@ -21,11 +21,13 @@ NOTEBOOK_HEIGHT = 760  # pixels of a page in a notebook
 
 @dataclass(frozen=True)
 class Table:
-    """A table that a person can sort by each column. Numbers are aligned right; None is a dash."""
+    """A table that a person can sort by each column. Numbers are aligned right; None is a dash.
+    If it `wraps`, its cells may have several lines of text."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     caption: str = ""
+    wraps: bool = False
 
     @property
     def is_number(self) -> list[bool]:

@@ -13,6 +13,7 @@ are never quite the same.)
     validation.py   the scores of held-out examples
     log.py          metrics.jsonl
     report.py       what a reporter is told
+    page.py         report.html, written anew at every validation
     process.py      threads, signals, memory
 """
 

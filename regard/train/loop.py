@@ -17,12 +17,14 @@ from regard import build, bundle, checkpoint, metrics
 from regard.checkpoint import Progress
 from regard.data.batches import batches
 from regard.data.corpus import Corpus, document_frequency
-from regard.errors import DivergedError
+from regard.errors import DivergedError, RegardError
 from regard.model import OtherAnswers
 from regard.optimise import factor, optimiser, used_up
 from regard.recipe import Recipe
+from regard.sessions import State
 from regard.tasks.task import Batch, text_targets
 from regard.train.log import FITTED, TRAIN, VALID, Log
+from regard.train.page import ReportFile
 from regard.train.process import effective_threads
 from regard.train.report import Facts, Reporter, Stopped, keeps_last
 from regard.train.validation import Scores, Validation
@@ -78,6 +80,7 @@ class Loop:
         self.lost_weights = False  # those that were kept, and there is no checkpoint of them
         self.log = Log(run, tensorboard=tensorboard)
         self.validation = Validation(recipe, self.task, corpus)
+        self.report_file: ReportFile | None = None  # that shows people how it goes
 
     def go(self, signals: list[int]) -> Progress:
         """Train to the end of the budget, or until there is a number in `signals`."""
@@ -93,7 +96,13 @@ class Loop:
                 self.reporter.noted("stopping; saving a checkpoint (Ctrl-C again drops it)")
                 self.save()
             saved = checkpoint.newest(self.run)
+            self._show("stopped")
             raise Stopped(signals[0], self.run, step=self.progress.step, saved=saved) from None
+        except RegardError:
+            self._show("stopped")
+            raise
+        else:
+            self._show("done")
         finally:
             self.log.close()
         return self.progress
@@ -310,6 +319,9 @@ class Loop:
             seconds=time.perf_counter() - self.clock,
         )
         self._report(scores, is_best=is_best, is_kept=is_kept)
+        began = time.perf_counter()
+        self._show("under way")
+        self._leave_out(began)
 
     def _report(self, scores: Scores, *, is_best: bool, is_kept: bool) -> None:
         record = scores.numbers | {
@@ -320,6 +332,11 @@ class Loop:
         kind = VALID if self.validation.is_held_out else FITTED
         self.log.add(self.progress, kind, record | scores.tables | {"samples": scores.samples})
         self.reporter.validated({"step": self.progress.step, "kind": kind} | record, scores.samples)
+
+    def _show(self, state: State) -> None:
+        """Write the report as far as it is known."""
+        if self.report_file is not None:
+            self.report_file.write(self.progress, state)
 
     def save(self) -> None:
         """Write a checkpoint."""

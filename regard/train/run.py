@@ -14,6 +14,7 @@ from regard.recipe import Recipe
 from regard.resources import allocations, check_memory
 from regard.runs import Job
 from regard.train.loop import Loop
+from regard.train.page import ReportFile
 from regard.train.process import keep_memory, stop_signals, threads_of
 from regard.train.report import Reporter, Result, SilentReporter
 from regard.train.resume import changes, resume_loop
@@ -30,13 +31,16 @@ def train(
     anyway: bool = False,
     tensorboard: bool = False,
     device: str | torch.device = "auto",
+    base: str = "",
+    command: str = "",
 ) -> Progress:
     """Train in the folder `run`, which then holds a bundle of the best weights (or the last ones,
-    see `train.keep`).
+    see `train.keep`), and a report.html that every validation writes anew.
 
     A run that is resumed may have another budget. Whatever else differs from how it began is
     refused, unless `anyway`; what its weights cannot survive is refused in any case. `device` is
-    not part of a run: it may be resumed on another one.
+    not part of a run: it may be resumed on another one. `base`, the name of the recipe, and
+    `command`, what was typed, are for the report.
     """
     device = resolve(device)
     if not resume:
@@ -66,6 +70,10 @@ def train(
             resume_loop(loop, changed, anyway)
         else:
             bundle.create(run, recipe, corpus.tokenizer)
+        loop.report_file = ReportFile(run, recipe, corpus, reporter.noted)
+        loop.report_file.begin(
+            base=base, command=command, device=str(device), step=loop.progress.step
+        )
         return loop.go(signals)
 
 
@@ -75,6 +83,7 @@ def train_job(
     *,
     tensorboard: bool = False,
     device: str | torch.device = "auto",
+    command: str = "",
 ) -> Result:
     """Train a run that `regard.runs` describes, new or resumed."""
     reporter = reporter or SilentReporter()
@@ -86,6 +95,8 @@ def train_job(
         anyway=job.anyway,
         tensorboard=tensorboard,
         device=device,
+        base=job.base,
+        command=command,
     )
     return Result(job.run, reporter.facts, progress)
 

@@ -26,6 +26,7 @@ VERBS = [
     "chat",
     "ask",
     "evaluate",
+    "report",
     "compare",
     "budget",
     "data",
@@ -83,6 +84,8 @@ def test_training_tells_sizes_scores_samples_and_what_to_type_next(tmp_path, cap
         "metrics.jsonl",
         "manifest.json",
         "curves.png",
+        "report.html",
+        "sessions.json",
     } <= {file.name for file in run.iterdir()}
     assert cli.main(["train", "chat-gru", *sets, "--epochs", "1", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)

@@ -1,0 +1,89 @@
+"""Reports in a browser: Debian's chromium, driven by Playwright. Skipped where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import regard
+from regard import recipe
+from regard.train import train
+from tests.doors.test_pages_in_browser import PHONE, WIDE, browser  # noqa: F401 -- a fixture
+from tests.tiny import (
+    Silent,
+    captions_table,
+    memorised,
+    memorised_captions,
+    memorised_sounds,
+    pairs_file,
+    sounds_table,
+)
+
+pytestmark = pytest.mark.timeout(600)  # a busy machine starts a browser slowly
+KINDS = ("chat-attention", "caption-attention", "speech-attention")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A report of each kind of input, and one of a run under way."""
+    files = {}
+    for kind in KINDS:
+        folder = tmp_path_factory.mktemp(kind)
+        changes = {
+            "chat-attention": lambda folder=folder: memorised(pairs_file(folder)),
+            "caption-attention": lambda folder=folder: memorised_captions(captions_table(folder)),
+            "speech-attention": lambda folder=folder: memorised_sounds(sounds_table(folder)),
+        }[kind]()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("REGARD_CACHE", str(folder / "cache"))
+            own = recipe.load(kind, [*changes, "train.steps=3", "data.valid=0.4"])
+            train(own, folder / "run", reporter=Silent())
+            files[kind] = regard.report(folder / "run").save(folder / "page.html")
+            files[f"{kind}, draft"] = folder / "run" / "report.html"
+    return files
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("name", [*KINDS, "chat-attention, draft"])
+def test_a_report_fits_asks_for_nothing_and_says_what_to_type(
+    browser: Any,  # noqa: F811
+    files: dict[str, Path],
+    name: str,
+    size: dict[str, int],
+):
+    requests: list[str] = []
+    problems: list[str] = []
+    context = browser.new_context(viewport=size, color_scheme="dark")
+    tab = context.new_page()
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    tab.on("console", lambda message: problems.append(message.text))
+    tab.goto(f"file://{files[name]}")
+
+    width = size["width"]
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert "regard ask" in tab.inner_text("#next")
+    assert tab.locator("#curves svg").count() >= 2
+    details = tab.locator("#fields pre")
+    assert not details.is_visible()
+    tab.click("#fields summary")
+    assert details.is_visible() and "[encoder]" in details.inner_text()
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    if not name.endswith("draft"):
+        pictures = tab.locator("#attention svg")
+        assert pictures.count() >= 2
+        assert all(box["width"] > 40 for box in map(_box, pictures.all()))
+    if name == "speech-attention":
+        assert tab.locator("#samples audio").count() >= 2
+    if name == "caption-attention":
+        loaded = "[...document.images].every((image) => image.naturalWidth > 0)"
+        assert tab.locator("#samples img").count() >= 2 and tab.evaluate(loaded)
+    context.close()
+    assert not problems
+    assert [url for url in requests if not url.startswith("data:")] == [f"file://{files[name]}"]
+
+
+def _box(picture: Any) -> dict[str, float]:
+    return picture.bounding_box()
