@@ -15,17 +15,35 @@ from typing import Any
 
 from regard import disk
 from regard.errors import printable
+from regard.pages.formulas import Formula
 
 NOTEBOOK_HEIGHT = 760  # pixels of a page in a notebook
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """A cell of a table that says in words whether something is as it should be."""
+
+    good: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'✓' if self.good else '✗'} {self.text}"
+
+
+@dataclass(frozen=True)
 class Table:
-    """A table that a person can sort by each column. Numbers are aligned right; None is a dash."""
+    """A table that a person can sort by each column. Numbers are aligned right; None is a dash.
+
+    digits  of a number that is not whole
+    wraps   cells hold sentences: they wrap, and on a phone each row becomes a block of lines
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     caption: str = ""
+    digits: int = 3
+    wraps: bool = False
 
     @property
     def is_number(self) -> list[bool]:
@@ -40,13 +58,14 @@ class Table:
 class Section:
     """A part of a page under a heading: paragraphs, tables, drawings, and what the script draws.
 
-    widget   the name of a drawing of page.js, which fills this section; "" for none
-    figures  SVG elements that regard drew itself
+    paragraphs  texts, and formulas where the text needs them
+    widget      the name of a drawing of page.js, which fills this section; "" for none
+    figures     SVG elements that regard drew itself
     """
 
     title: str
     id: str = ""
-    paragraphs: tuple[str, ...] = ()
+    paragraphs: tuple[str | Formula, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[str, ...] = ()
     widget: str = ""
@@ -133,10 +152,12 @@ def _template() -> Any:
     )
     environment.filters["cell"] = cell
     environment.filters["printable"] = printable
+    environment.tests["formula"] = lambda value: isinstance(value, Formula)
+    environment.tests["verdict"] = lambda value: isinstance(value, Verdict)
     return environment.from_string(_file("page.html"))
 
 
-def cell(value: object) -> str:
+def cell(value: object, digits: int = 3) -> str:
     """A value as a cell of a table shows it.
 
     >>> cell(0.123456), cell(1200), cell(None), cell("a\\nb")
@@ -149,7 +170,7 @@ def cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
     return printable(value)
 
 
