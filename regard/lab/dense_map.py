@@ -34,16 +34,16 @@ FORMULAS = (
     (
         Formula(
             r"Y = A X W_v, \quad \operatorname{vec}(Y) "
-            r"= (A \otimes W_v^\top) \operatorname{vec}(X)",
+            r"\allowbreak = (A \otimes W_v^\top) \operatorname{vec}(X)",
             "The output: block (n, m) is W_vᵀ times the weight a_nm.",
         ),
         Formula(
             r"Q = X W_q, \quad \operatorname{vec}(Q) "
-            r"= (I_N \otimes W_q^\top) \operatorname{vec}(X)",
+            r"\allowbreak = (I_N \otimes W_q^\top) \operatorname{vec}(X)",
             "The queries: W_qᵀ in each diagonal block.",
         ),
         Formula(
-            r"x_n^\top \tilde{W} x_m "
+            r"x_n^\top \tilde{W} x_m \allowbreak "
             r"= \operatorname{vec}(X)^\top (E_{nm} \otimes \tilde{W}) \operatorname{vec}(X)",
             "A score: a bilinear form of the whole sequence.",
         ),

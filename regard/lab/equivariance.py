@@ -42,11 +42,12 @@ ALSO = ("permutation", "permute", "order", "invariance")  # synonyms of the name
 FORMULAS = (
     (
         Formula(
-            r"A(P X) = \operatorname{softmax}(P X \tilde{W} X^\top P^\top) = P A(X) P^\top",
+            r"A(P X) = \operatorname{softmax}(P X \tilde{W} X^\top P^\top) "
+            r"\allowbreak = P A(X) P^\top",
             "Softmax acts on rows, so the permutation P commutes with it.",
         ),
         Formula(
-            r"Y(P X) = P A(X) P^\top P X W_v = P A(X) X W_v = P Y(X)",
+            r"Y(P X) = P A(X) P^\top P X W_v \allowbreak = P A(X) X W_v \allowbreak = P Y(X)",
             "For every permutation P, since PᵀP = I.",
         ),
     ),

@@ -94,8 +94,8 @@ FORMULAS = (
             "For each gate g of f, u, o and c̃.",
         ),
         Formula(
-            r"[da_{\mathrm{next}}; dx] "
-            r"= W_f^\top df + W_u^\top du + W_o^\top do + W_c^\top d \tilde{c}",
+            r"[da_{\mathrm{next}}; dx] \allowbreak = W_f^\top df + W_u^\top du "
+            r"\allowbreak + W_o^\top do + W_c^\top d \tilde{c}",
             "Passed on to the previous step, and to the input.",
         ),
         Formula(

@@ -40,19 +40,20 @@ ALSO = ("multihead", "multi-head", "sum-of-heads")  # synonyms of the name
 FORMULAS = (
     (
         Formula(
-            r"A_h = \operatorname{softmax} \left( \frac{Q_h K_h^\top}{\sqrt{K}} \right), "
+            r"A_h = \operatorname{softmax}(Q_h K_h^\top / \sqrt{K}), "
             r"\quad H_h = A_h X W_h^v",
             "Head h.",
         ),
         Formula(
-            r"O = \operatorname{concat}(H_1, \ldots, H_H) \, W^o = \sum_h A_h X W_h^v W_h^o "
-            r"= \sum_h A_h X W^{(h)}",
+            r"O = \operatorname{concat}(H_1, \ldots, H_H) \, W^o "
+            r"\allowbreak = \sum_h A_h X W_h^v W_h^o "
+            r"\allowbreak = \sum_h A_h X W^{(h)}",
             "The layer: a sum over its heads.",
         ),
     ),
     (
         Formula(
-            r"\lVert Z W - Z W' \rVert_F \ge \sigma_{\min}(Z) "
+            r"\lVert Z W - Z W' \rVert_F \allowbreak \ge \sigma_{\min}(Z) "
             r"\sqrt{\sum_h \sum_{i > K} \sigma_i(W^{(h)})^2} > 0",
             "The distance is at least what a rank of K leaves out.",
         ),

@@ -62,11 +62,11 @@ FORMULAS = (
     (
         Formula(
             r"\exp(t) \approx \sum_{n < \mathrm{terms}} \frac{t^n}{n!} "
-            r"= \phi(q) \cdot \phi(k), \quad t = \frac{q \cdot k}{\sqrt{K}}",
+            r"\allowbreak = \phi(q) \cdot \phi(k), \quad t = \frac{q \cdot k}{\sqrt{K}}",
             "The series, as a product of features of the query and of the key.",
         ),
         Formula(
-            r"M = \binom{K + \mathrm{terms} - 1}{K}",
+            r"M = \frac{(K + \mathrm{terms} - 1)!}{K! \, (\mathrm{terms} - 1)!}",
             "The number of symmetric features: one for each monomial.",
         ),
         Formula(
@@ -74,15 +74,14 @@ FORMULAS = (
             "The number of features in full: all products of components.",
         ),
         Formula(
-            r"\sum_s \left| a_s - \hat{a}_s \right| \le \min \left( 2, \; 2 \, \frac{t^n}{n!} \, "
-            r"e^t \right)",
+            r"\sum_s |a_s - \hat{a}_s| \le \min(2, \; 2 \, e^t \, t^n / n!)",
             "The error of the weights â of the series against the weights a of softmax "
             "(Taylor's theorem).",
         ),
         Formula(
             r"n = \mathrm{terms}, \quad t "
             r"= \frac{\lVert q \rVert \, \max_s \lVert k_s \rVert}{\sqrt{K}}",
-            "In this bound.",
+            "The letters of this bound.",
         ),
     ),
     (

@@ -36,14 +36,15 @@ ALSO = ("merge", "query-key", "qk")  # synonyms of the name
 FORMULAS = (
     (
         Formula(
-            r"\frac{(x W_h^q) (y W_h^k)^\top}{\sqrt{K}} = x \tilde{W}[h] \, y^\top, "
+            r"\frac{(x W_h^q) (y W_h^k)^\top}{\sqrt{K}} \allowbreak = x \tilde{W}[h] \, y^\top, "
             r"\quad \tilde{W}[h] = \frac{W_h^q (W_h^k)^\top}{\sqrt{K}}",
             "The score of head h, with two matrices and with one.",
         ),
     ),
     (
         Formula(
-            r"\frac{(x W^q R_t) (y W^k R_s)^\top}{\sqrt{K}} = x \tilde{W}(t - s) \, y^\top, "
+            r"\frac{(x W^q R_t) (y W^k R_s)^\top}{\sqrt{K}} "
+            r"\allowbreak = x \tilde{W}(t - s) \, y^\top, "
             r"\quad \tilde{W}(d) = \frac{W^q R_d (W^k)^\top}{\sqrt{K}}",
             "With rotary positions the matrix depends on the distance t − s.",
         ),

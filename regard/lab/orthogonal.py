@@ -35,7 +35,7 @@ ALSO = ("orthonormal", "identity", "unchanged")  # synonyms of the name
 FORMULAS = (
     (
         Formula(
-            r"x_n \cdot x_m = \begin{cases} s & n = m \\ 0 & n \neq m \end{cases}",
+            r"x_n \cdot x_n = s, \quad x_n \cdot x_m = 0 \quad (n \neq m)",
             "The scores. A score of 0 has the weight exp(0) = 1, not 0.",
         ),
         Formula(

@@ -18,7 +18,7 @@ from regard.disk import MADE_BY, write_output
 from regard.lab import claim_of
 from regard.lab.experiment import Claim, Report, Settings, Table
 from regard.pages import shell
-from regard.pages.formulas import Formula
+from regard.pages.formulas import Formula, Maths
 from regard.pages.shell import Page, Section, Verdict
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def report_page(name: str, experiment: ModuleType, settings: Settings, report: R
     return Page(
         title=name,
         kind="lab",
-        lead=claim_of(experiment.__doc__),
+        lead=Maths(claim_of(experiment.__doc__)),
         facts=(("result", f"{holding} of {len(report.claims)} claims hold"),),
         sections=sections,
     )
@@ -88,9 +88,9 @@ def _verdicts(claims: Sequence[Claim]) -> shell.Table:
     rows = [
         (
             Verdict(claim.holds, "holds" if claim.holds else "does not hold"),
-            claim.text,
-            claim.expected,
-            claim.measured,
+            Maths(claim.text),
+            Maths(claim.expected),
+            Maths(claim.measured),
         )
         for claim in claims
     ]
@@ -98,12 +98,19 @@ def _verdicts(claims: Sequence[Claim]) -> shell.Table:
 
 
 def _section(table: Table) -> Section:
-    return Section(table.title, tables=(shell.Table(table.columns, table.rows, digits=4),))
+    columns = tuple(map(Maths, table.columns))
+    rows = tuple(tuple(map(_typeset, row)) for row in table.rows)
+    return Section(Maths(table.title), tables=(shell.Table(columns, rows, digits=4),))
+
+
+def _typeset(entry: object) -> object:
+    return Maths(entry) if isinstance(entry, str) else entry
 
 
 def _settings_table(settings: Settings) -> shell.Table:
     columns = ("field", "value", "meaning")
-    return shell.Table(columns, tuple(described(settings)), wraps=True)
+    rows = [(field, value, Maths(sentence)) for field, value, sentence in described(settings)]
+    return shell.Table(columns, tuple(rows), wraps=True)
 
 
 def _command(name: str, settings: Settings) -> str:
@@ -130,7 +137,7 @@ def _explanation(experiment: ModuleType) -> tuple[str | Formula, ...]:
         if is_formula(block):
             parts += next(groups)
         else:
-            parts.append(" ".join(block.split()))
+            parts.append(Maths(" ".join(block.split())))
     return tuple(parts)
 
 

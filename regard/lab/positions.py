@@ -90,13 +90,12 @@ FORMULAS = (
             "Learned: added to the input.",
         ),
         Formula(
-            r"\begin{pmatrix} x_1 \\ x_2 \end{pmatrix} "
-            r"\mapsto \begin{pmatrix} x_1 \cos t \theta_j - x_2 \sin t \theta_j \\ x_1 \sin t "
-            r"\theta_j + x_2 \cos t \theta_j \end{pmatrix}",
-            "Rotary: each pair of q and k at position t is rotated by t θ_j.",
+            r"(x_1 \cos t \theta_j - x_2 \sin t \theta_j, \; "
+            r"\allowbreak x_1 \sin t \theta_j + x_2 \cos t \theta_j)",
+            "Rotary: each pair (x_1, x_2) of q and k at position t is rotated by t θ_j.",
         ),
         Formula(
-            r"\frac{q_i \cdot k_j}{\sqrt{K}} - m_h \left| i - j \right|, \quad m_h = 2^{-8h/H}",
+            r"\frac{q_i \cdot k_j}{\sqrt{K}} - m_h |i - j|, \quad m_h = 2^{-8h/H}",
             "ALiBi: a penalty on distance, with a slope for each head.",
         ),
         Formula(

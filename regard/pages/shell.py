@@ -15,7 +15,7 @@ from typing import Any
 
 from regard import disk
 from regard.errors import printable
-from regard.pages.formulas import Formula
+from regard.pages.formulas import Formula, Maths, typeset
 
 NOTEBOOK_HEIGHT = 760  # pixels of a page in a notebook
 
@@ -151,10 +151,17 @@ def _template() -> Any:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["cell"] = cell
-    environment.filters["printable"] = printable
+    environment.filters["plain"] = printable
+    environment.filters["printable"] = shown
+    environment.filters["typeset"] = typeset
     environment.tests["formula"] = lambda value: isinstance(value, Formula)
     environment.tests["verdict"] = lambda value: isinstance(value, Verdict)
     return environment.from_string(_file("page.html"))
+
+
+def shown(value: object) -> str:
+    """A text as a page shows it."""
+    return typeset(value) if isinstance(value, Maths) else printable(value)
 
 
 def cell(value: object, digits: int = 3) -> str:
@@ -171,7 +178,7 @@ def cell(value: object, digits: int = 3) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return printable(value)
+    return shown(value)
 
 
 def _is_number(value: object) -> bool:
