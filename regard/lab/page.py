@@ -197,6 +197,7 @@ def panels(figure: Figure) -> list[Box]:
     A panel is a part of the figure, or its title, or axes with their colour bars.
     """
     _fix_layout(figure)
+    figure.draw_without_rendering()  # texts remember the sizes of the last drawing, an SVG's too
     if figure.subfigs:
         return [_box(figure, part) for part in figure.subfigs]
     boxes = [_box(figure, part) for part in figure.axes if not _is_colour_bar(part)]

@@ -72,19 +72,20 @@ MARKED = re.compile(
 )
 MARK = re.compile(r"([_^])(?:\{([^{}]*)\}|(\([^()]*\))|([A-Za-z0-9]+))")
 SYMBOLS = (
-    (re.compile(r"\b([A-Za-z])~"), "\\1\u0303"),
+    (re.compile(r"([A-Za-z])~"), "\\1\u0303"),
     (re.compile(r"\bsqrt\((\w+)\)"), r"√\1"),
     (re.compile(r"\bsqrt(?=\()"), "√"),
     (re.compile(r"\btheta\b"), "θ"),
     (re.compile(r"\bsigma\b"), "σ"),
     (re.compile(r"\bphi\b"), "φ"),
+    (re.compile(r"\byhat\b"), "ŷ"),
     (re.compile(r" kron "), " ⊗ "),
     (re.compile(r"(?<=[\d\w]) x (?=[\dA-Z])"), " × "),
     (re.compile(r"!="), "≠"),
     (re.compile(r">="), "≥"),
     (re.compile(r"<="), "≤"),
     (re.compile(r"->"), "→"),
-    (re.compile(r"(?<= )- (?=[\w|(])"), "− "),
+    (re.compile(r"(?<= )-(?= )"), "−"),
 )
 
 
