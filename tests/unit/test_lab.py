@@ -237,6 +237,7 @@ def test_panels_hold_all_that_a_figure_shows(module, count: int):
     page.svg(sheet)
     boxes = page.panels(sheet)
     assert len(boxes) == count
+    sheet.draw_without_rendering()  # measures the texts anew
     height = sheet.bbox.height
     titles = [part._suptitle for part in (sheet, *sheet.subfigs) if part._suptitle]
     parts: list[Any] = [*sheet.axes, *titles]
