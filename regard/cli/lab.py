@@ -231,14 +231,12 @@ def _write(
     name: str, experiment: ModuleType, chosen: Settings, report: Report, out: Path, html: bool
 ) -> list[Path]:
     """Write the figure, and the page if `html`; return the paths."""
-    from regard.disk import write_output
-    from regard.lab import page
+    from regard.lab.page import draw, report_page
 
-    files = page.draw(report.figure, out, name)
+    files = draw(report.figure, out, name)
     if html:
-        text = page.html(name, experiment.__doc__ or "", chosen, report)
-        files.append(out / f"{name}.html")
-        write_output(files[-1], lambda file: file.write(text.encode()))
+        page = report_page(name, experiment, chosen, report)
+        files.append(page.save(out / f"{name}.html"))
     return files
 
 

@@ -5,7 +5,8 @@
     regard lab all                 run all of them
 
 A file `regard/lab/NAME.py` is an experiment if it defines a class `Settings` and a function `run`.
-The first paragraph of its docstring is its claim; `ALSO` lists synonyms of its name. The experiment
+The first paragraph of its docstring is its claim; `FORMULAS` has the formulas of the docstring in
+LaTeX, a group for each indented block; `ALSO` lists synonyms of its name. The experiment
 in `dense_map.py` is called dense-map. Experiments are listed from their source, without importing
 them, so listing does not need torch.
 """

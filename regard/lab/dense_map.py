@@ -25,8 +25,34 @@ from torch import Tensor
 from regard.lab import experiment
 from regard.lab.experiment import Claim, Report, Table, zero
 from regard.layers.attention import attend, attention_weights
+from regard.pages.formulas import Formula
 
 ALSO = ("linear-map", "kronecker", "matrix")  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"Y = A X W_v, \quad \operatorname{vec}(Y) "
+            r"\allowbreak = (A \otimes W_v^\top) \operatorname{vec}(X)",
+            "The output: block (n, m) is W_vᵀ times the weight a_nm.",
+        ),
+        Formula(
+            r"Q = X W_q, \quad \operatorname{vec}(Q) "
+            r"\allowbreak = (I_N \otimes W_q^\top) \operatorname{vec}(X)",
+            "The queries: W_qᵀ in each diagonal block.",
+        ),
+        Formula(
+            r"x_n^\top \tilde{W} x_m \allowbreak "
+            r"= \operatorname{vec}(X)^\top (E_{nm} \otimes \tilde{W}) \operatorname{vec}(X)",
+            "A score: a bilinear form of the whole sequence.",
+        ),
+        Formula(
+            r"\tilde{W} = \frac{W_q W_k^\top}{\sqrt{K}}",
+            "Its matrix.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

@@ -30,11 +30,38 @@ from regard.encoders import ConvolutionEncoder
 from regard.lab import cells, experiment
 from regard.lab.experiment import BLUE, GREEN, ORANGE, PURPLE, RED, Claim, Report, Table
 from regard.layers.attention import weights_unchecked
+from regard.pages.formulas import Formula
 from regard.values import Source
 
 OUTPUTS = 2  # classes of the output layer of the LSTM
 
 ALSO = ("parallel", "sequential", "steps")  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"d = (7 + \log(D + I)) \, T + \log D + 2 \log V + 5",
+            "The depth d of an LSTM: each step depends on the last one.",
+        ),
+        Formula(
+            r"d = (7 + \log(D + D)) (T + N - 1)",
+            "LSTM of N layers: layer n runs n steps behind.",
+        ),
+        Formula(
+            r"d = (4 + \log(R D)) \, N + 2",
+            "CNN of N layers with kernel size R: independent of T.",
+        ),
+        Formula(
+            r"N = \log T",
+            "CNN with stride 2: the number of layers down to length 1.",
+        ),
+        Formula(
+            r"d = 3 \log T + 2 \log D + \log K + 8",
+            "Self-attention: maximum, sum and average over T.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

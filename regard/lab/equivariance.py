@@ -25,6 +25,7 @@ from regard.lab import experiment
 from regard.lab.experiment import BLUE, RED, Claim, Report, Table, clean, zero
 from regard.layers.attention import attend
 from regard.layers.positions import rotary, sinusoidal
+from regard.pages.formulas import Formula
 
 Order = Literal["none", "causal", "sinusoidal", "rotary"]
 CASES: dict[Order, str] = {
@@ -36,6 +37,21 @@ CASES: dict[Order, str] = {
 BROKEN = 1e-3  # a relative difference above this is not a rounding error
 
 ALSO = ("permutation", "permute", "order", "invariance")  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"A(P X) = \operatorname{softmax}(P X \tilde{W} X^\top P^\top) "
+            r"\allowbreak = P A(X) P^\top",
+            "Softmax acts on rows, so the permutation P commutes with it.",
+        ),
+        Formula(
+            r"Y(P X) = P A(X) P^\top P X W_v \allowbreak = P A(X) X W_v \allowbreak = P Y(X)",
+            "For every permutation P, since PᵀP = I.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

@@ -43,6 +43,7 @@ from regard.lab.checker import (
     problem,
 )
 from regard.lab.experiment import Claim, Report, Table, clean, zero
+from regard.pages.formulas import Formula
 
 STEP = 1e-5  # of the finite differences, whose own error is then about 1e-10
 
@@ -56,6 +57,53 @@ ALSO = (
     "gru",
     "autograd",
 )  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"dy = \hat{y} - y, \quad dW_y = dy \, a^\top, \quad db_y = dy",
+            "The output, softmax and loss together.",
+        ),
+        Formula(
+            r"da = W_y^\top dy + da_{\mathrm{next}}",
+            "The hidden state: from the output and from the next step.",
+        ),
+        Formula(
+            r"dc = da \odot o \odot (1 - \tanh^2 c) + dc_{\mathrm{next}}",
+            "The cell state. ⊙ multiplies component by component.",
+        ),
+        Formula(
+            r"do = da \odot \tanh c \odot o \odot (1 - o)",
+            "The output gate.",
+        ),
+        Formula(
+            r"df = dc \odot c_{\mathrm{prev}} \odot f \odot (1 - f)",
+            "The forget gate.",
+        ),
+        Formula(
+            r"du = dc \odot \tilde{c} \odot u \odot (1 - u)",
+            "The input gate.",
+        ),
+        Formula(
+            r"d \tilde{c} = dc \odot u \odot (1 - \tilde{c}^2)",
+            "The candidate: the square is often forgotten.",
+        ),
+        Formula(
+            r"dW_g = dg \, [a_{\mathrm{prev}}; x]^\top, \quad db_g = dg",
+            "For each gate g of f, u, o and c̃.",
+        ),
+        Formula(
+            r"[da_{\mathrm{next}}; dx] \allowbreak = W_f^\top df + W_u^\top du "
+            r"\allowbreak + W_o^\top do + W_c^\top d \tilde{c}",
+            "Passed on to the previous step, and to the input.",
+        ),
+        Formula(
+            r"dc_{\mathrm{next}} = dc \odot f",
+            "Passed on to the previous step.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

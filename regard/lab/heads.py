@@ -30,10 +30,35 @@ from torch import Tensor
 from regard.lab import experiment
 from regard.lab.experiment import BLACK, BLUE, ORANGE, RED, Claim, Report, Table, clean, zero
 from regard.layers.attention import attend, attention_weights
+from regard.pages.formulas import Formula
 
 ROUNDS = 60  # of alternating least squares, at most; it has converged by then
 
 ALSO = ("multihead", "multi-head", "sum-of-heads")  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"A_h = \operatorname{softmax}(Q_h K_h^\top / \sqrt{K}), "
+            r"\quad H_h = A_h X W_h^v",
+            "Head h.",
+        ),
+        Formula(
+            r"O = \operatorname{concat}(H_1, \ldots, H_H) \, W^o "
+            r"\allowbreak = \sum_h A_h X W_h^v W_h^o "
+            r"\allowbreak = \sum_h A_h X W^{(h)}",
+            "The layer: a sum over its heads.",
+        ),
+    ),
+    (
+        Formula(
+            r"\lVert Z W - Z W' \rVert_F \allowbreak \ge \sigma_{\min}(Z) "
+            r"\sqrt{\sum_h \sum_{i > K} \sigma_i(W^{(h)})^2} > 0",
+            "The distance is at least what a rank of K leaves out.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

@@ -47,6 +47,7 @@ from regard.layers.maclaurin import (
 )
 from regard.layers.monomials import how_many
 from regard.layers.native import takes
+from regard.pages.formulas import Formula
 
 Row = tuple[int, float, float, float, int]
 Length = Annotated[int, Field(ge=16, le=65536)]
@@ -55,6 +56,45 @@ PLACES = 64  # length of the sequences for the error
 BELOW = -10.0  # a score at which series of odd degree are negative
 
 ALSO = ("taylor", "series", "linear-attention", "kernel", "features")  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"\exp(t) \approx \sum_{n < \mathrm{terms}} \frac{t^n}{n!} "
+            r"\allowbreak = \phi(q) \cdot \phi(k), \quad t = \frac{q \cdot k}{\sqrt{K}}",
+            "The series, as a product of features of the query and of the key.",
+        ),
+        Formula(
+            r"M = \frac{(K + \mathrm{terms} - 1)!}{K! \, (\mathrm{terms} - 1)!}",
+            "The number of symmetric features: one for each monomial.",
+        ),
+        Formula(
+            r"M = \frac{K^{\mathrm{terms}} - 1}{K - 1}",
+            "The number of features in full: all products of components.",
+        ),
+        Formula(
+            r"\sum_s |a_s - \hat{a}_s| \le \min(2, \; 2 \, e^t \, t^n / n!)",
+            "The error of the weights â of the series against the weights a of softmax "
+            "(Taylor's theorem).",
+        ),
+        Formula(
+            r"n = \mathrm{terms}, \quad t "
+            r"= \frac{\lVert q \rVert \, \max_s \lVert k_s \rVert}{\sqrt{K}}",
+            "The letters of this bound.",
+        ),
+    ),
+    (
+        Formula(
+            "L^2 (K + E + 1)",
+            "Multiplications of the quadratic form: the polynomial of all scores, times [V, 1].",
+        ),
+        Formula(
+            "2 L M (E + 1)",
+            "Multiplications of the features: the sum over keys of φ(k) [v, 1], times φ(q).",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

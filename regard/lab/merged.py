@@ -28,8 +28,28 @@ from regard.lab import experiment
 from regard.lab.experiment import BLACK, BLUE, ORANGE, RED, Claim, Report, Table, clean, zero
 from regard.layers.attention import attention_weights
 from regard.layers.positions import rotary
+from regard.pages.formulas import Formula
 
 ALSO = ("merge", "query-key", "qk")  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"\frac{(x W_h^q) (y W_h^k)^\top}{\sqrt{K}} \allowbreak = x \tilde{W}[h] \, y^\top, "
+            r"\quad \tilde{W}[h] = \frac{W_h^q (W_h^k)^\top}{\sqrt{K}}",
+            "The score of head h, with two matrices and with one.",
+        ),
+    ),
+    (
+        Formula(
+            r"\frac{(x W^q R_t) (y W^k R_s)^\top}{\sqrt{K}} "
+            r"\allowbreak = x \tilde{W}(t - s) \, y^\top, "
+            r"\quad \tilde{W}(d) = \frac{W^q R_d (W^k)^\top}{\sqrt{K}}",
+            "With rotary positions the matrix depends on the distance t − s.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

@@ -25,10 +25,34 @@ from torch import Tensor
 from regard.lab import experiment
 from regard.lab.experiment import BLACK, BLUE, ORANGE, RED, Claim, Report, Table, near, zero
 from regard.layers.attention import attention_weights
+from regard.pages.formulas import Formula
 
 STRENGTHS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 ALSO = ("orthonormal", "identity", "unchanged")  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"x_n \cdot x_n = s, \quad x_n \cdot x_m = 0 \quad (n \neq m)",
+            "The scores. A score of 0 has the weight exp(0) = 1, not 0.",
+        ),
+        Formula(
+            r"a_{nn} = \frac{e^s}{e^s + N - 1}, \quad a_{nm} = \frac{1}{e^s + N - 1}",
+            "The weight of a position on itself, and on each other one.",
+        ),
+        Formula(
+            r"y_n = a_{nn} x_n + a_{nm} \sum_{m \neq n} x_m",
+            "The output: its own input, and some of all others.",
+        ),
+        Formula(
+            r"\frac{\lVert y_n - x_n \rVert}{\lVert x_n \rVert} "
+            r"= \frac{\sqrt{N (N - 1)}}{e^s + N - 1}",
+            "How far the output is from the input.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from io import StringIO
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from regard.disk import MADE_BY, write_output
 from regard.lab import claim_of
-from regard.lab.experiment import Claim, Report, Settings, Table, cell
+from regard.lab.experiment import Claim, Report, Settings, Table
+from regard.pages import shell
+from regard.pages.formulas import Formula, Maths
+from regard.pages.shell import Page, Section, Verdict
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
-  max-width: 62rem; margin: 2rem auto; padding: 0 1rem }
-h1 { font-size: 1.5rem; margin-bottom: 0 } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
-pre, code { font: 14px/1.45 ui-monospace, monospace }
-pre { background: #f5f5f2; padding: 1rem; overflow-x: auto }
-div { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { text-align: left; vertical-align: top; padding: .3rem 1.2rem .3rem 0;
-  border-bottom: 1px solid #ddd }
-td.number, th.number { text-align: right } svg { width: 100%; height: auto }
-.holds { color: #00664a; font-weight: 600 } .fails { color: #a33a00; font-weight: 600 }
-"""
+POINTS = 72  # of an inch; the unit of matplotlib's SVG
+MARGIN = 3.0  # points around a panel
 
 
 def draw(figure: Figure, folder: Path, name: str) -> list[Path]:
@@ -64,45 +63,177 @@ def _fix_layout(figure: Figure) -> None:
         figure.set_layout_engine("none")
 
 
-def html(name: str, docstring: str, settings: Settings, report: Report) -> str:
-    """The report as a self-contained page: no external scripts, fonts or images."""
-    formula = docstring.partition("\n\n")[2]
-    claim = claim_of(docstring)
+def report_page(name: str, experiment: ModuleType, settings: Settings, report: Report) -> Page:
+    """The report as a page."""
+    holding = sum(claim.holds for claim in report.claims)
+    sections = (
+        Section("Claims", id="claims", tables=(_verdicts(report.claims),)),
+        Section("Figure", id="figure", figures=(_drawing(report.figure, name),)),
+        Section("Formulas", id="formulas", paragraphs=_explanation(experiment)),
+        *(_section(table) for table in report.tables),
+        *([Section("Notes", id="notes", paragraphs=report.notes)] if report.notes else []),
+        Section("Settings", id="settings", tables=(_settings_table(settings),)),
+        Section("Command", id="command", code=_command(name, settings)),
+    )
+    return Page(
+        title=name,
+        kind="lab",
+        lead=Maths(claim_of(experiment.__doc__)),
+        facts=(("result", f"{holding} of {len(report.claims)} claims hold"),),
+        sections=sections,
+    )
+
+
+def _verdicts(claims: Sequence[Claim]) -> shell.Table:
+    rows = [
+        (
+            Verdict(claim.holds, "holds" if claim.holds else "does not hold"),
+            Maths(claim.text),
+            Maths(claim.expected),
+            Maths(claim.measured),
+        )
+        for claim in claims
+    ]
+    return shell.Table(("verdict", "claim", "expected", "measured"), tuple(rows), wraps=True)
+
+
+def _section(table: Table) -> Section:
+    columns = tuple(map(Maths, table.columns))
+    rows = tuple(tuple(map(_typeset, row)) for row in table.rows)
+    return Section(Maths(table.title), tables=(shell.Table(columns, rows, digits=4),))
+
+
+def _typeset(entry: object) -> object:
+    return Maths(entry) if isinstance(entry, str) else entry
+
+
+def _settings_table(settings: Settings) -> shell.Table:
+    columns = ("field", "value", "meaning")
+    rows = [(field, value, Maths(sentence)) for field, value, sentence in described(settings)]
+    return shell.Table(columns, tuple(rows), wraps=True)
+
+
+def _command(name: str, settings: Settings) -> str:
+    """The command that makes the same page again."""
     overrides = [
         f"--set={field}={value}"
         for field, value, _ in described(settings)
         if field in settings.model_fields_set
     ]
-    command = shlex.join(["regard", "lab", name, *overrides, "--html"])
-    parts = [
-        "<!DOCTYPE html>",
-        f'<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="{MADE_BY}">',
-        f"<title>{escape(name)}: {escape(claim)}</title>",
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<style>{STYLE}</style></head><body>",
-        f"<h1>{escape(name)}</h1><p>{escape(claim)}</p>",
-        "<h2>Claims</h2><div><table>",
-        "<tr><th>verdict</th><th>claim</th><th>expected</th><th>measured</th></tr>",
-        *map(_claim_row, report.claims),
-        "</table></div>",
-        f"<h2>Figure</h2>{_inline(svg(report.figure), claim)}",
-        *map(_table, report.tables),
-        *(f"<p>{escape(note)}</p>" for note in report.notes),
-        f"<h2>Formula</h2><pre>{escape(formula.strip(chr(10)))}</pre>",
-        _table(Table("Settings", ("field", "value", ""), tuple(described(settings)))),
-        f"<h2>Command</h2><pre>{escape(command)}</pre></body></html>",
+    return shlex.join(["regard", "lab", name, *overrides, "--html"])
+
+
+# ---------------------------------------------------------------------------------- the explanation
+
+
+def _explanation(experiment: ModuleType) -> tuple[str | Formula, ...]:
+    """The docstring below the claim, with its formulas typeset.
+
+    A group of FORMULAS stands for each block of formulas in the docstring.
+    """
+    groups = iter(experiment.FORMULAS)
+    parts: list[str | Formula] = []
+    for block in blocks(experiment.__doc__ or ""):
+        if is_formula(block):
+            parts += next(groups)
+        else:
+            parts.append(Maths(" ".join(block.split())))
+    return tuple(parts)
+
+
+def blocks(docstring: str) -> list[str]:
+    """The paragraphs of a docstring below its claim.
+
+    >>> blocks("A claim.\\n\\nWith a letter:\\n\\n    a = b\\n    c = d\\n\\nAnd so on.")
+    ['With a letter:', '    a = b\\n    c = d', 'And so on.']
+    """
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    return paragraphs[1:]
+
+
+def is_formula(block: str) -> bool:
+    """Whether a paragraph of a docstring is a block of formulas, which is indented."""
+    return block.startswith(" ")
+
+
+# -------------------------------------------------------------------------------------- the drawing
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle of a figure, in the units of its SVG; y grows downwards."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    def __or__(self, other: Box) -> Box:
+        return Box(
+            min(self.left, other.left),
+            min(self.top, other.top),
+            max(self.right, other.right),
+            max(self.bottom, other.bottom),
+        )
+
+
+def _drawing(figure: Figure, title: str) -> str:
+    """The figure as an element of a page: whole on a wide screen, panel below panel on a phone."""
+    whole = _inline(svg(figure), title)
+    boxes = panels(figure)
+    if len(boxes) == 1:
+        return f'<div class="drawing wide">{whole}</div>'
+    views = "".join(
+        f'<svg class="panel" aria-hidden="true" viewBox="{box.left:.1f} {box.top:.1f} '
+        f'{box.right - box.left:.1f} {box.bottom - box.top:.1f}"><use href="#figure_1"/></svg>'
+        for box in boxes
+    )
+    return f'<div class="drawing stacked">{whole}{views}</div>'
+
+
+def panels(figure: Figure) -> list[Box]:
+    """What is shown apart where the whole figure is too wide to be read.
+
+    A panel is a part of the figure, or its title, or axes with their colour bars.
+    """
+    _fix_layout(figure)
+    figure.draw_without_rendering()  # texts remember the sizes of the last drawing, an SVG's too
+    if figure.subfigs:
+        return [_box(figure, part) for part in figure.subfigs]
+    boxes = [_box(figure, part) for part in figure.axes if not _is_colour_bar(part)]
+    for bar in filter(_is_colour_bar, figure.axes):
+        nearest = _left_of(_box(figure, bar), boxes)
+        boxes[nearest] |= _box(figure, bar)
+    titles = [_box(figure, text) for text in figure.texts]
+    return [*titles, *boxes]
+
+
+def _is_colour_bar(axes: Axes) -> bool:
+    return axes.get_label() == "<colorbar>"
+
+
+def _left_of(bar: Box, boxes: list[Box]) -> int:
+    """The nearest box to the left of a colour bar, in the same row."""
+    row = [
+        number
+        for number, box in enumerate(boxes)
+        if box.top < bar.bottom and bar.top < box.bottom and box.left < bar.left
     ]
-    return "\n".join(parts) + "\n"
+    return max(row, key=lambda number: boxes[number].right)
 
 
-def _claim_row(claim: Claim) -> str:
-    """A claim as a row of the page's first table."""
-    if claim.holds:
-        verdict = '<td class="holds">holds</td>'
-    else:
-        verdict = '<td class="fails">does not hold</td>'
-    texts = (claim.text, claim.expected, claim.measured)
-    return f"<tr>{verdict}{''.join(f'<td>{escape(text)}</td>' for text in texts)}</tr>"
+def _box(figure: Figure, part: Artist) -> Box:
+    """The rectangle that a part of a figure draws on, with its title, labels and legend."""
+    extent = part.get_tightbbox()
+    assert extent is not None  # it is for parts that are invisible
+    scale = POINTS / figure.dpi
+    height = figure.bbox.height
+    return Box(
+        extent.x0 * scale - MARGIN,
+        (height - extent.y1) * scale - MARGIN,
+        extent.x1 * scale + MARGIN,
+        (height - extent.y0) * scale + MARGIN,
+    )
 
 
 def described(settings: Settings) -> list[tuple[str, str, str]]:
@@ -133,23 +264,5 @@ def _inline(svg_text: str, title: str) -> str:
     if closed:
         element = before + after
     element = re.sub(r"(?<!\s)\s+xmlns(:\w+)?=\"[^\"]*\"", "", element)
+    element = element.replace('<style type="text/css">*{', "<style>.drawing *{")
     return element.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
-
-
-def _table(table: Table) -> str:
-    """A table as HTML; columns of numbers are aligned right."""
-    is_number = [
-        all(isinstance(row[column], int | float | None) for row in table.rows)
-        for column in range(len(table.columns))
-    ]
-
-    def line(tag: str, entries: tuple[object, ...]) -> str:
-        cells = []
-        for entry, number in zip(entries, is_number, strict=True):
-            start = f'<{tag} class="number">' if number else f"<{tag}>"
-            cells.append(f"{start}{escape(cell(entry))}</{tag}>")
-        return f"<tr>{''.join(cells)}</tr>"
-
-    head = line("th", table.columns)
-    body = "\n".join(line("td", row) for row in table.rows)
-    return f"<h2>{escape(table.title)}</h2><div><table>{head}\n{body}</table></div>"

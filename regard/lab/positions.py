@@ -49,6 +49,7 @@ from regard.layers.positions import (
     rotary_phases,
     sinusoidal,
 )
+from regard.pages.formulas import Formula
 
 KINDS = {  # operation, and where it is applied
     "none": ("nothing", "-"),
@@ -76,6 +77,33 @@ ALSO = (
     "position",
     "extrapolation",
 )  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"x_t + p(t), \quad p(t)_{2j} = \sin(t \theta_j), \quad p(t)_{2j+1} = \cos(t \theta_j)",
+            "Sinusoidal: added to the input.",
+        ),
+        Formula(
+            "x_t + e[t]",
+            "Learned: added to the input.",
+        ),
+        Formula(
+            r"(x_1 \cos t \theta_j - x_2 \sin t \theta_j, \; "
+            r"\allowbreak x_1 \sin t \theta_j + x_2 \cos t \theta_j)",
+            "Rotary: each pair (x_1, x_2) of q and k at position t is rotated by t θ_j.",
+        ),
+        Formula(
+            r"\frac{q_i \cdot k_j}{\sqrt{K}} - m_h |i - j|, \quad m_h = 2^{-8h/H}",
+            "ALiBi: a penalty on distance, with a slope for each head.",
+        ),
+        Formula(
+            r"\frac{q_i \cdot k_j}{\sqrt{K}} + b_h[\operatorname{clip}(j - i)]",
+            "Relative: a learned bias for each distance.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

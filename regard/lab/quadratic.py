@@ -32,10 +32,29 @@ from regard.lab import experiment
 from regard.lab.experiment import BLACK, BLUE, ORANGE, Claim, Report, Table, near
 from regard.lab.timing import busy, load_per_core, spread
 from regard.layers.attention import attend_unchecked, weights_unchecked
+from regard.pages.formulas import Formula
 
 NUMBER = 4  # bytes per float32
 
 ALSO = ("cost", "flash", "memory", "complexity", "flops")  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"S = \frac{Q K^\top}{\sqrt{K}}",
+            "Scores: L² D multiplications; writes H L² numbers.",
+        ),
+        Formula(
+            r"A = \operatorname{softmax}(S)",
+            "Weights: about 2 H L² multiplications; writes H L² numbers.",
+        ),
+        Formula(
+            "O = A V",
+            "Output: L² D multiplications; writes L D numbers.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

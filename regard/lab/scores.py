@@ -32,6 +32,7 @@ from torch import Tensor
 
 from regard.lab import experiment
 from regard.lab.experiment import BLACK, BLUE, COLOURS, RED, Claim, Report, Table
+from regard.pages.formulas import Formula
 
 Law = Literal["normal", "uniform", "signs", "sparse"]
 EXCESS = {"normal": 0.0, "uniform": -1.2, "signs": -2.0, "sparse": 7.0}
@@ -40,6 +41,25 @@ WIDTH = 64  # D of the inputs of the softmaxes
 SIGMAS = 5.0  # allowed deviation of a measured mean, in standard deviations
 
 ALSO = ("variance", "scaling", "sqrt", "softmax", "logits")  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"q = x W_q, \quad k = y W_k, \quad \operatorname{Var}(q_i) = s^2 \lVert x \rVert^2 "
+            "= s^2",
+            "Every component of q and k has mean 0 and variance s².",
+        ),
+        Formula(
+            r"\mathrm{E}[q \cdot k] = 0, \quad \mathrm{E}[(q \cdot k)^2] = K s^4",
+            "So q·k / √K has variance s⁴.",
+        ),
+        Formula(
+            r"\frac{(3 + g \lVert x \rVert_4^4) (3 + g \lVert y \rVert_4^4) - 3}{K}",
+            "The excess kurtosis of q·k: tends to 0 as K grows.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

@@ -43,6 +43,7 @@ from regard.lab import experiment
 from regard.lab.experiment import BLUE, ORANGE, Claim, Report, Table, clean, near, zero
 from regard.layers.attention import attention_weights
 from regard.layers.positions import rotary
+from regard.pages.formulas import Formula
 from regard.values import Memory
 
 VOCABULARY = 11  # tokens of the LSTM decoder
@@ -51,6 +52,34 @@ LAYERS = 2  # of the stack with rotary positions
 SHIFT = 5  # added to all its positions
 
 ALSO = ("myths", "mistakes", "folklore")  # synonyms of the name
+
+# One group for each block of formulas in the docstring.
+FORMULAS = (
+    (
+        Formula(
+            r"\mathrm{Jaccard} = \frac{I}{|a| + |b| - I}",
+            "Similarity of multisets.",
+        ),
+        Formula(
+            r"\mathrm{cosine} = \frac{I}{\sqrt{|a| \, |b|}}",
+            "The Ochiai coefficient.",
+        ),
+    ),
+    (
+        Formula(
+            r"h_t = \mathrm{LSTM}(h_{t-1}, e[w_t])",
+            "The state of the decoder.",
+        ),
+        Formula(
+            r"a_t = \operatorname{softmax}(\operatorname{score}(h_t, M))",
+            "Its weights on the encoder's states M.",
+        ),
+        Formula(
+            r"c_t = \sum_s a_{ts} M_s, \quad \mathrm{logits}_t = f(c_t, h_t)",
+            "The context, an average of all of them, and the output.",
+        ),
+    ),
+)
 
 
 class Settings(experiment.Settings):

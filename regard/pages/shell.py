@@ -15,18 +15,34 @@ from typing import Any
 
 from regard import disk
 from regard.errors import printable
+from regard.pages.formulas import Formula, Maths, typeset
 
 NOTEBOOK_HEIGHT = 760  # pixels of a page in a notebook
 
 
 @dataclass(frozen=True)
+class Verdict:
+    """A cell of a table that says in words whether something is as it should be."""
+
+    good: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'✓' if self.good else '✗'} {self.text}"
+
+
+@dataclass(frozen=True)
 class Table:
     """A table that a person can sort by each column. Numbers are aligned right; None is a dash.
-    If it `wraps`, its cells may have several lines of text."""
+
+    digits  of a number that is not whole
+    wraps   cells hold sentences: they wrap, and on a phone each row becomes a block of lines
+    """
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     caption: str = ""
+    digits: int = 3
     wraps: bool = False
 
     @property
@@ -42,6 +58,7 @@ class Table:
 class Section:
     """A part of a page under a heading: paragraphs, tables, drawings, and what the script draws.
 
+    paragraphs    texts, and formulas where the text needs them
     widget        the name of a drawing of page.js, which fills this section; "" for none
     figures       SVG elements that regard drew itself
     links         names and addresses of files beside the page
@@ -50,7 +67,7 @@ class Section:
 
     title: str
     id: str = ""
-    paragraphs: tuple[str, ...] = ()
+    paragraphs: tuple[str | Formula, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[str, ...] = ()
     widget: str = ""
@@ -138,11 +155,20 @@ def _template() -> Any:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["cell"] = cell
-    environment.filters["printable"] = printable
+    environment.filters["plain"] = printable
+    environment.filters["printable"] = shown
+    environment.filters["typeset"] = typeset
+    environment.tests["formula"] = lambda value: isinstance(value, Formula)
+    environment.tests["verdict"] = lambda value: isinstance(value, Verdict)
     return environment.from_string(_file("page.html"))
 
 
-def cell(value: object) -> str:
+def shown(value: object) -> str:
+    """A text as a page shows it."""
+    return typeset(value) if isinstance(value, Maths) else printable(value)
+
+
+def cell(value: object, digits: int = 3) -> str:
     """A value as a cell of a table shows it.
 
     >>> cell(0.123456), cell(1200), cell(None), cell("a\\nb")
@@ -155,8 +181,8 @@ def cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return printable(value)
+        return f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return shown(value)
 
 
 def _is_number(value: object) -> bool:

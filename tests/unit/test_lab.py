@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import ast
 import math
+from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal, Self
 
 import pytest
@@ -31,6 +33,8 @@ from regard.lab import (
 )
 from regard.lab.experiment import Claim, Report, Table, settings
 from regard.layers.attention import attention_weights
+from regard.pages.formulas import Formula
+from regard.pages.shell import Page
 
 DOCS = Path(__file__).parents[2] / "docs" / "lab"
 
@@ -176,24 +180,79 @@ def test_a_value_is_shown_as_it_may_be_typed(value):
     assert settings(Any, [f"x={page.typed(value)}"]).x == value
 
 
-def test_a_page_needs_nothing_but_itself():
+class Words(experiment.Settings):
+    word: str = "a"
+    """A word."""
+
+
+STUB: Any = SimpleNamespace(
+    __doc__="A claim.\n\nFor all <b>:\n\n    a < b\n\nThat is all.",
+    FORMULAS=((Formula("a < b", "a <i> is less"),),),
+)
+
+
+def stub_page(chosen: experiment.Settings, *notes: str) -> Page:
     sheet = experiment.figure(2, 2)
     sheet.subplots().plot([1, 2], [3, 4])
-    table = Table("a <b> table", ("x", "y"), ((1, None), (4096, 0.25)))
-    report = Report((Claim("<script>", "1 < 2", "1", False),), (table,), sheet)
-    written = page.html("name", "A claim.\n\n    a < b", Dials(width=16, laws=("signs",)), report)
-    for outside in ("http", "<script", "<link", "@import", "url(h", "src="):
-        assert outside not in written
+    table = Table("a <b> table", ("x_1", "y"), ((1, None), (4096, 0.123456)))
+    claims = (Claim("<script>", "1 < 2", "1", False), Claim("1 is 1", "1", "1", True))
+    return page.report_page("name", STUB, chosen, Report(claims, (table,), sheet, notes))
+
+
+def test_a_page_has_the_whole_report():
+    chosen = Dials(width=16, laws=("signs",))
+    written = stub_page(chosen, "the machine is busy").html
     assert "<svg" in written and 'xlink:href="#' in written
-    assert "a &lt;b&gt; table" in written and "4,096" in written and "a &lt; b" in written
-    assert "does not hold" in written
-    assert (
-        "regard lab name --set=width=16 &#x27;--set=laws=[&quot;signs&quot;]&#x27; --html"
-        in written
-    )
-    assert written == page.html(
-        "name", "A claim.\n\n    a < b", Dials(width=16, laws=("signs",)), report
-    )
+    assert "a &lt;b&gt; table" in written and "4,096" in written and ">0.1235<" in written
+    assert '<td class="bad" data-label="verdict">✗ does not hold</td>' in written
+    assert '<td class="good" data-label="verdict">✓ holds</td>' in written
+    assert "1 of 2 claims hold" in written and "the machine is busy" in written
+    assert "<mi>a</mi><mo>&lt;</mo><mi>b</mi>" in written and "a &lt;i&gt; is less" in written
+    assert written.index("For all &lt;b&gt;:") < written.index("<math") < written.index("That is")
+    assert "regard lab name --set=width=16 &#39;--set=laws=[&#34;signs&#34;]&#39; --html" in written
+    assert written == stub_page(chosen, "the machine is busy").html
+
+
+def test_no_setting_becomes_markup():
+    written = stub_page(Words(word="</pre><script>alert(1)</script>")).html
+    assert written.count("<script") == 2  # the data, and the script of every page
+    assert "alert(1)" in written
+
+
+@pytest.mark.parametrize("name", lab.names())
+def test_every_block_of_formulas_is_typeset(name: str):
+    module = lab.load(name)
+    in_text = [block for block in page.blocks(module.__doc__ or "") if page.is_formula(block)]
+    assert len(in_text) == len(module.FORMULAS) >= 1
+    for formula in chain(*module.FORMULAS):
+        assert formula.parts and formula.caption.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("module", "count"), [(orthogonal, 2), (dense_map, 4), (equivariance, 2), (statements, 2)]
+)
+def test_panels_hold_all_that_a_figure_shows(module, count: int):
+    """Each text and each axes lies within one of the panels that a phone shows."""
+    sheet = ran(module).figure
+    page.svg(sheet)
+    boxes = page.panels(sheet)
+    assert len(boxes) == count
+    sheet.draw_without_rendering()  # measures the texts anew
+    height = sheet.bbox.height
+    titles = [part._suptitle for part in (sheet, *sheet.subfigs) if part._suptitle]
+    parts: list[Any] = [*sheet.axes, *titles]
+    for axes in sheet.axes:
+        parts += [axes.title, axes.xaxis.label, axes.yaxis.label, axes.get_legend()]
+    for part in filter(None, parts):
+        extent = part.get_window_extent()
+        if extent.width == 0:  # an empty text
+            continue
+        left, top = extent.x0 * 0.72, (height - extent.y1) * 0.72
+        right, bottom = extent.x1 * 0.72, (height - extent.y0) * 0.72
+        assert any(
+            box.left <= left and box.top <= top and right <= box.right and bottom <= box.bottom
+            for box in boxes
+        ), part
 
 
 # ---------------------------------------------------------------------------------- all claims hold
