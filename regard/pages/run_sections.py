@@ -126,7 +126,8 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def data(recipe: Recipe, corpus: Corpus) -> Section:
-    """The sizes of the parts, examples of each, and what was skipped."""
+    """The sizes of the parts, examples of each, and what was skipped. The id "data" is taken: it is
+    that of the data of every page."""
     tally = corpus.tally
     parts = {name: getattr(corpus, name) for name in SPLITS}
     sizes = tuple((SPLITS[name], len(part)) for name, part in parts.items())
@@ -152,7 +153,7 @@ def data(recipe: Recipe, corpus: Corpus) -> Section:
         paragraphs.append(f"{taken[0].upper()}{taken[1:]}.")
     return Section(
         "Data",
-        id="data",
+        id="examples",
         paragraphs=tuple(paragraphs),
         tables=tuple(tables),
         figures=tuple(figures),
@@ -165,7 +166,7 @@ def no_data(recipe: Recipe, problem: RegardError) -> Section:
         f"Data of kind “{recipe.data.kind}”{_place(recipe)}.",
         f"It cannot be read here and now: {problem}",
     )
-    return Section("Data", id="data", paragraphs=paragraphs)
+    return Section("Data", id="examples", paragraphs=paragraphs)
 
 
 def _place(recipe: Recipe) -> str:

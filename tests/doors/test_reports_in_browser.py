@@ -66,6 +66,9 @@ def test_a_report_fits_asks_for_nothing_and_says_what_to_type(
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert "regard ask" in tab.inner_text("#next")
     assert tab.locator("#curves svg").count() >= 2
+    assert tab.locator("#tools button").count() >= 1  # the script has run
+    tab.locator("#budget th button").first.click()
+    assert tab.locator("#budget th").first.get_attribute("aria-sort") == "ascending"
     details = tab.locator("#fields pre")
     assert not details.is_visible()
     tab.click("#fields summary")

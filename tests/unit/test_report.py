@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +173,11 @@ def test_what_was_skipped_is_told_with_its_reasons(run: Path):
     told = run_sections.data(regard.load(run).recipe, other)
     sizes, skipped, examples = told.tables
     assert skipped.rows == (("too long", 2), ("duplicates", 5))
-    assert dict(sizes.rows) == {
-        "training": len(corpus.train),
-        "validation": len(corpus.valid),
-        "test": len(corpus.test),
-    }
+    assert sizes.rows == (
+        ("training", len(corpus.train)),
+        ("validation", len(corpus.valid)),
+        ("test", len(corpus.test)),
+    )
     assert {row[0] for row in examples.rows} == {"training", "validation", "test"}
 
 
@@ -237,7 +238,7 @@ def test_a_run_before_its_first_validation(tmp_path: Path):
 def test_data_that_is_gone_is_told(tmp_path: Path):
     run = trained(tmp_path)
     (tmp_path / "pairs.tsv").unlink()
-    told = " ".join(section(regard.report(run), "data").paragraphs)
+    told = " ".join(section(regard.report(run), "examples").paragraphs)
     assert "cannot be read here and now" in told and "pairs.tsv" in told
 
 
@@ -257,7 +258,7 @@ def test_classifiers_show_confident_mistakes_and_confusions(tmp_path: Path):
     told = section(page, "errors")
     if wrong:
         assert f"{len(wrong)} of {len(result.samples)} answers are wrong" in told.paragraphs[0]
-        shares = [float(row[2].rstrip("%")) for row in told.tables[0].rows]
+        shares = [float(str(row[2]).rstrip("%")) for row in told.tables[0].rows]
         assert shares == sorted(shares, reverse=True) and len(shares) == min(8, len(wrong))
     else:
         assert "are right" in told.paragraphs[0]
@@ -277,7 +278,7 @@ def test_pictures_are_in_the_page(tmp_path: Path, kind: str):
     run = tmp_path / "run"
     train(recipe.load(kind, [*changes, "data.valid=0.4"]), run, reporter=Silent())
     page = regard.report(run)
-    for name in ("samples", "data", "errors"):
+    for name in ("samples", "examples", "errors"):
         figures = "".join(section(page, name).figures)
         assert "data:image/png;base64," in figures or "right" in section(page, name).paragraphs[0]
     assert "<image " in "".join(section(page, "attention").figures)
@@ -358,7 +359,7 @@ def test_it_is_not_written_more_often_than_it_may_cost(
         return save(self, path)
 
     monkeypatch.setattr(Page, "save", counted)
-    monkeypatch.setattr("regard.train.page.SHARE", share)
+    monkeypatch.setattr(import_module("regard.train.page"), "SHARE", share)
     trained(tmp_path, "train.valid_every=1", "train.steps=8")
     assert len(saved) == expected
 
