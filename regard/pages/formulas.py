@@ -48,11 +48,13 @@ ATTRIBUTES = {
     "form",
     "largeop",
     "linethickness",
+    "lspace",
     "mathvariant",
     "maxsize",
     "minsize",
     "movablelimits",
     "rowspacing",
+    "rspace",
     "scriptlevel",
     "separator",
     "stretchy",
@@ -155,7 +157,7 @@ def _clean(element: ElementTree.Element, latex: str) -> None:
 
 def _correct(element: ElementTree.Element) -> None:
     """Names and the sign of a transpose are identifiers, which have no space around them, brackets
-    are operators, and accents lie close."""
+    are operators, bars have no space either, and accents lie close."""
     text = element.text or ""
     is_name = len(text) > 1 and text.isalpha()
     if element.tag == "mo" and (is_name or text == "⊤"):
@@ -163,6 +165,9 @@ def _correct(element: ElementTree.Element) -> None:
     if element.tag == "mi" and text in {"⌈", "⌉", "⌊", "⌋", "|", "‖"}:
         element.tag = "mo"
         element.set("stretchy", "false")
+    if element.tag == "mo" and text in {"|", "‖"}:
+        element.set("lspace", "0")
+        element.set("rspace", "0")
     if element.tag == "mover" and (element[1].text or "") in ACCENTS:
         element.set("accent", "true")
 

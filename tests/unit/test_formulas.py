@@ -62,6 +62,7 @@ def test_letters_operators_and_names():
     assert "<mi>⊤</mi>" in mathml(r"A^\top")
     assert '<mover accent="true"><mi>y</mi><mo' in mathml(r"\hat y")
     assert "<mo>&lt;</mo>" in mathml("a < b")
+    assert mathml("|a|").count('lspace="0" rspace="0">|</mo>') == 2
 
 
 @pytest.mark.parametrize(

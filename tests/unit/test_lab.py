@@ -239,7 +239,7 @@ def test_panels_hold_all_that_a_figure_shows(module, count: int):
     assert len(boxes) == count
     sheet.draw_without_rendering()  # measures the texts anew
     height = sheet.bbox.height
-    titles = [part._suptitle for part in (sheet, *sheet.subfigs) if part._suptitle]
+    titles = [text for part in (sheet, *sheet.subfigs) for text in part.texts]
     parts: list[Any] = [*sheet.axes, *titles]
     for axes in sheet.axes:
         parts += [axes.title, axes.xaxis.label, axes.yaxis.label, axes.get_legend()]
