@@ -87,7 +87,7 @@ def _runs(
 
 
 def accuracy(world: str, mean: float) -> float:
-    """The accuracy of a model over all seeds and items: an integral over the normal distribution."""
+    """The accuracy of a model over all seeds and items: an integral over a normal distribution."""
     spread = math.hypot(*WORLDS[world])
     grid, weights = np.polynomial.hermite_e.hermegauss(41)
     return float((weights / weights.sum() / (1 + np.exp(-mean - spread * grid))).sum())

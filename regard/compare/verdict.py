@@ -135,11 +135,39 @@ def in_words(score: str, difference: Difference) -> str:
 
 def _amount(score: str, value: float | None) -> str:
     """A difference, in points if it is one of shares."""
-    if value is None:
-        return "unknown"
-    if score in SHARES:
-        value = 100 * value
-    return f"{value:.1f}" if score in SHARES | POINTS else f"{value:.3g}"
+    return "unknown" if value is None else number_text(score, value)
+
+
+def scale(score: str) -> float:
+    """What a score is multiplied with where people read it: a share becomes a percentage."""
+    return 100.0 if score in SHARES else 1.0
+
+
+def number_text(score: str, value: float, digits: int = 3) -> str:
+    """A score or a difference as people read it, without its unit.
+
+    >>> number_text("accuracy", 0.6543), number_text("bleu", 20.25), number_text("loss", 1.2345)
+    ('65.4', '20.2', '1.23')
+    """
+    value = scale(score) * value
+    return f"{value:.1f}" if score in SHARES | POINTS else f"{value:.{digits}g}"
+
+
+def score_name(score: str) -> str:
+    """
+    >>> score_name("bleu"), score_name("word_perplexity")
+    ('BLEU', 'word perplexity')
+    """
+    return NAMES.get(score, score.replace("_", " "))
+
+
+def difference_unit(score: str) -> str:
+    """
+    >>> difference_unit("accuracy"), difference_unit("perplexity")
+    ('points of accuracy', 'perplexity')
+    """
+    points = "points of " if score in SHARES | POINTS else ""
+    return f"{points}{score_name(score)}"
 
 
 def sample(difference: Difference, unit: str) -> str:
