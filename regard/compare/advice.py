@@ -24,6 +24,8 @@ def advice(contenders: Sequence[ContenderResult], pairs: Sequence[Pair]) -> str:
         return f"Take {winner.name}. {_of_one(winner, candidates, pairs)}"
     if others:
         said = f"No contender was shown to be better than {_list(unbeaten, 'or')}."
+    elif len(unbeaten) == 2:
+        said = "Neither was shown to be better."
     else:
         said = "No contender was shown to be better than another."
     return f"{said} {_cheapest(unbeaten)}".strip()
@@ -48,7 +50,7 @@ def _of_one(
     if len(others) == 1:
         reason = "It is better"
     else:
-        reason = "It is better than all others" if beats_all else "No other was shown to be better"
+        reason = "It is better than all others" if beats_all else "No other is known to be better"
     known = [other for other in others if other.costs.forward]
     if not winner.costs.forward or not known:
         return f"{reason}."
@@ -56,11 +58,12 @@ def _of_one(
     ratio = _forward(winner) / _forward(other)
     if abs(ratio - 1) <= SAME_COST:
         return (
-            f"{reason}, and answers an example with about as many multiplications as {other.name}."
+            f"{reason}, and it answers an example with about as many multiplications as "
+            f"{other.name}."
         )
     joint = "but" if ratio > 1 else "and"
     times = f"{ratio:.2g} times the multiplications of {other.name}"
-    return f"{reason}, {joint} takes {times} to answer an example."
+    return f"{reason}, {joint} it takes {times} to answer an example."
 
 
 def _cheapest(contenders: Sequence[ContenderResult]) -> str:
@@ -70,7 +73,8 @@ def _cheapest(contenders: Sequence[ContenderResult]) -> str:
     ordered = sorted(contenders, key=_forward)
     first, second = ordered[0], ordered[1]
     if _forward(second) <= _forward(first) * (1 + SAME_COST):
-        return "The cheapest of them cost about the same."
+        which = "Both" if len(ordered) == 2 else f"The cheapest, {first.name} and {second.name},"
+        return f"{which} take about as many multiplications to answer an example."
     if len(ordered) == 2:
         ratio = _forward(first) / _forward(second)
         return (

@@ -70,6 +70,7 @@ def comparison_page(comparison: Comparison) -> Page:
         _verdict(comparison),
         *_notes(comparison),
         _scores(comparison),
+        *_differences(comparison),
         _costs(comparison),
         *_curves(comparison),
     ]
@@ -95,8 +96,9 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     direction = f", {comparison.better} is better" if comparison.better else ""
     yield "score", f"{score_name(comparison.score)}{direction}"
     yield "on", f"{count(comparison.items, comparison.unit)} ({comparison.split})"
-    done = sorted({contender.done for contender in comparison.contenders})
-    yield "seeds", " to ".join(map(str, {done[0]: 0, done[-1]: 0}))
+    done = [contender.done for contender in comparison.contenders]
+    fewest, most = min(done), max(done)
+    yield "seeds", str(most) if fewest == most else f"{fewest} to {most}"
     if comparison.budget:
         yield "budget of each run", comparison.budget
 
@@ -129,17 +131,26 @@ def _notes(comparison: Comparison) -> Iterator[Section]:
 
 
 def _scores(comparison: Comparison) -> Section:
-    figures = (_score_chart(comparison), _difference_chart(comparison))
-    tables = [_score_table(comparison)]
-    if any(comparison.score in pair.differences for pair in comparison.pairs):
-        tables.append(_difference_table(comparison))
+    chart = _score_chart(comparison)
     return Section(
         "Scores",
         id="scores",
         paragraphs=(INTERVALS,),
-        figures=tuple(figure for figure in figures if figure),
-        tables=tuple(tables),
+        figures=(chart,) if chart else (),
+        tables=(_score_table(comparison),),
     )
+
+
+def _differences(comparison: Comparison) -> Iterator[Section]:
+    chart = _difference_chart(comparison)
+    if chart:
+        yield Section(
+            "Differences",
+            id="differences",
+            paragraphs=(P_VALUES,),
+            figures=(chart,),
+            tables=(_difference_table(comparison),),
+        )
 
 
 def _score_chart(comparison: Comparison) -> str:
@@ -263,7 +274,7 @@ def _difference_table(comparison: Comparison) -> Table:
         "test on items",
         "its p",
     )
-    return Table(columns, tuple(rows), f"Differences in {difference_unit(score)}. {P_VALUES}")
+    return Table(columns, tuple(rows), f"Differences, {difference_unit(score)}")
 
 
 def _p_value(value: float | None) -> Entry | None:
@@ -436,9 +447,9 @@ def _pair(comparison: Comparison, pair: Pair, *, is_collapsed: bool) -> Iterator
 
 def _bucket_charts(comparison: Comparison, pair: Pair) -> list[str]:
     titles = {
-        "length": "by length of the input",
-        "frequency": "by how often the rarest word of the answer is in training",
-        "label": "by label",
+        "length": "length of the input",
+        "frequency": "training answers with the rarest word",
+        "label": "label",
     }
     charts = []
     for kind in dict.fromkeys(bucket.kind for bucket in pair.buckets):
@@ -452,8 +463,9 @@ def _bucket_charts(comparison: Comparison, pair: Pair) -> list[str]:
             for bucket in pair.buckets
             if bucket.kind == kind
         ]
-        label = f"{pair.first} − {pair.second}, {titles.get(kind, kind)} (items)"
-        charts.append(interval_chart(rows, label=label))
+        title = f"{pair.first} − {pair.second} by {titles.get(kind, kind)}"
+        label = f"difference by {titles.get(kind, kind)} (items)"
+        charts.append(interval_chart(rows, label=label, title=title))
     return [chart for chart in charts if chart]
 
 
@@ -494,7 +506,7 @@ def _example_row(score: str, example: Example) -> tuple[object, ...]:
 
 def _same(comparison: Comparison) -> Section:
     rows = tuple(comparison.same.items()) or (("part that decides", comparison.split),)
-    table = Table(("", "the same for all"), rows, wraps=True)
+    table = Table(("", "all contenders"), rows)
     return Section("The same for all", id="same", tables=(table,))
 
 

@@ -17,7 +17,14 @@ SHARES = frozenset({
     "distinct_1", "distinct_2",
 })  # fmt: skip
 POINTS = frozenset({"bleu", "bleu_1", "bleu_2", "bleu_3", "bleu_4", "chrf"})
-NAMES = {"bleu": "BLEU", "chrf": "chrF", "cer": "CER", "wer": "WER", "f1": "F1", "mrr": "MRR"}
+NAMES = {
+    "bleu": "BLEU", "bleu_1": "BLEU-1", "bleu_2": "BLEU-2", "bleu_3": "BLEU-3", "bleu_4": "BLEU-4",
+    "chrf": "chrF", "cer": "CER", "wer": "WER", "f1": "F1", "mrr": "MRR", "hits_at_1": "hits@1",
+    "pmi_mrr": "MRR by PMI", "pmi_hits_at_1": "hits@1 by PMI", "accuracy_at_5": "accuracy@5",
+    "distinct_1": "distinct-1", "distinct_2": "distinct-2",
+    "damerau_levenshtein": "Damerau-Levenshtein similarity",
+    "jaccard": "Jaccard similarity", "cosine": "cosine similarity",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ def in_words(score: str, difference: Difference) -> str:
     value = _amount(score, abs(difference.value))
     margin = "" if difference.margin is None else f" ± {_amount(score, difference.margin)}"
     unit = "points of " if score in SHARES | POINTS else "of "
-    return f"difference {value}{margin} {unit}{NAMES.get(score, score)}"
+    return f"difference {value}{margin} {unit}{score_name(score)}"
 
 
 def _amount(score: str, value: float | None) -> str:
@@ -148,9 +155,13 @@ def number_text(score: str, value: float, digits: int = 3) -> str:
 
     >>> number_text("accuracy", 0.6543), number_text("bleu", 20.25), number_text("loss", 1.2345)
     ('65.4', '20.2', '1.23')
+    >>> number_text("perplexity", 64108.3), number_text("perplexity", -3e12)
+    ('64,108', '-3e+12')
     """
     value = scale(score) * value
-    return f"{value:.1f}" if score in SHARES | POINTS else f"{value:.{digits}g}"
+    if score in SHARES | POINTS:
+        return f"{value:.1f}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.{digits}g}"
 
 
 def score_name(score: str) -> str:

@@ -21,9 +21,9 @@ WIDTH = 460
 HEIGHT = 290
 TOP = 16
 BOTTOM = 46
-LEFT = 58
+LEFT = 68
 RIGHT = 16
-CHARACTER = 6.7  # the width of a character, for the room of names
+CHARACTER = 7.6  # the width of a bold character on a phone, for the room of names
 NAME = 19  # characters of a name at the end of a line
 STYLES = 8  # series with a colour of their own, see page.css
 LARGEST = 1e100
@@ -174,7 +174,7 @@ def interval_chart(
     row_height = ROW + 16 if is_above else ROW
     height = TOP + row_height * len(rows) + BOTTOM
     x_axis = axis([value for value in values if is_drawn(value)], left, WIDTH - RIGHT)
-    marks = []
+    marks = _x_ticks(x_axis, TOP, height - BOTTOM)
     if zero is not None:
         x = x_axis.place(zero)
         bottom = height - BOTTOM
@@ -185,7 +185,6 @@ def interval_chart(
             marks.append(_interval(row, middle + 9, (left, middle - 8), x_axis, anchor="start"))
         else:
             marks.append(_interval(row, middle, (left - 10, middle + 4), x_axis, anchor="end"))
-    marks += _x_ticks(x_axis, TOP, height - BOTTOM)
     marks.append(_x_label(label, (left + WIDTH - RIGHT) / 2, height))
     return _element(title or label, height, marks)
 
@@ -382,13 +381,19 @@ def _x_label(label: str, x: float, height: float) -> str:
 
 
 def _x_ticks(x_axis: Axis, top: float, bottom: float) -> list[str]:
+    """Grid lines, and a number below each where it does not touch the one before."""
     parts = []
+    end = -math.inf
     for value in x_axis.ticks:
         x = x_axis.place(value)
+        text = tick_text(value)
         parts.append(f'<path class="grid" d="M{x:.1f} {top}V{bottom}"/>')
+        half = CHARACTER * len(text) / 2
+        if x - half < end + CHARACTER / 2:
+            continue
+        end = x + half
         parts.append(
-            f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">'
-            f"{tick_text(value)}</text>"
+            f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{text}</text>'
         )
     return parts
 

@@ -190,6 +190,39 @@ def test_mcnemar_counts_discordant_items_only():
     assert mcnemar(a, b) == pytest.approx(2 * stats.binom.cdf(3, 15, 0.5))
 
 
+def test_mcnemar_is_the_binomial_test_of_discordant_items():
+    """Against scipy, and against adding up the outcomes that are no likelier."""
+    for only_first in range(7):
+        for only_second in range(7):
+            a = np.array([True] * only_first + [False] * only_second + [True] * 5)
+            b = np.array([False] * only_first + [True] * only_second + [True] * 5)
+            count = only_first + only_second
+            if not count:
+                assert mcnemar(a, b) == 1
+                continue
+            p = mcnemar(a, b)
+            assert p == pytest.approx(scipy_stats.binomtest(only_first, count, 0.5).pvalue)
+            chances = [math.comb(count, k) / 2**count for k in range(count + 1)]
+            as_extreme = [c for c in chances if c <= chances[only_first] * (1 + 1e-9)]
+            assert p == pytest.approx(min(1.0, sum(as_extreme)))
+
+
+def test_adjusting_is_scipys_false_discovery_control_of_the_known_ones():
+    draw = np.random.default_rng(13)
+    for count in (1, 2, 5, 11):
+        p = draw.random(count)
+        wanted = scipy_stats.false_discovery_control(p, method="bh").tolist()
+        assert adjusted(p.tolist()) == pytest.approx(wanted)
+        gaps = [None, *p.tolist(), None]
+        assert adjusted(gaps)[1:-1] == pytest.approx(wanted)
+        # by the definition: the least of n p / rank among those that are as large
+        order = np.sort(p)
+        ranks = np.arange(1, count + 1)
+        for own, rate in zip(p, wanted, strict=True):
+            rates = (count * order / ranks)[order >= own]
+            assert rate == pytest.approx(min(1.0, rates.min()))
+
+
 def test_many_pairs_are_adjusted():
     p = [0.001, 0.02, 0.03, 0.5]
     assert adjusted(p) == pytest.approx([0.004, 0.04, 0.04, 0.5])
