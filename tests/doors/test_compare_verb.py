@@ -71,6 +71,17 @@ def home(tmp_path_factory: pytest.TempPathFactory):
         os.environ["REGARD_CACHE"] = before
 
 
+@pytest.fixture(scope="module")
+def differing(home: tuple[Path, list[str]]):
+    """A comparison of the same runs by their perplexity, which differs on every item."""
+    folder, _ = home
+    runs = sorted(str(run) for run in (folder / "both").glob("runs/*/*"))
+    out = folder / "differing"
+    words = ["compare", *runs, "--score", "perplexity", "--out", str(out)]
+    assert cli.main(words) == 0
+    return out, words
+
+
 def record_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "comparison.json").read_text())
 
@@ -142,19 +153,19 @@ def test_the_command_of_a_comparison_makes_it_again(home: tuple[Path, list[str]]
     assert again["page"] == str(folder / "both" / "comparison.html")
 
 
-def test_examples_have_pages_with_the_attention_of_both(home: tuple[Path, list[str]], capsys):
+def test_examples_have_pages_with_the_attention_of_both(differing: tuple[Path, list[str]], capsys):
     """The answers of a page are those of the record, and its command makes such a page."""
-    folder, _ = home
-    record = record_of(folder / "both")
+    out, _ = differing
+    record = record_of(out)
     (pair,) = record["pairs"]
     linked = [example for example in pair["examples"] if example["attention"]]
     assert linked and pair["attention_note"] == ""
-    files = {path.name for path in (folder / "both" / "attention").iterdir()}
+    files = {path.name for path in (out / "attention").iterdir()}
     assert files == {Path(example["attention"]).name for example in linked}
-    page = (folder / "both" / "comparison.html").read_text("utf-8")
+    page = (out / "comparison.html").read_text("utf-8")
     for example in linked:
         assert f'href="{example["attention"]}"' in page
-        text = (folder / "both" / example["attention"]).read_text("utf-8")
+        text = (out / example["attention"]).read_text("utf-8")
         data = json.loads(text.split('id="data">')[1].split("</script>")[0])
         assert [view["name"] for view in data["views"]] == RECIPES
         assert [view["answer"]["text"] for view in data["views"]] == example["answers"]
@@ -162,14 +173,14 @@ def test_examples_have_pages_with_the_attention_of_both(home: tuple[Path, list[s
         assert 'href="../comparison.html"' in text
     program, *words = shlex.split(linked[0]["commands"][0])
     assert program == "regard"
-    assert cli.main([*words, "--out", str(folder / "attend.html")]) == 0
+    assert cli.main([*words, "--out", str(out.parent / "attend.html")]) == 0
     shown = capsys.readouterr().out
     assert all(f"->  {answer}" in shown for answer in linked[0]["answers"])
 
 
-def test_old_pages_of_attention_go_and_people_s_own_stay(home: tuple[Path, list[str]]):
-    folder, words = home
-    attention = folder / "both" / "attention"
+def test_old_pages_of_attention_go_and_people_s_own_stay(differing: tuple[Path, list[str]]):
+    out, words = differing
+    attention = out / "attention"
     ours = next(attention.glob("*.html"))
     shutil.copy(ours, attention / "9-old-older-1.html")
     (attention / "mine.html").write_text("<p>mine</p>")
@@ -179,23 +190,23 @@ def test_old_pages_of_attention_go_and_people_s_own_stay(home: tuple[Path, list[
     (attention / "mine.html").unlink()
 
 
-def test_without_its_model_an_example_has_a_command_and_a_reason(home: tuple[Path, list[str]]):
-    folder, words = home
-    weights = folder / "both" / "runs" / RECIPES[1] / "seed=0" / "model.safetensors"
+def test_without_its_model_an_example_has_a_command_and_a_reason(differing: tuple[Path, list[str]]):
+    out, words = differing
+    weights = out.parent / "both" / "runs" / RECIPES[1] / "seed=0" / "model.safetensors"
     content = weights.read_bytes()
     checkpoints = weights.parent / "checkpoints"
     try:
         weights.write_bytes(content[:-9])
-        shutil.move(checkpoints, folder / "moved")
+        shutil.move(checkpoints, out.parent / "moved")
         assert cli.main(words) == 0
-        (pair,) = record_of(folder / "both")["pairs"]
+        (pair,) = record_of(out)["pairs"]
         assert f"the model of {RECIPES[1]} cannot be read" in pair["attention_note"]
         assert not any(example["attention"] for example in pair["examples"])
-        page = html.unescape((folder / "both" / "comparison.html").read_text("utf-8"))
+        page = html.unescape((out / "comparison.html").read_text("utf-8"))
         assert pair["attention_note"] in page and pair["examples"][0]["commands"][0] in page
     finally:
         weights.write_bytes(content)
-        shutil.move(folder / "moved", checkpoints)
+        shutil.move(out.parent / "moved", checkpoints)
         assert cli.main(words) == 0
 
 
@@ -503,8 +514,9 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path: Path):
     from the step at which it was stopped."""
     environment = os.environ | {"REGARD_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "regard", "compare", *RECIPES, "--steps", "300", "--seeds", "1"]
-    words += [*sets(*SMALL, "train.valid_every=1000"), "--out", str(out), "--score", "bleu"]
+    words = [sys.executable, "-m", "regard", "compare", *RECIPES, "--steps", "200", "--seeds", "1"]
+    slow = sets(*SMALL, "train.valid_every=1000", "train.save_every=25")
+    words += [*slow, "--out", str(out), "--score", "bleu"]
     second = out / "runs" / RECIPES[1] / "seed=1" / "checkpoints"
     pipe = subprocess.PIPE
     with subprocess.Popen(words, env=environment, stdout=pipe, stderr=pipe, text=True) as worker:
@@ -522,13 +534,13 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path: Path):
     first = out / "cells" / f"{RECIPES[0]},seed=1.json"
     before = first.stat().st_mtime_ns
     stopped = max(int(path.name.removeprefix("step-")) for path in second.glob("step-*"))
-    assert 0 < stopped < 300
+    assert 0 < stopped < 200
     done = subprocess.run(words, env=environment, capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == ""
     assert record_of(out)["is_complete"] and first.stat().st_mtime_ns == before
     log = (second.parent / "metrics.jsonl").read_text()
     steps = [json.loads(line)["step"] for line in log.splitlines()]
-    assert steps == sorted(steps) and steps[-1] == 300
+    assert steps == sorted(steps) and steps[-1] == 200
 
 
 def test_two_workers_share_the_cells(tmp_path: Path):
