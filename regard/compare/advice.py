@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from regard.compare.record import ContenderResult, Pair
+from regard.compare.verdict import SHARES, number_text, score_name
+from regard.metrics import better
 
 SAME_COST = 0.05  # costs that differ by less are called the same
 
 
-def advice(contenders: Sequence[ContenderResult], pairs: Sequence[Pair]) -> str:
-    """Which contenders no other one is better than, and which of them costs least to use. Empty
-    where verdicts are about runs, or not there yet."""
+def advice(contenders: Sequence[ContenderResult], pairs: Sequence[Pair], score: str) -> str:
+    """Which contenders no other one is better than; of several, which has the best mean and which
+    costs least to use. Empty where verdicts are about runs, or not there yet."""
     if not pairs or any(pair.outcome in ("runs", "incomplete") for pair in pairs):
         return ""
     candidates = [contender for contender in contenders if contender.done]
     unbeaten = [each for each in candidates if each.name not in _losers(pairs)]
     if not unbeaten:
         return ""
-    others = [each for each in candidates if each not in unbeaten]
     if len(unbeaten) == 1:
         (winner,) = unbeaten
         return f"Take {winner.name}. {_of_one(winner, candidates, pairs)}"
-    if others:
+    if len(unbeaten) < len(candidates):
         said = f"No contender was shown to be better than {_list(unbeaten, 'or')}."
     elif len(unbeaten) == 2:
         said = "Neither was shown to be better."
     else:
         said = "No contender was shown to be better than another."
-    return f"{said} {_cheapest(unbeaten)}".strip()
+    return f"{said} {_of_several(unbeaten, score)}".strip()
 
 
 def _losers(pairs: Sequence[Pair]) -> set[str]:
@@ -66,25 +67,67 @@ def _of_one(
     return f"{reason}, {joint} it takes {times} to answer an example."
 
 
-def _cheapest(contenders: Sequence[ContenderResult]) -> str:
-    """Which of them takes the fewest multiplications for an example."""
-    if not all(each.costs.forward for each in contenders):
-        return ""
-    ordered = sorted(contenders, key=_forward)
-    first, second = ordered[0], ordered[1]
-    if _forward(second) <= _forward(first) * (1 + SAME_COST):
-        which = "Both" if len(ordered) == 2 else f"The cheapest, {first.name} and {second.name},"
-        return f"{which} take about as many multiplications to answer an example."
-    if len(ordered) == 2:
-        ratio = _forward(first) / _forward(second)
-        return (
-            f"{first.name} is the cheaper one: it answers an example with {ratio:.2g} times the "
-            f"multiplications of {second.name}."
+def _of_several(contenders: Sequence[ContenderResult], score: str) -> str:
+    """Which of them has the best mean, and which takes the fewest multiplications."""
+    facts = []
+    best = _best(contenders, score)
+    if best is not None:
+        word = "higher" if better(score) == "higher" else "lower"
+        degree = word if len(contenders) == 2 else f"{word.removesuffix('er')}est"
+        value = number_text(score, best.scores[score].value)
+        unit = " %" if score in SHARES else ""
+        facts.append((best, f"has the {degree} {score_name(score)} here ({value}{unit})"))
+    cheapest = _cheapest(contenders)
+    if cheapest is not None:
+        degree = "cheaper" if len(contenders) == 2 else "cheapest"
+        amount = _in_words(_forward(cheapest))
+        facts.append(
+            (cheapest, f"is the {degree} one ({amount} multiplications to answer an example)")
         )
-    return (
-        f"{first.name} is the cheapest of them: it answers an example with {_forward(first):.2g} "
-        f"multiplications, the next one ({second.name}) with {_forward(second):.2g}."
-    )
+    if len(facts) == 2 and facts[0][0] is facts[1][0]:
+        return f"{facts[0][0].name} {facts[0][1]} and {facts[1][1]}."
+    text = ", ".join(f"{contender.name} {fact}" for contender, fact in facts)
+    if text and cheapest is None and all(each.costs.forward for each in contenders):
+        text += (
+            ", and the cheapest ones cost about the same"
+            if len(contenders) > 2
+            else (", and both take about as many multiplications to answer an example")
+        )
+    return f"{text}." if text else ""
+
+
+def _best(contenders: Sequence[ContenderResult], score: str) -> ContenderResult | None:
+    """The one with the best mean; None if scores are not known, or neither good nor bad."""
+    sign = {"higher": 1, "lower": -1, None: 0}[better(score)]
+    if not sign or not all(score in each.scores for each in contenders):
+        return None
+    ordered = sorted(contenders, key=lambda each: -sign * each.scores[score].value)
+    is_tie = ordered[0].scores[score].value == ordered[1].scores[score].value
+    return None if is_tie else ordered[0]
+
+
+def _cheapest(contenders: Sequence[ContenderResult]) -> ContenderResult | None:
+    """The one that takes the fewest multiplications for an example; None if others take about as
+    many."""
+    if not all(each.costs.forward for each in contenders):
+        return None
+    first, second = sorted(contenders, key=_forward)[:2]
+    return None if _forward(second) <= _forward(first) * (1 + SAME_COST) else first
+
+
+def _in_words(number: float) -> str:
+    """
+    >>> _in_words(1_310_000.0), _in_words(5.25e9), _in_words(870.0)
+    ('1.3 million', '5.2 billion', '870')
+    """
+    for size, name in ((1e9, "billion"), (1e6, "million")):
+        if number >= size:
+            return (
+                f"{number / size:.2g} {name}"
+                if number < 100 * size
+                else (f"{number / size:,.0f} {name}")
+            )
+    return f"{number:,.0f}"
 
 
 def _forward(contender: ContenderResult) -> float:

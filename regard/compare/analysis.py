@@ -99,7 +99,7 @@ def compare(
         notes=recent,
         is_complete=all(cell.is_over for cell in cells),
         question=plan.question,
-        advice=advice(contenders, pairs),
+        advice=advice(contenders, pairs, score),
         same=dict(same or {}),
         command=command,
     )

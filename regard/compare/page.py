@@ -135,10 +135,16 @@ def _scores(comparison: Comparison) -> Section:
     return Section(
         "Scores",
         id="scores",
-        paragraphs=(INTERVALS,),
+        paragraphs=(INTERVALS, *_baselines(comparison)),
         figures=(chart,) if chart else (),
         tables=(_score_table(comparison),),
     )
+
+
+def _baselines(comparison: Comparison) -> Iterator[str]:
+    if comparison.baselines:
+        names = " and ".join(f"“{name}”" for name in comparison.baselines)
+        yield f"The scores of {names} are reached without looking at the input."
 
 
 def _differences(comparison: Comparison) -> Iterator[Section]:
@@ -206,10 +212,7 @@ def _score_table(comparison: Comparison) -> Table:
         cells = [_plain_cell(name, value) for value in values]
         rows.append((_named(name), *cells, *(None for _ in baselines)))
     columns = ("mean of seeds", *(each.name for each in contenders), *baselines)
-    caption = "Mean of all seeds, and 95 % interval"
-    if baselines:
-        caption += f"; {' and '.join(baselines)}: reached without looking at the input"
-    return Table(columns, tuple(rows), caption)
+    return Table(columns, tuple(rows), "Mean of all seeds (95 % interval)")
 
 
 def _named(score: str) -> str:

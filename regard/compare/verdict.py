@@ -100,11 +100,20 @@ def verdict(
         sentence = f"{winner.name} is better than {loser.name} ({amounts}; {size}){failures}"
         return Verdict("better" if first_wins else "worse", sentence)
     could = f" could show {_amount(score, difference.smallest)}"
+    adjusted = _adjustment(difference, adjusted_p_value) if sign else ""
     sentence = (
         f"{first.name} and {second.name} cannot be told apart here "
-        f"({amounts}; {size}{could}){failures}"
+        f"({amounts}; {adjusted}{size}{could}){failures}"
     )
     return Verdict("undecided", sentence)
+
+
+def _adjustment(difference: Difference, adjusted_p_value: float | None) -> str:
+    """Why a difference whose own interval excludes 0 is not found."""
+    p = difference.p_value
+    if p is None or adjusted_p_value is None or p >= SIGNIFICANT:
+        return ""
+    return f"p = {p:.2g}, but {adjusted_p_value:.2g} adjusted for all pairs; "
 
 
 def _of_runs(

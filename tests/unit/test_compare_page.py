@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from regard import metrics
+from regard.compare import advice as advising
 from regard.compare import page as pages
 from regard.compare import verdict as verdicts
 from regard.compare.advice import advice
@@ -127,7 +128,7 @@ def comparison(
         baselines={"one answer": {"accuracy": 0.125}},
         notes=["the machine was busy"],
         question="Which cell is better?",
-        advice=advice(contenders, pairs),
+        advice=advice(contenders, pairs, "accuracy"),
         same={"data": "made-translation", "seeds": "0, 1, 2"},
         command="regard compare LSTM GRU --steps 600",
     )
@@ -167,6 +168,7 @@ def text_of(page: Page) -> str:
 
 
 def test_doctests():
+    assert doctest.testmod(advising).failed == 0
     assert doctest.testmod(pages).failed == 0
     assert doctest.testmod(verdicts).failed == 0
 
@@ -236,7 +238,7 @@ def test_everything_else_a_reader_needs():
     for words in (
         "Which cell is better?",
         "The machine was busy.",
-        "reached without looking at the input",
+        "of “one answer” are reached without looking at the input",
         "made-translation",
         "0, 1, 2",
         "encoder.cell: lstm -> GRU",
@@ -328,7 +330,7 @@ def outcome(content: Comparison, *outcomes: str) -> str:
     pairs = [
         replace(pair, outcome=each) for pair, each in zip(content.pairs, outcomes, strict=True)
     ]
-    return advice(content.contenders, pairs)
+    return advice(content.contenders, pairs, "accuracy")
 
 
 def test_advice_claims_no_more_than_the_verdicts():
@@ -338,7 +340,12 @@ def test_advice_claims_no_more_than_the_verdicts():
         "example."
     )
     assert outcome(two, "worse").startswith("Take GRU. It is better, but it takes 2 times")
-    assert outcome(two, "undecided").startswith("Neither was shown to be better. LSTM is the cheap")
+    means = [each.scores["accuracy"].value for each in two.contenders]
+    assert outcome(two, "undecided") == (
+        "Neither was shown to be better. "
+        f"GRU has the higher accuracy here ({100 * means[1]:.1f} %), "
+        "LSTM is the cheaper one (1.3 million multiplications to answer an example)."
+    )
     assert outcome(two, "runs") == outcome(two, "incomplete") == ""
     three = comparison((0.5, 0.6, 0.7))
     # the pairs: LSTM and GRU, LSTM and Transformer, GRU and Transformer
@@ -346,10 +353,10 @@ def test_advice_claims_no_more_than_the_verdicts():
         "Take LSTM. It is better than all others, and it takes 0.5 times"
     )
     assert outcome(three, "worse", "worse", "undecided").startswith(
-        "No contender was shown to be better than GRU or Transformer. GRU is the cheaper one"
+        "No contender was shown to be better than GRU or Transformer. Transformer has the higher"
     )
     assert outcome(three, "undecided", "undecided", "undecided").startswith(
-        "No contender was shown to be better than another. LSTM is the cheapest of them"
+        "No contender was shown to be better than another. Transformer has the highest accuracy"
     )
     assert outcome(three, "undecided", "better", "better").startswith(
         "No contender was shown to be better than LSTM or GRU."
@@ -363,18 +370,37 @@ def test_advice_where_costs_are_the_same_or_unknown():
     two = comparison()
     same = [replace(each, costs=costs(0)) for each in two.contenders]
     assert two.pairs[0].outcome == "worse"
-    assert advice(same, two.pairs) == (
+    assert advice(same, two.pairs, "accuracy") == (
         "Take GRU. It is better, and it answers an example with about as many multiplications as "
         "LSTM."
     )
     undecided = [replace(two.pairs[0], outcome="undecided")]
-    assert advice(same, undecided) == (
-        "Neither was shown to be better. Both take about as many multiplications to answer an "
-        "example."
+    value = 100 * two.contenders[1].scores["accuracy"].value
+    assert advice(same, undecided, "accuracy") == (
+        f"Neither was shown to be better. GRU has the higher accuracy here ({value:.1f} %), and "
+        "both take about as many multiplications to answer an example."
     )
     unknown = [replace(each, costs=replace(each.costs, forward=None)) for each in two.contenders]
-    assert advice(unknown, undecided) == "Neither was shown to be better."
-    assert advice(unknown, [replace(two.pairs[0], outcome="better")]) == "Take LSTM. It is better."
+    assert advice(unknown, undecided, "accuracy") == (
+        f"Neither was shown to be better. GRU has the higher accuracy here ({value:.1f} %)."
+    )
+    turned = [replace(each, costs=costs(1 - n)) for n, each in enumerate(two.contenders)]
+    assert "GRU has the higher accuracy here" in advice(turned, undecided, "accuracy")
+    assert ") and is the cheaper one (1.3 million" in advice(turned, undecided, "accuracy")
+    assert (
+        advice(unknown, [replace(two.pairs[0], outcome="better")], "accuracy")
+        == "Take LSTM. It is better."
+    )
+
+
+def test_a_score_that_is_lower_for_the_better_one():
+    two = comparison()
+    scores = [{"cer": each.scores["accuracy"]} for each in two.contenders]
+    contenders = [
+        replace(each, scores=own) for each, own in zip(two.contenders, scores, strict=True)
+    ]
+    undecided = [replace(two.pairs[0], outcome="undecided")]
+    assert "LSTM has the lower CER here" in advice(contenders, undecided, "cer")
 
 
 def test_who_is_left_alone_did_not_fail():
@@ -382,7 +408,9 @@ def test_who_is_left_alone_did_not_fail():
     failed = [replace(seed, state="failed") for seed in two.contenders[1].seeds]
     contenders = [two.contenders[0], replace(two.contenders[1], seeds=failed)]
     pairs = [replace(two.pairs[0], outcome="failed")]
-    assert advice(contenders, pairs) == "Take LSTM. It is the only one that did not fail."
+    assert (
+        advice(contenders, pairs, "accuracy") == "Take LSTM. It is the only one that did not fail."
+    )
 
 
 # -- curves --
