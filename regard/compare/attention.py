@@ -20,7 +20,7 @@ from regard.tasks.task import Input
 FOLDER = "attention"
 PAGES = 20  # of a comparison, at most, unless it has more pairs than that
 PAGES_OF_PAIR = 6
-NO_ATTENTION = "{} has no attention to the input; its pages show the effect of hiding each place"
+NO_ATTENTION = "no attention to the input; pages show the effect of hiding each place instead"
 
 
 @dataclass(frozen=True)
@@ -94,18 +94,20 @@ def _with_pages(
         return replace(pair, attention_note="; ".join(problems))
     first, second = (model for model in both if isinstance(model, Model))
     examples = list(pair.examples)
-    notes: dict[str, None] = {}  # each once, in their order
+    notes: list[str] = []
+    without: list[str] = []
     for place, example in enumerate(chosen, 1):
         file = f"{number}-{_short(pair.first)}-{_short(pair.second)}-{place}.html"
         try:
             without = _write(first, second, example, folder / file)
         except RegardError as problem:
-            notes[f"no page for {example.prompt!r}: {problem}"] = None
+            notes.append(f"no page for {example.prompt!r}: {problem}")
             continue
-        for name in without:
-            notes[NO_ATTENTION.format(name)] = None
         changed = replace(example, attention=f"{FOLDER}/{file}")
         examples[examples.index(example)] = changed
+    if without:
+        verb = "has" if len(without) == 1 else "have"
+        notes.append(f"{' and '.join(without)} {verb} {NO_ATTENTION}")
     return replace(pair, examples=examples, attention_note="; ".join(notes))
 
 
@@ -123,6 +125,8 @@ def _write(first: Model, second: Model, example: Example, path: Path) -> list[st
         subjects = [
             with_effect(subject) if subject.effect is None else subject for subject in subjects
         ]
+        # The first one decides which maps a page offers.
+        subjects.sort(key=lambda subject: subject.answer.weights is None)
     page = attention_page(
         subjects,
         title=f"{first.name} | {second.name}: {example.prompt}",
@@ -134,6 +138,8 @@ def _write(first: Model, second: Model, example: Example, path: Path) -> list[st
         ),
         command=next(iter(example.commands), ""),
     )
+    if without:  # begin with what both have
+        page = replace(page, data={**page.data, "start": {**page.data["start"], "part": "effect"}})
     back = Section("", links=(("Back to the comparison", "../comparison.html"),))
     path.parent.mkdir(exist_ok=True)
     replace(page, sections=(*page.sections, back)).save(path)

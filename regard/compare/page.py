@@ -500,7 +500,7 @@ def _example_row(score: str, example: Example) -> tuple[object, ...]:
         if value is not None and score in LOG_SCALE:
             value = math.exp(min(value, 700.0))
         scores.append(_plain_cell(score, value))
-    link = Entry("attention of both", link=example.attention) if example.attention else None
+    link = Entry("side by side", link=example.attention) if example.attention else None
     return (example.prompt, " / ".join(example.references[:3]), *answers, *scores, link)
 
 

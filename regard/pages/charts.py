@@ -23,8 +23,8 @@ TOP = 16
 BOTTOM = 46
 LEFT = 68
 RIGHT = 16
-CHARACTER = 7.6  # the width of a bold character on a phone, for the room of names
-NAME = 19  # characters of a name at the end of a line
+CHARACTER = 8.6  # the width of a bold character on a phone, for the room of names
+NAME = 18  # characters of a name at the end of a line
 STYLES = 8  # series with a colour of their own, see page.css
 LARGEST = 1e100
 ROW = 30  # the height of a row of `interval_chart`
@@ -374,6 +374,9 @@ def _element(title: str, height: float, parts: Sequence[str]) -> str:
 
 
 def _x_label(label: str, x: float, height: float) -> str:
+    """A label around x, moved to the middle of the chart as far as it would be cut."""
+    half = CHARACTER * len(label) / 2
+    x = min(max(x, half), WIDTH - half) if 2 * half < WIDTH else WIDTH / 2
     return (
         f'<text class="label" x="{x:.1f}" y="{height - 8:.0f}" text-anchor="middle">'
         f"{_text(label)}</text>"

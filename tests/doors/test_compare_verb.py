@@ -222,8 +222,10 @@ def test_a_model_without_attention_gets_effects(home: tuple[Path, list[str]]):
     example = next(example for example in pair["examples"] if example["attention"])
     text = (out / example["attention"]).read_text("utf-8")
     data = json.loads(text.split('id="data">')[1].split("</script>")[0])
-    parts = [{part["id"] for part in view["parts"]} for view in data["views"]]
-    assert parts[0] == {"effect"} and {"cross", "effect"} <= parts[1]
+    parts = {view["name"]: {part["id"] for part in view["parts"]} for view in data["views"]}
+    assert parts["chat-lstm"] == {"effect"} and {"cross", "effect"} <= parts["chat-attention"]
+    assert list(parts) == ["chat-attention", "chat-lstm"]  # the first decides what is offered
+    assert data["start"]["part"] == "effect"  # which both have
 
 
 def test_a_finished_cell_is_never_run_again(home: tuple[Path, list[str]], capsys):
