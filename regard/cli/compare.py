@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -142,7 +143,44 @@ def compare(
             anyway=anyway,
         )
     _refuse_budget_of_runs(made, budget)
-    compared(made, out, device, as_json)
+    words = _words(
+        names,
+        {
+            "plan": plan,
+            "data": data,
+            "set": changes,
+            "seeds": seeds,
+            "minutes": minutes,
+            "tokens": tokens,
+            "multiplications": multiplications,
+            "steps": steps,
+            "epochs": epochs,
+            "match": match,
+            "tune": tune,
+            "score": score,
+            "split": split.value if split else None,
+            "limit": limit,
+            "anyway": anyway,
+        },
+    )
+    compared(made, out, device, as_json, words=words)
+
+
+def _words(names: Sequence[str], options: Mapping[str, Any]) -> list[str]:
+    """The words of the command that makes the comparison again, without its folder.
+
+    >>> _words(["a", "b"], {"seeds": "3", "tune": ["x=1,2"], "limit": None, "anyway": True})
+    ['a', 'b', '--seeds', '3', '--tune', 'x=1,2', '--anyway']
+    """
+    words = list(names)
+    for name, value in options.items():
+        if value is True:
+            words.append(f"--{name}")
+        elif value is not None and value is not False:
+            for each in value if isinstance(value, list) else [value]:
+                text = f"{each:g}" if isinstance(each, float) else str(each)
+                words += [f"--{name}", text]
+    return words
 
 
 def _budget(**amounts: float | None) -> Budget | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -24,18 +25,22 @@ if TYPE_CHECKING:
     from regard.compare.record import Comparison, Pair
     from regard.train import Reporter
 
-RECORD, PICTURE = "comparison.json", "comparison.png"
+RECORD, PICTURE, PAGE = "comparison.json", "comparison.png", "comparison.html"
 SHOWN_PAIRS = 3  # pairs whose buckets and examples are printed
 SHOWN_EXAMPLES = 3  # of each pair; the record has more
 
 
-def compared(plan: Plan, out: Path | None, device: str, as_json: bool) -> None:
-    """Carry out a plan, or go on with it, and show what it found."""
+def compared(
+    plan: Plan, out: Path | None, device: str, as_json: bool, *, words: Sequence[str] = ()
+) -> None:
+    """Carry out a plan, or go on with it, and show what it found. `words` are those of the command
+    that asked for it."""
     with Waiting("loading"):
         from rich.console import Console
 
         from regard.compare import plan as plans
         from regard.compare.analysis import compare
+        from regard.compare.attention import write_attention
         from regard.compare.cells import Cells
         from regard.device import resolve
         from regard.train import Stopped
@@ -46,6 +51,7 @@ def compared(plan: Plan, out: Path | None, device: str, as_json: bool) -> None:
         corpora = plans.corpora_of(plan)
         notes = plans.check_data(plan, corpora)
         split = plans.deciding_split(plan, corpora)
+        same = plans.same_for_all(plan, corpora, split)
         plan = plans.resolved(plan, corpora)
     folder = out or plans.default_folder(plan)
     plans.claim(plan, folder)
@@ -55,9 +61,12 @@ def compared(plan: Plan, out: Path | None, device: str, as_json: bool) -> None:
 
     bar = PlanBar(console)
     cells = Cells(plan, folder, split, told=bar.told, device=device)
+    command = shlex.join(["regard", "compare", *words, "--out", str(folder)])
+    was_stopped = True
     try:
         with bar:
             cells.go(bar.learned)
+        was_stopped = False
     except Stopped as stop:
         raise stop.of_many("comparison") from None
     finally:  # also after Ctrl-C: what is known is shown
@@ -65,7 +74,12 @@ def compared(plan: Plan, out: Path | None, device: str, as_json: bool) -> None:
         if any(cell.is_over for cell in known):
             tuning = {each.name: cells.tuning(each) for each in plan.contenders}
             with Waiting("comparing"):
-                comparison = compare(plan, known, split, tuning=tuning, notes=notes)
+                comparison = compare(
+                    plan, known, split, tuning=tuning, notes=notes, same=same, command=command
+                )
+            if not was_stopped:  # somebody who presses Ctrl-C does not want to wait for pages
+                with Waiting("drawing attention"):
+                    comparison = write_attention(comparison, plan, known, folder, device=device)
             _show(comparison, folder, console, as_json)
     if all(cell.state == "failed" for cell in known):
         raise TrainingError("all runs of this comparison failed", where=folder, got=known[0].why)
@@ -83,8 +97,9 @@ def _claim_record(folder: Path) -> None:
             where=record,
             hint="move it, or choose another --out",
         )
-    if (folder / PICTURE).exists():
-        disk.claim_output(folder / PICTURE)
+    for name in (PICTURE, PAGE):
+        if (folder / name).exists():
+            disk.claim_output(folder / name)
 
 
 def _heading(plan: Plan, folder: Path) -> str:
@@ -104,16 +119,18 @@ def _heading(plan: Plan, folder: Path) -> str:
 
 def _show(comparison: Comparison, folder: Path, console: Console, as_json: bool) -> None:
     from regard.compare.draw import draw
+    from regard.compare.page import comparison_page
 
     content = comparison.to_json()
     disk.write_json(folder / RECORD, content)
-    picture = None
+    page = picture = None
     try:
         picture = str(draw(comparison, folder / PICTURE))
+        page = str(comparison_page(comparison).save(folder / PAGE))
     except InputError as problem:  # a person's own file has this name
-        streams.tell(f"no picture is drawn: {problem}")
+        streams.tell(f"not written: {problem}")
     if as_json:
-        files = {"folder": str(folder), "picture": picture}
+        files = {"folder": str(folder), "picture": picture, "page": page}
         print(json.dumps(files | content, ensure_ascii=False))
         return
     lines = report(comparison)
@@ -121,6 +138,8 @@ def _show(comparison: Comparison, folder: Path, console: Console, as_json: bool)
     lines.append(f"record    {folder / RECORD}")
     if picture:
         lines.append(f"picture   {picture}")
+    if page:
+        lines.append(f"page      {page}")
     text = "\n".join(printable(line) for line in lines)
     console.print("\n" + text, soft_wrap=True, markup=False)
 
@@ -212,6 +231,8 @@ class _RunReporter(SilentReporter, AbstractContextManager["_RunReporter"]):
 def report(comparison: Comparison) -> list[str]:
     """The comparison as lines of text: verdicts first."""
     lines = [f"{pair.verdict}." for pair in comparison.pairs]
+    if comparison.advice:
+        lines.append(comparison.advice)
     lines += ["", *_score_table(comparison), "", *_cost_table(comparison)]
     lines += _tuning_lines(comparison)
     for pair in comparison.pairs[:SHOWN_PAIRS]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from regard import metrics
+from regard.compare.advice import advice
 from regard.compare.cells import Cell
 from regard.compare.items import Item
 from regard.compare.pairs import pairs_of
@@ -40,8 +41,11 @@ def compare(
     *,
     tuning: Mapping[str, Outcome | None] | None = None,
     notes: Sequence[str] = (),
+    same: Mapping[str, str] | None = None,
+    command: str = "",
 ) -> Comparison:
-    """What the cells of a plan show, as far as they are over."""
+    """What the cells of a plan show, as far as they are over. `same` is what all contenders have in
+    common, `command` makes the comparison again."""
     items, scored = score_contenders(plan, cells)
     left_out, more_notes = _incomparable(scored)
     names = _score_names(scored, left_out)
@@ -76,6 +80,7 @@ def compare(
             )
         )
     unit = _unit(first.task, clusters)
+    pairs = pairs_of(scored, seeds, items, clusters, score, unit)
     recent = list(notes) + more_notes + _notes(plan, scored, split, items)
     return Comparison(
         title=plan.title,
@@ -89,10 +94,14 @@ def compare(
         budget=str(plan.budget) if plan.trained else "",
         trials=plan.trials,
         contenders=contenders,
-        pairs=pairs_of(scored, seeds, items, clusters, score, unit),
+        pairs=pairs,
         baselines=next((cell.baselines for cell in cells if cell.baselines), {}),
         notes=recent,
         is_complete=all(cell.is_over for cell in cells),
+        question=plan.question,
+        advice=advice(contenders, pairs, score),
+        same=dict(same or {}),
+        command=command,
     )
 
 

@@ -22,7 +22,7 @@ from regard.build import TASKS
 from regard.compare.cost import Measured, Work, measuring, work_of
 from regard.compare.items import Item, has_unknown_words, items_from_json, observe, text_key
 from regard.compare.plan import TUNING_SEED, Contender, Plan, own_recipe
-from regard.data.corpus import Split
+from regard.data.corpus import Corpus, Split
 from regard.errors import BundleError, BusyError, DivergedError, RegardError
 from regard.recipe import Recipe
 from regard.sweep import ENDED, Outcome, Trial, Trials, folder_name, points
@@ -307,7 +307,7 @@ class Cells:
         try:
             bot = bundle.load(run, device=self.device)
             corpus = build.corpus(bot.recipe, bot.tokenizer)
-            part = self._part(bot, getattr(corpus, self.split))
+            part = deciding_part(bot, corpus, self.plan, self.split)
             items = observe(bot, part, corpus.train, at_most=self.plan.limit)
         except DivergedError as problem:
             return replace(cell, state="failed", why=str(problem), weights=_weights(run))
@@ -328,11 +328,12 @@ class Cells:
             items=tuple(items),
         )
 
-    def _part(self, bot: bundle.Bundle, part: Split) -> Split:
-        if not self.plan.test_set:
-            return part
-        recipe = bot.recipe.override(self.plan.test_set)
-        return getattr(build.with_tokenizer(recipe, bot.tokenizer), self.split)
+
+def deciding_part(bot: bundle.Bundle, corpus: Corpus, plan: Plan, split: str) -> Split:
+    """The examples on which a run is compared, with the plan's changes of the data."""
+    if plan.test_set:
+        corpus = build.with_tokenizer(bot.recipe.override(plan.test_set), bot.tokenizer)
+    return getattr(corpus, split)
 
 
 def _weights(run: Path) -> str:

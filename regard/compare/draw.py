@@ -6,15 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from regard.compare.curves import AXES, logged_scores, mean_curve
 from regard.compare.record import Comparison, ContenderResult
 from regard.disk import MADE_BY, write_output
 from regard.errors import printable
 from regard.metrics import better
-
-AXES = {"steps": "steps", "seconds": "seconds of training", "multiplications": "multiplications"}
-POINTS = 100  # of a mean curve
 
 
 def draw(comparison: Comparison, path: Path) -> Path:
@@ -31,11 +27,12 @@ def picture(comparison: Comparison) -> Any:
 
     figure = Figure(figsize=(13, 8.4), layout="constrained")
     panels = [figure.add_subplot(2, 2, place) for place in range(1, 5)]
+    score = next(iter(logged_scores(comparison)), comparison.score)
     for panel, (axis, label) in zip(panels, AXES.items(), strict=False):
         for number, contender in enumerate(comparison.contenders):
-            _curves(panel, contender, axis, comparison.score, f"C{number % 10}")
+            _curves(panel, contender, axis, score, f"C{number % 10}")
         panel.set_xlabel(label)
-        panel.set_ylabel(f"{comparison.score}, validation")
+        panel.set_ylabel(f"{score}, validation")
     _costs(panels[3], comparison)
     for panel in panels:
         panel.grid(alpha=0.25, linewidth=0.6)
@@ -47,22 +44,13 @@ def picture(comparison: Comparison) -> Any:
 
 
 def _curves(panel: Any, contender: ContenderResult, axis: str, score: str, colour: str) -> None:
-    runs = []
-    for curve in contender.curves:
-        places = [getattr(curve, axis), curve.scores.get(score, [])]
-        points = [(x, y) for x, y in zip(*places, strict=False) if x is not None and y is not None]
-        if points:
-            runs.append(np.array(sorted(points), float).T)
-    if not runs:
+    curve = mean_curve(contender, axis, score)
+    if curve is None:
         return
-    low = max(x[0] for x, _ in runs)
-    high = min(x[-1] for x, _ in runs)
-    grid = np.linspace(low, high, POINTS) if high > low else np.array([low])
-    values = np.stack([np.interp(grid, x, y) for x, y in runs])
-    marker = "o" if len(grid) == 1 else None
+    marker = "o" if len(curve.x) == 1 else None
     name = printable(contender.name)
-    panel.plot(grid, values.mean(0), color=colour, label=name, linewidth=1.4, marker=marker)
-    panel.fill_between(grid, values.min(0), values.max(0), color=colour, alpha=0.15, linewidth=0)
+    panel.plot(curve.x, curve.mean, color=colour, label=name, linewidth=1.4, marker=marker)
+    panel.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.15, linewidth=0)
 
 
 def _costs(panel: Any, comparison: Comparison) -> None:

@@ -132,17 +132,19 @@ def _examples(a: Scored, b: Scored, items: Sequence[Item], score: str) -> list[E
         means.append(np.log(values) if score in LOG_SCALE else values)
     gains = sign * np.nan_to_num(means[0] - means[1], nan=0.0, posinf=1e9, neginf=-1e9)
     order: list[int] = np.argsort(-gains, kind="stable").tolist()
+    answered = [place for place in order if items[int(index[place])].answers]
+    order = answered or order  # an example without answers shows little
     best = [place for place in order[:EXAMPLES] if gains[place] > 0]
     worst = [place for place in order[::-1][:EXAMPLES] if gains[place] < 0]
     answers = [{item.key: item for item in each.done[0].items} for each in (a, b)]
     runs = [each.done[0].run for each in (a, b)]
-    reads_text = a.task is not None and a.contender.recipe.source.kind == "tokens"
+    reads_text = a.contender.recipe.source.kind == "tokens"
+    reads_history = a.task is not None and a.task.source.reads_history  # a text has no speakers
 
     examples = []
     for place in [*best, *worst]:
         item = items[int(index[place])]
         texts = [own[item.key].answers[:1] for own in answers]
-        commands = [f"regard ask {quote(run)} {quote(item.prompt)} --attend" for run in runs]
         examples.append(
             Example(
                 prompt=item.prompt,
@@ -150,7 +152,14 @@ def _examples(a: Scored, b: Scored, items: Sequence[Item], score: str) -> list[E
                 answers=[text[0] if text else "" for text in texts],
                 scores=[finite(float(mean[place])) for mean in means],
                 difference=float(gains[place]),
-                commands=commands if reads_text else [],
+                commands=_commands(runs, item) if reads_text and not reads_history else [],
             )
         )
     return examples
+
+
+def _commands(runs: Sequence[str], item: Item) -> list[str]:
+    """The command that shows the attention of both runs."""
+    dashes = "-- " if item.prompt.startswith("-") else ""  # or it would be taken for an option
+    first, second = map(quote, runs)
+    return [f"regard attend --against {second} {dashes}{first} {quote(item.prompt)}"]

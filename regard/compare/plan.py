@@ -78,7 +78,7 @@ class Plan:
     test_set   changes of the data for the evaluation only, to test longer inputs for example
     limit      how many items are answered at most
     score      the score of the verdict; None: the task's
-    title, notes
+    title, question, notes
                of a ready-made plan
     anyway     compare although the training data differ
     """
@@ -93,6 +93,7 @@ class Plan:
     limit: int | None = None
     score: str | None = None
     title: str = ""
+    question: str = ""
     notes: tuple[str, ...] = ()
     anyway: bool = False
 
@@ -360,6 +361,30 @@ def default_score(plan: Plan) -> str:
     """The score that is trained for."""
     recipe = plan.contenders[0].recipe
     return recipe.train.score or TASKS[recipe.task].best
+
+
+def same_for_all(plan: Plan, corpora: Mapping[str, Corpus], split: str) -> dict[str, str]:
+    """What all contenders have in common, in words."""
+    recipe = plan.contenders[0].recipe
+    same = {"task": recipe.task}
+    corpus = next(iter(corpora.values()))
+    if len({text_key(each.train) for each in corpora.values()}) == 1:
+        same["data"] = recipe.data.kind
+        sizes = [f"{len(getattr(corpus, part)):,} {part}" for part in ("train", "valid", "test")]
+        same["examples"] = ", ".join(sizes)
+    decides = f"{split}, changed by {', '.join(plan.test_set)}" if plan.test_set else split
+    same["part that decides"] = decides
+    if plan.limit:
+        same["items that are answered"] = f"at most {plan.limit:,}"
+    if len(plan.trained) < len(plan.contenders):
+        return same
+    same["budget of each run"] = str(plan.budget)
+    same["seeds"] = ", ".join(map(str, plan.seeds))
+    fields = ", ".join(str(axis) for axis in plan.tune)
+    same["tuning trials"] = f"{plan.trials} ({fields})" if plan.tune else "none"
+    if plan.match:
+        same["matched"] = f"{plan.match}, by the width"
+    return same
 
 
 # -- the folder ------------------------------------------------------------------------------------

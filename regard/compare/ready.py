@@ -92,6 +92,7 @@ class ReadyPlan:
             limit=content.limit,
             score=content.score,
             title=self.name,
+            question=content.summary,
             notes=tuple(content.notes),
         )
 

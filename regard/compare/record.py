@@ -109,6 +109,7 @@ class Example:
     scores: list[float | None]
     difference: float
     commands: list[str]  # that show the attention of both
+    attention: str = ""  # the page with the attention of both, a path in the comparison's folder
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class Pair:
     differences: dict[str, Difference]
     buckets: list[Bucket]
     examples: list[Example]
+    attention_note: str = ""  # why examples have no page with their attention
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,10 @@ class Comparison:
     unit       what an item is
     items      how many there are; answered: how many of them were answered
     baselines  scores without looking at the input
+    question   what a ready-made plan asks
+    advice     which contender to take
+    same       what all contenders had in common: data, budget, seeds
+    command    makes the comparison again, or goes on with it
     """
 
     title: str
@@ -150,6 +156,10 @@ class Comparison:
     baselines: dict[str, dict[str, float]]
     notes: list[str] = field(default_factory=list)
     is_complete: bool = True
+    question: str = ""
+    advice: str = ""
+    same: dict[str, str] = field(default_factory=dict)
+    command: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT} | _plain(self)

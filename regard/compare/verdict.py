@@ -17,7 +17,14 @@ SHARES = frozenset({
     "distinct_1", "distinct_2",
 })  # fmt: skip
 POINTS = frozenset({"bleu", "bleu_1", "bleu_2", "bleu_3", "bleu_4", "chrf"})
-NAMES = {"bleu": "BLEU", "chrf": "chrF", "cer": "CER", "wer": "WER", "f1": "F1", "mrr": "MRR"}
+NAMES = {
+    "bleu": "BLEU", "bleu_1": "BLEU-1", "bleu_2": "BLEU-2", "bleu_3": "BLEU-3", "bleu_4": "BLEU-4",
+    "chrf": "chrF", "cer": "CER", "wer": "WER", "f1": "F1", "mrr": "MRR", "hits_at_1": "hits@1",
+    "pmi_mrr": "MRR by PMI", "pmi_hits_at_1": "hits@1 by PMI", "accuracy_at_5": "accuracy@5",
+    "distinct_1": "distinct-1", "distinct_2": "distinct-2",
+    "damerau_levenshtein": "Damerau-Levenshtein similarity",
+    "jaccard": "Jaccard similarity", "cosine": "cosine similarity",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,11 +100,20 @@ def verdict(
         sentence = f"{winner.name} is better than {loser.name} ({amounts}; {size}){failures}"
         return Verdict("better" if first_wins else "worse", sentence)
     could = f" could show {_amount(score, difference.smallest)}"
+    adjusted = _adjustment(difference, adjusted_p_value) if sign else ""
     sentence = (
         f"{first.name} and {second.name} cannot be told apart here "
-        f"({amounts}; {size}{could}){failures}"
+        f"({amounts}; {adjusted}{size}{could}){failures}"
     )
     return Verdict("undecided", sentence)
+
+
+def _adjustment(difference: Difference, adjusted_p_value: float | None) -> str:
+    """Why a difference whose own interval excludes 0 is not found."""
+    p = difference.p_value
+    if p is None or adjusted_p_value is None or p >= SIGNIFICANT:
+        return ""
+    return f"p = {p:.2g}, but {adjusted_p_value:.2g} adjusted for all pairs; "
 
 
 def _of_runs(
@@ -130,16 +146,48 @@ def in_words(score: str, difference: Difference) -> str:
     value = _amount(score, abs(difference.value))
     margin = "" if difference.margin is None else f" ± {_amount(score, difference.margin)}"
     unit = "points of " if score in SHARES | POINTS else "of "
-    return f"difference {value}{margin} {unit}{NAMES.get(score, score)}"
+    return f"difference {value}{margin} {unit}{score_name(score)}"
 
 
 def _amount(score: str, value: float | None) -> str:
     """A difference, in points if it is one of shares."""
-    if value is None:
-        return "unknown"
-    if score in SHARES:
-        value = 100 * value
-    return f"{value:.1f}" if score in SHARES | POINTS else f"{value:.3g}"
+    return "unknown" if value is None else number_text(score, value)
+
+
+def scale(score: str) -> float:
+    """What a score is multiplied with where people read it: a share becomes a percentage."""
+    return 100.0 if score in SHARES else 1.0
+
+
+def number_text(score: str, value: float, digits: int = 3) -> str:
+    """A score or a difference as people read it, without its unit.
+
+    >>> number_text("accuracy", 0.6543), number_text("bleu", 20.25), number_text("loss", 1.2345)
+    ('65.4', '20.2', '1.23')
+    >>> number_text("perplexity", 64108.3), number_text("perplexity", -3e12)
+    ('64,108', '-3e+12')
+    """
+    value = scale(score) * value
+    if score in SHARES | POINTS:
+        return f"{value:.1f}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.{digits}g}"
+
+
+def score_name(score: str) -> str:
+    """
+    >>> score_name("bleu"), score_name("word_perplexity")
+    ('BLEU', 'word perplexity')
+    """
+    return NAMES.get(score, score.replace("_", " "))
+
+
+def difference_unit(score: str) -> str:
+    """
+    >>> difference_unit("accuracy"), difference_unit("perplexity")
+    ('points of accuracy', 'perplexity')
+    """
+    points = "points of " if score in SHARES | POINTS else ""
+    return f"{points}{score_name(score)}"
 
 
 def sample(difference: Difference, unit: str) -> str:

@@ -21,13 +21,15 @@ WIDTH = 460
 HEIGHT = 290
 TOP = 16
 BOTTOM = 46
-LEFT = 58
+LEFT = 68
 RIGHT = 16
-CHARACTER = 6.7  # the width of a character, for the room of names
-NAME = 19  # characters of a name at the end of a line
+CHARACTER = 8.6  # the width of a bold character on a phone, for the room of names
+NAME = 18  # characters of a name at the end of a line
 STYLES = 8  # series with a colour of their own, see page.css
 LARGEST = 1e100
 ROW = 30  # the height of a row of `interval_chart`
+ROW_NAME = 25  # characters of a name beside an interval
+LINE_NAME = 62  # characters of a name above it
 
 
 def is_drawn(value: float, scale: Scale = "linear") -> bool:
@@ -62,6 +64,7 @@ class Point:
     y: float
     margin: float = 0.0
     on_front: bool = False
+    style: int | None = None  # by default its position in the chart
 
 
 @dataclass(frozen=True)
@@ -150,31 +153,38 @@ def point_chart(
         path = _path([(x_axis.place(point.x), y_axis.place(point.y)) for point in front])
         marks.append(f'<path class="front" d="{path}"><title>Pareto front</title></path>')
     for number, point in enumerate(points):
-        marks.append(_point(point, number % STYLES, x_axis, y_axis))
+        style = number if point.style is None else point.style
+        marks.append(_point(point, style % STYLES, x_axis, y_axis))
     return _svg(title or f"{y_label} over {x_label}", x_axis, y_axis, x_label, y_label, marks)
 
 
 def interval_chart(
     rows: Sequence[Interval], *, label: str, zero: float | None = 0.0, title: str = ""
 ) -> str:
-    """Estimates with their intervals, one a row, around a line at `zero`."""
+    """Estimates with their intervals, one a row, around a line at `zero`. Names that are too long
+    to stand beside their intervals stand above them."""
     rows = [row for row in rows if is_drawn(row.value)]
     if not rows:
         return ""
     values = [value for row in rows for value in (row.value, row.low, row.high)]
     values += [] if zero is None else [zero]
-    widest = min(NAME + 6, max(len(printable(row.name)) for row in rows))
-    left = 20 + CHARACTER * widest
-    height = TOP + ROW * len(rows) + BOTTOM
+    widest = max(len(printable(row.name)) for row in rows)
+    is_above = widest > ROW_NAME
+    left = RIGHT if is_above else 20 + CHARACTER * widest
+    row_height = ROW + 16 if is_above else ROW
+    height = TOP + row_height * len(rows) + BOTTOM
     x_axis = axis([value for value in values if is_drawn(value)], left, WIDTH - RIGHT)
-    marks = []
+    marks = _x_ticks(x_axis, TOP, height - BOTTOM)
     if zero is not None:
         x = x_axis.place(zero)
         bottom = height - BOTTOM
         marks.append(f'<path class="zero" d="M{x:.1f} {TOP}V{bottom}"/>')
     for number, row in enumerate(rows):
-        marks.append(_interval(row, TOP + ROW * (number + 0.5), left, x_axis))
-    marks += _x_ticks(x_axis, TOP, height - BOTTOM)
+        middle = TOP + row_height * (number + 0.5)
+        if is_above:
+            marks.append(_interval(row, middle + 9, (left, middle - 8), x_axis, anchor="start"))
+        else:
+            marks.append(_interval(row, middle, (left - 10, middle + 4), x_axis, anchor="end"))
     marks.append(_x_label(label, (left + WIDTH - RIGHT) / 2, height))
     return _element(title or label, height, marks)
 
@@ -320,16 +330,19 @@ def _point(point: Point, style: int, x_axis: Axis, y_axis: Axis) -> str:
     )
 
 
-def _interval(row: Interval, y: float, left: float, x_axis: Axis) -> str:
-    name = _text(_cut(row.name, NAME + 6))
+def _interval(
+    row: Interval, y: float, place: tuple[float, float], x_axis: Axis, *, anchor: str
+) -> str:
+    """A row whose interval is at height `y` and whose name is at `place`."""
+    name = _text(_cut(row.name, ROW_NAME if anchor == "end" else LINE_NAME))
     bar = ""
     if is_drawn(row.low) and is_drawn(row.high):
         low, high = x_axis.place(row.low), x_axis.place(row.high)
         bar = f'<path class="line" d="M{low:.1f} {y:.1f}H{high:.1f}"/>'
     note = f"; {_text(row.note)}" if row.note else ""
     return (
-        f'<g class="series s0"><text class="row" x="{left - 10:.1f}" y="{y + 4:.1f}" '
-        f'text-anchor="end">{name}</text>{bar}'
+        f'<g class="series s0"><text class="row" x="{place[0]:.1f}" y="{place[1]:.1f}" '
+        f'text-anchor="{anchor}">{name}</text>{bar}'
         f'<circle class="mark" cx="{x_axis.place(row.value):.1f}" cy="{y:.1f}" r="4.5">'
         f"<title>{_text(row.name)}: {_number(row.value)} ({_number(row.low)} to "
         f"{_number(row.high)}){note}</title></circle></g>"
@@ -361,6 +374,9 @@ def _element(title: str, height: float, parts: Sequence[str]) -> str:
 
 
 def _x_label(label: str, x: float, height: float) -> str:
+    """A label around x, moved to the middle of the chart as far as it would be cut."""
+    half = CHARACTER * len(label) / 2
+    x = min(max(x, half), WIDTH - half) if 2 * half < WIDTH else WIDTH / 2
     return (
         f'<text class="label" x="{x:.1f}" y="{height - 8:.0f}" text-anchor="middle">'
         f"{_text(label)}</text>"
@@ -368,13 +384,19 @@ def _x_label(label: str, x: float, height: float) -> str:
 
 
 def _x_ticks(x_axis: Axis, top: float, bottom: float) -> list[str]:
+    """Grid lines, and a number below each where it does not touch the one before."""
     parts = []
+    end = -math.inf
     for value in x_axis.ticks:
         x = x_axis.place(value)
+        text = tick_text(value)
         parts.append(f'<path class="grid" d="M{x:.1f} {top}V{bottom}"/>')
+        half = CHARACTER * len(text) / 2
+        if x - half < end + CHARACTER / 2:
+            continue
+        end = x + half
         parts.append(
-            f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">'
-            f"{tick_text(value)}</text>"
+            f'<text class="tick" x="{x:.1f}" y="{bottom + 17}" text-anchor="middle">{text}</text>'
         )
     return parts
 

@@ -32,6 +32,16 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """A cell of a table with a text of its own: a number that is written in another way, or a link
+    to a file beside the page."""
+
+    text: str
+    value: float | None = None
+    link: str = ""
+
+
+@dataclass(frozen=True)
 class Table:
     """A table that a person can sort by each column. Numbers are aligned right; None is a dash.
 
@@ -63,6 +73,7 @@ class Section:
     figures       SVG elements that regard drew itself
     links         names and addresses of files beside the page
     is_collapsed  whether only its title is seen until it is opened
+    is_verdict    whether its paragraphs are large: what a reader has to know first
     """
 
     title: str
@@ -74,6 +85,7 @@ class Section:
     code: str = ""
     links: tuple[tuple[str, str], ...] = ()
     is_collapsed: bool = False
+    is_verdict: bool = False
 
 
 @dataclass(frozen=True, repr=False)
@@ -160,6 +172,8 @@ def _template() -> Any:
     environment.filters["typeset"] = typeset
     environment.tests["formula"] = lambda value: isinstance(value, Formula)
     environment.tests["verdict"] = lambda value: isinstance(value, Verdict)
+    environment.filters["sort_value"] = _sort_value
+    environment.filters["link"] = lambda value: value.link if isinstance(value, Entry) else ""
     return environment.from_string(_file("page.html"))
 
 
@@ -176,6 +190,8 @@ def cell(value: object, digits: int = 3) -> str:
     """
     if value is None:
         return "–"
+    if isinstance(value, Entry):
+        return printable(value.text)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -185,7 +201,15 @@ def cell(value: object, digits: int = 3) -> str:
     return shown(value)
 
 
+def _sort_value(value: object) -> object:
+    """The number by which a cell is sorted; the empty text is last."""
+    number = value.value if isinstance(value, Entry) else value
+    return "" if number is None else number
+
+
 def _is_number(value: object) -> bool:
+    if isinstance(value, Entry):
+        return value.value is not None
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

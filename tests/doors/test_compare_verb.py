@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -69,6 +71,17 @@ def home(tmp_path_factory: pytest.TempPathFactory):
         os.environ["REGARD_CACHE"] = before
 
 
+@pytest.fixture(scope="module")
+def differing(home: tuple[Path, list[str]]):
+    """A comparison of the same runs by their perplexity, which differs on every item."""
+    folder, _ = home
+    runs = sorted(str(run) for run in (folder / "both").glob("runs/*/*"))
+    out = folder / "differing"
+    words = ["compare", *runs, "--score", "perplexity", "--out", str(out)]
+    assert cli.main(words) == 0
+    return out, words
+
+
 def record_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "comparison.json").read_text())
 
@@ -104,11 +117,115 @@ def test_the_record_has_what_a_page_needs(home: tuple[Path, list[str]]):
         curve = contender["curves"][0]
         assert curve["steps"] == [2, 4] and len(curve["scores"]["perplexity"]) == 2
         assert curve["multiplications"][1] == pytest.approx(costs["multiplications"])
+    assert record["same"]["seeds"] == "0, 1" and record["same"]["budget of each run"] == "4 steps"
+    assert record["same"]["examples"].endswith(" test")
     (pair,) = record["pairs"]
     assert "2 seeds of" in pair["verdict"] and pair["outcome"] in ("undecided", "better", "worse")
     assert pair["differences"]["bleu"]["item_test"] == "approximate randomisation"
     assert {bucket["kind"] for bucket in pair["buckets"]} >= {"length"}
     assert (home[0] / "both" / "comparison.png").is_file()
+
+
+def test_the_page_is_named_and_has_the_record(home: tuple[Path, list[str]], capsys):
+    folder, words = home
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    path = folder / "both" / "comparison.html"
+    assert f"page      {path}" in shown
+    record = record_of(folder / "both")
+    page = html.unescape(path.read_text("utf-8"))
+    (pair,) = record["pairs"]
+    assert pair["verdict"] in page and record["advice"] in page and record["command"] in page
+    assert record["advice"] in shown
+    for contender in record["contenders"]:
+        assert f"{contender['costs']['parameters']:,}" in page
+        assert f"{contender['scores']['bleu']['value']:.1f}" in page
+
+
+def test_the_command_of_a_comparison_makes_it_again(home: tuple[Path, list[str]], capsys):
+    folder, _ = home
+    record = record_of(folder / "both")
+    program, *words = shlex.split(record["command"])
+    assert program == "regard"
+    assert cli.main([*words, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["pairs"] == record["pairs"] and again["command"] == record["command"]
+    assert again["page"] == str(folder / "both" / "comparison.html")
+
+
+def test_examples_have_pages_with_the_attention_of_both(differing: tuple[Path, list[str]], capsys):
+    """The answers of a page are those of the record, and its command makes such a page."""
+    out, _ = differing
+    record = record_of(out)
+    (pair,) = record["pairs"]
+    linked = [example for example in pair["examples"] if example["attention"]]
+    assert linked and pair["attention_note"] == ""
+    files = {path.name for path in (out / "attention").iterdir()}
+    assert files == {Path(example["attention"]).name for example in linked}
+    page = (out / "comparison.html").read_text("utf-8")
+    for example in linked:
+        assert f'href="{example["attention"]}"' in page
+        text = (out / example["attention"]).read_text("utf-8")
+        data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+        assert [view["name"] for view in data["views"]] == RECIPES
+        assert [view["answer"]["text"] for view in data["views"]] == example["answers"]
+        assert {part["id"] for view in data["views"] for part in view["parts"]} >= {"cross"}
+        assert 'href="../comparison.html"' in text
+    program, *words = shlex.split(linked[0]["commands"][0])
+    assert program == "regard"
+    assert cli.main([*words, "--out", str(out.parent / "attend.html")]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"->  {answer}" in shown for answer in linked[0]["answers"])
+
+
+def test_old_pages_of_attention_go_and_people_s_own_stay(differing: tuple[Path, list[str]]):
+    out, words = differing
+    attention = out / "attention"
+    ours = next(attention.glob("*.html"))
+    shutil.copy(ours, attention / "9-old-older-1.html")
+    (attention / "mine.html").write_text("<p>mine</p>")
+    assert cli.main(words) == 0
+    assert not (attention / "9-old-older-1.html").exists() and ours.exists()
+    assert (attention / "mine.html").read_text() == "<p>mine</p>"
+    (attention / "mine.html").unlink()
+
+
+def test_without_its_model_an_example_has_a_command_and_a_reason(differing: tuple[Path, list[str]]):
+    out, words = differing
+    weights = out.parent / "both" / "runs" / RECIPES[1] / "seed=0" / "model.safetensors"
+    content = weights.read_bytes()
+    checkpoints = weights.parent / "checkpoints"
+    try:
+        weights.write_bytes(content[:-9])
+        shutil.move(checkpoints, out.parent / "moved")
+        assert cli.main(words) == 0
+        (pair,) = record_of(out)["pairs"]
+        assert f"the model of {RECIPES[1]} cannot be read" in pair["attention_note"]
+        assert not any(example["attention"] for example in pair["examples"])
+        page = html.unescape((out / "comparison.html").read_text("utf-8"))
+        assert pair["attention_note"] in page and pair["examples"][0]["commands"][0] in page
+    finally:
+        weights.write_bytes(content)
+        shutil.move(out.parent / "moved", checkpoints)
+        assert cli.main(words) == 0
+
+
+def test_a_model_without_attention_gets_effects(home: tuple[Path, list[str]]):
+    folder, _ = home
+    out = folder / "plain"
+    chats = ["chat-lstm", "chat-attention"]
+    changes = [change for change in SMALL if not change.startswith("data.count")]
+    words = ["compare", *chats, "--steps", "2", "--seeds", "1", "--limit", "8"]
+    assert cli.main([*words, *sets(*changes), "--out", str(out)]) == 0
+    (pair,) = record_of(out)["pairs"]
+    assert pair["attention_note"].startswith("chat-lstm has no attention to the input")
+    example = next(example for example in pair["examples"] if example["attention"])
+    text = (out / example["attention"]).read_text("utf-8")
+    data = json.loads(text.split('id="data">')[1].split("</script>")[0])
+    parts = {view["name"]: {part["id"] for part in view["parts"]} for view in data["views"]}
+    assert parts["chat-lstm"] == {"effect"} and {"cross", "effect"} <= parts["chat-attention"]
+    assert list(parts) == ["chat-attention", "chat-lstm"]  # the first decides what is offered
+    assert data["start"]["part"] == "effect"  # which both have
 
 
 def test_a_finished_cell_is_never_run_again(home: tuple[Path, list[str]], capsys):
@@ -230,6 +347,11 @@ def test_people_s_own_files_stay(home: tuple[Path, list[str]], tmp_path: Path, c
     assert cli.main([*words[:-4], "--out", str(copy)]) == 2
     assert "regard did not write" in capsys.readouterr().err
     assert (copy / "comparison.json").read_text() == '{"mine": 1}'
+    shutil.copy(folder / "both" / "comparison.json", copy)
+    (copy / "comparison.html").write_text("<p>mine</p>")
+    assert cli.main([*words[:-4], "--out", str(copy)]) == 2
+    assert "comparison.html: something that regard did not write" in capsys.readouterr().err
+    assert (copy / "comparison.html").read_text() == "<p>mine</p>"
     assert cli.main([*words[:-4], "--out", str(copy), "--steps", "5"]) == 2
     assert "this folder holds another comparison; " in capsys.readouterr().err.replace(
         f"{copy}: ", ""
@@ -387,6 +509,40 @@ def test_a_killed_worker_loses_only_its_cell(tmp_path: Path):
     assert subprocess.run(words, env=environment, stdout=subprocess.DEVNULL).returncode == 0
     assert record_of(out)["is_complete"] and first.stat().st_mtime_ns == before
     assert disk.read_json(out / "cells" / f"{RECIPES[1]},seed=1.json")["steps"] == 12
+
+
+def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path: Path):
+    """It is stopped while it trains its second cell: what is known is shown, and a run is resumed
+    from the step at which it was stopped."""
+    environment = os.environ | {"REGARD_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "regard", "compare", *RECIPES, "--steps", "200", "--seeds", "1"]
+    slow = sets(*SMALL, "train.valid_every=1000", "train.save_every=25")
+    words += [*slow, "--out", str(out), "--score", "bleu"]
+    second = out / "runs" / RECIPES[1] / "seed=1" / "checkpoints"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, env=environment, stdout=pipe, stderr=pipe, text=True) as worker:
+        while not list(second.glob("step-*")) and worker.poll() is None:
+            time.sleep(0.02)
+        worker.send_signal(signal.SIGINT)
+        shown, told = worker.communicate()
+    assert worker.returncode == 130
+    assert told.count("\n") == 1 and "the same command goes on with this comparison" in told
+    assert "Traceback" not in shown
+    record = record_of(out)
+    assert not record["is_complete"] and record["pairs"][0]["outcome"] == "incomplete"
+    assert "Not all runs are over" in (out / "comparison.html").read_text("utf-8")
+    assert not (out / "attention").exists()
+    first = out / "cells" / f"{RECIPES[0]},seed=1.json"
+    before = first.stat().st_mtime_ns
+    stopped = max(int(path.name.removeprefix("step-")) for path in second.glob("step-*"))
+    assert 0 < stopped < 200
+    done = subprocess.run(words, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stderr == ""
+    assert record_of(out)["is_complete"] and first.stat().st_mtime_ns == before
+    log = (second.parent / "metrics.jsonl").read_text()
+    steps = [json.loads(line)["step"] for line in log.splitlines()]
+    assert steps == sorted(steps) and steps[-1] == 200
 
 
 def test_two_workers_share_the_cells(tmp_path: Path):

@@ -42,6 +42,17 @@ def test_many_pairs_need_more():
     assert about.outcome == "undecided"
 
 
+def test_what_many_pairs_hide_is_said():
+    """The interval excludes 0, which happens to one of many pairs by chance."""
+    hidden = Difference(0.2, 0.15, 0.05, 4, (3, 3), 97, 0.02, 0.2, "", None)
+    about = verdict("accuracy", Side("A", 3, 0), Side("B", 3, 0), hidden, 0.06, unit="sentence")
+    assert about.outcome == "undecided"
+    assert "p = 0.02, but 0.06 adjusted for all pairs; 3 seeds of" in about.sentence
+    clear = Difference(0.2, 0.25, 0.05, 4, (3, 3), 97, 0.2, 0.2, "", None)
+    about = verdict("accuracy", Side("A", 3, 0), Side("B", 3, 0), clear, 0.2, unit="sentence")
+    assert "adjusted" not in about.sentence
+
+
 def test_one_seed_is_about_runs():
     single = verdict("accuracy", GRU, LSTM, found(0.03, 0.001, (1, 1)), 0.001, unit="sentence")
     assert single.outcome == "runs"
