@@ -2287,6 +2287,7 @@ function drawText(context, text, style, dx, dy) {
       "font-size": style.fontSize,
       "font-weight": style.fontWeight,
       "font-style": style.fontStyle,
+      "letter-spacing": style.letterSpacing,
     }, line.text);
     node.style.whiteSpace = "pre";
   }
@@ -2412,7 +2413,8 @@ function start() {
   setUpTheme(tools);
   document.querySelectorAll("[data-widget]").forEach((mount) => widgets[mount.dataset.widget]?.(mount));
   if (!hasViews) return;
-  state.part ??= partChoices()[0]?.id;
+  const parts = partChoices().map(({ id }) => id);
+  if (!parts.includes(state.part)) [state.part] = parts;
   set(readLink(), { announce: false });
   addEventListener("hashchange", () => set(readLink()));
   document.addEventListener("keydown", globalKey);

@@ -253,7 +253,9 @@ def test_effects_are_measured_beside_the_weights(name: str):
         layer = cross[0]["layers"][-1]
         captured = subject.answer.attention.cross[-1].weights[0].numpy()
         for record, weights in ((layer, captured.mean(0)), (layer["heads"][0], captured[0])):
-            by_token = [rank_correlation(*pair) for pair in zip(weights, subject.effect)]
+            by_token = [
+                rank_correlation(*rows) or 0.0 for rows in zip(weights, subject.effect, strict=True)
+            ]
             assert record["correlations"] == pytest.approx(by_token, abs=1e-4)
             assert record["correlation"] == pytest.approx(np.mean(by_token))
         assert layer["heads"][0]["numbers"]["correlation"] == layer["heads"][0]["correlation"]
