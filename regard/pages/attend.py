@@ -356,9 +356,10 @@ EFFECT_HIDDEN = (
 )
 KEYS = (
     "Keys: Tab moves between controls; in the map, arrows move the selected cell, Home and End go "
-    "to the ends of the row, + and - zoom; [ and ] change the head, { and } the layer, and E shows "
-    "or hides the effects. The address keeps the view."
+    "to the ends of the row, + and - zoom; [ and ] change the head, { and } the layer. The address "
+    "keeps the view."
 )
+EFFECT_KEY = "The key E shows or hides the effects beside the weights."
 
 
 def _about(views: Sequence[View], subjects: Sequence[Subject], command: str) -> Section:
@@ -372,7 +373,8 @@ def _about(views: Sequence[View], subjects: Sequence[Subject], command: str) -> 
         paragraphs.append(EFFECT)
         masked = any(subject.effect is not None and subject.masked for subject in subjects)
         paragraphs.append(EFFECT_MASKED if masked else EFFECT_HIDDEN)
-    paragraphs.append(KEYS)
+    has_both = any(view.part("cross") and view.part("effect") for view in views)
+    paragraphs.append(f"{KEYS} {EFFECT_KEY}" if has_both else KEYS)
     return Section("About this page", id="about", paragraphs=tuple(paragraphs), code=command)
 
 

@@ -190,6 +190,7 @@ def test_every_kind_of_page_is_used_with_pointer_keys_and_link(open_page: Open, 
     if subject.answer.attention.cross:
         last = subject.answer.attention.cross[-1].weights[0].mean(0).numpy()
     else:
+        assert subject.effect is not None
         last = subject.effect
 
     tab.mouse.move(*centre(tab, 1, 2))
@@ -421,8 +422,8 @@ def test_what_is_saved_is_what_one_sees(
     width, height = (int(number) for number in re.findall(r'="(\d+)"', svg)[:2])
     assert png.size == (2 * width, 2 * height)
     top = height - 16 - area["height"]
-    box = (16, top, 16 + area["width"], top + area["height"])
-    saved = png.crop(tuple(round(2 * edge) for edge in box)).resize(seen.size)
+    corners = (32, 2 * top, 32 + 2 * area["width"], 2 * (top + area["height"]))
+    saved = png.crop(corners).resize(seen.size)
     # The edges of letters are drawn a little differently, so means of 8 x 8 pixels are compared.
     distance = np.asarray(ImageChops.difference(saved.reduce(8), seen.reduce(8))).max(-1)
     assert distance.mean() < 6 and (distance > 40).mean() < 0.025
