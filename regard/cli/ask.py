@@ -19,6 +19,13 @@ from regard.cli.attention_map import attention_text
 from regard.cli.devices import Device
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
+from regard.cli.prompts import (
+    History,
+    Run,
+    check_one_input,
+    check_reads_history,
+    with_history,
+)
 from regard.cli.searching import Changes, Greedy, Seed, options
 from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
@@ -32,7 +39,7 @@ ROWS = 64  # inputs answered together
 
 
 def ask(
-    run: Annotated[Path, typer.Argument(parser=filled_path, metavar="RUN", help="A run's folder.")],
+    run: Run,
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
@@ -47,13 +54,7 @@ def ask(
             '{"turns": […]}, {"messages": […]} or a list of turns. Prints JSON lines.',
         ),
     ] = None,
-    history: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TURN",
-            help="A turn before the input, for a chat; repeat it for each turn, oldest first.",
-        ),
-    ] = None,
+    history: History = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines, with scores and tokens.")
     ] = False,
@@ -124,13 +125,11 @@ def ask(
         raise InputError("give inputs or --file, not both")
     if not inputs and not file and streams.typed().isatty():
         raise InputError("nothing to ask", hint='type a sentence: regard ask RUN "Hello"')
-    if history and len(inputs or ()) != 1:
-        raise InputError(
-            "a history is of one input",
-            where="--history",
-            got=_count(inputs),
-            hint='for several conversations use --file, with {"turns": […]} in each line',
-        )
+    check_one_input(
+        history,
+        len(inputs or ()),
+        hint='for several conversations use --file, with {"turns": […]} in each line',
+    )
     if file is not None and not file.is_file():
         raise InputError("no such file", where=file)
     if greedy and best is not None and best > 1:
@@ -156,12 +155,7 @@ def ask(
         if attend and not bundle.attends():
             raise InputError("this model has no attention", where="--attend", got=printable(run))
         how = options(bundle, changes, greedy, seed, best=best)
-        if history and bundle.recipe.task != "chat":
-            raise InputError(
-                "a history is for chats", where="--history", got=f"a model for {bundle.recipe.task}"
-            )
-        if history and not bundle.task.source.reads_history:
-            streams.tell("--history has no effect: this model was trained with data.turns = 1")
+        check_reads_history(bundle, history)
         _note_file_names(bundle, inputs or [])
         form = _Form(
             as_json=as_json or weights or alternatives > 0 or file is not None,
@@ -177,10 +171,6 @@ def ask(
         _ask(bundle, how, prompts, form, best=best, maps=maps, is_alone=len(inputs or ()) == 1)
 
 
-def _count(inputs: list[str] | None) -> str:
-    return "no input" if not inputs else f"{len(inputs)} inputs"
-
-
 @dataclass(frozen=True)
 class _Prompt:
     """An input: its text as it is printed, what the model reads, and the turns before it."""
@@ -191,7 +181,7 @@ class _Prompt:
 
     @classmethod
     def of(cls, text: str, history: list[str] | None = None) -> _Prompt:
-        return cls(text, [*history, text], history) if history else cls(text, text)
+        return cls(text, with_history(text, history), history or None)
 
 
 def _read_line(line: str) -> _Prompt:

@@ -5,14 +5,23 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.cli.devices import Device
 from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
+from regard.cli.prompts import (
+    History,
+    Run,
+    check_one_input,
+    check_reads_history,
+    with_history,
+)
 from regard.cli.searching import Changes, Greedy, Seed, options
 from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
@@ -25,10 +34,7 @@ DEFAULT = Path("attend.html")
 
 
 def attend(
-    run: Annotated[
-        Path,
-        typer.Argument(parser=filled_path, metavar="RUN", help="A run's folder, or a checkpoint."),
-    ],
+    run: Run,
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -47,23 +53,24 @@ def attend(
     png: Annotated[
         Path | None,
         typer.Option(
-            parser=filled_path, metavar="FILE.png", help="Draw one map as PNG, without a browser."
+            parser=filled_path, metavar="FILE.png", help="Draw the map as PNG, without a browser."
         ),
     ] = None,
     svg: Annotated[
         Path | None,
         typer.Option(
-            parser=filled_path, metavar="FILE.svg", help="Draw one map as SVG, without a browser."
+            parser=filled_path, metavar="FILE.svg", help="Draw the map as SVG, without a browser."
         ),
     ] = None,
     effect: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--effect",
-            help="Also hide each place, one at a time, and show how much less likely each token "
-            "of the answer becomes. Always done for a model without attention.",
+            "--effect/--no-effect",
+            help="Hide each place, one at a time, and show beside its weight how much less likely "
+            "each token of the answer becomes. Default: where it is quick, which is up to 20,000 "
+            "tokens x places, and always for a model without attention.",
         ),
-    ] = False,
+    ] = None,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -90,13 +97,7 @@ def attend(
         int,
         typer.Option(min=0, max=100, metavar="K", help="Show the K likeliest tokens at each step."),
     ] = 5,
-    history: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TURN",
-            help="A turn before the input, for a chat; repeat it for each turn, oldest first.",
-        ),
-    ] = None,
+    history: History = None,
     changes: Changes = None,
     greedy: Greedy = False,
     seed: Seed = None,
@@ -108,70 +109,37 @@ def attend(
     The page is one HTML file without network: text, the spectrogram of a sound
     (play it) or a picture (point at a word), the likeliest tokens at each step,
     the beam, and numbers of each head. Weights are those of the pass that made
-    the answer. --effect shows what the answer depends on beside them.
+    the answer. Beside them is their effect: what the answer depends on.
 
     \b
     regard attend runs/demo "Are you a robot?"
-    regard attend runs/translate-alignment "ninety-one" --effect --out page.html
+    regard attend runs/translate-alignment "ninety-one" --out page.html
     regard attend runs/demo "Do you eat?" "Do you like music?" --set num_beams=4
     regard attend runs/demo "Hello" --against runs/demo/checkpoints/step-000400
     regard attend runs/caption-attention dog.jpg --png dog-attention.png
     regard attend runs/speech-attention hello.wav --svg hello.svg --layer 0
     """
     _check_inputs(inputs, against, history)
-    chosen = _layer_numbers(layers)
-    if out is None and png is None and svg is None:
-        out = DEFAULT
-    files = [path for path in (out, png, svg) if path is not None]
-    command = _command(
-        run,
-        inputs,
-        effect=effect,
-        against=against,
-        history=history,
-        changes=changes,
-        greedy=greedy,
-        seed=seed,
-    )
-    _check_files(out, png, svg)
-
-    from regard.disk import claim_output
-
-    for path in files:
-        claim_output(path)
+    drawing = _Drawing(out, png, svg, _layer_numbers(layers), layer, head)
+    drawing.claim()
+    question = _Question(inputs, history, effect, alternatives, changes, greedy, seed)
+    command = question.command(run, against)
     with Waiting(f"loading {run}") as loading, inference_threads(1):
         from regard.bundle import load
 
-        bundles = [load(run, device=device)]
-        if against is not None:
-            bundles.append(load(against, device=device))
+        runs = [run] if against is None else [run, against]
+        bundles = [load(path, device=device) for path in runs]
         loading.end()
         subjects = []
-        runs = [run] if against is None else [run, against]
-        for place, bundle in zip(runs, bundles, strict=True):
-            for text in inputs:
-                name = _name(bundle, text)
-                if against is not None:
-                    name = f"{place}: {name}"
-                with Waiting("answering"):
-                    subject = _subject(
-                        bundle,
-                        text,
-                        history,
-                        name,
-                        alternatives,
-                        effect,
-                        changes,
-                        greedy,
-                        seed,
-                        f"{command} --effect",
-                    )
-                print(f"{printable(name)}  ->  {printable(subject.answer.text)}")
+        for path, bundle in zip(runs, bundles, strict=True):
+            prefix = "" if against is None else f"{path}: "
+            for subject in question.ask(bundle, prefix, command):
+                print(f"{printable(subject.name)}  ->  {printable(subject.answer.text)}")
                 subjects.append(subject)
         sys.stdout.flush()
         with Waiting("drawing"):
-            _write(subjects, bundles[0], run, chosen, out, png, svg, layer, head, command)
-    for path in files:
+            drawing.write(subjects, bundles[0], run, command)
+    for path in drawing.files:
         print(f"wrote {printable(path)}", file=sys.stderr)
 
 
@@ -187,20 +155,7 @@ def _check_inputs(inputs: list[str], against: Path | None, history: list[str] | 
         raise InputError(
             "compare two inputs or two models, not both", where="--against", got="2 inputs"
         )
-    if history and len(inputs) > 1:
-        raise InputError("a history is of one input", where="--history", got="2 inputs")
-
-
-def _check_files(out: Path | None, png: Path | None, svg: Path | None) -> None:
-    for option, path, endings in (
-        ("--out", out, (".html", ".htm")),
-        ("--png", png, (".png",)),
-        ("--svg", svg, (".svg",)),
-    ):
-        if path is not None and path.suffix.lower() not in endings:
-            raise InputError(
-                f"the file must end in {endings[0]}", where=option, got=printable(path)
-            )
+    check_one_input(history, len(inputs))
 
 
 def _layer_numbers(layers: str | None) -> list[int] | None:
@@ -223,36 +178,52 @@ def _layer_numbers(layers: str | None) -> list[int] | None:
     return numbers
 
 
-def _subject(
-    bundle: Bundle,
-    text: str,
-    history: list[str] | None,
-    name: str,
-    alternatives: int,
-    effect: bool,
-    changes: list[str] | None,
-    greedy: bool,
-    seed: int | None,
-    effect_hint: str,
-) -> Subject:
-    from regard.pages.attend import ask
+@dataclass(frozen=True)
+class _Question:
+    """What is asked, and how: the options that decide the answers of a page."""
 
-    value: Any = text
-    if history:
-        if bundle.recipe.task != "chat":
-            raise InputError(
-                "a history is for chats", where="--history", got=f"a model for {bundle.recipe.task}"
-            )
-        value = [*history, text]
-    return ask(
-        bundle,
-        value,
-        options(bundle, changes, greedy, seed),
-        name=name,
-        alternatives=alternatives,
-        effect=effect,
-        effect_hint=effect_hint,
-    )
+    inputs: list[str]
+    history: list[str] | None
+    effect: bool | None
+    alternatives: int
+    changes: list[str] | None
+    greedy: bool
+    seed: int | None
+
+    def ask(self, bundle: Bundle, prefix: str, command: str) -> Iterator[Subject]:
+        """The answer to each input, under its name with a prefix."""
+        from regard.pages.attend import ask
+
+        check_reads_history(bundle, self.history)
+        how = options(bundle, self.changes, self.greedy, self.seed)
+        for text in self.inputs:
+            with Waiting("answering"):
+                subject = ask(
+                    bundle,
+                    with_history(text, self.history),
+                    how,
+                    name=f"{prefix}{_name(bundle, text)}",
+                    alternatives=self.alternatives,
+                    effect=self.effect,
+                    effect_command=f"{command.removesuffix(' --no-effect')} --effect",
+                )
+            yield subject
+
+    def command(self, run: Path, against: Path | None) -> str:
+        """The command that makes the page again, as text of the page."""
+        words = ["regard", "attend", str(run), *self.inputs]
+        if against is not None:
+            words += ["--against", str(against)]
+        for name, values in (("--history", self.history), ("--set", self.changes)):
+            for value in values or ():
+                words += [name, value]
+        if self.greedy:
+            words.append("--greedy")
+        if self.seed is not None:
+            words += ["--seed", str(self.seed)]
+        if self.effect is not None:
+            words.append("--effect" if self.effect else "--no-effect")
+        return shlex.join(words)
 
 
 def _name(bundle: Bundle, text: str) -> str:
@@ -260,59 +231,63 @@ def _name(bundle: Bundle, text: str) -> str:
     return text if bundle.recipe.source.kind == "tokens" else Path(text).name
 
 
-def _command(
-    run: Path,
-    inputs: list[str],
-    *,
-    effect: bool,
-    against: Path | None,
-    history: list[str] | None,
-    changes: list[str] | None,
-    greedy: bool,
-    seed: int | None,
-) -> str:
-    """The command that makes the page again, as text of the page."""
-    words = ["regard", "attend", str(run), *inputs]
-    if against is not None:
-        words += ["--against", str(against)]
-    for name, values in (("--history", history), ("--set", changes)):
-        for value in values or ():
-            words += [name, value]
-    if greedy:
-        words.append("--greedy")
-    if seed is not None:
-        words += ["--seed", str(seed)]
-    if effect:
-        words.append("--effect")
-    return shlex.join(words)
+@dataclass(frozen=True)
+class _Drawing:
+    """The files to write, and what is drawn in them."""
 
+    out: Path | None
+    png: Path | None
+    svg: Path | None
+    layers: list[int] | None
+    layer: int | None
+    head: int | None
 
-def _write(
-    subjects: list[Subject],
-    bundle: Bundle,
-    run: Path,
-    layers: list[int] | None,
-    out: Path | None,
-    png: Path | None,
-    svg: Path | None,
-    layer: int | None,
-    head: int | None,
-    command: str,
-) -> None:
-    from regard.pages.attend import attention_page, subject_view
+    @property
+    def page(self) -> Path | None:
+        """The file of the page; without any file, its default."""
+        return DEFAULT if self.out is self.png is self.svg is None else self.out
 
-    if out is not None:
-        facts = (("run", str(run)), ("task", bundle.recipe.task))
-        attention_page(
-            subjects, lead=bundle.recipe.summary, facts=facts, layers=layers, command=command
-        ).save(out)
-    if png is None and svg is None:
-        return
-    from regard.pages.figure import attention_figure, write_figure
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in (self.page, self.png, self.svg) if path is not None]
 
-    view, arrays = subject_view(subjects[0], layers)
-    title = f"{subjects[0].name} → {subjects[0].answer.text}"
-    figure = attention_figure(view, arrays, title=title, layer=layer, head=head)
-    for path in (png, svg):
-        if path is not None:
-            write_figure(path, figure)
+    def claim(self) -> None:
+        """Refuse files with another ending, and those that regard did not write."""
+        from regard.disk import claim_output
+
+        for option, path, endings in (
+            ("--out", self.out, (".html", ".htm")),
+            ("--png", self.png, (".png",)),
+            ("--svg", self.svg, (".svg",)),
+        ):
+            if path is not None and path.suffix.lower() not in endings:
+                raise InputError(
+                    f"the file must end in {endings[0]}", where=option, got=printable(path)
+                )
+        for path in self.files:
+            claim_output(path)
+
+    def write(self, subjects: list[Subject], bundle: Bundle, run: Path, command: str) -> None:
+        from regard.pages.attend import attention_page
+
+        if self.page is not None:
+            attention_page(
+                subjects,
+                lead=bundle.recipe.summary,
+                facts=(("run", str(run)), ("task", bundle.recipe.task)),
+                layers=self.layers,
+                command=command,
+            ).save(self.page)
+        if self.png is not None or self.svg is not None:
+            self._write_figures(subjects)
+
+    def _write_figures(self, subjects: list[Subject]) -> None:
+        from regard.pages.attend import subject_view
+        from regard.pages.figure import attention_figure, write_figure
+
+        views = [subject_view(subject, self.layers) for subject in subjects]
+        titles = [f"{subject.name} → {subject.answer.text}" for subject in subjects]
+        figure = attention_figure(views, titles=titles, layer=self.layer, head=self.head)
+        for path in (self.png, self.svg):
+            if path is not None:
+                write_figure(path, figure)

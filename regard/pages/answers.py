@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import InputError
-from regard.pages.attend import Subject, attention_page, with_effect
+from regard.pages.attend import Subject, attention_page, measured
 from regard.pages.shell import Page
 from regard.values import Answer
 
 if TYPE_CHECKING:
     from regard.bundle import Bundle
+
+EFFECT_CALL = "regard.show(answer, bot, input, effect=True)"
 
 
 def show(
@@ -19,7 +21,7 @@ def show(
     bundle: Bundle | None = None,
     input: Any = None,  # noqa: A002 -- what `ask` calls an input
     *,
-    effect: bool = False,
+    effect: bool | None = None,
     layers: Sequence[int] | None = None,
 ) -> Page:
     """A page of the attention of an answer, or of two answers side by side. A notebook shows it;
@@ -28,11 +30,12 @@ def show(
     answer  of `bot.ask(input, capture="all", alternatives=5)`; without `capture` the page has the
             last layer only
     bundle  the model that answered, with the `input` that it read: adds the picture or sound
-    effect  also measure the effect of hiding each place, which needs bundle and input
+    effect  whether to measure the effect of hiding each place, which needs bundle and input; by
+            default up to 20,000 tokens x places
     layers  the numbers of the layers to show, from 0; by default all that fit in 25 MB
 
     >>> regard.show(bot.ask("Are you a robot?", capture="all"))  # doctest: +SKIP
-    >>> regard.show(bot.ask("dog.png"), bot, "dog.png", effect=True)  # doctest: +SKIP
+    >>> regard.show(bot.ask("dog.png"), bot, "dog.png")  # doctest: +SKIP
     """
     answers = [answer] if isinstance(answer, Answer) else list(answer)
     if not 1 <= len(answers) <= 2 or not all(isinstance(each, Answer) for each in answers):
@@ -49,19 +52,24 @@ def show(
             hint="as in regard.show(answer, bot, input)",
         )
     if bundle is None:
-        if effect or answers[0].weights is None:
-            raise InputError(
-                "the effect of hiding a place needs the model and the input"
-                if effect
-                else "this answer has no attention weights; their place takes the effect of "
-                "hiding, which needs the model and the input",
-                where="show",
-                hint="as in regard.show(answer, bot, input, effect=True)",
-            )
-        return attention_page([Subject(each, each.text) for each in answers], layers=layers)
+        subjects = [_without_model(each, effect) for each in answers]
+        return attention_page(subjects, layers=layers)
     row = bundle.task.read_one(input)
     name = input if isinstance(input, str) else ""
-    subject = Subject(answers[0], name, bundle, row)
-    if effect or answers[0].weights is None:
-        subject = with_effect(subject)
+    subject = measured(Subject(answers[0], name, bundle, row), effect, EFFECT_CALL)
     return attention_page([subject], layers=layers)
+
+
+def _without_model(answer: Answer, effect: bool | None) -> Subject:
+    """An answer alone, which has to have weights."""
+    if effect or answer.weights is None:
+        raise InputError(
+            "the effect of hiding a place needs the model and the input"
+            if effect
+            else "this answer has no attention weights; their place takes the effect of "
+            "hiding, which needs the model and the input",
+            where="show",
+            hint=f"as in {EFFECT_CALL}",
+        )
+    reason = "Effects are measured with the model and the input."
+    return Subject(answer, answer.text, effect_reason=reason, effect_command=EFFECT_CALL)

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from regard.effect import effects, input_effects
+from regard.errors import InputError
 from regard.pages.arrays import Arrays
 from regard.pages.media import source_record
 from regard.pages.shell import Page, Section, names
-from regard.pages.tensors import HEADS, chosen_layers
-from regard.pages.views import Part, View, page_data
+from regard.pages.tensors import HEADS
+from regard.pages.views import Part, View, chosen_layers, page_data
 from regard.values import Answer, AttentionWeights, CapturedAttention
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from regard.search import Options
 
 START_NAME = "(start)"
+EFFECT_CELLS = 20_000  # tokens x places up to which effects are measured by default
 HIDDEN_ROWS = 16  # inputs with a hidden place that are encoded together
 TITLE = 90  # characters of an input or answer in the title
 
@@ -38,8 +40,10 @@ HIDDEN = ("Effect of hiding", "How much log p of a token falls if the place is h
 class Subject:
     """One answer of a page: the model, the input and its name, and the answer.
 
-    effect   the effects (T, S), if they were measured
-    masked   whether a place was hidden from attention; otherwise it was hidden in the input
+    effect          the effects (T, S), if they were measured
+    masked          whether a place was hidden from attention; otherwise it was hidden in the input
+    effect_reason   why they were not measured, and what to type for them
+    effect_command
     """
 
     answer: Answer
@@ -49,7 +53,8 @@ class Subject:
     trace: Trace | None = None
     effect: np.ndarray | None = None
     masked: bool = True
-    effect_hint: str = ""
+    effect_reason: str = ""
+    effect_command: str = ""
 
 
 def ask(
@@ -59,18 +64,41 @@ def ask(
     *,
     name: str,
     alternatives: int = 5,
-    effect: bool = False,
-    effect_hint: str = "",
+    effect: bool | None = None,
+    effect_command: str = "",
 ) -> Subject:
-    """Ask a model, and measure the effect of hiding each place if it is wanted, or if that is all
-    there is to show."""
+    """Ask a model, and measure the effect of hiding each place.
+
+    effect          True or False; by default where it is quick, or if that is all there is to show
+    effect_command  what to type for effects, which the page says if it has none
+    """
     row = bundle.task.read_one(value)
     trace = bundle.trace(row, options, alternatives=alternatives)
-    answer = trace.answers[0]
-    subject = Subject(answer, name, bundle, row, trace, effect_hint=effect_hint)
-    if effect or answer.weights is None:
+    subject = Subject(trace.answers[0], name, bundle, row, trace)
+    return measured(subject, effect, effect_command)
+
+
+def measured(subject: Subject, effect: bool | None, command: str = "") -> Subject:
+    """The same with effects, or with the reason why there are none."""
+    answer = subject.answer
+    if answer.weights is None and effect is False:
+        raise InputError(
+            "this model has no attention: the effect of hiding each place is all there is to show",
+            where="effect",
+            hint="leave --no-effect (or effect=False) out",
+        )
+    steps = len(answer.logprobs)
+    places = len(answer.place_names)
+    is_quick = steps * places <= EFFECT_CELLS
+    if effect or answer.weights is None or (effect is None and is_quick):
         return with_effect(subject)
-    return subject
+    reason = "The effects of this answer were left out."
+    if effect is None:
+        reason = (
+            f"Effects are measured by default up to {EFFECT_CELLS:,} tokens x places. This answer "
+            f"has {steps:,} x {places:,} = {steps * places:,}."
+        )
+    return replace(subject, effect_reason=reason, effect_command=command)
 
 
 def with_effect(subject: Subject) -> Subject:
@@ -186,7 +214,8 @@ def _view(subject: Subject, store: Arrays, layers: Sequence[int] | None) -> View
         source=source,
         answer={"text": answer.text, "score": _number(answer.score), "finish": answer.finish},
         beam=_beam(subject),
-        effect_hint=subject.effect_hint,
+        effect_reason=subject.effect_reason,
+        effect_command=subject.effect_command,
     )
 
 
@@ -223,7 +252,7 @@ def _parts(subject: Subject, layers: Sequence[int] | None) -> Iterator[Part]:
         title, about = MASKED if subject.masked else HIDDEN
         most = max(1e-6, float(np.abs(subject.effect).max()))
         maps = ((0, subject.effect[None]),)
-        yield Part("effect", title, about, "steps", "places", maps, low=-most, high=most)
+        yield Part("effect", title, about, "steps", "places", maps, "effect", -most, most)
 
 
 def _part(
@@ -330,6 +359,7 @@ KEYS = (
     "to the ends of the row, + and - zoom; [ and ] change the head, { and } the layer. The address "
     "keeps the view."
 )
+EFFECT_KEY = "The key E shows or hides the effects beside the weights."
 
 
 def _about(views: Sequence[View], subjects: Sequence[Subject], command: str) -> Section:
@@ -343,7 +373,8 @@ def _about(views: Sequence[View], subjects: Sequence[Subject], command: str) -> 
         paragraphs.append(EFFECT)
         masked = any(subject.effect is not None and subject.masked for subject in subjects)
         paragraphs.append(EFFECT_MASKED if masked else EFFECT_HIDDEN)
-    paragraphs.append(KEYS)
+    has_both = any(view.part("cross") and view.part("effect") for view in views)
+    paragraphs.append(f"{KEYS} {EFFECT_KEY}" if has_both else KEYS)
     return Section("About this page", id="about", paragraphs=tuple(paragraphs), code=command)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from regard.disk import MADE_BY, write_output
 from regard.errors import InputError
 from regard.pages.arrays import decode
-from regard.pages.views import Part, View
+from regard.pages.views import Part, View, chosen_layers
 
 NAMED = 90  # rows or columns whose names are written
 LONGEST = 16  # characters of a name
@@ -38,46 +38,40 @@ def write_figure(path: Path, figure: Any) -> None:
     write_output(path, lambda file: file.write(buffer.getvalue().encode("utf-8")))
 
 
+Drawn = tuple[Part, np.ndarray, str]  # a map (T, S) with its part, and what it is
+
+
 def attention_figure(
-    view: View,
-    arrays: Mapping[str, str],
+    views: Sequence[tuple[View, Mapping[str, str]]],
     *,
-    title: str = "",
+    titles: Sequence[str] = (),
     layer: int | None = None,
     head: int | None = None,
 ) -> Any:
-    """The first map of a view, and its effects if it has them. For a picture, one of it for each
-    token.
+    """The first map of each view, side by side, with its effects below. For a picture, one of it
+    for each token.
 
+    views  each with the arrays of its media
     layer  the number of the layer; by default the last one
     head   the number of the head; by default the mean of all
     """
     from matplotlib.figure import Figure  # without pyplot: no global state, no window
 
-    panels = [(part, *_map(part, layer, head)) for part in _drawn(view)]
-    if view.source["kind"] == "picture":
-        return _pictures(Figure, view, panels[0], title)
-    is_sound = view.source["kind"] == "sound"
-    rows = max(len(values) for _, values, _ in panels)
-    columns = max(values.shape[1] for _, values, _ in panels)
-    width = min(16.0, max(4.5, 2.2 + 0.27 * min(columns, NAMED)))
-    height = min(18.0, max(2.6, 1.4 + 0.24 * min(rows, NAMED)))
-    ratios = ([0.8] if is_sound else []) + [1.0] * len(panels)
-    figure = Figure(
-        figsize=(width, height * len(panels) + (1.4 if is_sound else 0) + 0.4),
-        layout="constrained",
-    )
-    axes = list(figure.subplots(len(ratios), 1, squeeze=False, height_ratios=ratios)[:, 0])
-    if is_sound:
-        _spectrogram(axes.pop(0), view, arrays)
-    for ax, (part, values, caption) in zip(axes, panels, strict=True):
-        _heat(figure, ax, view, part, values, caption)
-    if title:
-        figure.suptitle(_cut(title, 110), fontsize=10, color=INK, parse_math=False)
+    maps = [[_map(part, layer, head) for part in _shown_parts(view)] for view, _ in views]
+    sizes = [_size(view, drawn) for (view, _), drawn in zip(views, maps, strict=True)]
+    widths = [width for width, _ in sizes]
+    figure = Figure(figsize=(sum(widths), max(height for _, height in sizes)), layout="constrained")
+    panels = figure.subfigures(1, len(views), squeeze=False, width_ratios=widths)[0]
+    for number, (panel, (view, arrays), drawn) in enumerate(zip(panels, views, maps, strict=True)):
+        title = _cut(titles[number], 110) if titles else ""
+        if view.source["kind"] == "picture":
+            _pictures(panel, view, drawn, title)
+        else:
+            _maps(panel, view, arrays, drawn, title)
     return figure
 
 
-def _drawn(view: View) -> list[Part]:
+def _shown_parts(view: View) -> list[Part]:
     if not view.parts:
         raise InputError("nothing to draw: this answer has neither weights nor effects")
     chosen = [view.parts[0]]
@@ -87,19 +81,12 @@ def _drawn(view: View) -> list[Part]:
     return chosen
 
 
-def _map(part: Part, layer: int | None, head: int | None) -> tuple[np.ndarray, str]:
-    """The map (T, S) of a layer and head, and what it is."""
-    known = [number for number, _ in part.layers]
+def _map(part: Part, layer: int | None, head: int | None) -> Drawn:
+    """The map of a layer and head of a part."""
     if part.id == "effect":
-        return part.layers[0][1][0], part.about
-    number = known[-1] if layer is None else layer
-    if number not in known:
-        raise InputError(
-            "no such layer",
-            where="--layer",
-            got=number,
-            hint=f"this page has the layers {', '.join(map(str, known))}",
-        )
+        return part, part.layers[0][1][0], part.about
+    known = [number for number, _ in part.layers]
+    (number,) = chosen_layers(known, [known[-1] if layer is None else layer], "--layer")
     maps = part.layers[known.index(number)][1]
     if head is not None and head >= len(maps):
         raise InputError(
@@ -107,8 +94,36 @@ def _map(part: Part, layer: int | None, head: int | None) -> tuple[np.ndarray, s
         )
     form = ", quadratic form" if part.form == "quadratic" else ""
     which = "mean of the heads" if head is None else f"head {head}"
-    caption = f"{part.about}, layer {number}, {which}{form}"
-    return (maps.mean(0) if head is None else maps[head]), caption
+    values = maps.mean(0) if head is None else maps[head]
+    return part, values, f"{part.about}, layer {number}, {which}{form}"
+
+
+def _size(view: View, maps: Sequence[Drawn]) -> tuple[float, float]:
+    """Inches of a view: width and height."""
+    rows = max(len(values) for _, values, _ in maps)
+    if view.source["kind"] == "picture":
+        lines = math.ceil((1 + len(maps) * rows) / COLUMNS)
+        return 2.3 * COLUMNS, 2.6 * lines + 0.5
+    columns = max(values.shape[1] for _, values, _ in maps)
+    width = min(16.0, max(4.5, 2.2 + 0.27 * min(columns, NAMED)))
+    height = min(18.0, max(2.6, 1.4 + 0.24 * min(rows, NAMED)))
+    spectrogram = 1.4 if view.source["kind"] == "sound" else 0.0
+    return width, height * len(maps) + spectrogram + 0.4
+
+
+def _maps(
+    figure: Any, view: View, arrays: Mapping[str, str], maps: Sequence[Drawn], title: str
+) -> None:
+    """Maps below each other; of a sound, with its spectrogram above them."""
+    is_sound = view.source["kind"] == "sound"
+    ratios = ([0.8] if is_sound else []) + [1.0] * len(maps)
+    axes = list(figure.subplots(len(ratios), 1, squeeze=False, height_ratios=ratios)[:, 0])
+    if is_sound:
+        _spectrogram(axes.pop(0), view, arrays)
+    for ax, (part, values, caption) in zip(axes, maps, strict=True):
+        _heat(figure, ax, view, part, values, caption)
+    if title:
+        figure.suptitle(title, fontsize=10, color=INK, parse_math=False)
 
 
 def _heat(figure: Any, ax: Any, view: View, part: Part, values: np.ndarray, caption: str) -> None:
@@ -159,41 +174,46 @@ def _spectrogram(ax: Any, view: View, arrays: Mapping[str, str]) -> None:
     ax.tick_params(labelsize=8)
 
 
-def _pictures(
-    figure_class: Any, view: View, panel: tuple[Part, np.ndarray, str], title: str
-) -> Any:
-    """The picture, and again for each row of the map, lit where the row is large."""
+def _pictures(figure: Any, view: View, maps: Sequence[Drawn], title: str) -> None:
+    """The picture, and again for each row of each map, lit where the row is large."""
     import base64
     from io import BytesIO
 
     from PIL import Image
 
-    part, values, caption = panel
     content = base64.b64decode(view.source["url"].partition(",")[2])
     picture = np.asarray(Image.open(BytesIO(content)).convert("RGB"))
-    height, width = picture.shape[:2]
-    names = view.names[part.rows]
-    rows = math.ceil((1 + len(names)) / COLUMNS)
-    figure = figure_class(figsize=(2.3 * COLUMNS, 2.6 * rows + 0.5), layout="constrained")
-    axes = figure.subplots(rows, COLUMNS, squeeze=False).flatten()
+    lit = [
+        (f"{'effect: ' if part.low < 0 else ''}{_cut(name, LONGEST)}", row)
+        for part, values, _ in maps
+        for name, row in zip(view.names[part.rows], values, strict=True)
+    ]
+    lines = math.ceil((1 + len(lit)) / COLUMNS)
+    axes = figure.subplots(lines, COLUMNS, squeeze=False).flatten()
     for ax in axes:
         ax.set_axis_off()
     axes[0].imshow(picture)
-    for ax, name, row in zip(axes[1:], names, values, strict=False):
-        shade = 1 - np.maximum(0, row) / max(1e-12, float(row.max()))
-        ax.imshow(picture)
-        ax.imshow(
-            shade.reshape(view.source["grid"]),
-            cmap="Greys",
-            alpha=0.85 * shade.reshape(view.source["grid"]),
-            vmin=0,
-            vmax=1,
-            extent=(-0.5, width - 0.5, height - 0.5, -0.5),
-        )
-        ax.set_title(f"{_cut(name, LONGEST)}  {float(row.max()):.2f}", fontsize=9, parse_math=False)
-    heading = f"{_cut(title, 110)}\n{caption}" if title else caption
+    for ax, (name, row) in zip(axes[1:], lit, strict=False):
+        _lit(ax, picture, row.reshape(view.source["grid"]))
+        ax.set_title(f"{name}  {float(row.max()):.2f}", fontsize=9, parse_math=False)
+    captions = "\n".join(caption for _, _, caption in maps)
+    heading = f"{title}\n{captions}" if title else captions
     figure.suptitle(heading, fontsize=9, color=INK, parse_math=False)
-    return figure
+
+
+def _lit(ax: Any, picture: np.ndarray, values: np.ndarray) -> None:
+    """A picture that is dark but where the values of its grid are large."""
+    height, width = picture.shape[:2]
+    shade = 1 - np.maximum(0, values) / max(1e-12, float(values.max()))
+    ax.imshow(picture)
+    ax.imshow(
+        shade,
+        cmap="Greys",
+        alpha=0.85 * shade,
+        vmin=0,
+        vmax=1,
+        extent=(-0.5, width - 0.5, height - 0.5, -0.5),
+    )
 
 
 def _cut(text: str, most: int) -> str:

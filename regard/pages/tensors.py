@@ -10,7 +10,7 @@ import numpy as np
 from regard.errors import InputError
 from regard.pages.arrays import Arrays
 from regard.pages.shell import Page, Section, names
-from regard.pages.views import Part, View, page_data
+from regard.pages.views import Part, View, chosen_layers, page_data
 
 SHAPES = "(T, S), (H, T, S) or (layers, H, T, S)"
 HEADS = Section("Heads", id="heads", widget="heads")
@@ -77,21 +77,6 @@ def show_weights(
         data=data.json,
         arrays=data.arrays,
     )
-
-
-def chosen_layers(known: Sequence[int], layers: Sequence[int] | None) -> list[int]:
-    """The layers to show, all of which have to be known."""
-    if layers is None:
-        return list(known)
-    for number in layers:
-        if number not in known:
-            raise InputError(
-                "no such layer",
-                where="layers",
-                got=number,
-                hint=f"this model has the layers {', '.join(map(str, known))}",
-            )
-    return sorted(set(layers))
 
 
 def to_numpy(value: Any) -> np.ndarray:

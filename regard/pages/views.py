@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from regard.errors import InputError
 from regard.pages import arrays
 from regard.pages.heads import head_numbers, mean_of, row_correlations
 from regard.pages.shell import json_text
@@ -25,7 +26,7 @@ class Part:
              "places" (of the source)
     columns  what the columns are
     layers   the number of each layer and its maps (H, T, S)
-    form     "softmax", or "quadratic" for linear attention
+    form     "softmax", "quadratic" for linear attention, or "effect"
     """
 
     id: str
@@ -60,7 +61,8 @@ class View:
     source: Mapping[str, Any] = field(default_factory=lambda: {"kind": "text"})
     answer: Mapping[str, Any] = field(default_factory=dict)
     beam: Mapping[str, Any] | None = None
-    effect_hint: str = ""  # the command that adds effects
+    effect_reason: str = ""  # why it has no effects
+    effect_command: str = ""  # what to type for them
 
     def part(self, name: str) -> Part | None:
         """The part with this id, if there is one."""
@@ -74,6 +76,23 @@ class Data:
     json: dict[str, Any]
     arrays: dict[str, str]
     notes: tuple[str, ...]
+
+
+def chosen_layers(
+    known: Sequence[int], layers: Sequence[int] | None, where: str = "layers"
+) -> list[int]:
+    """The layers to show, all of which have to be known."""
+    if layers is None:
+        return list(known)
+    for number in layers:
+        if number not in known:
+            raise InputError(
+                "no such layer",
+                where=where,
+                got=number,
+                hint=f"there are the layers {', '.join(map(str, known))}",
+            )
+    return sorted(set(layers))
 
 
 def page_data(
@@ -105,26 +124,14 @@ def _record(view: View) -> dict[str, Any]:
         "source": dict(view.source),
         "answer": dict(view.answer),
         "beam": view.beam,
-        "effectHint": view.effect_hint,
+        "effectReason": view.effect_reason,
+        "effectCommand": view.effect_command,
         "parts": [_part_record(part, effects) for part in view.parts],
     }
 
 
 def _part_record(part: Part, effects: np.ndarray | None) -> dict[str, Any]:
-    layers = []
-    for number, maps in part.layers:
-        heads = []
-        for weights in maps:
-            numbers = {} if part.id == "effect" else head_numbers(weights, square=part.square)
-            if part.id == "cross" and effects is not None:
-                numbers["correlation"] = mean_of(row_correlations(weights, effects))
-            thumbnail = arrays.thumbnail(weights, part.low, part.high)
-            head = {"array": None, "exact": None, "numbers": numbers, "thumb": thumbnail}
-            heads.append(head)
-        layer: dict[str, Any] = {"layer": number, "heads": heads}
-        if part.id == "cross" and effects is not None:
-            layer["correlation"] = mean_of(row_correlations(maps.mean(0), effects))
-        layers.append(layer)
+    compared = effects if part.id == "cross" else None
     return {
         "id": part.id,
         "title": part.title,
@@ -135,8 +142,35 @@ def _part_record(part: Part, effects: np.ndarray | None) -> dict[str, Any]:
         "low": part.low,
         "high": part.high,
         "square": part.square,
-        "layers": layers,
+        "layers": [_layer_record(part, number, maps, compared) for number, maps in part.layers],
     }
+
+
+def _layer_record(
+    part: Part, number: int, maps: np.ndarray, effects: np.ndarray | None
+) -> dict[str, Any]:
+    """A layer with its heads; with effects, also how weights and effects correlate."""
+    heads = []
+    for weights in maps:
+        numbers = {} if part.id == "effect" else head_numbers(weights, square=part.square)
+        thumbnail = arrays.thumbnail(weights, part.low, part.high)
+        head: dict[str, Any] = {"array": None, "exact": None, "numbers": numbers}
+        head["thumb"] = thumbnail
+        if effects is not None:
+            head |= _correlations(weights, effects)
+            numbers["correlation"] = head["correlation"]
+        heads.append(head)
+    layer: dict[str, Any] = {"layer": number, "heads": heads}
+    if effects is not None:
+        layer |= _correlations(maps.mean(0), effects)
+    return layer
+
+
+def _correlations(weights: np.ndarray, effects: np.ndarray) -> dict[str, Any]:
+    """The rank correlation of weights and effects: of each row, and their mean."""
+    rows = row_correlations(weights, effects)
+    rounded = [None if row is None else round(row, 4) for row in rows]
+    return {"correlation": mean_of(rows), "correlations": rounded}
 
 
 def _maps(

@@ -49,14 +49,15 @@ def data(path: Path) -> dict:
 
 def test_a_page_of_a_text(runs: Path, tmp_path: Path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert attend(runs / "text", "one two", "--greedy") == 0
+    assert attend(runs / "text", "one two", "--greedy", "--no-effect") == 0
     said = capsys.readouterr()
     assert said.out.startswith("one two  ->  ") and "wrote attend.html" in said.err
     (view,) = data(tmp_path / "attend.html")["views"]
     assert [part["id"] for part in view["parts"]] == ["cross", "encoder", "decoder"]
-    assert view["effectHint"].endswith("--effect") and "one two" in view["effectHint"]
+    assert view["effectCommand"] == f"regard attend {runs / 'text'} 'one two' --greedy --effect"
+    assert view["effectReason"] == "The effects of this answer were left out."
     assert [name.lower() for name in view["names"]["places"]] == ["one", "two", "(end)"]
-    assert attend(runs / "text", "one two", "--greedy", "--effect", "--layers", "1") == 0
+    assert attend(runs / "text", "one two", "--greedy", "--layers", "1") == 0
     (view,) = data(tmp_path / "attend.html")["views"]
     assert [part["id"] for part in view["parts"]][-1] == "effect"
     assert [layer["layer"] for layer in view["parts"][0]["layers"]] == [1]
@@ -87,6 +88,38 @@ def test_a_model_without_attention_shows_effects(runs: Path, tmp_path: Path):
     (view,) = data(out)["views"]
     assert [part["id"] for part in view["parts"]] == ["effect"]
     assert "has no attention to the source" in out.read_text("utf-8")
+
+
+def test_effects_are_measured_where_that_is_quick(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    out = tmp_path / "page.html"
+    words = [runs / "text", "one two three", "--out", out, "--set", "min_new_tokens=4"]
+    monkeypatch.setattr("regard.pages.attend.EFFECT_CELLS", 16)  # 4 tokens x 4 places
+    assert attend(*words) == 0
+    (view,) = data(out)["views"]
+    assert view["parts"][-1]["id"] == "effect" and not view["effectReason"]
+    monkeypatch.setattr("regard.pages.attend.EFFECT_CELLS", 15)
+    assert attend(*words) == 0
+    (view,) = data(out)["views"]
+    assert view["parts"][-1]["id"] != "effect"
+    assert "up to 15 tokens x places. This answer has 4 x 4 = 16." in view["effectReason"]
+    assert view["effectCommand"].endswith("--set min_new_tokens=4 --effect")
+    assert attend(*words, "--effect") == 0
+    assert data(out)["views"][0]["parts"][-1]["id"] == "effect"
+    assert attend(runs / "plain", "one two three", "--out", out) == 0  # all there is to show
+    assert data(out)["views"][0]["parts"][-1]["id"] == "effect"
+
+
+def test_figures_of_two_answers_are_side_by_side(runs: Path, tmp_path: Path):
+    for run, inputs in (("text", ["one", "two"]), ("picture", [runs / "in.png"] * 2)):
+        sizes = []
+        for count in (1, 2):
+            png = tmp_path / f"{run}.png"
+            assert attend(runs / run, *inputs[:count], "--greedy", "--png", png) == 0
+            with Image.open(png) as image:
+                sizes.append(image.size)
+        assert sizes[1] == (2 * sizes[0][0], sizes[0][1])
 
 
 def test_two_inputs_and_two_models(runs: Path, tmp_path: Path, capsys):
@@ -148,6 +181,7 @@ def test_mistakes_end_in_one_line(runs: Path, tmp_path: Path, capsys, monkeypatc
         ([runs / "picture", runs / "in.png", "--history", "hi"], "a history is for chats"),
         ([tmp_path / "nothing", "one"], "no such run"),
         ([text, "one", "--set", "num_beans=2"], "num_beams"),
+        ([runs / "plain", "one", "--no-effect"], "all there is to show; leave --no-effect"),
     ):
         assert said in one_line(capsys, "attend", *words), words
     assert not list(tmp_path.iterdir())

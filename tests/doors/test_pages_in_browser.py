@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import random
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,10 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image, ImageChops
 
 import regard
-from regard.pages.attend import ask, attention_page
-from regard.pages.shell import Page
+from regard.pages.arrays import Arrays
+from regard.pages.attend import Subject, ask, attention_page
+from regard.pages.shell import Page, Section
+from regard.pages.views import Part, View, page_data
 from regard.search import Options
 from regard.values import CapturedAttention
 from tests.unit.test_answers import LETTERS, PICTURE, SOUND, WORDS, untrained
@@ -93,18 +99,51 @@ def tensor_page(tokens: int = 5, layers: int = 3, heads: int = 4) -> Page:
     return regard.show_weights(weights, [f"t{i}" for i in range(tokens)])
 
 
-def model_page(name: str, *, beams: int = 1, effect: bool = True) -> Page:
-    recipe, tokenizer, value = {
-        "text": ("chat-transformer", WORDS, "one two three"),
-        "rnn": ("chat-attention", WORDS, "one two three"),
-        "linear": ("chat-maclaurin", WORDS, "one two three"),
-        "sound": ("speech-attention", LETTERS, SOUND),
-        "picture": ("caption-attention", WORDS, PICTURE),
-        "no attention": ("chat-lstm", WORDS, "one two three"),
-    }[name]
-    options = Options(max_new_tokens=4, num_beams=beams)
-    subject = ask(untrained(recipe, tokenizer), value, options, name=name, effect=effect)
-    return attention_page([subject])
+KINDS = {
+    "text": ("chat-transformer", WORDS, "one two three"),
+    "rnn": ("chat-attention", WORDS, "one two three"),
+    "linear": ("chat-maclaurin", WORDS, "one two three"),
+    "sound": ("speech-attention", LETTERS, SOUND),
+    "picture": ("caption-attention", WORDS, PICTURE),
+    "no attention": ("chat-lstm", WORDS, "one two three"),
+}
+
+
+def model_subject(name: str, options: Options = SHORT, **how: Any) -> Subject:
+    recipe, tokenizer, value = KINDS[name]
+    return ask(untrained(recipe, tokenizer), value, options, name=name, **how)
+
+
+def model_page(name: str, *, beams: int = 1) -> Page:
+    return attention_page([model_subject(name, Options(max_new_tokens=4, num_beams=beams))])
+
+
+def map_page(*names: tuple[list[str], list[str]]) -> Page:
+    """A page of maps whose rows and columns have these names."""
+    views = []
+    for seed, (rows, columns) in enumerate(names):
+        weights = softmax((1, len(rows), len(columns)), seed)
+        part = Part("weights", "Weights", "Rows to columns", "steps", "places", ((0, weights),))
+        views.append(View(f"view {seed}", {"steps": rows, "places": columns, "read": []}, (part,)))
+    data = page_data(views, Arrays())
+    section = Section("", widget="attention")
+    return Page("maps", (section,), data=data.json, arrays=data.arrays)
+
+
+def address(tab: Any) -> dict[str, str]:
+    """What the address of a page selects."""
+    words = tab.evaluate("location.hash").removeprefix("#").split("&")
+    return dict(word.split("=") for word in words)
+
+
+def visible_maps(tab: Any) -> int:
+    return tab.locator(".heat").filter(visible=True).count()
+
+
+def downloaded(tab: Any, kind: str) -> bytes:
+    with tab.expect_download() as download:
+        tab.click(f"#save-{kind}")
+    return Path(download.value.path()).read_bytes()
 
 
 def centre(tab: Any, row: int, column: int, map_number: int = 0) -> tuple[float, float]:
@@ -116,7 +155,7 @@ def centre(tab: Any, row: int, column: int, map_number: int = 0) -> tuple[float,
     return box["x"] + left + (column + 0.5) * x, box["y"] + top + (row + 0.5) * y
 
 
-@pytest.mark.parametrize("name", ["text", "rnn", "linear", "sound", "picture", "no attention"])
+@pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_model(open_page: Open, name: str):
     page = model_page(name)
     tab = open_page(page)
@@ -124,20 +163,117 @@ def test_every_kind_of_model(open_page: Open, name: str):
     assert name in tab.inner_text("h1")
     assert tab.locator(".chip.step").count() == len(view["names"]["steps"])
     assert tab.locator(".bars").count() >= 2  # alternatives; weights and effects
-    titles = [part["title"] for part in view["parts"]]
-    shown = tab.locator(".controls .segments").first.locator("button").all_inner_texts()
-    assert shown == titles or len(titles) == 1
+    titles = [part["title"] for part in view["parts"] if part["id"] != "effect"]
+    shown = tab.locator(".segments[aria-label=Show] button").all_inner_texts()
+    assert shown == (titles if len(titles) > 1 else [])
     text = tab.inner_text("main")
     if name == "no attention":
         assert "has no attention" in text and tab.locator("#heads").count() == 0
+        assert visible_maps(tab) == 1 and tab.locator("#effects").count() == 0
     else:
         assert "Weight beside effect" in text and "Rank correlation" in text
+        assert visible_maps(tab) == 2
     if name == "linear":
-        assert "quadratic form" in tab.inner_text(".view h3 >> nth=2")
+        assert "quadratic form" in tab.inner_text(".maps h3 >> nth=0")
     if name == "sound":
         assert tab.locator("button.play").is_enabled()
     if name == "picture":
         assert tab.locator(".words button").count() == len(view["names"]["steps"])
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_page_is_used_with_pointer_keys_and_link(open_page: Open, name: str):
+    subject = model_subject(name)
+    page = attention_page([subject])
+    tab = open_page(page)
+    names = page.data["views"][0]["names"]
+    if subject.answer.attention.cross:
+        last = subject.answer.attention.cross[-1].weights[0].mean(0).numpy()
+    else:
+        assert subject.effect is not None
+        last = subject.effect
+
+    tab.mouse.move(*centre(tab, 1, 2))
+    tip = tab.inner_text(".tip")
+    assert tip.startswith(names["steps"][1]) and names["places"][2] in tip
+    (number,) = re.findall(r"(?:weight|falls by) (\S+?),?(?: |$)", tip)
+    assert float(number.replace("\u2212", "-")) == pytest.approx(last[1, 2], abs=2e-4, rel=0.06)
+
+    tab.mouse.click(*centre(tab, 1, 2))
+    assert (address(tab)["token"], address(tab)["place"]) == ("1", "2")
+    for key in ("ArrowDown", "ArrowLeft"):
+        tab.keyboard.press(key)
+    row, column = names["steps"][2], names["places"][1]
+    until(tab, f"document.getElementById('announce').textContent.includes('“{column}”')")
+    assert f"“{row}”" in tab.inner_text("#announce")
+    assert tab.inner_text(".cell dd >> nth=0") == row
+
+    again = open_page(page, link=tab.evaluate("location.hash"))
+    assert again.inner_text(".cell dd >> nth=0") == row
+    assert again.inner_text(".cell dd >> nth=1") == column
+    assert address(again) == address(tab)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_name_of_any_kind_of_page_becomes_markup(open_page: Open, name: str):
+    evil = [*EVIL, "<img src=x onerror='window.broken=1'>", "<script>window.broken=1</script>"]
+    subject = model_subject(name)
+    answer = subject.answer
+    places = tuple(evil[i % len(evil)] for i in range(len(answer.place_names)))
+    pieces = tuple(evil[-1 - i % 4] for i in range(len(answer.pieces)))
+    answer = replace(answer, text=evil[-1], pieces=pieces, place_names=places)
+    page = attention_page([replace(subject, name=evil[-2], answer=answer)], lead=evil[-1])
+    tab = open_page(page, accept_downloads=True)
+    assert evil[-1] in tab.inner_text("h1") and evil[-2] in tab.inner_text("h1")
+    tab.mouse.move(*centre(tab, 0, 0))
+    assert evil[0] in tab.inner_text(".tip")
+    tab.mouse.click(*centre(tab, 0, 1))
+    assert evil[1] in tab.inner_text(".cell")
+    svg = downloaded(tab, "svg").decode("utf-8")
+    assert "<script" not in svg and "&lt;script&gt;" in svg and "<img" not in svg
+    assert tab.locator("script:not([type])").count() == 1
+    assert tab.evaluate("document.querySelector('img[src=x]')") is None
+    assert tab.evaluate("window.broken") is None
+
+
+@pytest.mark.parametrize("name", ["text", "rnn", "linear", "sound", "picture"])
+def test_a_button_shows_effects_beside_weights(open_page: Open, name: str):
+    page = model_page(name)
+    tab = open_page(page)
+    cross, *_, effect = page.data["views"][0]["parts"]
+    layer = cross["layers"][-1]
+    pictures = tab.locator(".pictures canvas").filter(visible=True)
+    pages_pictures = 2 if name == "picture" else 0
+    assert tab.get_attribute("#effects", "aria-pressed") == "true"
+    assert visible_maps(tab) == 2 and pictures.count() == pages_pictures
+    for step in (2, 0):
+        tab.click(f".chip.step >> nth={step}")
+        numbers = tab.locator(".statement b").all_inner_texts()
+        rounded = [f"{layer['correlations'][step]:.2f}", f"{layer['correlation']:.2f}"]
+        assert [number.replace("\u2212", "-") for number in numbers] == [
+            re.sub(r"^-0\.00$", "0.00", number) for number in rounded
+        ]
+    assert tab.locator(".cell dt").all_inner_texts()[-1] == "effect (nats)"
+    assert effect["about"] in tab.inner_text(".effects h3")
+
+    tab.click("#effects")
+    assert visible_maps(tab) == 1 and pictures.count() == pages_pictures // 2
+    assert "Largest weights" in tab.inner_text(".side") and "effect" not in tab.inner_text(".side")
+    assert address(tab)["effects"] == "off"
+    again = open_page(page, link=tab.evaluate("location.hash"))
+    assert visible_maps(again) == 1
+    again.keyboard.press("e")
+    assert visible_maps(again) == 2 and "effects" not in address(again)
+
+
+def test_effects_follow_the_head(open_page: Open):
+    page = model_page("text")
+    tab = open_page(page, link="#layer=0&head=1&token=3")
+    heads = page.data["views"][0]["parts"][0]["layers"][0]["heads"]
+    shown = tab.locator(".statement b").first.inner_text().replace("\u2212", "-")
+    assert float(shown) == pytest.approx(heads[1]["correlations"][3], abs=0.0051)
+    tab.click(".segments[aria-label=Show] button >> nth=1")
+    assert tab.locator("#effects").is_disabled() and visible_maps(tab) == 1
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -225,19 +361,72 @@ def test_tokens_are_text(open_page: Open):
     assert tab.evaluate("window.broken") is None
 
 
-def test_views_are_saved(open_page: Open, tmp_path: Path):
+def test_small_maps_are_saved_as_rectangles_with_their_numbers(open_page: Open):
     tab = open_page(tensor_page(), accept_downloads=True)
-    with tab.expect_download() as svg:
-        tab.click("#save-svg")
-    path = tmp_path / "view.svg"
-    svg.value.save_as(path)
-    text = path.read_text("utf-8")
-    assert text.startswith("<svg") and text.count("<rect") == 1 + 25 and ">t4</text>" in text
-    with tab.expect_download() as png:
-        tab.click("#save-png")
-    path = tmp_path / "view.png"
-    png.value.save_as(path)
-    assert path.read_bytes().startswith(b"\x89PNG")
+    text = downloaded(tab, "svg").decode("utf-8")
+    assert text.startswith("<svg") and "<title>made by regard</title>" in text
+    assert len(re.findall(r"<rect [^>]*><title>t\d → t\d: [\d.e-]+</title>", text)) == 25
+    assert ">t4</text>" in text and ">Attention weights</text>" in text
+    large = open_page(tensor_page(500, 1, 1), accept_downloads=True)
+    assert "data:image/png" in downloaded(large, "svg").decode("utf-8")
+
+
+def two_subjects(name: str) -> list[Subject]:
+    """Two answers; those of a text differ in size."""
+    first = model_subject(name)
+    if name not in ("text", "no attention"):
+        return [first, replace(first, name="again")]
+    assert first.bundle is not None
+    return [first, ask(first.bundle, "one three", SHORT, name="other")]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "size"),
+    [
+        ("text", 1, WIDE),
+        ("text", 2, WIDE),
+        ("text", 2, PHONE),
+        ("sound", 1, WIDE),
+        ("sound", 2, PHONE),
+        ("picture", 1, PHONE),
+        ("picture", 2, WIDE),
+        ("no attention", 2, WIDE),
+    ],
+)
+def test_what_is_saved_is_what_one_sees(
+    open_page: Open, name: str, count: int, size: dict[str, int]
+):
+    page = attention_page(two_subjects(name)[:count])
+    tab = open_page(page, size=size, accept_downloads=True)
+    tab.wait_for_timeout(500)
+    png = Image.open(io.BytesIO(downloaded(tab, "png"))).convert("RGB")
+    svg = downloaded(tab, "svg").decode("utf-8")
+    titles = tab.locator(".view h3, .difference h3").filter(visible=True).all_inner_texts()
+    words = "".join(re.findall(r">([^<]*)</text>", svg)).replace(" ", "")
+    assert all(title.replace(" ", "") in words for title in titles)
+    assert ("Difference:secondminusfirst" in words) == (count == 2)
+    sizes = re.findall(r"· (\d+) × (\d+)", tab.inner_text(".views"))
+    cells = sum(int(rows) * int(columns) for rows, columns in sizes)
+    assert len(re.findall(r"<rect [^>]*><title>[^<]* → ", svg)) == cells > 0
+    if name == "sound":
+        assert words.count("0.60s") or words.count("0.6s")  # the time axis
+
+    tab.mouse.move(1, 1)
+    tab.add_style_tag(content=".legend button, .player button { visibility: hidden; }")
+    corner = tab.evaluate(
+        "scrollTo(0, 0), document.querySelector('.views').getBoundingClientRect()"
+    )
+    area = {key: corner[key] for key in ("x", "y", "width", "height")}
+    tab.wait_for_timeout(200)
+    seen = Image.open(io.BytesIO(tab.screenshot(full_page=True, clip=area))).convert("RGB")
+    width, height = (int(number) for number in re.findall(r'="(\d+)"', svg)[:2])
+    assert png.size == (2 * width, 2 * height)
+    top = height - 16 - area["height"]
+    corners = (32, 2 * top, 32 + 2 * area["width"], 2 * (top + area["height"]))
+    saved = png.crop(corners).resize(seen.size)
+    # The edges of letters are drawn a little differently, so means of 8 x 8 pixels are compared.
+    distance = np.asarray(ImageChops.difference(saved.reduce(8), seen.reduce(8))).max(-1)
+    assert distance.mean() < 6 and (distance > 40).mean() < 0.025
 
 
 def test_heads_are_sorted_and_chosen(open_page: Open):
@@ -281,12 +470,19 @@ def test_the_sound_is_played_and_the_cursor_follows(open_page: Open):
     until(tab, f"{canvas} !== {before!r}")
 
 
-def test_a_page_without_effects_says_how_to_get_them(open_page: Open):
-    bundle = untrained("chat-attention", WORDS)
-    subject = ask(bundle, "one two", SHORT, name="one two", effect_hint="regard attend … --effect")
+def test_a_page_without_effects_says_how_to_get_them(
+    open_page: Open, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("regard.pages.attend.EFFECT_CELLS", 15)
+    subject = model_subject("rnn", effect_command="regard attend … --effect")
     tab = open_page(attention_page([subject]))
-    tab.click("button.ask-effect")
-    assert "regard attend … --effect" in tab.inner_text(".side")
+    assert "Effect" not in tab.inner_text(".side") and not tab.is_visible("#effect-command")
+    tab.click("#effects")
+    said = tab.inner_text("#effect-command")
+    assert "up to 15 tokens x places. This answer has 4 x 4 = 16." in said
+    assert said.endswith("regard attend … --effect")
+    tab.click("#effects")
+    assert not tab.is_visible("#effect-command")
 
 
 def test_the_beam_is_a_tree(open_page: Open):
@@ -297,16 +493,91 @@ def test_the_beam_is_a_tree(open_page: Open):
     assert tab.locator("#beam path.best").count() == len(page.data["views"][0]["names"]["steps"])
 
 
+def difference_map(tab: Any) -> int:
+    """The number of the map of the difference, when it is drawn."""
+    until(tab, "document.querySelector('.difference .legend').textContent")
+    return tab.locator(".heat").count() - 1
+
+
 def test_two_answers_have_a_difference(open_page: Open):
     bundle = untrained("chat-transformer", WORDS)
-    four = Options(min_new_tokens=4, max_new_tokens=4)
-    subjects = [ask(bundle, text, four, name=text) for text in ("one two", "two one")]
+    subjects = [ask(bundle, text, SHORT, name=text) for text in ("one two", "two one")]
     tab = open_page(attention_page(subjects))
     assert tab.locator(".view").count() == 2
-    until(tab, "document.querySelector('.difference .heat').dataset.geometry")
-    tab.mouse.move(*centre(tab, 0, 0, 2))
+    tab.mouse.move(*centre(tab, 0, 0, difference_map(tab)))
     shown = tab.inner_text(".tip")
     assert "one | two" in shown.lower() and "difference" in shown
+    assert "aligned" not in tab.inner_text(".difference p")
+    assert tab.locator("#heads table").count() == tab.locator("#alternatives table").count() == 2
+
+
+def test_maps_of_different_sizes_are_compared_by_the_names_of_their_tokens(open_page: Open):
+    page = map_page((list("xyz"), list("abcde")), (list("xz"), list("qbdef")))
+    tab = open_page(page)
+    number = difference_map(tab)
+    note = tab.inner_text(".difference p")
+    assert "Left out: of the first “y”, “a”, “c”; of the second “q”, “f”." in note
+    assert "2 × 3" in tab.inner_text(".difference .legend")
+    first, second = softmax((1, 3, 5), 0)[0], softmax((1, 2, 5), 1)[0]
+    columns = {"b": (1, 1), "d": (3, 2), "e": (4, 3)}
+    for row, (i, j) in enumerate(((0, 0), (2, 1))):
+        for column, (name, (k, m)) in enumerate(columns.items()):
+            tab.mouse.move(*centre(tab, row, column, number))
+            tip = tab.inner_text(".tip").replace("\u2212", "-")
+            assert tip.startswith(f"{'xz'[row]} → {name}\n")
+            expected = second[j, m] - first[i, k]
+            assert float(tip.rpartition(" ")[2]) == pytest.approx(expected, abs=2e-3, rel=0.06)
+    tab.mouse.click(*centre(tab, 1, 1, number))  # z → d, in both views
+    assert tab.locator(".cell dd").all_inner_texts()[:2] == ["z", "d"]
+    assert tab.locator(".cell dd").all_inner_texts()[3:5] == ["z", "d"]
+    words = address(tab)
+    assert (words["token"], words["place"]) == ("2", "3") and "token2" not in words
+    tab.mouse.click(*centre(tab, 0, 0, 2))  # x → q of the second, which the first does not have
+    assert tab.locator(".cell dd").all_inner_texts()[:2] == ["x", "d"]
+    assert tab.locator(".cell dd").all_inner_texts()[3:5] == ["x", "q"]
+    again = open_page(page, link=tab.evaluate("location.hash"))
+    assert again.locator(".cell dd").all_inner_texts()[3:5] == ["x", "q"]
+
+
+def common_length(a: str, b: str) -> int:
+    """The length of a longest common subsequence, by its definition."""
+    if not a or not b:
+        return 0
+    row = [0] * (len(b) + 1)
+    for x in a:
+        before = row
+        row = [0]
+        for j, y in enumerate(b):
+            row.append(before[j] + 1 if x == y else max(before[j + 1], row[j]))
+    return row[-1]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_as_many_tokens_as_possible_are_aligned(open_page: Open, seed: int):
+    draw = random.Random(seed)
+    rows, columns, others, other_columns = (
+        "".join(draw.choices("abc", k=size)) for size in (11, 23, 13, 19)
+    )
+    tab = open_page(map_page((list(rows), list(columns)), (list(others), list(other_columns))))
+    difference_map(tab)
+    size = f"{common_length(rows, others)} × {common_length(columns, other_columns)}"
+    assert size in tab.inner_text(".difference .legend")
+
+
+def test_maps_without_a_common_token_have_no_difference(open_page: Open):
+    tab = open_page(map_page((list("xy"), list("abc")), (list("xy"), list("de"))))
+    until(tab, "document.querySelector('.difference p').textContent")
+    assert "the two maps have no tokens in common" in tab.inner_text(".difference p")
+    assert not tab.locator(".difference .heat").is_visible()
+
+
+def test_a_model_without_attention_beside_one_with_it(open_page: Open):
+    subjects = [model_subject("rnn"), model_subject("no attention")]
+    for pair in (subjects, subjects[::-1]):
+        tab = open_page(attention_page(pair))
+        assert visible_maps(tab) == 3  # weights, effects; effects
+        assert "one of the two has no such map" in tab.inner_text(".difference p")
+        assert tab.inner_text(".view >> nth=1 >> .cell").startswith("writes")
 
 
 def test_a_notebook_shows_the_page_in_a_frame(browser: Any):
@@ -315,6 +586,10 @@ def test_a_notebook_shows_the_page_in_a_frame(browser: Any):
     frame = tab.frame_locator("iframe")
     frame.locator("html[data-ready=yes]").wait_for(timeout=120_000)
     assert frame.locator(".chip").count() == 5
+    for kind, start in (("svg", b"<svg"), ("png", b"\x89PNG")):
+        with tab.expect_download() as download:
+            frame.locator(f"#save-{kind}").click()
+        assert Path(download.value.path()).read_bytes().startswith(start)
     tab.close()
 
 

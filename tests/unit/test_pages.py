@@ -39,7 +39,9 @@ def softmax(shape: tuple[int, ...], seed: int = 7) -> np.ndarray:
     return weights / weights.sum(-1, keepdims=True)
 
 
-def page_of(name: str, how: Options | None = None, *, effect: bool = False) -> tuple[Page, Any]:
+def page_of(
+    name: str, how: Options | None = None, *, effect: bool | None = None
+) -> tuple[Page, Any]:
     recipe, tokenizer, given, _ = CASES[name]
     bundle = untrained(recipe, tokenizer)
     options = how or Options(max_new_tokens=5)
@@ -159,6 +161,8 @@ def test_the_weights_are_those_of_a_second_way_to_compute_them():
     )
     by_kind = {"decoder": "self", "cross": "cross"}
     for part in data["views"][0]["parts"]:
+        if part["id"] == "effect":
+            continue
         if part["id"] == "encoder":
             wanted = memory.attention
         else:
@@ -173,7 +177,7 @@ def test_linear_attention_is_labelled():
     bundle = untrained("chat-maclaurin", WORDS)
     page = attention_page([ask(bundle, "one two", Options(max_new_tokens=3), name="one two")])
     forms = {part["form"] for part in page.data["views"][0]["parts"]}
-    assert forms == {"quadratic"}
+    assert forms == {"quadratic", "effect"}
     assert any("quadratic form" in text for text in page.sections[-1].paragraphs)
 
 
@@ -246,8 +250,15 @@ def test_effects_are_measured_beside_the_weights(name: str):
     cross = [part for part in page.data["views"][0]["parts"] if part["id"] == "cross"]
     assert subject.masked == bool(cross)
     if cross:
-        assert "correlation" in cross[0]["layers"][-1]
-        assert "correlation" in cross[0]["layers"][-1]["heads"][0]["numbers"]
+        layer = cross[0]["layers"][-1]
+        captured = subject.answer.attention.cross[-1].weights[0].numpy()
+        for record, weights in ((layer, captured.mean(0)), (layer["heads"][0], captured[0])):
+            by_token = [
+                rank_correlation(*rows) or 0.0 for rows in zip(weights, subject.effect, strict=True)
+            ]
+            assert record["correlations"] == pytest.approx(by_token, abs=1e-4)
+            assert record["correlation"] == pytest.approx(np.mean(by_token))
+        assert layer["heads"][0]["numbers"]["correlation"] == layer["heads"][0]["correlation"]
 
 
 def test_the_effect_of_hiding_a_word_by_hand():
@@ -430,7 +441,7 @@ def test_show_says_what_it_needs():
 def test_figures_without_a_browser(name: str, tmp_path: Path):
     _, subject = page_of(name, effect=True)
     view, texts = subject_view(subject)
-    figure = attention_figure(view, texts, title="a $title$ <&>")
+    figure = attention_figure([(view, texts)], titles=["a $title$ <&>"])
     for ending in ("png", "svg"):
         path = tmp_path / f"map.{ending}"
         write_figure(path, figure)
@@ -446,6 +457,6 @@ def test_figures_of_a_layer_or_head_that_is_not_there():
     _, subject = page_of("transformer")
     view, texts = subject_view(subject)
     with pytest.raises(InputError, match=r"--layer: no such layer; got 17"):
-        attention_figure(view, texts, layer=17)
+        attention_figure([(view, texts)], layer=17)
     with pytest.raises(InputError, match=r"--head: no such head; got 99"):
-        attention_figure(view, texts, head=99)
+        attention_figure([(view, texts)], head=99)
