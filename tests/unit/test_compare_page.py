@@ -33,7 +33,7 @@ from regard.compare.record import (
 )
 from regard.compare.statistics import SeedScores, adjusted, difference, estimate
 from regard.compare.verdict import Side, verdict
-from regard.pages.shell import Page, Section, Table
+from regard.pages.shell import Page, Table
 from tests.unit.test_pages import EVIL, Elements
 
 NAMES = ("LSTM", "GRU", "Transformer", "linear attention")
@@ -135,7 +135,7 @@ def comparison(
     return replace(content, **changes)
 
 
-def section(page: Page, name: str) -> Section:
+def section(page: Page, name: str) -> Any:
     return next(each for each in page.sections if each.id == name)
 
 
@@ -210,7 +210,7 @@ def test_the_verdict_is_first_and_every_number_is_that_of_the_record(count: int)
         assert values["tokens/s"].value == cost["tokens_per_second"]
         assert values["seconds"].value == cost["seconds"]
         assert values["peak memory"].value == cost["peak_memory"]
-        assert values["on the Pareto front"] is contender["is_on_front"]
+        assert values["Pareto front"] is contender["is_on_front"]
 
 
 def test_the_charts_are_of_the_record():
@@ -255,6 +255,12 @@ def test_everything_else_a_reader_needs():
     elements = Elements(comparison_page(content).html)
     links = [attrs["href"] for tag, attrs in elements.tags if tag == "a"]
     assert {"attention/1-a-b-2.html", "comparison.json", "comparison.png"} <= set(links)
+
+
+def test_the_items_are_those_that_the_score_is_about():
+    """Perplexity is of all items, other scores only of those that were answered."""
+    page = comparison_page(comparison(items=750, answered=ITEMS))
+    assert ("on", f"{ITEMS} sentences (test)") in page.facts
 
 
 def test_a_failed_run_is_a_result():

@@ -22,7 +22,7 @@ from regard.pages.arrays import Arrays, decode, encode, quantised
 from regard.pages.attend import ask, attention_page, subject_view
 from regard.pages.figure import attention_figure, write_figure
 from regard.pages.heads import head_numbers, rank_correlation
-from regard.pages.shell import Page, Section, Table, json_text
+from regard.pages.shell import Entry, Page, Section, Table, json_text
 from regard.pages.tensors import show_weights
 from regard.search import Options
 from regard.values import Answer
@@ -305,6 +305,23 @@ def test_no_text_becomes_markup():
     places = data_of(page)[0]["views"][0]["names"]["places"]
     assert places[:2] == EVIL[:2] and places[4] == "a\\u2028b\\x1b"
     assert "\x1b" not in text and "\u2028" not in text
+
+
+def test_entries_of_tables_are_escaped_and_sorted_by_their_numbers():
+    evil = "<img src=x onerror=alert(1)>"
+    link = Entry(f"{evil}\x1b", link='a.html" onclick="alert(2)')
+    table = Table(("n", "link"), ((Entry("2 million", 2e6), link), (None, Entry(evil))), wraps=True)
+    page = Page("a title", (Section("", tables=(table,)),))
+    elements = Elements(page.html)
+    assert "img" not in [tag for tag, _ in elements.tags]
+    assert not [name for _, attrs in elements.tags for name in attrs if name.startswith("on")]
+    (address,) = (
+        attrs["href"] for tag, attrs in elements.tags if tag == "a" and not attrs.get("class")
+    )
+    assert address == link.link and "\x1b" not in page.html
+    cells = [attrs for tag, attrs in elements.tags if tag == "td"]
+    assert [attrs.get("data-value") for attrs in cells] == ["2000000.0", None, "", None]
+    assert [attrs["data-label"] for attrs in cells] == ["n", "link", "n", "link"]
 
 
 def test_tables_and_texts_of_any_page_are_escaped():
