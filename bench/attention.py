@@ -244,7 +244,7 @@ def summarise(name: str, args: argparse.Namespace) -> dict[str, Any]:
         by_minutes.append((both["none"][last["none"]], both["attention"][last["attention"]]))
         by_steps.append((both["none"][common], both["attention"][common]))
         steps.append(last | {"common": common})
-    summary = {"steps": steps}
+    summary: dict[str, Any] = {"steps": steps}
     summary["equal_minutes"] = difference(by_minutes)
     summary["equal_steps"] = difference(by_steps)
     record = measure.read("attention")

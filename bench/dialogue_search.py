@@ -39,7 +39,7 @@ TOP_P = (0.5, 0.7, 0.9)
 MMI_WEIGHTS = (0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 LENGTH_PENALTIES = (0.0, 0.5, 0.8, 1.0, 1.2, 1.4, 1.6)
 LAGS = (0.3, 0.5, 1.0)
-FIXED = {"no_repeat_ngram_size": 3, "max_new_tokens": 48}
+FIXED: dict[str, Any] = {"no_repeat_ngram_size": 3, "max_new_tokens": 48}
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,8 @@ def main() -> None:
     references = [prompt.references[0] for prompt in prompts]
 
     if args.rule:
-        top_p, *rule = map(float, args.rule.split())
+        top_p, mmi_weight, length_penalty, lag = map(float, args.rule.split())
+        rule = (mmi_weight, length_penalty, lag)
         replies = [each.best(*rule, args.count) for each in draw(bot, rows, top_p)]
         print(figures(replies, references))
         for i in evenly_spread(len(prompts), args.show):

@@ -23,6 +23,7 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -106,9 +107,7 @@ def hierarchical_interval(
     return float(low), float(high)
 
 
-def rates(
-    world: str, kind: str, *, comparisons: int, seeds: int, items: int
-) -> dict[str, float | int | str]:
+def rates(world: str, kind: str, *, comparisons: int, seeds: int, items: int) -> dict[str, Any]:
     """The shares of so many comparisons."""
     results = [
         simulate(world, kind, number, seeds=seeds, items=items) for number in range(comparisons)
@@ -126,7 +125,7 @@ def rates(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--comparisons", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=RECORD)
     options = parser.parse_args()

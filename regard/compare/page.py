@@ -95,7 +95,9 @@ def _title(comparison: Comparison) -> str:
 def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
     direction = f", {comparison.better} is better" if comparison.better else ""
     yield "score", f"{score_name(comparison.score)}{direction}"
-    yield "on", f"{count(comparison.items, comparison.unit)} ({comparison.split})"
+    scores = [contender.scores.get(comparison.score) for contender in comparison.contenders]
+    items = next((own.items for own in scores if own is not None), comparison.items)
+    yield "on", f"{count(items, comparison.unit)} ({comparison.split})"
     done = [contender.done for contender in comparison.contenders]
     fewest, most = min(done), max(done)
     yield "seeds", str(most) if fewest == most else f"{fewest} to {most}"
@@ -321,7 +323,7 @@ def _costs(comparison: Comparison) -> Section:
         cells.append(contender.is_on_front)
         rows.append(tuple(cells))
     names = (titles.get(name, name.replace("_", " ")) for name in known)
-    table = Table(("contender", *names, "on the Pareto front"), tuple(rows), "Means over seeds")
+    table = Table(("contender", *names, "Pareto front"), tuple(rows), "Means over seeds")
     return Section(
         "Costs",
         id="costs",
@@ -383,8 +385,9 @@ def _curves(comparison: Comparison) -> Iterator[Section]:
     more = [_curve_chart(comparison, "steps", name) for name in others]
     more = [figure for figure in more if figure]
     if more:
+        names = ", ".join(map(score_name, others))
         yield Section(
-            "Curves of other scores", id="other-curves", figures=tuple(more), is_collapsed=True
+            f"Curves of {names}", id="other-curves", figures=tuple(more), is_collapsed=True
         )
 
 

@@ -87,6 +87,15 @@ class Section:
     is_collapsed: bool = False
     is_verdict: bool = False
 
+    @property
+    def text(self) -> str:
+        """Its paragraphs as plain text."""
+        lines = [
+            part.plain or part.latex if isinstance(part, Formula) else part
+            for part in self.paragraphs
+        ]
+        return "\n".join(lines)
+
 
 @dataclass(frozen=True, repr=False)
 class Page:

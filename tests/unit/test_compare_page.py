@@ -33,7 +33,7 @@ from regard.compare.record import (
 )
 from regard.compare.statistics import SeedScores, adjusted, difference, estimate
 from regard.compare.verdict import Side, verdict
-from regard.pages.shell import Page, Section, Table
+from regard.pages.shell import Page, Table
 from tests.unit.test_pages import EVIL, Elements
 
 NAMES = ("LSTM", "GRU", "Transformer", "linear attention")
@@ -135,7 +135,7 @@ def comparison(
     return replace(content, **changes)
 
 
-def section(page: Page, name: str) -> Section:
+def section(page: Page, name: str) -> Any:
     return next(each for each in page.sections if each.id == name)
 
 
@@ -179,7 +179,7 @@ def test_the_verdict_is_first_and_every_number_is_that_of_the_record(count: int)
     record = content.to_json()
     page = comparison_page(content)
     first = page.sections[0]
-    assert first.is_verdict and first.paragraphs[0] == record["advice"]
+    assert first.is_verdict and first.text == record["advice"]
     assert first.paragraphs[1:] == tuple(f"{pair['verdict']}." for pair in record["pairs"])
 
     (scores,) = section(page, "scores").tables
@@ -210,7 +210,7 @@ def test_the_verdict_is_first_and_every_number_is_that_of_the_record(count: int)
         assert values["tokens/s"].value == cost["tokens_per_second"]
         assert values["seconds"].value == cost["seconds"]
         assert values["peak memory"].value == cost["peak_memory"]
-        assert values["on the Pareto front"] is contender["is_on_front"]
+        assert values["Pareto front"] is contender["is_on_front"]
 
 
 def test_the_charts_are_of_the_record():
@@ -257,6 +257,12 @@ def test_everything_else_a_reader_needs():
     assert {"attention/1-a-b-2.html", "comparison.json", "comparison.png"} <= set(links)
 
 
+def test_the_items_are_those_that_the_score_is_about():
+    """Perplexity is of all items, other scores only of those that were answered."""
+    page = comparison_page(comparison(items=750, answered=ITEMS))
+    assert ("on", f"{ITEMS} sentences (test)") in page.facts
+
+
 def test_a_failed_run_is_a_result():
     content = comparison()
     first = content.contenders[1]
@@ -282,7 +288,7 @@ def test_a_comparison_without_any_score_is_still_a_page():
         Pair("LSTM", "GRU", "LSTM and GRU: no scores of both yet", "incomplete", None, {}, [], [])
     ]
     page = comparison_page(replace(content, contenders=empty, pairs=pairs, advice=""))
-    assert page.sections[0].paragraphs[0].startswith("Not all runs are over")
+    assert page.sections[0].text.startswith("Not all runs are over")
     assert "no scores of both yet" in text_of(page)
     unknown = replace(content.contenders[0].scores["accuracy"], margin=None, value=math.nan)
     strange = replace(content.contenders[0], scores={"accuracy": unknown})
@@ -436,4 +442,4 @@ def test_the_score_of_the_verdict_has_the_first_curve():
     content = comparison()
     assert logged_scores(content) == ["accuracy", "loss"]
     other = comparison_page(replace(content, score="bleu"))
-    assert "was not measured during training" in section(other, "curves").paragraphs[1]
+    assert "was not measured during training" in section(other, "curves").text

@@ -22,7 +22,7 @@ from regard.pages.arrays import Arrays, decode, encode, quantised
 from regard.pages.attend import ask, attention_page, subject_view
 from regard.pages.figure import attention_figure, write_figure
 from regard.pages.heads import head_numbers, rank_correlation
-from regard.pages.shell import Page, Section, Table, json_text
+from regard.pages.shell import Entry, Page, Section, Table, json_text
 from regard.pages.tensors import show_weights
 from regard.search import Options
 from regard.values import Answer
@@ -100,7 +100,7 @@ def test_a_page_leaves_out_what_does_not_fit(monkeypatch: pytest.MonkeyPatch):
     kept = [layer["layer"] for layer in layers if layer["heads"][0]["array"]]
     assert kept and kept == list(range(5))[-len(kept) :] and len(kept) < 5  # the last ones
     assert len(page.html) < 400_000
-    said = page.sections[0].paragraphs[0]
+    said = page.sections[0].text
     assert "Not in this page" in said and "--layers" in said
     chosen = show_weights(noise, [str(i) for i in range(200)], layers=[0])
     assert [layer["layer"] for layer in data_of(chosen)[0]["views"][0]["parts"][0]["layers"]] == [0]
@@ -178,7 +178,7 @@ def test_linear_attention_is_labelled():
     page = attention_page([ask(bundle, "one two", Options(max_new_tokens=3), name="one two")])
     forms = {part["form"] for part in page.data["views"][0]["parts"]}
     assert forms == {"quadratic", "effect"}
-    assert any("quadratic form" in text for text in page.sections[-1].paragraphs)
+    assert "quadratic form" in page.sections[-1].text
 
 
 def test_alternatives_and_the_end_mark_are_shown():
@@ -316,6 +316,23 @@ def test_no_text_becomes_markup():
     places = data_of(page)[0]["views"][0]["names"]["places"]
     assert places[:2] == EVIL[:2] and places[4] == "a\\u2028b\\x1b"
     assert "\x1b" not in text and "\u2028" not in text
+
+
+def test_entries_of_tables_are_escaped_and_sorted_by_their_numbers():
+    evil = "<img src=x onerror=alert(1)>"
+    link = Entry(f"{evil}\x1b", link='a.html" onclick="alert(2)')
+    table = Table(("n", "link"), ((Entry("2 million", 2e6), link), (None, Entry(evil))), wraps=True)
+    page = Page("a title", (Section("", tables=(table,)),))
+    elements = Elements(page.html)
+    assert "img" not in [tag for tag, _ in elements.tags]
+    assert not [name for _, attrs in elements.tags for name in attrs if name.startswith("on")]
+    (address,) = (
+        attrs["href"] for tag, attrs in elements.tags if tag == "a" and not attrs.get("class")
+    )
+    assert address == link.link and "\x1b" not in page.html
+    cells = [attrs for tag, attrs in elements.tags if tag == "td"]
+    assert [attrs.get("data-value") for attrs in cells] == ["2000000.0", None, "", None]
+    assert [attrs["data-label"] for attrs in cells] == ["n", "link", "n", "link"]
 
 
 def test_tables_and_texts_of_any_page_are_escaped():

@@ -127,12 +127,12 @@ def test_the_scores_are_those_of_evaluate(run: Path):
 
 def test_test_examples_are_scored_only_if_asked(run: Path):
     page = regard.report(run, limit=2)
-    told = " ".join(section(page, "scores").paragraphs)
+    told = section(page, "scores").text
     count = len(regard.load(run).own_data("test")[1])
     assert f"The {count} test examples are not scored here" in told and "--test" in told
     asked = section(regard.report(run, limit=2, test=True), "scores")
     assert [table.caption for table in asked.tables] == ["Validation", "Test"]
-    assert "not scored here" not in " ".join(asked.paragraphs)
+    assert "not scored here" not in asked.text
 
 
 def test_the_recipe_is_told_by_its_differences_and_as_a_whole(run: Path, tmp_path: Path):
@@ -159,11 +159,11 @@ def test_the_base_without_sessions_is_found_by_the_summary(tmp_path: Path):
     base = recipe.load("chat-gru", ["seed=3"])
     told = run_sections.differences(base, [])
     assert told.tables[0].rows == (("seed", "1", "3"),)
-    assert "chat-gru" in told.paragraphs[0]
+    assert "chat-gru" in told.text
     other = base.model_copy(update={"summary": "mine", "extends": None})
-    assert "no shipped recipe" in run_sections.differences(other, []).paragraphs[0]
+    assert "no shipped recipe" in run_sections.differences(other, []).text
     session = Session(base="chat-lstm")
-    assert "chat-lstm" in run_sections.differences(base, [session]).paragraphs[0]
+    assert "chat-lstm" in run_sections.differences(base, [session]).text
 
 
 def test_what_was_skipped_is_told_with_its_reasons(run: Path):
@@ -212,7 +212,7 @@ def test_a_run_without_held_out_examples_says_so(tmp_path: Path):
     run = trained(tmp_path, "search.max_new_tokens=5")
     page = regard.report(run, limit=2)
     told = section(page, "scores")
-    assert "examples that it learned from" in told.paragraphs[0]
+    assert "examples that it learned from" in told.text
     rows = {row[0]: row[1] for row in told.tables[0].rows}
     last = lines(run, "training_examples")[-1]
     assert rows["perplexity"] == f"{last['perplexity']:.4g}"
@@ -231,14 +231,14 @@ def test_a_run_before_its_first_validation(tmp_path: Path):
     shutil.rmtree(run / "checkpoints")
     (run / "metrics.jsonl").unlink()
     page = regard.report(run)
-    assert "no scores yet" in " ".join(section(page, "scores").paragraphs)
-    assert "Nothing is logged yet" in section(page, "curves").paragraphs[0]
+    assert "no scores yet" in section(page, "scores").text
+    assert "Nothing is logged yet" in section(page, "curves").text
 
 
 def test_data_that_is_gone_is_told(tmp_path: Path):
     run = trained(tmp_path)
     (tmp_path / "pairs.tsv").unlink()
-    told = " ".join(section(regard.report(run), "examples").paragraphs)
+    told = section(regard.report(run), "examples").text
     assert "cannot be read here and now" in told and "pairs.tsv" in told
 
 
@@ -257,11 +257,11 @@ def test_classifiers_show_confident_mistakes_and_confusions(tmp_path: Path):
     wrong = [s for s in result.samples if s.answer not in s.references]
     told = section(page, "errors")
     if wrong:
-        assert f"{len(wrong)} of {len(result.samples)} answers are wrong" in told.paragraphs[0]
+        assert f"{len(wrong)} of {len(result.samples)} answers are wrong" in told.text
         shares = [float(str(row[2]).rstrip("%")) for row in told.tables[0].rows]
         assert shares == sorted(shares, reverse=True) and len(shares) == min(8, len(wrong))
     else:
-        assert "are right" in told.paragraphs[0]
+        assert "are right" in told.text
     drawing = section(page, "confusions").figures[0]
     counts = [int(n) for n in re.findall(r'class="count[^>]*>(\d+)<', drawing)]
     assert sum(counts) == len(result.samples)
@@ -280,7 +280,7 @@ def test_pictures_are_in_the_page(tmp_path: Path, kind: str):
     page = regard.report(run)
     for name in ("samples", "examples", "errors"):
         figures = "".join(section(page, name).figures)
-        assert "data:image/png;base64," in figures or "right" in section(page, name).paragraphs[0]
+        assert "data:image/png;base64," in figures or "right" in section(page, name).text
     assert "<image " in "".join(section(page, "attention").figures)
 
 
