@@ -77,7 +77,10 @@ def test_every_verb_announces_its_waits_and_leaves_json_alone(tmp_path: Path, mo
     changes = memorised(pairs_file(tmp_path), "train.steps=2", "encoder.width=8")
     sets = [word for change in changes for word in ("--set", change)]
     for command, messages in (
-        (["train", "chat-gru", "--out", run, *sets, "--json"], ["loading", "reading data"]),
+        (
+            ["train", "chat-gru", "--out", run, *sets, "--json"],
+            ["loading", "reading data", "writing the report"],
+        ),
         (
             ["evaluate", run, "--split", "train", "--json"],
             [f"loading {run}", "reading data", "scoring 10 examples"],
