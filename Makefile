@@ -42,7 +42,7 @@ demo: .venv/.installed
 	@printf '    runs/demo-translation/report.html\n    runs/demo/report.html\n\n'
 	@printf 'Then try:\n\n'
 	@printf '    $(BIN)/regard chat runs/demo\n'
-	@printf '    $(BIN)/regard attend runs/demo-translation "the third of May" --effect\n'
+	@printf '    $(BIN)/regard attend runs/demo-translation "the third of May nineteen sixty-two"\n'
 	@printf '    $(BIN)/regard evaluate runs/demo-translation\n\n'
 
 test: .venv/.installed-dev

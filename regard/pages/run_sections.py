@@ -377,7 +377,7 @@ def commands(record: RunRecord, prompt: str | None) -> Section:
 
 def attend_command(record: RunRecord, prompt: str | None) -> str:
     """The command that shows what an answer attends to."""
-    return f"regard attend {quote(str(record.run))} {_input(record.recipe, prompt)} --effect"
+    return f"regard attend {quote(str(record.run))} {_input(record.recipe, prompt)}"
 
 
 def _input(recipe: Recipe, prompt: str | None) -> str:
