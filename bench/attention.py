@@ -13,10 +13,9 @@ The learning rate is constant after its warm-up, so one pair of runs gives both 
     equal minutes    the last weights of both
     equal steps      both at the last step that both were validated at
 
-With `--speeds` a run takes minutes x 60 x speed steps, and the two runs of a seed follow each
-other. Then other programs may run beside them, because a minute is one of the machine on which the
-speeds were measured: `--measure-speeds` prints the steps a second of both models on all cores,
-validation not counted.
+With `--speeds` a run takes minutes x 60 x speed steps. Then other programs may run beside it,
+because a minute is one of the machine on which the speeds were measured. `--measure-speeds` prints
+the steps a second of both models on all cores, validation not counted.
 
 The figure is the difference of the log perplexity per word on the validation data, attention minus
 none: its mean over the seeds, with a 95 % interval (Student's t).
@@ -129,8 +128,7 @@ def measure_speeds(name: str, args: argparse.Namespace) -> None:
 
 
 def pair(name: str, seed: int, args: argparse.Namespace) -> dict[str, dict[int, float]]:
-    """The validations of both models of one seed, trained side by side, or one after the other
-    if their steps are given."""
+    """The validations of both models of one seed, trained side by side."""
     processes = {}
     threads = args.threads if args.speeds else 1
     for kind in KINDS:
@@ -140,8 +138,6 @@ def pair(name: str, seed: int, args: argparse.Namespace) -> dict[str, dict[int, 
         if args.speeds:
             command += ["--speeds", *map(str, args.speeds)]
         processes[kind] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        if args.speeds:
-            processes[kind].wait()
     validations = {}
     for kind, process in processes.items():
         output, _ = process.communicate()

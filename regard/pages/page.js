@@ -200,6 +200,7 @@ const hideTip = () => tip.replaceChildren();
 // 2  Arrays and colours -------------------------------------------------------------------------
 
 const arrays = new Map(); // id -> promise of Uint8Array
+let loading = 0; // arrays that are not there yet
 
 function bytesOf(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
@@ -213,8 +214,16 @@ function loadArray(id) {
     const inflated = stream.pipeThrough(new DecompressionStream("deflate"));
     const bytes = new Response(inflated).arrayBuffer().then((buffer) => new Uint8Array(buffer));
     arrays.set(id, bytes);
+    countLoading(1);
+    bytes.finally(() => setTimeout(() => countLoading(-1))); // after those who wait have drawn
   }
   return arrays.get(id);
+}
+
+/** The page is busy while arrays are loading. */
+function countLoading(change) {
+  loading += change;
+  document.documentElement.setAttribute("aria-busy", String(loading > 0));
 }
 
 /** Number i of an array of float16: all low bytes, then all high bytes. */

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,48 +10,29 @@ import pytest
 
 import regard
 from regard.compare.page import comparison_page
-from tests.doors.test_pages_in_browser import PHONE, WIDE, browser
+from tests.doors.conftest import PHONE, WIDE, Open
 from tests.unit.test_compare_page import comparison
 from tests.unit.test_pages import softmax
 
 pytestmark = pytest.mark.timeout(600)  # a busy machine starts a browser slowly
 
-__all__ = ["browser"]  # a fixture
-Open = Callable[..., Any]
 RIGHTS = (0.5, 0.7, 0.55, 0.62)
 
 
 @pytest.fixture
-def open_comparison(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens the page of a comparison from disk, beside the attention page that it links to. At the
-    end, nothing but files of this folder was requested, and no error was reported."""
-    contexts: list[Any] = []
-    requests: list[str] = []
-    problems: list[str] = []
+def open_comparison(visit: Open, tmp_path: Path) -> Open:
+    """Opens the page of a comparison from disk, beside the attention page that it links to."""
 
     def opened(count: int, *, size=WIDE, theme="light", **changes: Any) -> Any:
-        context = browser.new_context(viewport=size, color_scheme=theme)
-        context.set_default_timeout(120_000)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("request", lambda request: requests.append(request.url))
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.on("console", lambda message: problems.append(message.text))
         path = tmp_path / "comparison.html"
         comparison_page(comparison(RIGHTS[:count], **changes)).save(path)
         (tmp_path / "attention").mkdir(exist_ok=True)
         weights = np.asarray(softmax((2, 3, 5, 5)))
         attention = regard.show_weights(weights, list("abcde"), title="three")
         attention.save(tmp_path / "attention" / "1-a-b-2.html")
-        tab.goto(f"file://{path}")
-        tab.wait_for_selector("#theme")
-        return tab
+        return visit(path, size=size, theme=theme)
 
-    yield opened
-    for context in contexts:
-        context.close()
-    assert not problems
-    assert all(url.startswith((f"file://{tmp_path}/", "data:")) for url in requests)
+    return opened
 
 
 @pytest.mark.parametrize("count", [2, 4])

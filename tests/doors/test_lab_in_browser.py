@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,11 @@ from regard.lab import experiment, orthogonal
 from regard.lab.experiment import Claim, Report, Table
 from regard.lab.page import report_page
 from regard.pages.shell import Page
-from tests.doors.test_pages_in_browser import PHONE, WIDE, browser  # noqa: F401 (a fixture)
+from tests.doors.conftest import PHONE, WIDE, Open
 from tests.unit.test_lab import Words, stub_page
 
 pytestmark = pytest.mark.timeout(600)  # a busy machine starts a browser slowly
 
-Open = Callable[..., Any]
 FITS = "document.documentElement.scrollWidth <= innerWidth"
 SIZES = """[...document.querySelectorAll("math")].map((math) => {
   const { width, height } = math.getBoundingClientRect();
@@ -30,31 +28,13 @@ LIGHTNESS = "(node) => getComputedStyle(node).%s.match(/[\\d.]+/g).slice(0, 3).m
 
 
 @pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:  # noqa: F811
-    """Opens a page from disk. At the end, nothing was requested and no error was reported."""
-    contexts: list[Any] = []
-    requests: list[str] = []
-    problems: list[str] = []
+def open_page(visit: Open, tmp_path: Path) -> Open:
+    """Opens a page of the lab from disk."""
 
-    def opened(page: Page, *, size=WIDE, theme="light") -> Any:
-        context = browser.new_context(viewport=size, color_scheme=theme)
-        context.set_default_timeout(120_000)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("request", lambda request: requests.append(request.url))
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.on("console", lambda message: problems.append(message.text))
-        path = page.save(tmp_path / f"page-{len(contexts)}.html")
-        tab.goto(f"file://{path}")
-        tab.wait_for_selector("#theme")
-        return tab
+    def opened(page: Page, **options: Any) -> Any:
+        return visit(page.save(tmp_path / "page.html"), **options)
 
-    yield opened
-    for context in contexts:
-        context.close()
-    others = [url for url in requests if not url.startswith(("file:", "data:"))]
-    assert not others and not problems
-    assert sum(url.startswith("file:") for url in requests) == len(contexts)
+    return opened
 
 
 def page_of(name: str) -> Page:

@@ -1,12 +1,10 @@
-"""Pages in a browser: Debian's chromium, driven by Playwright. Skipped where there is none."""
+"""Pages of attention in a browser. Skipped where there is none."""
 
 from __future__ import annotations
 
 import io
 import random
 import re
-import shutil
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,65 +21,24 @@ from regard.pages.shell import Page, Section
 from regard.pages.views import Part, View, page_data
 from regard.search import Options
 from regard.values import CapturedAttention
+from tests.doors.conftest import PHONE, WIDE, Open
 from tests.unit.test_answers import LETTERS, PICTURE, SOUND, WORDS, untrained
 from tests.unit.test_pages import EVIL, softmax
 
 pytestmark = pytest.mark.timeout(600)  # a busy machine starts a browser slowly
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-WIDE = {"width": 1360, "height": 900}
-PHONE = {"width": 390, "height": 844}
 SHORT = Options(min_new_tokens=4, max_new_tokens=4)
-Open = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra dev)")
-    program = next((path for name in NAMES if (path := shutil.which(name))), None)
-    if program is None:
-        pytest.skip("needs a browser: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
-def open_page(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens a page from disk. At the end, nothing was requested and no error was reported."""
-    contexts: list[Any] = []
-    requests: list[str] = []
-    problems: list[str] = []
+def open_page(visit: Open, tmp_path: Path) -> Open:
+    """Opens a page of attention from disk."""
 
-    def opened(page: Page, *, size=WIDE, theme="light", link="", **options: Any) -> Any:
-        context = browser.new_context(viewport=size, color_scheme=theme, **options)
-        context.set_default_timeout(120_000)
-        contexts.append(context)
-        tab = context.new_page()
-        tab.on("request", lambda request: requests.append(request.url))
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.on("console", lambda message: problems.append(message.text))
-        path = page.save(tmp_path / f"page-{len(contexts)}.html")
-        tab.goto(f"file://{path}{link}")
-        tab.wait_for_selector("html[data-ready=yes]")
-        until(tab, "document.querySelector('.legend canvas') !== null")
-        return tab
+    def opened(page: Page, **options: Any) -> Any:
+        path = page.save(tmp_path / f"page-{len(list(tmp_path.glob('page-*')))}.html")
+        return visit(path, ready="html[data-ready=yes]", **options)
 
-    yield opened
-    for context in contexts:
-        context.close()
-    others = [url for url in requests if not url.startswith(("file:", "data:", "blob:"))]
-    assert not others and not problems
-    assert sum(url.startswith("file:") for url in requests) == len(contexts)
+    return opened
 
 
 def until(tab: Any, expression: str) -> None:

@@ -1,4 +1,4 @@
-"""Reports in a browser: Debian's chromium, driven by Playwright. Skipped where there is none."""
+"""Reports in a browser. Skipped where there is none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import regard
 from regard import recipe
 from regard.train import train
-from tests.doors.test_pages_in_browser import PHONE, WIDE, browser  # noqa: F401 -- a fixture
+from tests.doors.conftest import PHONE, WIDE, Open
 from tests.tiny import (
     Silent,
     captions_table,
@@ -48,20 +48,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
 @pytest.mark.parametrize("name", [*KINDS, "chat-attention, draft"])
 def test_a_report_fits_asks_for_nothing_and_says_what_to_type(
-    browser: Any,  # noqa: F811
+    visit: Open,
     files: dict[str, Path],
     name: str,
     size: dict[str, int],
 ):
-    requests: list[str] = []
-    problems: list[str] = []
-    context = browser.new_context(viewport=size, color_scheme="dark")
-    tab = context.new_page()
-    tab.on("request", lambda request: requests.append(request.url))
-    tab.on("pageerror", lambda error: problems.append(str(error)))
-    tab.on("console", lambda message: problems.append(message.text))
-    tab.goto(f"file://{files[name]}")
-
+    tab = visit(files[name], size=size, theme="dark")
     width = size["width"]
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert "regard ask" in tab.inner_text("#next")
@@ -83,9 +75,6 @@ def test_a_report_fits_asks_for_nothing_and_says_what_to_type(
     if name == "caption-attention":
         loaded = "[...document.images].every((image) => image.naturalWidth > 0)"
         assert tab.locator("#samples img").count() >= 2 and tab.evaluate(loaded)
-    context.close()
-    assert not problems
-    assert [url for url in requests if not url.startswith("data:")] == [f"file://{files[name]}"]
 
 
 def _box(picture: Any) -> dict[str, float]:
