@@ -272,7 +272,7 @@ class Bundle:
             return []
         results = self._search(rows, options, alternatives, capture)
         return [
-            self._answers(row, hypotheses) for row, hypotheses in zip(rows, results, strict=True)
+            self.answers_from(row, hypotheses) for row, hypotheses in zip(rows, results, strict=True)
         ]
 
     @torch.inference_mode()
@@ -282,7 +282,7 @@ class Bundle:
         _check_request(alternatives, "all")
         outputs = Outputs(alternatives=alternatives, capture="all", beam=True)
         (request,) = self._run([row], options, outputs)
-        return Trace(self._answers(row, request.result()), tuple(request.beam))
+        return Trace(self.answers_from(row, request.result()), tuple(request.beam))
 
     def stream(
         self,
@@ -330,14 +330,14 @@ class Bundle:
                 yield _piece(text, held_back)
                 held_back.clear()
         assert best is not None
-        answer = self._answers(row, [best])[0]
+        answer = self.answers_from(row, [best])[0]
         count = len(answer.tokens) - len(held_back)
         if count < len(answer.logprobs):
             weights = None if answer.weights is None else answer.weights[count:]
             yield Piece("", answer.tokens[count:], answer.logprobs[count:], weights)
         return answer
 
-    def _answers(self, row: np.ndarray, hypotheses: Sequence[Hypothesis]) -> list[Answer]:
+    def answers_from(self, row: np.ndarray, hypotheses: Sequence[Hypothesis]) -> list[Answer]:
         """The answers to one input."""
         weights = hypotheses[0].weights
         places = None if weights is None else weights.shape[-1]
@@ -667,7 +667,7 @@ def recipe_budget(
 
 
 def _piece(text: str, streamed: Sequence[StreamedToken]) -> Piece:
-    tokens, logprobs, weights = zip(*streamed, strict=True)
+    tokens, logprobs, weights, _ = zip(*streamed, strict=True)
     stacked = None if weights[0] is None else torch.stack(weights).cpu()
     return Piece(text, tokens, logprobs, stacked)
 
