@@ -29,11 +29,6 @@ def event(data: Mapping[str, Any]) -> bytes:
     return b"data: " + text.encode("utf-8", "replace") + b"\n\n"
 
 
-async def first_of(events: AsyncGenerator[bytes, None]) -> bytes:
-    """The first event. An error before it is a plain error with its own status."""
-    return await anext(events)
-
-
 class EventStream(Response):
     """Server-sent events. If the client goes away, the events are closed at once, also while they
     wait, so that the job behind them is cancelled."""
@@ -75,7 +70,7 @@ async def _send_part(send: Send, part: bytes) -> None:
 async def unless_gone(
     receive: Callable[[], Awaitable[Mapping[str, Any]]], work: Awaitable[T]
 ) -> T | None:
-    """The result of some work, which is cancelled if the client closes the connection; then None."""
+    """The result of some work. It is cancelled if the client closes the connection; then None."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_until_gone(receive))
     try:
@@ -90,6 +85,18 @@ async def unless_gone(
 async def _until_gone(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+
+
+async def stream_answer(
+    request: Request, events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None
+) -> EventStream:
+    """A stream of these events. An error before the first one keeps its own status."""
+    try:
+        first = await answer_unless_gone(request, anext(events))
+    except BaseException:
+        await events.aclose()
+        raise
+    return EventStream(first, events, headers)
 
 
 async def answer_unless_gone(request: Request, work: Awaitable[T]) -> T:

@@ -93,7 +93,7 @@ def _text(message: Message) -> str:
 
 
 def _media(message: Message, kind: str) -> bytes:
-    """The one picture or sound of a message; text beside it is an instruction, which is not read."""
+    """The one picture or sound of a message. Text beside it is not read."""
     wanted = ImagePart if kind == "picture" else AudioPart
     parts = [] if isinstance(message.content, str) else message.content
     found = [part for part in parts if isinstance(part, wanted)]
