@@ -228,7 +228,7 @@ async def _respond(
     answers = await answer_unless_gone(request, _whole(engines, jobs, tokens))
     choices = [form.choice(index, answer) for index, (answer, _) in enumerate(answers)]
     each = len(jobs) // len(given)
-    usage = _usage(
+    usage = usage_of(
         sum(read for _, read in answers[::each]),
         sum(len(answer["tokens"]) for answer, _ in answers),
     )
@@ -330,10 +330,10 @@ async def _events(
                 yield chunk(form.last(index, answer["finish"]))
     if include_usage:
         each = len(jobs) // prompts
-        yield event(form.frame(form.chunk, []) | {"usage": _usage(sum(read[::each]), written)})
+        yield event(form.frame(form.chunk, []) | {"usage": usage_of(sum(read[::each]), written)})
 
 
-def _usage(read: int, written: int) -> dict[str, int]:
+def usage_of(read: int, written: int) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
@@ -401,27 +401,17 @@ def _transcript(answer: dict[str, Any], kind: str) -> Response:
         return PlainTextResponse(text + "\n")
     if kind == "json":
         return JSONResponse({"text": text})
-    end = _seconds(answer["place_names"])
     logprobs = [_finite(logprob) for logprob in answer["logprobs"]]
-    segment = {
-        "id": 0,
-        "seek": 0,
-        "start": 0.0,
-        "end": end,
-        "text": text,
-        "tokens": answer["tokens"],
-        "temperature": 0.0,
-        "avg_logprob": sum(logprobs) / max(1, len(logprobs)),
-        "compression_ratio": 1.0,
-        "no_speech_prob": 0.0,
-    }
     return JSONResponse(
         {
             "task": "transcribe",
-            "language": "",
-            "duration": end,
+            "language": "",  # the model was trained on one, which has no name here
+            "duration": _seconds(answer["place_names"]),
             "text": text,
-            "segments": [segment],
+            "logprobs": [
+                _entry(piece, logprob)
+                for piece, logprob in zip(answer["pieces"], logprobs, strict=False)
+            ],
         }
     )
 
