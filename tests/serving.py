@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,11 @@ def memorised_run(folder: Path) -> Path:
         sets = [word for change in changes for word in ("--set", change)]
         assert cli.main(["train", "chat-attention", "--out", str(folder / "run"), *sets]) == 0
     return folder / "run"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 class ServerProcess:

@@ -10,6 +10,12 @@ Ray's proxy may listen on every address (`proxy_location`, `http_options`), and 
 that. So a key is needed, unless `insecure` says that anybody may ask. Replicas read it themselves,
 from a file or from REGARD_KEY in the environment of `ray start`: it is in no argument that Ray's
 dashboard shows.
+
+If a replica dies in the middle of a stream, Ray's proxy only closes the connection, which some
+clients take for the end of the answer. With this in the environment of `ray start` they get an
+error:
+
+    RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=regard.serve.ray.proxy_middlewares
 """
 
 from __future__ import annotations
@@ -18,18 +24,31 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from regard.errors import InputError, RegardError
+from regard.serve.api_errors import ApiError
 from regard.serve.app import State, create_app
 from regard.serve.engine_client import Engines
+from regard.serve.event_stream import DONE, event
 from regard.serve.limits import DEFAULT_LIMITS, Limits
 from regard.serve.metrics import Metrics
-from regard.serve.safety import App, Receive, Scope, Send, allowed_hosts, body_limits, protect
-from regard.serve.safety import choose_key as choose_key_of
+from regard.serve.safety import (
+    App,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    allowed_hosts,
+    body_limits,
+    choose_key,
+    protect,
+    refuse,
+)
 from regard.serve.server import model_names
 
 LOG = logging.getLogger("regard.serve")
@@ -78,7 +97,7 @@ class ReplicaSettings:
 def app(arguments: Arguments) -> Any:
     """The application of Ray Serve."""
     try:
-        from ray import serve  # pyright: ignore[reportMissingImports]
+        serve = import_module("ray.serve")
     except ImportError:
         raise InputError("this needs Ray Serve", hint="pip install 'regard[serve,ray]'") from None
     settings = replica_settings(arguments, os.environ)
@@ -168,7 +187,7 @@ class ReplicaApp:
 
     async def _start(self) -> None:
         settings = self.settings
-        key = choose_key_of(settings.key_file, os.environ)
+        key = choose_key(settings.key_file, os.environ)
         if key is None and not settings.insecure:
             raise InputError(
                 "Ray's proxy may be reached from other machines, and there is no key",
@@ -214,3 +233,53 @@ class Replica:
 
     def check_health(self) -> None:
         self.app.check()
+
+
+# --- in Ray's proxy ---
+
+
+class SaysThatTheReplicaEnded:
+    """Ends an answer that the proxy has given up: with an error event in a stream, with 503 if
+    nothing has been sent yet."""
+
+    def __init__(self, app: App):
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        progress = Progress(send)
+        await self.app(scope, receive, progress.send)
+        problem = ApiError(503, "the replica ended while it answered; try again", retry_after=1)
+        if not progress.started:
+            await refuse(send, problem)
+        elif progress.streams and not progress.complete:
+            content = event(problem.body()) + DONE
+            await send({"type": "http.response.body", "body": content, "more_body": False})
+
+
+class Progress:
+    """How far an answer has come."""
+
+    def __init__(self, send: Send):
+        self._send = send
+        self.started = False
+        self.streams = False
+        self.complete = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            headers = {name.lower(): value for name, value in message.get("headers", ())}
+            self.streams = headers.get(b"content-type", b"").startswith(b"text/event-stream")
+        elif message["type"] == "http.response.body":
+            self.complete = not message.get("more_body", False)
+        await self._send(message)
+
+
+def proxy_middlewares() -> list[Any]:
+    """What Ray's proxy is to call for each request."""
+    from starlette.middleware import Middleware
+
+    return [Middleware(SaysThatTheReplicaEnded)]

@@ -19,7 +19,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs FastAPI (extra serve)")
 
-from tests.serving import ServerProcess, memorised_run, server  # noqa: E402
+from tests.serving import ServerProcess, free_port, memorised_run, server  # noqa: E402
 from tests.tiny import PAIRS  # noqa: E402
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -27,11 +27,6 @@ PROMPT, REPLY = PAIRS[2]
 NAME = "models.example"
 TOKENS = 400  # of a long answer
 EVENTS = 5
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
 
 
 def adapted(ports: list[int], folder: Path) -> int:
