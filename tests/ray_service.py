@@ -50,11 +50,8 @@ class Client:
 
 def processes(pattern: str) -> list[psutil.Process]:
     """Processes with this text in their command line; Ray writes there what a worker does."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        if pattern in " ".join(process.info["cmdline"] or []):
-            found.append(process)
-    return found
+    everything = psutil.process_iter(["cmdline"])
+    return [each for each in everything if pattern in " ".join(each.info["cmdline"] or [])]
 
 
 def main() -> None:
@@ -62,7 +59,8 @@ def main() -> None:
     ray = import_module("ray")
     serve = import_module("ray.serve")
     # A busy machine takes longer than a minute to start the proxy.
-    import_module("ray.serve._private.api").HTTP_PROXY_TIMEOUT = PATIENCE
+    internals: Any = import_module("ray.serve._private.api")
+    internals.HTTP_PROXY_TIMEOUT = PATIENCE
     client = Client(port)
     result: dict[str, Any] = {}
 

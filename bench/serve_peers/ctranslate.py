@@ -19,10 +19,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import ctranslate2
+import ctranslate2  # pyright: ignore[reportMissingImports]
 import numpy as np
 import torch
-from ctranslate2.specs import TransformerSpec, common_spec
+from ctranslate2.specs import (  # pyright: ignore[reportMissingImports]
+    TransformerSpec,
+    common_spec,
+)
 
 from bench.serve_peers.web import Answer, End, Piece, Pieces, arguments, create_app, serve
 from regard.bundle import Bundle, load
