@@ -225,7 +225,7 @@ FORMS = {b"RIFF": "<4sI", b"RF64": "<4sI", b"RIFX": ">4sI", b"FORM": ">4sI"}
 CHUNKS = {b"WAVE": b"data", b"AIFF": b"SSND", b"AIFC": b"SSND"}
 
 
-def _check_whole(content: bytes, where: Path) -> None:
+def _check_whole(content: bytes, where: Path | str) -> None:
     """Refuse a file whose header promises more samples than there are, and an Ogg file without
     its last page: libsndfile reads what is left of either and says nothing."""
     if content[:4] in FORMS and content[8:12] in CHUNKS:

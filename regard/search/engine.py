@@ -349,9 +349,7 @@ class Engine:
                 alternatives = None
                 if request.outputs.alternatives:
                     alternatives = batch.alternatives(track, step, node.row)
-                request.stream_token(
-                    StreamedToken(node.token, node.logprob, weights, alternatives)
-                )
+                request.stream_token(StreamedToken(node.token, node.logprob, weights, alternatives))
                 if request.error is not None:  # of the caller's function: its rows are dropped
                     self._any_cancelled = True
 
