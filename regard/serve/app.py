@@ -42,7 +42,13 @@ class State:
 
 def create_app(engines: Mapping[str, Engines], metrics: Metrics, state: State) -> FastAPI:
     """The API and the page for these models."""
-    app = FastAPI(title="regard", summary="Models that attend.", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="regard",
+        summary="Models that attend.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # behind a proxy the address would be wrong
+    )
     models = Models(engines)
     app.include_router(openai_routes.router(models))
     app.include_router(ask_routes.router(models))

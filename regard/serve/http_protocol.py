@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from regard.serve.api_errors import ApiError
 from regard.serve.limits import MB
-from regard.serve.safety import ENCODED_HEADERS, error_content
+from regard.serve.safety import ENCODED_HEADERS, HEADER_BYTES, error_content
 
 SPARE_FILES = 128  # for logs, pipes of engines, uploads
 GRACE = 1.0  # seconds for the last bytes to a client that is cut off
@@ -46,7 +46,7 @@ class ConnectionLimits:
     rest_seconds: float = 5.0
     rest_bytes: int = 32 * MB
     idle: int = 5
-    header_bytes: int = 32 * 1024
+    header_bytes: int = HEADER_BYTES
     connections: int = 4096
 
 

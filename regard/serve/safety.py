@@ -1,6 +1,6 @@
 """What stands between the network and the app: ASGI layers, and the rules of keys and addresses.
 
-    Headers ► Host ► Origin ► Key ► Body ► app
+    Headers ► Size ► Host ► Origin ► Key ► Body ► app
 
 Each layer answers a request itself, as an error of the API, or passes it on. None of them looks at
 the messages of an answer's body, so streams are not held up. `protect` puts them together.
@@ -80,6 +80,7 @@ OPEN_PATHS = frozenset({"/", "/health", "/ready", "/docs", "/openapi.json", "/fa
 OPEN_FOLDERS = ("/page/", "/docs/")
 
 MEDIA_PATHS = frozenset({"/v1/chat/completions", "/v1/ask", "/v1/audio/transcriptions"})
+HEADER_BYTES = 32 * 1024
 BODIES_UNDER_WAY = 256 * MB
 PIECE = 64 * 1024  # bytes of a body that the app gets at once, or a little more
 
@@ -109,6 +110,7 @@ def protect(
         app = KeyLayer(app, key)
     app = OriginLayer(app)
     app = HostLayer(app, hosts)
+    app = SizeLayer(app)
     return HeadersLayer(app)
 
 
@@ -284,6 +286,25 @@ def _with_security(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, 
     present = {name.lower() for name, _ in headers}
     missing = [header for header in ENCODED_HEADERS if header[0] not in present]
     return headers + missing
+
+
+class SizeLayer:
+    """Refuses long headers. h11 bounds only those that come in several pieces."""
+
+    def __init__(self, app: App, limit: int = HEADER_BYTES):
+        self.app = app
+        self.limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._size(scope) > self.limit:
+            message = f"path and headers may have at most {self.limit:,} bytes"
+            await refuse(send, ApiError(431, message, "invalid_request_error"))
+            return
+        await self.app(scope, receive, send)
+
+    def _size(self, scope: Scope) -> int:
+        path = len(scope["path"]) + len(scope.get("query_string", b""))
+        return path + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
 
 
 class HostLayer:
