@@ -224,7 +224,7 @@ def _budget(sizes: str, batch: int, length: int) -> dict[str, Any]:
         for name, terms in (("softmax", None), ("linear", TERMS)):
             subject = NumbersModel("--transformer", sizes, terms)
             budget = subject.budget(lengths(batch, other, other))
-            point[name] = budget.multiplications
+            point[name] = budget.multiplications["forward"]
         by_length.append(point)
     return reports | {"by_length": by_length, "terms": TERMS}
 
