@@ -338,7 +338,8 @@ class OriginLayer:
     """Refuses requests that pages of other origins make, preflights included.
 
     A browser sends `Origin` with every request that a script of another page makes, and newer ones
-    say `Sec-Fetch-Site` for images and the like, too. Following a link to the page is allowed.
+    say `Sec-Fetch-Site` for images and the like, too. A link from elsewhere may lead to the page,
+    but not to what makes the server compute.
     """
 
     def __init__(self, app: App):
@@ -360,7 +361,8 @@ class OriginLayer:
 
     def _is_embedded(self, scope: Scope) -> bool:
         elsewhere = {"cross-site", "same-site"} & set(header_values(scope, b"sec-fetch-site"))
-        return bool(elsewhere) and header_values(scope, b"sec-fetch-mode") != ["navigate"]
+        is_link = header_values(scope, b"sec-fetch-mode") == ["navigate"]
+        return bool(elsewhere) and not (is_link and is_open(scope["path"]))
 
 
 class KeyLayer:
