@@ -81,7 +81,7 @@ OPEN_FOLDERS = ("/page/", "/docs/")
 
 MEDIA_PATHS = frozenset({"/v1/chat/completions", "/v1/ask", "/v1/audio/transcriptions"})
 HEADER_BYTES = 32 * 1024
-BODIES_UNDER_WAY = 256 * MB
+BODIES_UNDER_WAY = 128 * MB
 PIECE = 64 * 1024  # bytes of a body that the app gets at once, or a little more
 
 SHORTEST_KEY = 16
