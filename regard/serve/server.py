@@ -14,7 +14,8 @@ from pathlib import Path
 
 import uvicorn
 
-from regard.errors import InputError
+from regard.disk import MANIFEST
+from regard.errors import BundleError, InputError
 from regard.serve.app import State, create_app
 from regard.serve.engine_client import Engines
 from regard.serve.http_protocol import ConnectionLimits, uvicorn_settings, with_open_files
@@ -69,6 +70,8 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
     """Serve until SIGTERM or SIGINT. `on_ready` is called with the port when all models are
     loaded."""
     check_binding(settings.host, settings.key is not None, settings.insecure)
+    for run in settings.runs.values():
+        _check_run(run)
     listener = _listen(settings.host, settings.port)
     metrics = Metrics()
     processes = len(settings.runs) * settings.workers
@@ -109,6 +112,15 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
     finally:
         stop()
         await _close(engines)
+
+
+def _check_run(run: Path) -> None:
+    """Refuse what is no run at once; an engine process would need seconds to say so."""
+    if not os.path.isdir(run):  # Path.is_dir raises for a name that is too long
+        hint = "train one with: regard train chat-attention"
+        raise BundleError("no such run", where=str(run)[:200], hint=hint)
+    if not (run / MANIFEST).exists():
+        raise BundleError("not a run folder: it has no manifest.json", where=run)
 
 
 async def _close(engines: dict[str, Engines]) -> None:
