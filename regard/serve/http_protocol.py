@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import socket
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -21,7 +22,6 @@ from regard.serve.limits import MB
 from regard.serve.safety import ENCODED_HEADERS, HEADER_BYTES, error_content
 
 SPARE_FILES = 128  # for logs, pipes of engines, uploads
-GRACE = 1.0  # seconds for the last bytes to a client that is cut off
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,15 @@ class TimedProtocol(H11Protocol):
         self.phase: tuple[str, object] = ("idle", None)
         self.phase_timer: asyncio.TimerHandle | None = None
         self.write_timer: asyncio.TimerHandle | None = None
-        self.end_timer: asyncio.TimerHandle | None = None
         self.rest = 0
 
     # Events of the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # Whatever the system does not take at once starts the timer of `pause_writing`.
+        _send_at_once(transport)
+        # Whatever the system does not take at once starts the timer of `pause_writing`: also a
+        # transport that is closed waits for its last bytes to be taken, if need be for ever.
         transport.set_write_buffer_limits(high=0)
 
         if len(self.connections) > self.limits.connections:
@@ -127,7 +128,7 @@ class TimedProtocol(H11Protocol):
         self._update_phase()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self.phase_timer, self.write_timer, self.end_timer):
+        for timer in (self.phase_timer, self.write_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -221,8 +222,15 @@ class TimedProtocol(H11Protocol):
             self.cycle.message_event.set()
         self.transport.write(whole_answer(error))
         self.transport.close()
-        # A transport that closes waits for its last bytes to be taken, if need be for ever.
-        self.end_timer = self.loop.call_later(GRACE, self.transport.abort)
+
+
+def _send_at_once(transport: asyncio.Transport) -> None:
+    """Turn Nagle's algorithm off: with it, every second part of an answer, and so every other
+    token of a stream, waits 40 ms for the client to confirm the one before. asyncio does this only
+    for sockets that were made with a protocol number."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def whole_answer(error: ApiError) -> bytes:

@@ -27,10 +27,12 @@ SHORT = ConnectionLimits(
 )
 PATIENCE = 15.0  # seconds until a test gives up; nothing should come near it
 PIECE = b"x" * 65_536
+LARGE = 5_000_000
 
 
 class Recorder:
-    """An app that notes what reached it. /endless never stops writing, /two waits in between."""
+    """An app that notes what reached it. /endless never stops writing, /two waits in between, and
+    /sixty and /large have 60 KB and more at once."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -58,6 +60,10 @@ class Recorder:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         if scope["path"] == "/endless":
             await self._endless(receive, send)
+        elif scope["path"] == "/sixty":
+            await send({"type": "http.response.body", "body": b"x" * 60_000, "more_body": True})
+        elif scope["path"] == "/large":
+            await send({"type": "http.response.body", "body": b"x" * LARGE, "more_body": True})
         elif scope["path"] == "/two":
             await send({"type": "http.response.body", "body": b"first", "more_body": True})
             while not self.go_on.is_set():
@@ -85,8 +91,13 @@ class Serving:
     server: Any
     thread: threading.Thread
 
-    def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+    def connect(self, buffer: int = 0) -> socket.socket:
+        client = socket.socket()
+        if buffer:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        client.settimeout(PATIENCE)
+        client.connect(("127.0.0.1", self.port))
+        return client
 
     def get(self, path: str = "/", **headers: str) -> Answer:
         return self.send(request("GET", path, **headers))
@@ -115,7 +126,10 @@ class Answer:
 
 
 @contextmanager
-def serving(limits: ConnectionLimits = SHORT, key: str | None = None) -> Iterator[Serving]:
+def serving(
+    limits: ConnectionLimits = SHORT, key: str | None = None, buffer: int = 0
+) -> Iterator[Serving]:
+    """A server. `buffer`: bytes that the system holds back for a client that does not read."""
     app = Recorder()
     config = uvicorn.Config(
         protect(app, hosts=allowed_hosts(), key=key),
@@ -125,6 +139,8 @@ def serving(limits: ConnectionLimits = SHORT, key: str | None = None) -> Iterato
     )
     server = uvicorn.Server(config)
     listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    if buffer:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     wait_until(lambda: server.started)
@@ -311,29 +327,34 @@ def test_a_client_that_does_not_read_is_cut_off(server: Serving) -> None:
 def test_an_answer_that_is_complete_but_not_taken_is_dropped() -> None:
     """The app is done, and only the connection remains: with few bytes left it must end as well."""
     limits = replace(SHORT, idle=60)
-    with serving(limits) as server, closing(server.connect()) as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        # Pipelined answers fill the buffers of the system, and end with some bytes of the last.
-        client.settimeout(0.2)
-        try:
-            while True:
-                client.sendall(request("GET", "/") * 500)
-        except TimeoutError:
-            pass
+    with serving(limits, buffer=2048) as server, closing(server.connect(2048)) as client:
+        client.sendall(request("GET", "/sixty"))
+        wait_until(lambda: server.app.paths == ["/sixty"])
         wait_until(lambda: server.open_connections() == 0, "kept for a client that does not read")
 
 
 def test_a_client_that_reads_slowly_keeps_its_answer() -> None:
+    """One piece of an answer takes several times the limit, but some of it is always taken."""
     limits = replace(SHORT, writing=0.3, taken=1000)
-    with serving(limits) as server, closing(server.connect()) as client:
-        client.sendall(request("GET", "/endless"))
+    with serving(limits, buffer=65_536) as server, closing(server.connect(65_536)) as client:
+        client.sendall(request("GET", "/large"))
         total = 0
-        end = time.monotonic() + 1.5
-        while time.monotonic() < end:
-            total += len(client.recv(100_000))
-            time.sleep(0.01)
-        assert total > 1_000_000
-        assert not server.app.disconnected.is_set()
+        started = time.monotonic()
+        while total < LARGE:
+            piece = client.recv(100_000)
+            assert piece, "cut off"
+            total += len(piece)
+            time.sleep(0.015)
+        assert time.monotonic() - started > 0.6
+
+
+def test_no_part_of_an_answer_waits_for_the_one_before(server: Serving) -> None:
+    with closing(server.connect()) as client:
+        client.sendall(request("GET", "/two"))
+        wait_until(lambda: server.app.paths == ["/two"])
+        (connection,) = server.server.server_state.connections
+        raw = connection.transport.get_extra_info("socket")
+        assert raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_a_server_ends_although_a_client_does_not_read() -> None:
