@@ -1,0 +1,2 @@
+import { make } from "./dom.js";
+export class RunsView { constructor(app) { this.node = make("div", {}, "runs"); } }
