@@ -106,7 +106,7 @@ export class AnswerView {
     this.isLive = true;
     this.answer = { ...emptyAnswer(), place_names: names, grid };
     this.select(null);
-    this.text = replaced(this.text, this.body);
+    this.text.reset();
     this.strip.replaceChildren();
     this.maps.hidden = true;
     this.node.classList.add("live");
@@ -129,10 +129,10 @@ export class AnswerView {
     this.node.classList.remove("live");
     const isSame = wasLive && this.text.text === answer.text;
     if (!isSame) {
-      this.text = replaced(this.text, this.body);
+      this.text.reset();
       answer.pieces.forEach((piece) => this.text.append(piece));
       if (this.text.text !== answer.text) { // a stop string ended it: the text is shorter
-        this.text = replaced(this.text, this.body);
+        this.text.reset();
         this.text.append(answer.text);
       }
     }
@@ -364,12 +364,4 @@ const isEnd = (text) => text === "(end)";
 export function track(share, kind = "") {
   const width = `${Math.max(0, Math.min(100, 100 * share)).toFixed(1)}%`;
   return make("span", { class: "track" }, make("i", { class: kind, style: { width } }));
-}
-
-/** An empty text in the same node, with the same listeners. */
-function replaced(text, body) {
-  text.text = "";
-  text.offsets = new Set([0]);
-  body.replaceChildren();
-  return text;
 }

@@ -1,32 +1,22 @@
 /* A conversation: exchanges, each with an answer of one model or of two. */
 
 import { AnswerView } from "./answer.js";
-import { answerInto, effectsOf, otherOptions } from "./asking.js";
 import { connection } from "./api.js";
-import { chosenVersion, keep, newId } from "./conversations.js";
+import { chosenVersion, newId } from "./conversations.js";
 import { announce, button, copy, make, toast } from "./dom.js";
+import { ExchangeView } from "./exchanges.js";
 import { SegmentedText } from "./segmented.js";
 import { TextSource } from "./sources.js";
 import { welcome } from "./welcome.js";
 
-export class ChatView {
-  /** app: { conversation, modelNamed(id), modelsOf(conversation), changed() } */
+export class ChatView extends ExchangeView {
   constructor(app) {
-    this.app = app;
+    super(app);
     this.exchanges = []; // { exchange, prompt: SegmentedText, node, columns: [{ reply, view }] }
-    this.controller = null; // of the answers that are being written
     this.thread = make("div", { class: "thread" });
     this.node = make("div", { class: "chat" }, make("div", { class: "scroller" }, this.thread), this.composer());
     this.scroller = this.node.firstChild;
     this.draw();
-  }
-
-  get conversation() {
-    return this.app.conversation;
-  }
-
-  destroy() {
-    this.stop();
   }
 
   draw() {
@@ -74,6 +64,14 @@ export class ChatView {
     this.note.textContent = this.whatItReads();
   }
 
+  paintBusy() {
+    this.paintComposer();
+  }
+
+  written() {
+    this.toEnd();
+  }
+
   whatItReads() {
     const [model] = this.app.modelsOf(this.conversation);
     if (!model) return `The server does not have the model ${this.conversation.model} now.`;
@@ -88,10 +86,6 @@ export class ChatView {
 
   focus() {
     if (matchMedia("(hover: hover)").matches) this.field.focus({ preventScroll: true });
-  }
-
-  stop() {
-    this.controller?.abort();
   }
 
   // Sending -------------------------------------------------------------------------------------
@@ -114,42 +108,6 @@ export class ChatView {
     this.changed();
     await this.during((signal) => Promise.all(entry.columns.map((column) => this.write(entry, column, { signal }))));
     this.focus();
-  }
-
-  /** One thing at a time: while it runs, the button stops it. */
-  async during(work) {
-    if (this.controller) return;
-    this.controller = new AbortController();
-    this.paintComposer();
-    try {
-      await work(this.controller.signal);
-    } finally {
-      this.controller = null;
-      this.paintComposer();
-      this.changed();
-    }
-  }
-
-  /** Lets the model of a column answer; the answer becomes its newest version. */
-  async write(entry, column, how) {
-    const model = this.app.modelNamed(column.reply.model);
-    if (!model) return;
-    column.view.tools.replaceChildren();
-    const before = chosenVersion(column.reply);
-    const version = await answerInto(column.view, model, this.inputFor(entry, column, model), how);
-    const isNothing = version.state !== "done" && version.tokens.length === 0;
-    if (isNothing && before) { // keep what was there
-      column.view.show(before);
-      this.paintTools(entry, column);
-      if (version.note) toast(version.note);
-      return;
-    }
-    column.reply.versions = column.reply.versions.filter(({ state, tokens }) => state !== "failed" || tokens.length > 0);
-    column.reply.versions.push(version);
-    column.reply.chosen = column.reply.versions.length - 1;
-    column.view.show(version);
-    this.paintTools(entry, column);
-    this.toEnd();
   }
 
   /** What a model reads: the last turns, with its own answers. */
@@ -211,72 +169,6 @@ export class ChatView {
     return make("div", { class: "reply" }, make("div", { class: "reply-name" }, reply.model), column.view.node);
   }
 
-  paintTools(entry, column) {
-    const { reply, view } = column;
-    const version = chosenVersion(reply);
-    const model = this.app.modelNamed(reply.model);
-    if (!version) {
-      view.tools.replaceChildren();
-      return;
-    }
-    const tryAgain = () => this.again(entry, column);
-    if (version.state === "failed") view.say(version.note, button("Try again", {}, tryAgain));
-    else if (version.state === "stopped") view.say("Stopped.");
-    else if (version.finish === "length") view.say("Cut off at the most words it may write.");
-    else view.say("");
-    const isFailure = version.state === "failed";
-    view.tools.replaceChildren(...[
-      ...this.versionButtons(entry, column),
-      button("", { icon: "copy", label: "Copy the answer", class: "plain icon" }, () => copy(version.text)),
-      model ? button("", { icon: "again", label: "Another answer", class: "plain icon" }, () => this.again(entry, column, isFailure ? {} : { options: otherOptions(model) })) : null,
-      ...view.insideButtons(),
-    ].filter((node) => node !== null));
-  }
-
-  versionButtons(entry, column) {
-    const { reply, view } = column;
-    const count = reply.versions.length;
-    if (count < 2) return [];
-    const move = (step) => {
-      reply.chosen = (reply.chosen + step + count) % count;
-      view.show(chosenVersion(reply));
-      view.select(null);
-      this.paintTools(entry, column);
-      this.changed();
-      announce(`Answer ${reply.chosen + 1} of ${count}`);
-    };
-    return [make("span", { class: "versions" },
-      button("", { icon: "back", label: "The answer before", class: "plain icon" }, () => move(-1)),
-      make("span", {}, `${reply.chosen + 1} / ${count}`),
-      button("", { icon: "next", label: "The next answer", class: "plain icon" }, () => move(1)))];
-  }
-
-  again(entry, column, how = {}) {
-    this.during((signal) => this.write(entry, column, { ...how, signal }));
-  }
-
-  effects(entry, column) {
-    this.during(async (signal) => {
-      const version = chosenVersion(column.reply);
-      const model = this.app.modelNamed(column.reply.model);
-      column.view.say("Hiding each word from it in turn…");
-      try {
-        const second = await effectsOf(model, this.inputFor(entry, column, model), version, signal);
-        if (second) Object.assign(version, { effects: second.effects.slice(0, version.step_names.length) });
-        else toast("This model has no effects to show.");
-      } catch (error) {
-        if (error.kind !== "stopped") toast(error.message);
-      }
-      column.view.show(version);
-      if (version.effects) {
-        column.view.openMaps();
-        if (column.view.selected === null) column.view.select(0);
-        else column.view.drawInside();
-      }
-      this.paintTools(entry, column);
-    });
-  }
-
   /** Edit a message: what came after it goes, with a way back. */
   edit(entry) {
     if (this.controller) return;
@@ -307,7 +199,7 @@ export class ChatView {
     conversation.exchanges = before.slice(0, this.exchanges.indexOf(entry));
     if (before.length > conversation.exchanges.length + 1) {
       toast("The messages after it were removed.", { action: "Undo", act: () => {
-        if (this.conversation !== conversation || this.controller) return;
+        if (this.isOver || this.controller) return;
         conversation.exchanges = before;
         this.changed();
         this.draw();
@@ -315,12 +207,6 @@ export class ChatView {
     }
     this.draw();
     this.send(text);
-  }
-
-  changed() {
-    this.conversation.changed = Date.now();
-    keep(this.conversation);
-    this.app.changed();
   }
 
   /** Scrolls to the end; while an answer comes, only if the reader is there already. */

@@ -70,6 +70,14 @@ export function keep(conversation) {
   isFull = true;
 }
 
+export function isKept(conversation) {
+  try {
+    return localStorage.getItem(PREFIX + conversation.id) !== null;
+  } catch {
+    return false;
+  }
+}
+
 export function remove(conversation) {
   try {
     localStorage.removeItem(PREFIX + conversation.id);

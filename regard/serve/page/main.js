@@ -97,7 +97,9 @@ class App {
   }
 
   open(conversation) {
-    this.conversation = conversation;
+    const isOpen = conversation.id === this.conversation.id;
+    if (isOpen && this.tab === "talk") return;
+    if (!isOpen) this.conversation = conversation;
     this.model = this.modelNamed(conversation.model) ?? this.model;
     this.tab = "talk";
     this.redraw();

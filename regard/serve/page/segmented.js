@@ -10,6 +10,13 @@ export class SegmentedText {
     this.render();
   }
 
+  /** Another text, without cuts. */
+  reset(text = "") {
+    this.text = text;
+    this.offsets = new Set([0]);
+    this.render();
+  }
+
   /** Adds a part at the end. */
   append(piece) {
     const start = this.text.length;

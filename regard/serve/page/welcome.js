@@ -25,7 +25,7 @@ export function sentences(model) {
   const looks = model.regard.attends
     ? "Its answer appears here; point at a word of it to see what the model attended to, and what else it could have written."
     : "Its answer appears here; point at a word of it to see what else the model could have written.";
-  return `${model.id} is a small model, trained with regard, that runs on the machine which serves this page. `
+  return "This is a small model, trained with regard, that runs on the machine which serves this page. "
     + `${taskOf(model).verb}. ${looks}`;
 }
 
