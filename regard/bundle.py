@@ -272,7 +272,8 @@ class Bundle:
             return []
         results = self._search(rows, options, alternatives, capture)
         return [
-            self._answers(row, hypotheses) for row, hypotheses in zip(rows, results, strict=True)
+            self.answers_from(row, hypotheses)
+            for row, hypotheses in zip(rows, results, strict=True)
         ]
 
     @torch.inference_mode()
@@ -282,7 +283,7 @@ class Bundle:
         _check_request(alternatives, "all")
         outputs = Outputs(alternatives=alternatives, capture="all", beam=True)
         (request,) = self._run([row], options, outputs)
-        return Trace(self._answers(row, request.result()), tuple(request.beam))
+        return Trace(self.answers_from(row, request.result()), tuple(request.beam))
 
     def stream(
         self,
@@ -330,14 +331,14 @@ class Bundle:
                 yield _piece(text, held_back)
                 held_back.clear()
         assert best is not None
-        answer = self._answers(row, [best])[0]
+        answer = self.answers_from(row, [best])[0]
         count = len(answer.tokens) - len(held_back)
         if count < len(answer.logprobs):
             weights = None if answer.weights is None else answer.weights[count:]
             yield Piece("", answer.tokens[count:], answer.logprobs[count:], weights)
         return answer
 
-    def _answers(self, row: np.ndarray, hypotheses: Sequence[Hypothesis]) -> list[Answer]:
+    def answers_from(self, row: np.ndarray, hypotheses: Sequence[Hypothesis]) -> list[Answer]:
         """The answers to one input."""
         weights = hypotheses[0].weights
         places = None if weights is None else weights.shape[-1]
@@ -358,33 +359,37 @@ class Bundle:
                 weights=None if hypothesis.weights is None else hypothesis.weights.cpu(),
                 place_names=names,
                 grid=grid,
-                alternatives=self._alternatives(hypothesis, pieces),
+                alternatives=self._alternatives(hypothesis),
                 attention=None if hypothesis.attention is None else hypothesis.attention.cpu(),
                 rank=hypothesis.rank,
             )
             answers.append(answer)
         return answers
 
-    def _alternatives(
-        self, hypothesis: Hypothesis, pieces: Sequence[str]
-    ) -> tuple[tuple[Alternative, ...], ...] | None:
+    def _alternatives(self, hypothesis: Hypothesis) -> tuple[tuple[Alternative, ...], ...] | None:
         """The alternatives at each step, with the text that each would append there, or the name of
         a special token. Those of a label are labels."""
         if hypothesis.alternatives is None:
             return None
+        return tuple(
+            self.alternatives_after(hypothesis.tokens[:t], step)
+            for t, step in enumerate(hypothesis.alternatives)
+        )
+
+    def alternatives_after(
+        self, tokens: Sequence[int], likeliest: Sequence[tuple[int, float]]
+    ) -> tuple[Alternative, ...]:
+        """The likeliest tokens after those of an answer so far, with the text that each would
+        append."""
         decode = self.task.answer_tokenizer.decode
-        steps = []
-        for t, step in enumerate(hypothesis.alternatives):
-            tokens = hypothesis.tokens[:t]
-            length = sum(map(len, pieces[:t]))
-            alternatives = []
-            for token, probability in step:
-                if token in SPECIAL_NAMES and not self.task.answers_are_text:
-                    continue
-                text = SPECIAL_NAMES.get(token) or decode([*tokens, token])[length:]
-                alternatives.append(Alternative(token, text, probability))
-            steps.append(tuple(alternatives))
-        return tuple(steps)
+        length = len(decode(tokens))
+        alternatives = []
+        for token, probability in likeliest:
+            if token in SPECIAL_NAMES and not self.task.answers_are_text:
+                continue
+            text = SPECIAL_NAMES.get(token) or decode([*tokens, token])[length:]
+            alternatives.append(Alternative(token, text, probability))
+        return tuple(alternatives)
 
     # -- search --
 
@@ -667,7 +672,7 @@ def recipe_budget(
 
 
 def _piece(text: str, streamed: Sequence[StreamedToken]) -> Piece:
-    tokens, logprobs, weights = zip(*streamed, strict=True)
+    tokens, logprobs, weights, _ = zip(*streamed, strict=True)
     stacked = None if weights[0] is None else torch.stack(weights).cpu()
     return Piece(text, tokens, logprobs, stacked)
 

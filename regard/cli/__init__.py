@@ -33,6 +33,7 @@ VERBS = (
     "attend",
     "evaluate",
     "report",
+    "serve",
     "compare",
     "budget",
     "data",
@@ -53,6 +54,7 @@ SYNONYMS = {  # verbs of other programs
     "score": "evaluate", "test": "evaluate", "validate": "evaluate",
     "experiment": "lab",
     "config": "recipes", "list": "recipes", "models": "recipes",
+    "server": "serve", "api": "serve", "web": "serve", "http": "serve", "host": "serve",
     "html": "report", "page": "report", "summary": "report",
     "finetune": "train", "fit": "train", "learn": "train", "resume": "train", "sweep": "train",
 }  # fmt: skip

@@ -45,15 +45,23 @@ def read_sound(path: Path | str, *, rate: int, max_seconds: float) -> Item:
         raise InputError("no such sound", where=path) from None
     except OSError as problem:
         raise InputError("cannot be read", where=path, got=problem.strerror) from None
-    samples, own_rate = _unpacked(content, max_seconds, path)
+    values = sound_in(content, rate=rate, max_seconds=max_seconds, where=path)
+    return Item(str(path), values, hashlib.sha256(content).digest())
+
+
+def sound_in(
+    content: bytes, *, rate: int, max_seconds: float, where: Path | str = "the sound"
+) -> np.ndarray:
+    """The bytes of a file as 16-bit samples of one channel, `rate` a second."""
+    samples, own_rate = _unpacked(content, max_seconds, where)
     values = resampled(samples, own_rate, rate)
     if not len(values):
         raise InputError(
             "too short a sound",
-            where=path,
+            where=where,
             got=f"{len(samples):,} samples of {own_rate:,} a second",
         )
-    return Item(str(path), values, hashlib.sha256(content).digest())
+    return values
 
 
 def from_samples(
@@ -137,7 +145,7 @@ def loud(samples: np.ndarray, share: float) -> slice:
     return slice(int(places[0]), int(places[-1]) + 1)
 
 
-def _unpacked(content: bytes, max_seconds: float, where: Path) -> tuple[np.ndarray, int]:
+def _unpacked(content: bytes, max_seconds: float, where: Path | str) -> tuple[np.ndarray, int]:
     """The mean of the channels, and the rate."""
     import soundfile
 
@@ -217,7 +225,7 @@ FORMS = {b"RIFF": "<4sI", b"RF64": "<4sI", b"RIFX": ">4sI", b"FORM": ">4sI"}
 CHUNKS = {b"WAVE": b"data", b"AIFF": b"SSND", b"AIFC": b"SSND"}
 
 
-def _check_whole(content: bytes, where: Path) -> None:
+def _check_whole(content: bytes, where: Path | str) -> None:
     """Refuse a file whose header promises more samples than there are, and an Ogg file without
     its last page: libsndfile reads what is left of either and says nothing."""
     if content[:4] in FORMS and content[8:12] in CHUNKS:

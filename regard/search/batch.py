@@ -329,7 +329,7 @@ class Batch:
         alternatives = None
         if request.outputs.alternatives:
             alternatives = tuple(
-                self._alternatives(track, step, row) for step, row in enumerate(rows)
+                self.alternatives(track, step, row) for step, row in enumerate(rows)
             )
         return Hypothesis(
             candidate.tokens,
@@ -374,7 +374,7 @@ class Batch:
             cross=of_kind("cross", self.places[track]),
         )
 
-    def _alternatives(self, track: Track, step: int, row: int) -> tuple[tuple[int, float], ...]:
+    def alternatives(self, track: Track, step: int, row: int) -> tuple[tuple[int, float], ...]:
         """The likeliest tokens of a step and their probabilities."""
         recorded = self._record_of(track, step).alternatives
         assert recorded is not None

@@ -104,6 +104,7 @@ class Engine:
         *,
         seed: int | None = None,
         outputs: Outputs = DEFAULT_OUTPUTS,
+        prefix: Sequence[int] = (),
     ) -> Request:
         """Add a request, which joins the batch at the next step in which there is room.
 
@@ -111,6 +112,7 @@ class Engine:
                    or pixels, and False at padding
         seed       the seed of sampling; by default a function of `options.seed` and the input
         outputs    what the request returns beside the tokens of its answers
+        prefix     tokens with which every answer begins, as if they had been chosen
         """
         if len(raw) != 1 or len(mask) != 1:
             raise InputError("a request has one input", where="submit", got=f"{len(raw)} rows")
@@ -121,10 +123,17 @@ class Engine:
             raise InputError("the input is empty: its mask is False everywhere", where="submit")
         if seed is None and options.do_sample:
             (seed,) = seeds_of(options, [_content(raw, mask)]) or [None]
-        return self.submit_input(self._input(raw, mask), options, seed=seed, outputs=outputs)
+        source = self._input(raw, mask)
+        return self.submit_input(source, options, seed=seed, outputs=outputs, prefix=prefix)
 
     def submit_input(
-        self, source: Input, options: Options, *, seed: int | None, outputs: Outputs
+        self,
+        source: Input,
+        options: Options,
+        *,
+        seed: int | None,
+        outputs: Outputs,
+        prefix: Sequence[int] = (),
     ) -> Request:
         """`submit`, for an input that may be encoded already."""
         if options.mmi_weight and self._empty_prompt is None:
@@ -135,7 +144,9 @@ class Engine:
             )
         if options.idf_weight and self.model.idf is None:
             raise InputError("idf_weight needs the idf of each token", where="search", got="none")
-        request = Request(source, options, self.special_tokens, outputs, seed=seed)
+        if prefix:
+            _check_prefix(prefix, options, self.special_tokens)
+        request = Request(source, options, self.special_tokens, outputs, seed=seed, prefix=prefix)
         self._waiting.append(request)
         return request
 
@@ -333,8 +344,12 @@ class Engine:
             if node is None or track.steps <= request.token_count:
                 continue  # searched again: these tokens were streamed before
             if node.token != self.special_tokens.end:
-                weights = batch.weights(track, track.steps - 1, node.row)
-                request.stream_token(StreamedToken(node.token, node.logprob, weights))
+                step = track.steps - 1
+                weights = batch.weights(track, step, node.row)
+                alternatives = None
+                if request.outputs.alternatives:
+                    alternatives = batch.alternatives(track, step, node.row)
+                request.stream_token(StreamedToken(node.token, node.logprob, weights, alternatives))
                 if request.error is not None:  # of the caller's function: its rows are dropped
                     self._any_cancelled = True
 
@@ -405,6 +420,23 @@ def _no_answer(request: Request) -> InputError:
         where="search",
         got=f"min_new_tokens = {request.options.min_new_tokens}",
     )
+
+
+def _check_prefix(prefix: Sequence[int], options: Options, special_tokens: SpecialTokens) -> None:
+    if options.num_beams > 1:
+        raise InputError(
+            "a prefix needs num_beams = 1", where="prefix", got=f"num_beams = {options.num_beams}"
+        )
+    if len(prefix) >= options.max_new_tokens:
+        raise InputError(
+            "a prefix must be shorter than max_new_tokens",
+            where="prefix",
+            got=f"{len(prefix)} tokens, max_new_tokens = {options.max_new_tokens}",
+        )
+    never = {*special_tokens.never, special_tokens.end}
+    for token in prefix:
+        if token in never:
+            raise InputError("a token that no answer has", where="prefix", got=token)
 
 
 def _track(request: Request) -> Track:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, get_args, runtime_checkable
 
@@ -53,6 +53,7 @@ class StreamedToken(NamedTuple):
     token: int
     logprob: float
     weights: Float[Tensor, "H S"] | None
+    alternatives: tuple[tuple[int, float], ...] | None = None  # likeliest tokens, probabilities
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,14 @@ class Request:
         outputs: Outputs,
         *,
         seed: int | None,
+        prefix: Sequence[int] = (),
     ):
         self.source = source
         self.options = options
         self.group = options.group  # computed once: requests are grouped again and again
         self.special_tokens = special_tokens
         self.outputs = outputs
+        self.prefix = tuple(prefix)  # the tokens that every answer begins with
         self.draws = None
         if seed is not None:
             self.draws = uniforms([seed], options.candidates, options.max_new_tokens)
@@ -189,7 +192,9 @@ class Request:
         """Stream the tokens of the best answer that were not streamed during the search."""
         for t in range(self.token_count, len(best.tokens)):
             weights = None if best.weights is None else best.weights[t]
-            self.stream_token(StreamedToken(best.tokens[t], best.logprobs[t], weights))
+            alternatives = None if best.alternatives is None else best.alternatives[t]
+            token = StreamedToken(best.tokens[t], best.logprobs[t], weights, alternatives)
+            self.stream_token(token)
             if self.error is not None:
                 return
 

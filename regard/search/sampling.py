@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import compress
 
 import torch
+from jaxtyping import Int
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from regard.search import choice
@@ -40,6 +42,7 @@ class Sampling(Track):
             token, near_tie = choice.greedy(scores.processed, choice.score_tolerance(options))
         else:
             token, near_tie = choice.likeliest(scores.processed), None
+        near_tie = _force_prefixes(tracks, token, near_tie)
 
         # With many rows this takes a tenth of the time: skipped unless a request wants scores.
         if any(track.request.wants_scores for track in tracks):
@@ -85,3 +88,19 @@ class Sampling(Track):
         self.running[row] = False
         self.done = not any(self.running)
         self.count_idle_rows()
+
+
+def _force_prefixes(
+    tracks: Sequence[Sampling], token: Int[Tensor, " R"], near_tie: list[bool] | None
+) -> list[bool] | None:
+    """Replace the choice of tracks that are still reading their prefix, which is no near tie."""
+    first = 0
+    for track in tracks:
+        rows = slice(first, first + track.width)
+        first += track.width
+        prefix = track.request.prefix
+        if track.steps < len(prefix):
+            token[rows] = prefix[track.steps]
+            if near_tie is not None:
+                near_tie[rows] = [False] * track.width
+    return near_tie

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from regard.data.corpus import Split
-from regard.data.pictures import from_array, from_image, is_image, read_picture
+from regard.data.pictures import decoded, from_array, from_image, is_image, read_picture
 from regard.data.replies import one_line
-from regard.data.sound import LOUDEST, from_samples, loud, read_sound, too_long
+from regard.data.sound import LOUDEST, from_samples, loud, read_sound, sound_in, too_long
 from regard.errors import InputError
 from regard.masks import from_lengths
 from regard.tasks.conversation import Turn, read_turns
@@ -265,6 +265,8 @@ class PictureSource(Source):
             return _read_file(picture, form)
         if is_image(picture):
             return from_image(picture, **form)
+        if isinstance(picture, bytes):
+            return decoded(picture, **form, where="the picture")
         raise InputError(
             "this model reads pictures",
             got=type(picture).__name__,
@@ -376,6 +378,8 @@ class SoundSource(Source):
                 if os.path.isdir(sound):
                     raise InputError("a folder, not a sound", where=sound)
                 return read_sound(Path(sound), rate=self.rate, max_seconds=self.max_seconds).values
+            case bytes():
+                return sound_in(sound, rate=self.rate, max_seconds=self.max_seconds)
             case np.ndarray() | Tensor():
                 raise needs_rate(sound, self.rate)
         raise InputError(

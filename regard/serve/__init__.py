@@ -1,0 +1,1 @@
+"""`regard serve`: models behind HTTP, with an API that existing clients speak, and a page."""

@@ -1,0 +1,177 @@
+"""The application: routes, and errors in one shape."""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+from collections.abc import Mapping
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from regard.errors import RegardError
+from regard.serve import ask_routes, openai_routes
+from regard.serve.api_errors import ApiError
+from regard.serve.engine_client import Engines
+from regard.serve.event_stream import ClientGone
+from regard.serve.metrics import Metrics
+from regard.serve.models import Models
+
+LOG = logging.getLogger("regard.serve")
+PAGE_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+CLIENT_CLOSED = 499  # nobody reads this answer
+
+
+class State:
+    """Whether the server takes new requests."""
+
+    def __init__(self) -> None:
+        self.draining = False
+
+
+def create_app(engines: Mapping[str, Engines], metrics: Metrics, state: State) -> FastAPI:
+    """The API and the page for these models."""
+    app = FastAPI(title="regard", summary="Models that attend.", docs_url=None, redoc_url=None)
+    models = Models(engines)
+    app.include_router(openai_routes.router(models))
+    app.include_router(ask_routes.router(models))
+    _add_status(app, models, metrics, state)
+    _add_page(app)
+    _add_error_handlers(app, metrics)
+    app.add_middleware(RefusesWhileDraining, state=state)
+    return app
+
+
+class RefusesWhileDraining:
+    """Refuses new questions while the server is being stopped. Not a middleware of Starlette's
+    own kind, which would hold streams up."""
+
+    def __init__(self, app: ASGIApp, state: State):
+        self.app = app
+        self.state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.state.draining and scope["type"] == "http" and scope["method"] == "POST":
+            answer = _answer(ApiError(503, "the server is being stopped", retry_after=5))
+            await answer(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
+
+
+def _add_status(app: FastAPI, models: Models, metrics: Metrics, state: State) -> None:
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        """Whether the web process answers."""
+        return {"status": "ok"}
+
+    @app.get("/ready")
+    async def ready() -> JSONResponse:
+        """Whether every model can answer."""
+        waiting = [name for name, engines in models.engines.items() if not engines.is_ready]
+        if state.draining:
+            return JSONResponse({"status": "draining"}, 503)
+        if waiting:
+            return JSONResponse({"status": "not ready", "models": waiting}, 503)
+        return JSONResponse({"status": "ready"})
+
+    @app.get("/metrics")
+    async def read_metrics() -> Response:
+        """Measures in the text format of Prometheus."""
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _add_page(app: FastAPI) -> None:
+    """The page's files, read once: a name that is not among them is not found."""
+    contents = {
+        file.name: file.read_bytes()
+        for file in files("regard.serve").joinpath("page").iterdir()
+        if any(file.name.endswith(ending) for ending in PAGE_TYPES)
+    }
+
+    def page_file(name: str) -> Response:
+        if name not in contents:
+            raise ApiError(404, "no such file")
+        kind = PAGE_TYPES["." + name.rpartition(".")[2]]
+        return Response(contents[name], headers={"Content-Type": kind, "Cache-Control": "no-cache"})
+
+    @app.get("/", include_in_schema=False)
+    async def index() -> Response:
+        return page_file("index.html")
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def file(name: str) -> Response:
+        return page_file(name)
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        return HTMLResponse(_docs(app.openapi()))
+
+
+def _docs(schema: dict[str, Any]) -> str:
+    """The API as a plain page: no script, and nothing from elsewhere."""
+    rows = []
+    for path, methods in schema["paths"].items():
+        for method, about in methods.items():
+            text = html.escape(about.get("description") or about.get("summary") or "")
+            name = html.escape(f"{method.upper()} {path}")
+            rows.append(f"<h2><code>{name}</code></h2><p>{text}</p>")
+            body = about.get("requestBody")
+            if body:
+                fields = html.escape(json.dumps(body, indent=1, ensure_ascii=False))
+                rows.append(f"<details><summary>Fields</summary><pre>{fields}</pre></details>")
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>regard: the API</title>'
+        '<meta name="viewport" content="width=device-width"><main><h1>The API of regard</h1>'
+        '<p>For programs: <a href="/openapi.json">openapi.json</a></p>' + "".join(rows) + "</main>"
+    )
+
+
+def _add_error_handlers(app: FastAPI, metrics: Metrics) -> None:
+    async def on_api_error(request: Request, problem: Exception) -> Response:
+        assert isinstance(problem, ApiError)
+        metrics.errors.labels("", str(problem.status)).inc()
+        return _answer(problem)
+
+    async def on_regard_error(request: Request, problem: Exception) -> Response:
+        return _answer(ApiError(400, str(problem)))
+
+    async def on_wrong_field(request: Request, problem: Exception) -> Response:
+        assert isinstance(problem, RequestValidationError)
+        first = problem.errors()[0]
+        name = str(first["loc"][-1])
+        return _answer(ApiError(400, f"{name}: {first['msg']}", param=name))
+
+    async def on_http_error(request: Request, problem: Exception) -> Response:
+        assert isinstance(problem, HTTPException)
+        answer = _answer(ApiError(problem.status_code, str(problem.detail)))
+        answer.headers.update(problem.headers or {})
+        return answer
+
+    async def on_client_gone(request: Request, problem: Exception) -> Response:
+        return PlainTextResponse("", CLIENT_CLOSED)
+
+    async def on_other(request: Request, problem: Exception) -> Response:
+        LOG.error("%s %s: %s", request.method, request.url.path, type(problem).__name__)
+        return _answer(ApiError(500, "the server has a fault, which is in its log", "api_error"))
+
+    app.add_exception_handler(ApiError, on_api_error)
+    app.add_exception_handler(RegardError, on_regard_error)
+    app.add_exception_handler(RequestValidationError, on_wrong_field)
+    app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(ClientGone, on_client_gone)
+    app.add_exception_handler(Exception, on_other)
+
+
+def _answer(problem: ApiError) -> JSONResponse:
+    return JSONResponse(problem.body(), problem.status, headers=problem.headers())

@@ -1,0 +1,259 @@
+"""/v1/ask, for every kind of model, and what the page shows beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+
+from regard import lab
+from regard.budget import lengths
+from regard.budget.report import Questions, report
+from regard.budget.subject import NumbersModel
+from regard.disk import read_json_lines
+from regard.errors import RegardError
+from regard.serve import questions
+from regard.serve.api_errors import ApiError
+from regard.serve.engine_client import Engines
+from regard.serve.event_stream import answer_unless_gone, event, stream_answer
+from regard.serve.fields import AskBody, checked, parse_json
+from regard.serve.jobs import Job
+from regard.serve.models import Models, answer_of, updates_of
+from regard.serve.openai_routes import usage_of
+from regard.serve.safety import DOCUMENT_POLICY
+
+MAX_CURVE_LINES = 20_000
+LAB_SECONDS = 300.0
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of the plot of the budget tab
+TERMS = 3  # of the Maclaurin series
+CURVE_FIELDS = ("kind", "step", "epoch", "loss", "perplexity", "word_perplexity", "seconds")
+
+
+def router(models: Models) -> APIRouter:
+    """/v1/ask, and the routes of the page's tabs."""
+    routes = APIRouter(prefix="/v1")
+    pages = LabPages()
+
+    @routes.post("/ask", openapi_extra=_ask_schema())
+    async def ask(request: Request) -> Response:
+        """Ask a model of any task: text, a conversation, a picture or a sound."""
+        body = checked(AskBody, parse_json(await request.body()))
+        engines = models.find(body.model)
+        job, tokens, seed = _job(engines, body)
+        form = AskForm(engines.name, seed if job.options["do_sample"] else None)
+        if body.stream:
+            return await stream_answer(request, form.events(engines, job, tokens))
+        answer, read = await answer_unless_gone(request, answer_of(engines, job, tokens))
+        return JSONResponse(form.whole(answer, read))
+
+    @routes.get("/models/{name}/curves")
+    async def curves(name: str) -> list[dict[str, Any]]:
+        """What the training of a model has recorded."""
+        file = models.find(name).run / "metrics.jsonl"
+        if not file.is_file():
+            raise ApiError(404, f"{name} has no record of its training")
+        return await asyncio.to_thread(_curve_lines, file)
+
+    @routes.get("/models/{name}/report")
+    async def run_report(name: str) -> Response:
+        """The report of a run."""
+        file = models.find(name).run / "report.html"
+        if not file.is_file():
+            raise ApiError(404, f"{name} has no report; make one with: regard report RUN")
+        text = await asyncio.to_thread(file.read_text, "utf-8")
+        return _document(text)
+
+    @routes.get("/budget")
+    async def budget(
+        width: Annotated[int, Query(ge=1, le=65536)] = 512,
+        layers: Annotated[int, Query(ge=1, le=256)] = 6,
+        heads: Annotated[int, Query(ge=1, le=256)] = 8,
+        length: Annotated[int, Query(ge=1, le=1_000_000)] = 512,
+        vocabulary: Annotated[int, Query(ge=5, le=10_000_000)] = 8000,
+        batch: Annotated[int, Query(ge=1, le=65536)] = 1,
+    ) -> dict[str, Any]:
+        """What a Transformer of these sizes costs, with softmax and with linear attention."""
+        sizes = f"vocabulary={vocabulary},encoder={layers},decoder={layers}"
+        sizes += f",width={width},heads={heads}"
+        try:
+            return _budget(sizes, batch, length)
+        except RegardError as problem:
+            raise ApiError(400, str(problem)) from None
+
+    @routes.get("/lab")
+    async def experiments() -> list[dict[str, str]]:
+        """The experiments of the lab."""
+        return [{"name": name, "summary": claim} for name, claim in lab.claims().items()]
+
+    @routes.get("/lab/{name}")
+    async def experiment(name: str, request: Request) -> Response:
+        """The page of an experiment, which is run when it is first asked for."""
+        if name not in lab.names():
+            raise ApiError(404, f"no such experiment: {name[:60]!r}")
+        return _document(await answer_unless_gone(request, pages.page(name)))
+
+    return routes
+
+
+def _document(text: str) -> HTMLResponse:
+    """A page with a script of its own, which the browser runs apart from ours."""
+    headers = {"Content-Security-Policy": DOCUMENT_POLICY, "X-Frame-Options": "SAMEORIGIN"}
+    return HTMLResponse(text, headers=headers)
+
+
+def _ask_schema() -> dict[str, Any]:
+    schema = AskBody.model_json_schema()
+    schema.pop("$defs", None)
+    schema["properties"]["input"] = {"description": "text, conversation, picture or sound"}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
+    """The job of a question, what it counts for, and its seed."""
+    model = engines.description
+    limits = engines.limits
+    if body.alternatives > limits.alternatives:
+        most = limits.alternatives
+        raise ApiError(400, f"alternatives must be at most {most}", param="alternatives")
+    if len(body.prefix) > limits.prefix:
+        raise ApiError(400, f"prefix has at most {limits.prefix} tokens", param="prefix")
+    question = questions.from_input(model, body.input, limits)
+    questions.check_length(question, limits)
+    changes = dict(body.options)
+    seed = changes.pop("seed", None) if body.seed is None else body.seed
+    if seed is None:
+        seed = questions.new_seed()
+    elif isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 2**63:
+        raise ApiError(400, "seed must be a whole number of 64 bits", param="seed")
+    if body.prefix:
+        changes = {"num_beams": 1, "candidates": 1} | changes
+        if model["options"]["do_sample"] and not body.greedy:
+            changes = {"do_sample": True} | changes
+    options = questions.search_options(model, limits, greedy=body.greedy, changes=changes)
+    tokens = questions.tokens_of(question, options, model)
+    engines.check_room(1, tokens)
+    job = Job(
+        number=engines.next_number(),
+        input=question.text,
+        options=options.model_dump(),
+        seed=questions.seed_of_choice(seed, 0),
+        stops=questions.stop_list(body.stop, limits),
+        prefix=tuple(body.prefix),
+        stream=body.stream,
+        attention=body.attention,
+        alternatives=body.alternatives,
+        effect=body.effect,
+        media=question.media,
+    )
+    return job, tokens, seed
+
+
+class AskForm:
+    """The shape of an answer of /v1/ask."""
+
+    def __init__(self, model: str, seed: int | None):
+        self.id = f"ask-{secrets.token_hex(12)}"
+        self.created = int(time.time())
+        self.model = model
+        self.seed = seed
+
+    def whole(self, answer: dict[str, Any], read: int) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": "answer",
+            "created": self.created,
+            "model": self.model,
+            "seed": self.seed,
+            "answer": answer,
+            "usage": usage_of(read, len(answer["tokens"])),
+        }
+
+    async def events(self, engines: Engines, job: Job, tokens: int) -> AsyncGenerator[bytes, None]:
+        read = 0
+        async with aclosing(updates_of(engines, job, tokens)) as updates:
+            async for update in updates:
+                if "started" in update:
+                    started = update["started"]
+                    read = started["prompt_tokens"]
+                    start = {"type": "start", "id": self.id, "model": self.model}
+                    yield event(start | {"seed": self.seed} | started)
+                elif "token" in update:
+                    yield event({"type": "token"} | update["token"])
+                else:
+                    yield event({"type": "end"} | self.whole(update["finished"], read))
+
+
+def _curve_lines(file: Path) -> list[dict[str, Any]]:
+    lines = []
+    for line in read_json_lines(file):
+        short = {
+            name: value
+            for name, value in line.items()
+            if name in CURVE_FIELDS or isinstance(value, int | float)
+        }
+        lines.append(short)
+    every = -(-len(lines) // MAX_CURVE_LINES) or 1
+    return [line for number, line in enumerate(lines) if number % every == 0 or "valid" in line]
+
+
+def _budget(sizes: str, batch: int, length: int) -> dict[str, Any]:
+    reports = {}
+    for name, terms in (("softmax", None), ("linear", TERMS)):
+        subject = NumbersModel("--transformer", sizes, terms)
+        reports[name] = report(subject, lengths(batch, length, length), Questions()).to_json()
+    by_length = []
+    for other in LENGTHS:
+        point: dict[str, Any] = {"length": other}
+        for name, terms in (("softmax", None), ("linear", TERMS)):
+            subject = NumbersModel("--transformer", sizes, terms)
+            budget = subject.budget(lengths(batch, other, other))
+            point[name] = budget.multiplications
+        by_length.append(point)
+    return reports | {"by_length": by_length, "terms": TERMS}
+
+
+class LabPages:
+    """Pages of experiments, each made by `regard lab NAME --html` when it is first asked for. One
+    experiment runs at a time."""
+
+    def __init__(self) -> None:
+        self._pages: dict[str, str] = {}
+        self._lock = asyncio.Lock()
+
+    async def page(self, name: str) -> str:
+        if name not in self._pages:
+            async with self._lock:
+                if name not in self._pages:
+                    self._pages[name] = await self._run(name)
+        return self._pages[name]
+
+    async def _run(self, name: str) -> str:
+        with tempfile.TemporaryDirectory(prefix="regard-lab-") as folder:
+            command = [sys.executable, "-m", "regard", "lab", name, "--html", "--json"]
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                "--out",
+                folder,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            try:
+                await asyncio.wait_for(process.wait(), LAB_SECONDS)
+            except (TimeoutError, asyncio.CancelledError):
+                process.kill()
+                await process.wait()
+                raise
+            page = Path(folder) / f"{name}.html"
+            if not page.is_file():
+                raise ApiError(503, f"the experiment {name} did not write its page")
+            return page.read_text("utf-8")

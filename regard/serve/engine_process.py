@@ -1,0 +1,415 @@
+"""The process that answers: one model, one engine, and a socket to the web process.
+
+    python -m regard.serve.engine_process --socket FD --run RUN --name NAME …
+
+A thread reads jobs and turns their inputs into rows, so that a large file does not hold up the
+steps of other jobs. The main thread lets the engine step as long as there is work, and reports
+once a step. A third thread measures effects, which takes many passes of the decoder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from regard import bundle as bundles
+from regard import disk
+from regard.bundle import Bundle
+from regard.errors import InputError, RegardError
+from regard.pages.attend import Subject, with_effect
+from regard.search import Options, Outputs, Request, StreamedToken
+from regard.serve.frames import BrokenFrame, Frame, read_frame
+from regard.serve.jobs import Job, Update, failure
+from regard.serve.stop_strings import StopStrings
+from regard.tasks.sources import PictureSource, SoundSource, TextSource
+from regard.tokenizers import Tokenizer
+from regard.values import Alternative, Answer
+
+DIGITS = 4  # of weights and probabilities in JSON
+EXAMPLES = 6
+MAX_EFFECT_CELLS = 20_000  # tokens x places; beyond it, effects would take minutes
+
+
+class TextOfTokens:
+    """The text of tokens that come one by one."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._waiting: deque[int] = deque()
+        self._pieces = tokenizer.pieces(iter(self._waiting.popleft, None))
+
+    def add(self, token: int) -> str:
+        """The text that this token appends."""
+        self._waiting.append(token)
+        return next(self._pieces)
+
+
+class ActiveJob:
+    """A job that the engine is answering."""
+
+    def __init__(self, job: Job, row: np.ndarray, request: Request, tokenizer: Tokenizer):
+        self.job = job
+        self.row = row
+        self.request = request
+        self.text = TextOfTokens(tokenizer)
+        self.stops = StopStrings(job.stops)
+        self.started = False
+        self.tokens: list[StreamedToken] = []
+        self.pieces: list[str] = []
+
+
+class EngineProcess:
+    """Answers the jobs that come through a socket."""
+
+    def __init__(self, bundle: Bundle, connection: socket.socket, *, max_rows: int):
+        self.bundle = bundle
+        self.engine = bundle.engine(max_rows=max_rows)
+        self._connection = connection
+        self._file = connection.makefile("rb")
+        self._write_lock = threading.Lock()
+        self._active: dict[int, ActiveJob] = {}
+        self._active_lock = threading.Lock()  # the reading thread adds jobs
+        self._work = threading.Event()
+        self._effects: queue.SimpleQueue[tuple[ActiveJob, Answer]] = queue.SimpleQueue()
+
+    def run(self) -> None:
+        """Answer until the web process closes the socket."""
+        threading.Thread(target=self._measure_effects, daemon=True).start()
+        threading.Thread(target=self._read, daemon=True).start()
+        while True:
+            self._work.wait()
+            self._work.clear()
+            while self.engine.busy:
+                self.engine.step()
+                self._report()
+            self._report()
+
+    # --- what comes in ---
+
+    def _read(self) -> None:
+        with contextlib.suppress(BrokenFrame, OSError):
+            while (frame := read_frame(self._file)) is not None:
+                if "job" in frame.header:
+                    self._begin(Job.from_frame(frame))
+                elif "cancel" in frame.header:
+                    self._cancel(frame.header["cancel"])
+        os._exit(0)  # the web process has ended, and nobody waits for an answer
+
+    def _begin(self, job: Job) -> None:
+        try:
+            active = self._submitted(job)
+        except (RegardError, ValueError) as problem:
+            self._send([failure(job.number, "input", str(problem))])
+            return
+        except MemoryError:
+            self._send([failure(job.number, "overload", "the input needs too much memory")])
+            return
+        except Exception as problem:
+            self._send([failure(job.number, "model", _one_line(problem))])
+            return
+        with self._active_lock:
+            self._active[job.number] = active
+        self._work.set()
+
+    def _submitted(self, job: Job) -> ActiveJob:
+        task = self.bundle.task
+        options = self.bundle.search_options(Options(**job.options))
+        size = task.answer_tokenizer.size
+        if job.prefix and not all(0 <= token < size for token in job.prefix):
+            raise InputError(f"a token is a number from 0 to {size - 1:,}", where="prefix")
+        row = task.read_one(job.media if job.input is None else job.input)
+        raw, mask = task.sources([row])
+        outputs = Outputs(
+            weights=job.attention,
+            alternatives=job.alternatives,
+            stream=job.stream or bool(job.stops),
+        )
+        seed = job.seed if options.do_sample else None
+        request = self.engine.submit(
+            raw, mask, options, seed=seed, outputs=outputs, prefix=job.prefix
+        )
+        return ActiveJob(job, row, request, task.answer_tokenizer)
+
+    def _cancel(self, number: int) -> None:
+        with self._active_lock:
+            active = self._active.pop(number, None)
+        if active is not None:
+            self.engine.cancel(active.request)
+            self._work.set()
+
+    # --- what goes out ---
+
+    def _report(self) -> None:
+        """Send what has come of all jobs since the last report."""
+        with self._active_lock:
+            under_way = list(self._active.values())
+        updates: list[Update] = []
+        ended = []
+        for active in under_way:
+            try:
+                updates += self._updates(active)
+            except Exception as problem:  # of this job: the others go on
+                self.engine.cancel(active.request)
+                updates.append(failure(active.job.number, "model", _one_line(problem)))
+            if active.request.done:
+                ended.append(active.job.number)
+        if ended:
+            with self._active_lock:
+                for number in ended:
+                    self._active.pop(number, None)
+        if updates:
+            self._send(updates)
+
+    def _updates(self, active: ActiveJob) -> Iterator[Update]:
+        job, request = active.job, active.request
+        number = job.number
+        for token in request.tokens():
+            yield from self._started(active, token.weights)
+            text = active.stops.add(active.text.add(token.token))
+            active.tokens.append(token)
+            active.pieces.append(text)
+            if job.stream:
+                yield {"job": number, "token": self._token_record(active, token, text)}
+            if active.stops.found:
+                self.engine.cancel(request)
+                yield {"job": number, "finished": self._stopped_record(active)}
+                return
+        if not request.done or request.cancelled:
+            return
+        if request.error is not None:
+            fault = "input" if isinstance(request.error, RegardError) else "model"
+            yield failure(number, fault, _one_line(request.error))
+            return
+        yield from self._finished(active)
+
+    def _finished(self, active: ActiveJob) -> Iterator[Update]:
+        job = active.job
+        answer = self.bundle.answers_from(active.row, active.request.result()[:1])[0]
+        yield from self._started(active, None if answer.weights is None else answer.weights[0])
+        held_back = active.stops.rest()
+        if held_back and job.stream:
+            rest = {"token": None, "text": held_back, "logprob": None}
+            yield {"job": job.number, "token": rest}
+        if job.effect:
+            self._effects.put((active, answer))
+            return
+        yield {"job": job.number, "finished": answer_record(answer, job)}
+
+    def _started(self, active: ActiveJob, weights: torch.Tensor | None) -> Iterator[Update]:
+        """The first update of a job, when the number of places of its memory is known."""
+        if active.started:
+            return
+        active.started = True
+        task = self.bundle.task
+        grid = self.bundle.model.frontend.grid
+        places = None if weights is None else weights.shape[-1]
+        names = task.place_names(active.row, places, grid) if active.job.attention else ()
+        is_text = isinstance(task.source, TextSource)
+        started = {
+            "prompt_tokens": len(active.row) if is_text else places or 1,
+            "place_names": list(names),
+            "grid": None if grid is None else list(grid),
+        }
+        yield {"job": active.job.number, "started": started}
+
+    def _token_record(self, active: ActiveJob, token: StreamedToken, text: str) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "token": token.token,
+            "text": text,
+            "logprob": _number(token.logprob),
+        }
+        if active.job.attention:
+            weights = token.weights
+            record["weights"] = None if weights is None else _rounded(weights.mean(0))
+        if token.alternatives is not None:
+            tokens = [streamed.token for streamed in active.tokens[:-1]]
+            record["alternatives"] = [
+                _alternative_record(alternative)
+                for alternative in self.bundle.alternatives_after(tokens, token.alternatives)
+            ]
+        return record
+
+    def _stopped_record(self, active: ActiveJob) -> dict[str, Any]:
+        """The answer that a stop string has ended."""
+        tokens = active.tokens
+        weights = None
+        if tokens[0].weights is not None:
+            weights = torch.stack([token.weights for token in tokens if token.weights is not None])
+        grid = self.bundle.model.frontend.grid
+        places = None if weights is None else weights.shape[-1]
+        alternatives = None
+        if tokens[0].alternatives is not None:
+            numbers = [token.token for token in tokens]
+            alternatives = tuple(
+                self.bundle.alternatives_after(numbers[:t], token.alternatives or ())
+                for t, token in enumerate(tokens)
+            )
+        answer = Answer(
+            tokens=tuple(token.token for token in tokens),
+            text="".join(active.pieces),
+            score=math.fsum(token.logprob for token in tokens),
+            pieces=tuple(active.pieces),
+            logprobs=tuple(token.logprob for token in tokens),
+            finish="stop",
+            weights=weights,
+            place_names=self.bundle.task.place_names(active.row, places, grid),
+            grid=grid,
+            alternatives=alternatives,
+        )
+        return answer_record(answer, active.job)
+
+    def _measure_effects(self) -> None:
+        while True:
+            active, answer = self._effects.get()
+            job = active.job
+            record = answer_record(answer, job)
+            places = len(answer.place_names)
+            cells = len(answer.logprobs) * places
+            try:
+                if cells > MAX_EFFECT_CELLS:
+                    reason = f"{cells:,} tokens x places are more than {MAX_EFFECT_CELLS:,}"
+                    record["effects_reason"] = f"effects were not measured: {reason}"
+                else:
+                    subject = Subject(answer, bundle=self.bundle, row=active.row)
+                    effects = with_effect(subject).effect
+                    record["effects"] = None if effects is None else _rounded(effects)
+            except Exception as problem:
+                self._send([failure(job.number, "model", _one_line(problem))])
+                continue
+            self._send([{"job": job.number, "finished": record}])
+
+    def _send(self, updates: list[Update]) -> None:
+        frame = {"updates": updates, "rows": self.engine.rows}
+        with self._write_lock, contextlib.suppress(OSError):  # the reading thread ends the process
+            self._connection.sendall(Frame(frame).to_bytes())
+
+    def send_description(self, name: str, run: Path) -> None:
+        frame = Frame({"ready": description(self.bundle, name, run)})
+        with self._write_lock:
+            self._connection.sendall(frame.to_bytes())
+
+
+def answer_record(answer: Answer, job: Job) -> dict[str, Any]:
+    """An answer as the API has it."""
+    weights = None
+    if job.attention and answer.weights is not None:
+        weights = _rounded(answer.weights.mean(1))
+    alternatives = None
+    if job.alternatives and answer.alternatives is not None:
+        alternatives = [
+            [_alternative_record(alternative) for alternative in step]
+            for step in answer.alternatives
+        ]
+    text = answer.text
+    for stop in job.stops:  # of a search that does not stream, such as beam search
+        text = text.partition(stop)[0] if stop else text
+    return {
+        "text": text,
+        "finish": "stop" if text != answer.text else answer.finish,
+        "score": _number(answer.score),
+        "tokens": list(answer.tokens),
+        "pieces": list(answer.pieces),
+        "logprobs": [_number(logprob) for logprob in answer.logprobs],
+        "step_names": list(answer.step_names),
+        "place_names": list(answer.place_names) if job.attention or job.effect else [],
+        "grid": None if answer.grid is None else list(answer.grid),
+        "weights": weights,
+        "alternatives": alternatives,
+        "effects": None,
+    }
+
+
+def description(bundle: Bundle, name: str, run: Path) -> dict[str, Any]:
+    """What the web process says about a model."""
+    source = bundle.task.source
+    kind = "text"
+    if isinstance(source, PictureSource):
+        kind = "picture"
+    elif isinstance(source, SoundSource):
+        kind = "sound"
+    labels = getattr(bundle.tokenizer, "labels", None)
+    return {
+        "name": name,
+        "task": bundle.recipe.task,
+        "input": kind,
+        "turns": getattr(source, "turns", None) or 1 if source.reads_history else 0,
+        "attends": bundle.attends(),
+        "parameters": bundle.model.parameter_count,
+        "summary": bundle.recipe.summary,
+        "options": dict(bundle.options),
+        "rate": source.rate if isinstance(source, SoundSource) else None,
+        "size": list(source.size) if isinstance(source, PictureSource) else None,
+        "labels": None if labels is None else list(labels),
+        "vocabulary": bundle.tokenizer.size,
+        "max_source": getattr(source, "max_source", None),
+        "examples": _examples(run) if kind == "text" else [],
+    }
+
+
+def _examples(run: Path) -> list[str]:
+    """Inputs of the run's own validation data, as its last validation has recorded them."""
+    samples: list[Any] = []
+    with contextlib.suppress(RegardError, OSError):
+        for line in disk.read_json_lines(run / "metrics.jsonl"):
+            samples = line.get("samples") or samples
+    inputs = [sample[0] for sample in samples if isinstance(sample, list) and sample]
+    return [text for text in inputs if isinstance(text, str)][:EXAMPLES]
+
+
+def _alternative_record(alternative: Alternative) -> dict[str, Any]:
+    return alternative._asdict() | {"probability": round(alternative.probability, DIGITS)}
+
+
+def _rounded(values: torch.Tensor | np.ndarray) -> list[Any]:
+    array = values.float().cpu().numpy() if isinstance(values, torch.Tensor) else values
+    # Of float64: a rounded float32 is printed with digits that it does not have.
+    return np.nan_to_num(array.astype(np.float64)).round(DIGITS).tolist()
+
+
+def _number(value: float) -> float | None:
+    return round(value, 6) if math.isfinite(value) else None
+
+
+def _one_line(problem: Exception) -> str:
+    text = str(problem).strip().partition("\n")[0][:300]
+    return text if isinstance(problem, RegardError) else f"{type(problem).__name__}: {text}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--socket", type=int, required=True)
+    parser.add_argument("--run", type=Path, required=True)
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rows", type=int, required=True)
+    args = parser.parse_args()
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the web process decides when to stop
+    torch.set_num_threads(args.threads)
+    connection = socket.socket(fileno=args.socket)
+    try:
+        bundle = bundles.load(args.run, device=args.device)
+        process = EngineProcess(bundle, connection, max_rows=args.rows)
+        process.send_description(args.name, args.run)
+    except RegardError as problem:
+        connection.sendall(Frame({"unusable": str(problem)}).to_bytes())
+        sys.exit(2)
+    process.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""The bodies of requests.
+
+A field that OpenAI's API has and this server does not support is refused by name, unless its value
+is the one that changes nothing. A value out of range is refused, never clamped.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from regard.errors import did_you_mean
+from regard.serve.api_errors import ApiError
+
+# Fields of OpenAI's API that are not supported, and the values that change nothing.
+UNSUPPORTED: dict[str, tuple[Any, ...]] = {
+    "audio": (None,),
+    "best_of": (None, 1),
+    "echo": (None, False),
+    "frequency_penalty": (None, 0),
+    "function_call": (None, "none", "auto"),
+    "functions": (None, []),
+    "logit_bias": (None, {}),
+    "metadata": (None, {}),
+    "modalities": (None, ["text"]),
+    "parallel_tool_calls": (None, True, False),
+    "prediction": (None,),
+    "presence_penalty": (None, 0),
+    "prompt_cache_key": (None,),
+    "reasoning_effort": (None,),
+    "safety_identifier": (None,),
+    "service_tier": (None, "auto", "default"),
+    "store": (None, False),
+    "suffix": (None, ""),
+    "timestamp_granularities": (None, ["segment"]),
+    "tool_choice": (None, "none", "auto"),
+    "tools": (None, []),
+    "verbosity": (None,),
+    "web_search_options": (None,),
+}
+
+MAX_SEED = 2**63 - 1
+
+
+class Body(BaseModel):
+    """A body whose fields are all known, and of the right type without conversion."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+AnyBody = TypeVar("AnyBody", bound=Body)
+
+
+class StreamOptions(Body):
+    include_usage: bool = False
+    include_obfuscation: bool | None = None
+
+
+class ResponseFormat(Body):
+    type: Literal["text"] = "text"
+
+
+class SharedFields(Body):
+    """What requests for chat and for plain completions have in common."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Annotated[int, Field(ge=1)] | None = None
+    stop: str | list[str] | None = None
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=-MAX_SEED, le=MAX_SEED)] | None = None
+    user: str | None = None
+    regard: dict[str, Any] | None = None
+    """Search options of regard, as in the section [search] of a recipe."""
+
+
+class ImageUrl(Body):
+    url: str
+    detail: str | None = None
+
+
+class InputAudio(Body):
+    data: str
+    format: str | None = None
+
+
+class TextPart(Body):
+    type: Literal["text"]
+    text: str
+
+
+class ImagePart(Body):
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class AudioPart(Body):
+    type: Literal["input_audio"]
+    input_audio: InputAudio
+
+
+Part = Annotated[TextPart | ImagePart | AudioPart, Field(discriminator="type")]
+
+
+class Message(Body):
+    model_config = ConfigDict(extra="ignore", strict=True)  # answers of others come back with more
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[Part]
+    name: str | None = None
+
+
+class ChatBody(SharedFields):
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    response_format: ResponseFormat | None = None
+
+
+class CompletionBody(SharedFields):
+    prompt: str | list[str]
+    logprobs: Annotated[int, Field(ge=0, le=5)] | None = None
+
+
+class Picture(Body):
+    picture: str
+
+
+class Sound(Body):
+    sound: str
+
+
+class AskBody(Body):
+    """A question to any kind of model.
+
+    input         a text, a conversation, {"picture": data URI} or {"sound": data URI}
+    options       search options, as in the section [search] of a recipe
+    greedy        the likeliest token at each step, whatever the recipe says
+    attention     whether the answer says where it attended
+    alternatives  how many of the likeliest tokens each step has
+    effect        whether the effect of hiding each place is measured
+    prefix        tokens with which the answer begins
+    """
+
+    model: str | None = None
+    input: str | Picture | Sound | list[Message]
+    options: dict[str, Any] = Field(default_factory=dict)
+    greedy: bool = False
+    seed: Annotated[int, Field(ge=-MAX_SEED, le=MAX_SEED)] | None = None
+    stop: str | list[str] | None = None
+    stream: bool = False
+    attention: bool = False
+    alternatives: Annotated[int, Field(ge=0)] = 0
+    effect: bool = False
+    prefix: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
+
+
+def parse_json(content: bytes) -> dict[str, Any]:
+    """The JSON object of a body."""
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ApiError(400, "the body is not UTF-8") from None
+    try:
+        data = json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply") from None
+    except ValueError as problem:
+        raise ApiError(400, f"the body is not JSON: {problem}") from None
+    if not isinstance(data, dict):
+        raise ApiError(400, f"the body must be a JSON object; got {_kind(data)}")
+    return data
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def checked(kind: type[AnyBody], data: dict[str, Any]) -> AnyBody:
+    """The body as its fields, or an ApiError that names the first wrong one."""
+    data = dict(data)
+    for name, harmless in UNSUPPORTED.items():
+        if name in data and name not in kind.model_fields:
+            value = data.pop(name)
+            if not any(type(value) is type(other) and value == other for other in harmless):
+                raise ApiError(400, f"{name} is not supported", param=name, code="unsupported")
+    try:
+        return kind.model_validate(data)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply") from None
+    raise _field_error(kind, problem)
+
+
+def _field_error(kind: type[Body], problem: Any) -> ApiError:
+    parts = [str(part) for part in problem["loc"] if not str(part).startswith("function-")]
+    name = ".".join(parts[:6])
+    if problem["type"] == "extra_forbidden":
+        hint = did_you_mean(parts[-1], kind.model_fields) if len(parts) == 1 else None
+        message = f"unknown field: {name}"
+        return ApiError(400, f"{message} ({hint})" if hint else message, param=name)
+    if problem["type"] == "missing":
+        return ApiError(400, f"missing field: {name}", param=name)
+    return ApiError(400, f"{name}: {problem['msg']}", param=name)
+
+
+def _kind(value: object) -> str:
+    names = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,423 @@
+"""The part of OpenAI's API that small models can answer."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.datastructures import UploadFile
+
+from regard.serve import questions
+from regard.serve.api_errors import ApiError
+from regard.serve.engine_client import Engines
+from regard.serve.event_stream import answer_unless_gone, event, stream_answer
+from regard.serve.fields import ChatBody, CompletionBody, SharedFields, checked, parse_json
+from regard.serve.jobs import Job
+from regard.serve.models import Models, answers_of, merged, public_description
+from regard.serve.questions import Question
+
+LEAST_LOGPROB = -9999.0  # of tokens whose probability is 0, as OpenAI has it
+IGNORED = "X-Regard-Ignored"
+
+
+def router(models: Models) -> APIRouter:
+    """The routes under /v1 that OpenAI's clients call."""
+    routes = APIRouter(prefix="/v1")
+
+    @routes.get("/models")
+    async def list_models() -> dict[str, Any]:
+        """The models of this server."""
+        data = [public_description(engines) for engines in models.engines.values()]
+        return {"object": "list", "data": data}
+
+    @routes.get("/models/{name}")
+    async def one_model(name: str) -> dict[str, Any]:
+        """One model."""
+        return public_description(models.find(name))
+
+    @routes.post("/chat/completions", openapi_extra=_body(ChatBody))
+    async def chat(request: Request) -> Response:
+        """Reply to a conversation; also a caption, a label or a transcript of its last message."""
+        body = checked(ChatBody, parse_json(await request.body()))
+        engines = models.find(body.model)
+        question = questions.from_messages(engines.description, body.messages, engines.limits)
+        form = ChatForm(engines.name, wants_logprobs=bool(body.logprobs))
+        return await _respond(request, engines, body, [question], form)
+
+    @routes.post("/completions", openapi_extra=_body(CompletionBody))
+    async def completions(request: Request) -> Response:
+        """Answer one or many prompts."""
+        body = checked(CompletionBody, parse_json(await request.body()))
+        engines = models.find(body.model)
+        prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
+        if not 1 <= len(prompts) <= engines.limits.prompts:
+            most = engines.limits.prompts
+            raise ApiError(400, f"1 to {most} prompts; got {len(prompts):,}", param="prompt")
+        given = [
+            questions.from_input(engines.description, prompt, engines.limits) for prompt in prompts
+        ]
+        form = CompletionForm(engines.name, wants_logprobs=body.logprobs is not None)
+        return await _respond(request, engines, body, given, form)
+
+    @routes.post("/audio/transcriptions")
+    async def transcriptions(request: Request) -> Response:
+        """The words of a sound."""
+        async with request.form(max_files=1, max_fields=16, max_part_size=10_000) as form:
+            return await _transcribe(request, models, dict(form))
+
+    return routes
+
+
+def _body(kind: type[SharedFields]) -> dict[str, Any]:
+    """The schema of a body that is read by hand, for /docs."""
+    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.pop("$defs", None)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+# --- answers in the shape that clients expect ---
+
+
+class CompletionForm:
+    """The shape of /v1/completions."""
+
+    whole = chunk = "text_completion"
+    prefix = "cmpl"
+
+    def __init__(self, model: str, *, wants_logprobs: bool):
+        self.id = f"{self.prefix}-{secrets.token_hex(12)}"
+        self.created = int(time.time())
+        self.model = model
+        self.wants_logprobs = wants_logprobs
+
+    def frame(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        """What every answer and chunk has."""
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": None,
+            "choices": choices,
+        }
+
+    def choice(self, index: int, answer: dict[str, Any]) -> dict[str, Any]:
+        logprobs = self.logprobs(_token_records(answer)) if self.wants_logprobs else None
+        return {
+            "index": index,
+            "text": answer["text"],
+            "logprobs": logprobs,
+            "finish_reason": answer["finish"],
+        }
+
+    def first(self, index: int) -> dict[str, Any] | None:
+        """The chunk before the first token; None: there is none."""
+        return None
+
+    def token(self, index: int, token: dict[str, Any]) -> dict[str, Any]:
+        logprobs = None
+        if self.wants_logprobs and token["token"] is not None:
+            logprobs = self.logprobs([token])
+        return {"index": index, "text": token["text"], "logprobs": logprobs, "finish_reason": None}
+
+    def last(self, index: int, reason: str) -> dict[str, Any]:
+        return {"index": index, "text": "", "logprobs": None, "finish_reason": reason}
+
+    def logprobs(self, tokens: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        offsets = []
+        length = 0
+        for token in tokens:
+            offsets.append(length)
+            length += len(token["text"])
+        return {
+            "tokens": [token["text"] for token in tokens],
+            "token_logprobs": [_finite(token["logprob"]) for token in tokens],
+            "top_logprobs": [
+                {other["text"]: _log(other["probability"]) for other in token["alternatives"] or []}
+                for token in tokens
+            ],
+            "text_offset": offsets,
+        }
+
+
+class ChatForm(CompletionForm):
+    """The shape of /v1/chat/completions."""
+
+    whole = "chat.completion"
+    chunk = "chat.completion.chunk"
+    prefix = "chatcmpl"
+
+    def choice(self, index: int, answer: dict[str, Any]) -> dict[str, Any]:
+        logprobs = self.logprobs(_token_records(answer)) if self.wants_logprobs else None
+        return {
+            "index": index,
+            "message": {"role": "assistant", "content": answer["text"], "refusal": None},
+            "logprobs": logprobs,
+            "finish_reason": answer["finish"],
+        }
+
+    def first(self, index: int) -> dict[str, Any] | None:
+        delta = {"role": "assistant", "content": ""}
+        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+    def token(self, index: int, token: dict[str, Any]) -> dict[str, Any]:
+        choice = super().token(index, token)
+        return {"index": index, "delta": {"content": choice.pop("text")}} | choice
+
+    def last(self, index: int, reason: str) -> dict[str, Any]:
+        return {"index": index, "delta": {}, "logprobs": None, "finish_reason": reason}
+
+    def logprobs(self, tokens: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        content = []
+        for token in tokens:
+            others = token["alternatives"] or []
+            top = [_entry(other["text"], _log(other["probability"])) for other in others]
+            entry = _entry(token["text"], _finite(token["logprob"]))
+            content.append(entry | {"top_logprobs": top})
+        return {"content": content, "refusal": None}
+
+
+def _entry(text: str, logprob: float) -> dict[str, Any]:
+    return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else LEAST_LOGPROB
+
+
+def _finite(logprob: float | None) -> float:
+    return LEAST_LOGPROB if logprob is None else logprob
+
+
+def _token_records(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tokens of a whole answer, as a stream would have had them."""
+    alternatives = answer["alternatives"] or [None] * len(answer["tokens"])
+    return [
+        {"token": token, "text": text, "logprob": logprob, "alternatives": others}
+        for token, text, logprob, others in zip(
+            answer["tokens"], answer["pieces"], answer["logprobs"], alternatives, strict=False
+        )
+    ]
+
+
+# --- from a body to jobs, and from their updates to an answer ---
+
+
+async def _respond(
+    request: Request,
+    engines: Engines,
+    body: SharedFields,
+    given: Sequence[Question],
+    form: CompletionForm,
+) -> Response:
+    jobs, tokens = _jobs(engines, body, given)
+    ignored = sorted({text for question in given for text in question.ignored})
+    headers = {IGNORED: "; ".join(ignored)} if ignored else {}
+    if body.stream:
+        include_usage = body.stream_options is not None and body.stream_options.include_usage
+        events = _events(engines, jobs, tokens, form, len(given), include_usage=include_usage)
+        return await stream_answer(request, events, headers)
+    if body.stream_options is not None:
+        raise ApiError(400, "stream_options needs stream = true", param="stream_options")
+    answers = await answer_unless_gone(request, _whole(engines, jobs, tokens))
+    choices = [form.choice(index, answer) for index, (answer, _) in enumerate(answers)]
+    each = len(jobs) // len(given)
+    usage = usage_of(
+        sum(read for _, read in answers[::each]),
+        sum(len(answer["tokens"]) for answer, _ in answers),
+    )
+    return JSONResponse(form.frame(form.whole, choices) | {"usage": usage}, headers=headers)
+
+
+async def _whole(
+    engines: Engines, jobs: Sequence[Job], tokens: int
+) -> list[tuple[dict[str, Any], int]]:
+    try:
+        return await answers_of(engines, jobs, tokens)
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+
+
+def _jobs(engines: Engines, body: SharedFields, given: Sequence[Question]) -> tuple[list[Job], int]:
+    """A job for each choice of each prompt, and what each counts for."""
+    model = engines.description
+    limits = engines.limits
+    n = body.n or 1
+    if n > limits.n:
+        raise ApiError(400, f"n must be at most {limits.n}; got {n:,}", param="n")
+    max_tokens = body.max_tokens
+    alternatives = 0
+    if isinstance(body, ChatBody):
+        if body.max_tokens and body.max_completion_tokens:
+            raise ApiError(
+                400, "give max_tokens or max_completion_tokens, not both", param="max_tokens"
+            )
+        max_tokens = body.max_completion_tokens or body.max_tokens
+        if body.top_logprobs and not body.logprobs:
+            raise ApiError(400, "top_logprobs needs logprobs = true", param="top_logprobs")
+        alternatives = body.top_logprobs or 0
+    elif isinstance(body, CompletionBody):
+        alternatives = body.logprobs or 0
+    options = questions.search_options(
+        model,
+        limits,
+        temperature=body.temperature,
+        top_p=body.top_p,
+        max_tokens=max_tokens,
+        changes=body.regard,
+    )
+    stops = questions.stop_list(body.stop, limits)
+    seed = questions.new_seed() if body.seed is None else body.seed
+    for question in given:
+        questions.check_length(question, limits)
+    tokens = max(questions.tokens_of(question, options, model) for question in given)
+    engines.check_room(n * len(given), n * len(given) * tokens)
+    fields = options.model_dump()
+    jobs = [
+        Job(
+            number=engines.next_number(),
+            input=question.text,
+            options=fields,
+            seed=questions.seed_of_choice(seed, choice),
+            stops=stops,
+            stream=bool(body.stream),
+            alternatives=alternatives,
+            media=question.media,
+        )
+        for question in given
+        for choice in range(n)
+    ]
+    return jobs, tokens
+
+
+async def _events(
+    engines: Engines,
+    jobs: Sequence[Job],
+    tokens: int,
+    form: CompletionForm,
+    prompts: int,
+    *,
+    include_usage: bool,
+) -> AsyncGenerator[bytes, None]:
+    """The chunks of a stream. The finish chunk has no content; the usage chunk has no choices."""
+    usage = {"usage": None} if include_usage else {}
+    read = [0] * len(jobs)
+    written = 0
+
+    def chunk(choice: dict[str, Any]) -> bytes:
+        return event(form.frame(form.chunk, [choice]) | usage)
+
+    async with aclosing(merged(engines, jobs, tokens)) as updates:
+        async for index, update in updates:
+            if "started" in update:
+                read[index] = update["started"]["prompt_tokens"]
+                first = form.first(index)
+                if first is not None:
+                    yield chunk(first)
+            elif "token" in update:
+                token = {"alternatives": None} | update["token"]
+                if token["text"] or form.wants_logprobs:
+                    yield chunk(form.token(index, token))
+            else:
+                answer = update["finished"]
+                written += len(answer["tokens"])
+                yield chunk(form.last(index, answer["finish"]))
+    if include_usage:
+        each = len(jobs) // prompts
+        yield event(form.frame(form.chunk, []) | {"usage": usage_of(sum(read[::each]), written)})
+
+
+def usage_of(read: int, written: int) -> dict[str, int]:
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+# --- sounds ---
+
+TRANSCRIPTION_FIELDS = {"file", "model", "response_format", "temperature", "language", "prompt"}
+
+
+async def _transcribe(request: Request, models: Models, form: dict[str, Any]) -> Response:
+    unknown = [name for name in form if name not in TRANSCRIPTION_FIELDS]
+    if unknown:
+        raise ApiError(400, f"{unknown[0]} is not supported", param=unknown[0])
+    file = form.get("file")
+    if not isinstance(file, UploadFile):
+        raise ApiError(400, "missing field: file", param="file")
+    for name in ("language", "prompt"):
+        if form.get(name):
+            raise ApiError(400, f"{name} is not supported", param=name, code="unsupported")
+    kind = form.get("response_format") or "json"
+    if kind not in ("json", "text", "verbose_json"):
+        raise ApiError(
+            400,
+            f"response_format is json, text or verbose_json; got {str(kind)[:40]!r}",
+            param="response_format",
+        )
+    engines = models.find(cast("str | None", form.get("model")))
+    model = engines.description
+    if model["input"] != "sound":
+        raise ApiError(400, f"{engines.name} does not read sounds", param="model")
+    options = questions.search_options(
+        model, engines.limits, temperature=_temperature(form.get("temperature"))
+    )
+    question = Question(None, await file.read())
+    if not question.media:
+        raise ApiError(400, "the file is empty", param="file")
+    tokens = questions.tokens_of(question, options, model)
+    engines.check_room(1, tokens)
+    job = Job(
+        number=engines.next_number(),
+        input=None,
+        options=options.model_dump(),
+        seed=questions.new_seed(),
+        attention=kind == "verbose_json",
+        media=question.media,
+    )
+    answers = await answer_unless_gone(request, _whole(engines, [job], tokens))
+    return _transcript(answers[0][0], kind)
+
+
+def _temperature(given: object) -> float | None:
+    if given is None or given == "":
+        return None
+    try:
+        temperature = float(str(given))
+    except ValueError:
+        temperature = math.nan
+    if not 0 <= temperature <= 2:
+        raise ApiError(400, "temperature is a number from 0 to 2", param="temperature")
+    return temperature
+
+
+def _transcript(answer: dict[str, Any], kind: str) -> Response:
+    text = answer["text"]
+    if kind == "text":
+        return PlainTextResponse(text + "\n")
+    if kind == "json":
+        return JSONResponse({"text": text})
+    logprobs = [_finite(logprob) for logprob in answer["logprobs"]]
+    return JSONResponse(
+        {
+            "task": "transcribe",
+            "language": "",  # the model was trained on one, which has no name here
+            "duration": _seconds(answer["place_names"]),
+            "text": text,
+            "logprobs": [
+                _entry(piece, logprob)
+                for piece, logprob in zip(answer["pieces"], logprobs, strict=False)
+            ],
+        }
+    )
+
+
+def _seconds(place_names: Sequence[str]) -> float:
+    """The end of the last place of a sound, whose name is an interval: "1.20–1.40 s"."""
+    if not place_names:
+        return 0.0
+    return float(place_names[-1].removesuffix(" s").rpartition("–")[2])

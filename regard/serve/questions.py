@@ -1,0 +1,237 @@
+"""From the body of a request to jobs: the input a model reads, and the options of its search."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from regard.errors import InputError
+from regard.search.options import Options
+from regard.serve.api_errors import ApiError
+from regard.serve.fields import AudioPart, ImagePart, Message, Picture, Sound, TextPart
+from regard.serve.jobs import Turns
+from regard.serve.limits import Limits
+
+CHARACTERS_A_TOKEN = 3  # a cautious guess, to bound what is under way
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a model reads: a text or conversation, or the bytes of a file."""
+
+    text: str | Turns | None
+    media: bytes = b""
+    ignored: tuple[str, ...] = field(default=())  # what was in the request and is not read
+
+    @property
+    def characters(self) -> int:
+        if self.text is None:
+            return 0
+        if isinstance(self.text, str):
+            return len(self.text)
+        return sum(len(turn["content"]) for turn in self.text)
+
+
+def from_messages(
+    model: Mapping[str, Any], messages: Sequence[Message], limits: Limits
+) -> Question:
+    """The input in a conversation: all of it for a chat, the last message for other tasks."""
+    if len(messages) > limits.messages:
+        raise ApiError(
+            400,
+            f"a conversation has at most {limits.messages} messages; got {len(messages):,}",
+            param="messages",
+        )
+    ignored = ()
+    if any(message.role in ("system", "developer") for message in messages):
+        ignored = ("system message: this model was not trained with one",)
+    talk = [message for message in messages if message.role in ("user", "assistant")]
+    if not talk:
+        raise ApiError(400, "there is no message of the user", param="messages")
+    if model["input"] != "text":
+        return Question(None, _media(talk[-1], model["input"]), ignored)
+    if model["task"] == "chat":
+        turns = [{"role": message.role, "content": _text(message)} for message in talk]
+        return Question(turns, ignored=ignored)
+    if talk[-1].role != "user":
+        raise ApiError(400, "the last message must be the user's", param="messages")
+    return Question(_text(talk[-1]), ignored=ignored)
+
+
+def from_input(
+    model: Mapping[str, Any], given: str | Picture | Sound | list[Message], limits: Limits
+) -> Question:
+    """The input of /v1/ask."""
+    if isinstance(given, list):
+        return from_messages(model, given, limits)
+    kind = {str: "text", Picture: "picture", Sound: "sound"}[type(given)]
+    if kind != model["input"]:
+        raise ApiError(
+            400, f"this model reads {_PLURAL[model['input']]}; got a {kind}", param="input"
+        )
+    if isinstance(given, str):
+        return Question(given)
+    return Question(None, data_uri(given.picture if isinstance(given, Picture) else given.sound))
+
+
+_PLURAL = {"text": "text", "picture": "pictures", "sound": "sounds"}
+
+
+def _text(message: Message) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    texts = []
+    for part in message.content:
+        if not isinstance(part, TextPart):
+            raise ApiError(400, "this model reads text only", param="messages")
+        texts.append(part.text)
+    return "\n".join(texts)
+
+
+def _media(message: Message, kind: str) -> bytes:
+    """The one picture or sound of a message. Text beside it is not read."""
+    wanted = ImagePart if kind == "picture" else AudioPart
+    parts = [] if isinstance(message.content, str) else message.content
+    found = [part for part in parts if isinstance(part, wanted)]
+    if len(found) != 1:
+        raise ApiError(
+            400,
+            f"this model reads one {kind} in the last message; got {len(found)}",
+            param="messages",
+        )
+    part = found[0]
+    if isinstance(part, ImagePart):
+        return data_uri(part.image_url.url)
+    assert isinstance(part, AudioPart)
+    return from_base64(part.input_audio.data)
+
+
+def data_uri(text: str) -> bytes:
+    """The bytes of a data URI. Nothing is ever fetched from another address.
+
+    >>> data_uri("data:image/png;base64,aGk=")
+    b'hi'
+    """
+    head, comma, content = text.partition(",")
+    if not head.startswith("data:") or not comma:
+        shown = text[:40] + ("…" if len(text) > 40 else "")
+        raise ApiError(
+            400, f"must be a data URI, as nothing is fetched from elsewhere; got {shown!r}"
+        )
+    if not head.endswith(";base64"):
+        raise ApiError(400, "a data URI must be in base64")
+    return from_base64(content)
+
+
+def from_base64(text: str) -> bytes:
+    try:
+        content = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise ApiError(400, "not base64") from None
+    if not content:
+        raise ApiError(400, "the file is empty")
+    return content
+
+
+def search_options(
+    model: Mapping[str, Any],
+    limits: Limits,
+    *,
+    greedy: bool = False,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    max_tokens: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Options:
+    """The recipe's search options, changed as a request says.
+
+    A temperature of 0 is a greedy search. Any other, or `top_p`, draws; then a recipe that does not
+    draw has one candidate. `changes` are options of regard, and come last.
+    """
+    options = dict(model["options"])
+    if greedy or temperature == 0:
+        options = {"max_new_tokens": options["max_new_tokens"]}
+    elif temperature is not None or top_p is not None:
+        if not options["do_sample"]:
+            options |= {"do_sample": True, "num_beams": 1, "candidates": 1}
+        if temperature is not None:
+            options["temperature"] = temperature
+        if top_p is not None:
+            options["top_p"] = top_p
+    if max_tokens is not None:
+        options["max_new_tokens"] = max_tokens
+    changes = dict(changes or {})
+    if "num_beams" in changes:  # a beam search draws nothing
+        options |= {"do_sample": False, "candidates": 1}
+    options |= changes
+    try:
+        chosen = Options(**options)
+    except InputError as problem:
+        raise ApiError(400, str(problem), param="options") from None
+    _check_bounds(chosen, model, limits)
+    return chosen
+
+
+def _check_bounds(options: Options, model: Mapping[str, Any], limits: Limits) -> None:
+    """Refuse what would take too long or too much memory. A recipe's own options are allowed."""
+    own = model["options"]
+    bounds = {
+        "max_new_tokens": limits.max_tokens,
+        "num_beams": limits.num_beams,
+        "candidates": limits.num_beams,
+    }
+    for name, bound in bounds.items():
+        value = getattr(options, name)
+        bound = max(bound, own[name])
+        if value > bound:
+            param = "max_tokens" if name == "max_new_tokens" else name
+            raise ApiError(400, f"{param} must be at most {bound}; got {value:,}", param=param)
+
+
+def rows_of(options: Options) -> int:
+    """The rows of the batch that an answer takes."""
+    rows = options.num_beams if options.num_beams > 1 else options.candidates
+    return 2 * rows if options.mmi_weight and options.mmi_steps else rows
+
+
+def tokens_of(question: Question, options: Options, model: Mapping[str, Any]) -> int:
+    """What a job counts for: tokens that it reads and may write, times the rows."""
+    read = question.characters // CHARACTERS_A_TOKEN + 1
+    if model["max_source"]:
+        read = min(read, model["max_source"])
+    return rows_of(options) * (read + options.max_new_tokens)
+
+
+def check_length(question: Question, limits: Limits) -> None:
+    if question.characters > limits.prompt_characters:
+        raise ApiError(
+            413,
+            f"the input has at most {limits.prompt_characters:,} characters; "
+            f"got {question.characters:,}",
+        )
+
+
+def stop_list(stop: str | Sequence[str] | None, limits: Limits) -> tuple[str, ...]:
+    """The stop strings of a request."""
+    stops = [] if stop is None else [stop] if isinstance(stop, str) else list(stop)
+    count, length = limits.stops
+    if len(stops) > count:
+        raise ApiError(400, f"at most {count} stop strings; got {len(stops)}", param="stop")
+    for text in stops:
+        if not text or len(text) > length:
+            raise ApiError(400, f"a stop string has 1 to {length} characters", param="stop")
+    return tuple(stops)
+
+
+def new_seed() -> int:
+    """A seed for a request that has none."""
+    return secrets.randbits(31)
+
+
+def seed_of_choice(seed: int, choice: int) -> int:
+    """The seed of one of several choices. That of the first is the request's own."""
+    return (seed + choice) % 2**63

@@ -1,0 +1,180 @@
+"""What `regard serve` does: start the engines, listen, and stop without losing an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvicorn
+
+from regard.errors import InputError
+from regard.serve.app import State, create_app
+from regard.serve.engine_client import Engines
+from regard.serve.http_protocol import ConnectionLimits, uvicorn_settings, with_open_files
+from regard.serve.limits import DEFAULT_LIMITS, Limits
+from regard.serve.metrics import Metrics
+from regard.serve.safety import allowed_hosts, body_limits, check_binding, protect
+
+LOG = logging.getLogger("regard.serve")
+DRAIN_POLL = 0.05
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a server runs.
+
+    runs         the folders of the runs, by the name of the model
+    key          what clients must send; None: anybody who reaches the server may ask
+    hosts        names by which requests may address the server, beside those of loopback
+    workers      engine processes of each run
+    """
+
+    runs: dict[str, Path]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    key: str | None = field(default=None, repr=False)
+    insecure: bool = False
+    hosts: Sequence[str] = ()
+    workers: int = 1
+    device: str = "auto"
+    limits: Limits = DEFAULT_LIMITS
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+
+def model_names(runs: Sequence[Path]) -> dict[str, Path]:
+    """A name for each run: that of its folder.
+
+    >>> list(model_names([Path("runs/demo"), Path("runs/numbers/")]))
+    ['demo', 'numbers']
+    """
+    named: dict[str, Path] = {}
+    for run in runs:
+        name = run.resolve().name
+        if name in named:
+            raise InputError(
+                "two runs have the same name", where=name, hint="rename the folder of one of them"
+            )
+        named[name] = run
+    return named
+
+
+async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda port: None) -> None:
+    """Serve until SIGTERM or SIGINT. `on_ready` is called with the port when all models are
+    loaded."""
+    check_binding(settings.host, settings.key is not None, settings.insecure)
+    listener = _listen(settings.host, settings.port)
+    metrics = Metrics()
+    processes = len(settings.runs) * settings.workers
+    threads = max(1, (os.cpu_count() or 1) // processes)
+    engines = {
+        name: Engines(
+            name,
+            run,
+            limits=settings.limits,
+            workers=settings.workers,
+            device=settings.device,
+            threads=threads,
+            metrics=metrics,
+        )
+        for name, run in settings.runs.items()
+    }
+    try:
+        async with asyncio.TaskGroup() as group:
+            for each in engines.values():
+                group.create_task(each.start())
+    except ExceptionGroup as problems:
+        await _close(engines)
+        listener.close()
+        raise problems.exceptions[0] from None
+
+    state = State()
+    app = protect(
+        create_app(engines, metrics, state),
+        hosts=allowed_hosts(settings.host, settings.hosts),
+        key=settings.key,
+        body_limit=body_limits(settings.limits),
+    )
+    server = uvicorn.Server(_config(app, settings))
+    stop = _stop_on_signals(server, state, engines, settings.limits)
+    try:
+        on_ready(listener.getsockname()[1])
+        await server.serve(sockets=[listener])
+    finally:
+        stop()
+        await _close(engines)
+
+
+async def _close(engines: dict[str, Engines]) -> None:
+    await asyncio.gather(*(each.close() for each in engines.values()))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as problem:
+        listener.close()
+        raise InputError(
+            "cannot listen on this address",
+            where=f"{host}:{port}",
+            got=problem.strerror,
+            hint="choose another with --port",
+        ) from None
+    listener.listen(2048)
+    return listener
+
+
+def _config(app: object, settings: Settings) -> uvicorn.Config:
+    connections = with_open_files(settings.connections)
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=max(1, round(settings.limits.drain)),
+        **uvicorn_settings(connections),
+    )
+
+
+def _stop_on_signals(
+    server: uvicorn.Server, state: State, engines: dict[str, Engines], limits: Limits
+) -> Callable[[], None]:
+    """On SIGTERM and SIGINT: refuse new requests at once, wait for those under way, then stop. A
+    second signal stops at once."""
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def drain() -> None:
+        deadline = loop.time() + limits.drain
+        while loop.time() < deadline and any(each.under_way for each in engines.values()):
+            await asyncio.sleep(DRAIN_POLL)
+        server.should_exit = True
+
+    def on_signal() -> None:
+        if state.draining:
+            server.should_exit = True
+            server.force_exit = True
+            return
+        state.draining = True
+        LOG.warning("stopping: %s requests under way", sum(e.under_way for e in engines.values()))
+        tasks.add(asyncio.create_task(drain()))
+
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+
+    def restore() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    return restore
