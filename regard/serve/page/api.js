@@ -230,12 +230,8 @@ function dataOf(block) {
   return lines.map((line) => line.slice(5).trimStart()).join("\n");
 }
 
-/** Opens a document of the server. With a key a link would not carry it, so it is saved instead. */
-export async function openDocument(path, name) {
-  if (!key()) {
-    window.open(address(path), "_blank", "noopener");
-    return;
-  }
+/** Saves a document of the server as a file. */
+export async function saveDocument(path, name) {
   const blob = await (await request(path)).blob();
   const url = URL.createObjectURL(blob);
   make("a", { href: url, download: name }).click();

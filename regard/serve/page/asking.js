@@ -54,6 +54,13 @@ export function bodyOf(model, input, { options = null, prefix = [], effect = fal
   return body;
 }
 
+function whileItWrites(model, { options, prefix = [] }) {
+  const { candidates, num_beams: beams } = { ...optionsOf(model), ...options };
+  if (prefix.length || isLabelTask(model.regard.task)) return "";
+  if (beams > 1) return `Following ${beams} answers…`;
+  return candidates > 1 ? `Drawing ${candidates} answers, to choose one…` : "";
+}
+
 /** Asks and shows; resolves to the version to keep, whatever happens. */
 export async function answerInto(view, model, input, { signal, ...how } = {}) {
   const speaker = new Speaker();
@@ -62,6 +69,7 @@ export async function answerInto(view, model, input, { signal, ...how } = {}) {
   const onEvent = (event) => {
     if (event.type === "start") {
       view.begin(event.place_names ?? [], event.grid ?? null);
+      view.say(whileItWrites(model, how));
     } else if (event.type === "token") {
       view.say("");
       view.add(event);
@@ -80,18 +88,19 @@ export async function answerInto(view, model, input, { signal, ...how } = {}) {
   }
 }
 
-/** Asks for the effects of an answer that is there: the same tokens again, as a prefix. */
+/** The effects of an answer that is there: the same tokens again, as a prefix, and one step more.
+    If that step does not choose the end token again, its effects are those of another token. */
 export async function effectsOf(model, input, answer, signal) {
-  const isWhole = isLabelTask(model.regard.task);
-  const how = { effect: true, prefix: isWhole ? [] : answer.tokens, options: effectOptions(model, answer) };
+  const isLabel = isLabelTask(model.regard.task);
+  const prefix = isLabel ? [] : answer.tokens;
+  const given = { do_sample: false, num_beams: 1, candidates: 1, min_new_tokens: 0, max_new_tokens: prefix.length + 1 };
+  const how = { effect: true, prefix, options: isLabel ? {} : given };
   const { answer: second } = await ask(bodyOf(model, input, how), { signal });
-  return second.effects ? second : null;
-}
-
-/** The answer is given, so nothing is searched; it ends where it ended. */
-function effectOptions(model, answer) {
-  if (isLabelTask(model.regard.task)) return {};
-  return { do_sample: false, num_beams: 1, candidates: 1, max_new_tokens: Math.max(1, answer.step_names.length), min_new_tokens: 0 };
+  if (!second.effects) return null;
+  const effects = second.effects.slice(0, answer.step_names.length);
+  const isOtherEnd = !isLabel && second.tokens.length > prefix.length && effects.length > prefix.length;
+  if (isOtherEnd) effects[prefix.length] = effects[prefix.length].map(() => 0);
+  return effects.length === answer.step_names.length ? effects : null;
 }
 
 function noteOf(problem) {

@@ -116,8 +116,8 @@ export class ExchangeView {
       const model = this.app.modelNamed(column.reply.model);
       column.view.say("Hiding each word from it in turn…");
       try {
-        const second = await effectsOf(model, await this.inputFor(entry, column, model), version, signal);
-        if (second) Object.assign(version, { effects: second.effects.slice(0, version.step_names.length) });
+        const effects = await effectsOf(model, await this.inputFor(entry, column, model), version, signal);
+        if (effects) version.effects = effects;
         else toast("This model has no effects to show.");
       } catch (error) {
         if (error.kind !== "stopped") toast(error.message);

@@ -22,19 +22,13 @@ function write(model, changes) {
 
 /** All search options of a model: the recipe's, with what was changed here. */
 export function optionsOf(model) {
-  const known = model.regard.options;
-  const changes = Object.entries(read(model)).filter(([name]) => name in known);
-  return { ...known, ...Object.fromEntries(changes) };
+  return { ...model.regard.options, ...changedOptions(model) };
 }
 
-/** What was changed, as a request has it. */
+/** What was changed, as a request has it. Without a seed the server draws a new one. */
 export function changedOptions(model) {
-  const { newSeed, ...changes } = read(model);
   const known = model.regard.options;
-  const kept = Object.entries(changes).filter(([name, value]) => name in known && value !== known[name]);
-  const options = Object.fromEntries(kept);
-  if (newSeed) options.seed = randomSeed();
-  return options;
+  return Object.fromEntries(Object.entries(read(model)).filter(([name]) => name in known));
 }
 
 export const randomSeed = () => crypto.getRandomValues(new Uint32Array(1))[0] % 1_000_000;
@@ -57,25 +51,27 @@ export const hasSettings = (model) => !isLabel(model);
 /** The dialog. `changed()` is called after every change. */
 export function openSettings(model, changed) {
   const body = make("div", { class: "settings-body" });
-  const draw = () => body.replaceChildren(...fields(model, (changes, redraw = false) => {
-    write(model, onlyChanges(model, { ...read(model), ...changes }));
-    changed();
-    if (redraw) draw();
-    else marks(model, body);
-  }), footer(model, () => {
-    write(model, {});
-    changed();
-    draw();
-  }));
+  const draw = () => {
+    body.replaceChildren(...fields(model, (changes, redraw = false) => {
+      write(model, onlyChanges(model, { ...read(model), ...changes }));
+      changed();
+      if (redraw) draw();
+      else marks(model, body);
+    }), footer(model, () => {
+      write(model, {});
+      changed();
+      draw();
+    }));
+    marks(model, body);
+  };
   draw();
-  marks(model, body);
   dialog("How it answers", body, { name: "settings" });
 }
 
-/** Values that equal the recipe's are not changes. */
+/** Values that equal the recipe's are not changes. A seed always is one. */
 function onlyChanges(model, values) {
   const known = model.regard.options;
-  const isChange = ([name, value]) => (name in known ? value !== known[name] : value !== false);
+  const isChange = ([name, value]) => value !== undefined && (name === "seed" || value !== known[name]);
   return Object.fromEntries(Object.entries(values).filter(isChange));
 }
 
@@ -100,7 +96,7 @@ function fields(model, change) {
   const how = howItChooses(options);
   const setHow = (value) => change({
     likeliest: { do_sample: false, num_beams: 1, candidates: 1 },
-    draw: { do_sample: true, num_beams: 1, candidates: 1 },
+    draw: { do_sample: true, num_beams: 1, candidates: model.regard.options.do_sample ? model.regard.options.candidates : 1 },
     beams: { do_sample: false, num_beams: Math.min(4, limits.num_beams ?? 4), candidates: 1 },
   }[value], true);
   const slider = (name, title, why, low, high, step, unit) => sliderField({ name, title, why, low, high, step, unit, value: options[name] }, change);
@@ -116,11 +112,12 @@ function fields(model, change) {
       }[how])),
     how === "draw" ? slider("temperature", "How adventurous", "Low: it stays with likely words. High: it surprises.", 0.1, 2, 0.05, "") : null,
     how === "draw" ? slider("top_p", "How many words it considers", "Only the likeliest words that together have this probability.", 0.05, 1, 0.05, "share") : null,
+    how === "draw" ? slider("candidates", "Answers it draws before it picks one", "With 1 the words appear as they are written. With more they come all at once.", 1, limits.num_beams ?? 16, 1, "") : null,
     how === "beams" ? slider("num_beams", "Answers followed at once", "More takes longer.", 2, Math.min(16, limits.num_beams ?? 16), 1, "") : null,
     how === "beams" ? slider("length_penalty", "Taste for long answers", "Above 1 favours longer answers, below 1 shorter ones.", -1, 3, 0.1, "") : null,
     slider("max_new_tokens", "Most words", "The answer is cut off here. A long word may count as several.", 1, Math.min(512, limits.max_tokens ?? 512), 1, ""),
     slider("repetition_penalty", "Dislike of repeating itself", "1 is off.", 1, 3, 0.1, ""),
-    how === "draw" ? seedField(options, model, change) : null,
+    how === "draw" ? seedField(model, change) : null,
   ].filter((field) => field !== null);
 }
 
@@ -138,17 +135,18 @@ function sliderField({ name, title, why, low, high, step, unit, value }, change)
     input, make("p", { class: "hint", id: `why-${name}` }, why));
 }
 
-function seedField(options, model, change) {
-  const isNew = read(model).newSeed === true;
+function seedField(model, change) {
+  const { seed } = read(model);
+  const isNew = seed === undefined;
   const input = make("input", { type: "number", id: "option-seed", min: 0, max: 1_000_000_000, step: 1, disabled: isNew });
-  input.value = options.seed ?? 1;
+  input.value = seed ?? 1;
   input.addEventListener("change", () => {
     if (input.checkValidity() && input.value !== "") change({ seed: Number(input.value) });
   });
   const box = make("input", { type: "checkbox", id: "option-new-seed" });
   box.checked = isNew;
-  box.addEventListener("change", () => change({ newSeed: box.checked }, true));
-  return make("div", { class: "field", "data-option": "seed newSeed" },
+  box.addEventListener("change", () => change({ seed: box.checked ? undefined : Number(input.value) }, true));
+  return make("div", { class: "field", "data-option": "seed" },
     make("label", { for: "option-seed" }, "Luck"),
     make("div", { class: "row" }, input, make("label", { class: "check" }, box, "new luck for every question")),
     make("p", { class: "hint" }, "The same number (the seed) draws the same answer again."));
