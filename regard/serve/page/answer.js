@@ -11,7 +11,6 @@ import { heatMap } from "./heatmap.js";
 import { SegmentedText } from "./segmented.js";
 
 const PLACES = 6; // shown in the list of a word
-const FAINT = 0.5; // a weight of this size or the row's largest has the full colour
 
 export function emptyAnswer() {
   return {
@@ -31,10 +30,12 @@ export function withToken(answer, event) {
   if (event.alternatives) (answer.alternatives ??= []).push(event.alternatives);
 }
 
-const shares = (row) => {
-  const most = Math.max(FAINT, ...row);
+/** Weights as shares of the full colour. Weights that are nearly equal stay faint: full is at least
+    0.5, or four times the mean where there are many places. */
+function shares(row, places = row.length) {
+  const most = Math.max(Math.min(0.5, 4 / places), ...row);
   return row.map((x) => x / most);
-};
+}
 
 /** Effects as shares of the largest one in the whole answer; negative ones count as none. */
 function effectShares(effects, step) {
@@ -52,6 +53,7 @@ export class AnswerView {
     this.answer = emptyAnswer();
     this.selected = null;
     this.isLive = false;
+    this.keepsMaps = false; // whether maps stay open when another answer comes
 
     this.body = make("div", { class: "answer-text" });
     this.text = new SegmentedText(this.body);
@@ -108,7 +110,8 @@ export class AnswerView {
     this.select(null);
     this.text.reset();
     this.strip.replaceChildren();
-    this.maps.hidden = true;
+    if (!this.keepsMaps) this.maps.hidden = true;
+    this.maps.replaceChildren();
     this.node.classList.add("live");
     this.source.begin(names, grid);
   }
@@ -201,7 +204,7 @@ export class AnswerView {
       for (const chip of this.strip.children) setStyle(chip, { "--weight": 0 });
       return;
     }
-    const column = shares(weights.map((row) => row[place] ?? 0));
+    const column = shares(weights.map((row) => row[place] ?? 0), weights[0].length);
     const caused = effects ? effects.map((_, step) => effectShares(effects, step)[place]) : null;
     let start = 0;
     const ranges = pieces.map((piece, step) => {
@@ -243,6 +246,7 @@ export class AnswerView {
       make("div", { class: "inside-columns" }, this.placeList(step), this.alternativeList(step)),
     );
     announce(`${visible(names[step])}: ${sure} sure. ${this.spoken(step)}`);
+    this.inside.scrollIntoView({ block: "nearest" });
   }
 
   /** What the list of a word says, for a screen reader. */

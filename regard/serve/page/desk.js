@@ -91,7 +91,10 @@ export class DeskView extends ExchangeView {
       onEffects: () => this.effects(this.entry, column),
       onCandidate: task === "blank" ? (text) => this.input.fill(text ?? chosenVersion(reply)?.text) : null,
     });
-    if (input === "picture" && canContinue) column.view.maps.hidden = false;
+    if (input === "picture" && canContinue) {
+      column.view.keepsMaps = true;
+      column.view.maps.hidden = false;
+    }
     this.entry.columns.push(column);
     const version = chosenVersion(reply);
     if (version) column.view.show(version);

@@ -22,7 +22,7 @@ export class SoundInput {
     this.audio = new Audio();
     this.file = make("input", { type: "file", accept: "audio/*,.wav,.flac,.ogg,.mp3", class: "hidden", tabindex: -1, "aria-hidden": "true", id: "sound-file" });
     this.file.addEventListener("change", () => this.take(this.file.files[0]));
-    this.canvas = make("canvas", { class: "sound", role: "img", "aria-label": "Wave and spectrum of the sound" });
+    this.canvas = make("canvas", { class: "wave", role: "img", "aria-label": "Wave and spectrum of the sound" });
     this.note = make("p", { class: "hint" });
     this.meter = make("i", {});
     this.level = make("div", { class: "meter", role: "meter", "aria-label": "Level of the microphone", "aria-valuemin": 0, "aria-valuemax": 100, hidden: true }, this.meter);
