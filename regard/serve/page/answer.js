@@ -53,6 +53,7 @@ export class AnswerView {
     this.answer = emptyAnswer();
     this.selected = null;
     this.isLive = false;
+    this.newest = null; // the step that is shown with the next frame
     this.keepsMaps = false; // whether maps stay open when another answer comes
 
     this.body = make("div", { class: "answer-text" });
@@ -121,7 +122,18 @@ export class AnswerView {
     this.text.append(event.text);
     const step = this.answer.tokens.length - 1;
     this.strip.append(this.chip(step));
-    this.preview(step); // the source follows the word that is being written
+    this.follow(step);
+  }
+
+  /** The source follows the word that is being written, as often as the screen can show it. */
+  follow(step) {
+    const isPlanned = this.newest !== null;
+    this.newest = step;
+    if (isPlanned) return;
+    requestAnimationFrame(() => {
+      if (this.isLive && this.selected === null) this.preview(this.newest);
+      this.newest = null;
+    });
   }
 
   /** The whole answer, at the end of a stream or from storage. */
@@ -193,7 +205,8 @@ export class AnswerView {
     const piece = step === null ? "" : this.answer.pieces[step] ?? "";
     const from = start + piece.length - piece.trimStart().length;
     this.text.tint(piece ? [{ start: from, end: start + piece.length, isChosen: true }] : []);
-    for (const chip of this.strip.children) chip.classList.toggle("pointed", Number(chip.dataset.step) === step);
+    this.strip.querySelector(".pointed")?.classList.remove("pointed");
+    if (step !== null) this.strip.children[step]?.classList.add("pointed");
   }
 
   /** Colours the words that attended to a place of the source. */

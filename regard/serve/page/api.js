@@ -54,6 +54,7 @@ function askForKey(wasWrong) {
       : "This server asks for a key. Whoever started it knows the key. It stays in this tab and is forgotten when you close it.";
     const form = make("form", { method: "dialog" },
       make("p", { id: "key-why", class: wasWrong ? "wrong" : "" }, why),
+      make("input", { type: "text", name: "username", value: "regard", autocomplete: "username", hidden: true }), // for password managers
       make("label", { for: "key" }, "Key"), field,
       make("div", { class: "row end" }, make("button", { class: "primary" }, "Use this key")));
     let given = false;

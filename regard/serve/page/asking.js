@@ -80,7 +80,7 @@ export async function answerInto(view, model, input, { signal, ...how } = {}) {
     const end = await ask(bodyOf(model, input, how), { signal, onEvent, onWait });
     speaker.finish();
     view.say("");
-    return { ...version(end.answer), usage: end.usage ?? null };
+    return version(end.answer);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     const isStop = error.kind === "stopped";

@@ -103,13 +103,20 @@ function withoutMaps(conversation) {
 
 const rounded = (matrix) => matrix?.map((row) => row.map((x) => Number(x.toFixed(4)))) ?? null;
 
-/** An answer as it is kept: numbers with as many digits as can be seen. */
+/** An answer as it is kept: what the page shows, with as many digits as can be seen. */
 export function version(answer, state = "done", note = "") {
   return {
-    ...answer,
+    text: answer.text,
+    finish: answer.finish,
+    tokens: answer.tokens,
+    pieces: answer.pieces,
+    logprobs: answer.logprobs.map((x) => Number(x.toFixed(4))),
+    step_names: answer.step_names,
+    place_names: answer.place_names,
+    grid: answer.grid,
     weights: rounded(answer.weights),
     effects: rounded(answer.effects),
-    logprobs: answer.logprobs?.map((x) => Number(x.toFixed(4))) ?? [],
+    alternatives: answer.alternatives,
     state,
     note,
   };

@@ -60,17 +60,17 @@ export class DeskView extends ExchangeView {
       replies: this.app.modelsOf(this.conversation).map((model) => ({ model: model.id, versions: [], chosen: 0 })),
     };
     this.conversation.exchanges.push(exchange);
-    this.show(exchange, true);
+    await this.show(exchange, true);
     this.changed();
     await this.during((signal) => Promise.all(this.entry.columns.map((column) => this.write(this.entry, column, { signal }))));
     this.drawEarlier();
   }
 
-  /** Shows an exchange; what is new is on the desk already. */
-  show(exchange, isNew = false) {
-    this.entry = exchange ? { exchange, columns: [] } : null;
-    if (exchange && !isNew) this.input.show(exchange.input);
+  /** Shows an exchange; what is new is on the desk already. A picture takes a moment to load. */
+  async show(exchange, isNew = false) {
     if (exchange && isNew) this.input.read();
+    if (exchange && !isNew) await this.input.show(exchange.input);
+    this.entry = exchange ? { exchange, columns: [] } : null;
     this.answers.replaceChildren();
     if (exchange) this.answers.append(...exchange.replies.map((reply) => this.column(reply)));
     else this.answers.append(make("p", { class: "muted waiting" }, "The answer appears here."));
@@ -131,8 +131,8 @@ export class DeskView extends ExchangeView {
       make("h1", {}, model.id), make("p", { class: "facts" }, facts(model)),
       make("p", { class: "lead" }, sentences(model)),
       model.regard.summary ? make("p", { class: "muted" }, model.regard.summary) : null,
-      examples(model, (text) => {
-        this.input.show({ text });
+      examples(model, async (text) => {
+        await this.input.show({ text });
         this.ask();
       })));
   }

@@ -49,11 +49,16 @@ export class SegmentedText {
     return node;
   }
 
-  /** Colours ranges: { start, end, weight, effect }, each from 0 to 1, and `isChosen`. */
+  /** Colours ranges: { start, end, weight, effect }, each from 0 to 1, and `isChosen`. Only what
+      changes is touched: a long answer has many segments, and is coloured at every word. */
   tint(ranges) {
+    const from = Math.min(...ranges.map((range) => range.start));
+    const to = Math.max(...ranges.map((range) => range.end));
     for (const node of this.node.children) {
       const [start, end] = node.range;
-      const over = ranges.filter((range) => range.start < end && range.end > start);
+      const isNear = start < to && end > from;
+      if (!isNear && !node.classList.contains("tinted")) continue;
+      const over = isNear ? ranges.filter((range) => range.start < end && range.end > start) : [];
       const most = (name) => over.reduce((sum, range) => Math.max(sum, range[name] ?? 0), 0);
       const weight = most("weight");
       setStyle(node, { "--weight": weight.toFixed(3), "--effect-size": most("effect").toFixed(3) });
@@ -118,6 +123,7 @@ function placesInText(names, text) {
   let cursor = 0;
   let isLost = false; // after a name that is not in the text, the next one may be further on
   return names.map((name) => {
+    if (name.trim() === "") return null; // a token of spaces
     const range = find(lower, name.toLowerCase(), cursor, isLost);
     isLost = range === null;
     if (range) cursor = range.end;
