@@ -31,7 +31,7 @@ from regard.train.validation import Scores, Validation
 from regard.weights import tensors
 
 LOG_EVERY = 20
-RELEASE_EVERY = 100  # steps between two returns of freed memory to the system
+RELEASE_EVERY = 25  # steps between two returns of freed memory to the system
 BAD_STEPS_IN_A_ROW = 5
 _OTHERS = 1  # the stream of random numbers that draws the answers of the contrastive loss
 CONTRASTED = 0.25  # share of the examples of a batch in the contrastive loss

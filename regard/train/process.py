@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-SHAPES = 64  # operations that oneDNN remembers
+SHAPES = 16  # operations that oneDNN remembers
 PATIENCE = 1.0  # seconds in which a second Ctrl-C is taken for the first
 
 
