@@ -9,6 +9,7 @@ long as the client likes. Here each of these has a time limit that bytes do not 
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
 import socket
 from dataclasses import dataclass, replace
@@ -21,6 +22,9 @@ from regard.serve.api_errors import ApiError
 from regard.serve.limits import MB
 from regard.serve.safety import ENCODED_HEADERS, HEADER_BYTES, error_content
 
+# uvicorn warns of every request that is not HTTP; a scan of ports must not fill the log.
+LOG = logging.getLogger("regard.serve.http")
+LOG.setLevel(logging.ERROR)
 SPARE_FILES = 128  # for logs, pipes of engines, uploads
 
 
@@ -96,6 +100,7 @@ class TimedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self.logger = LOG
         self.phase: tuple[str, object] = ("idle", None)
         self.phase_timer: asyncio.TimerHandle | None = None
         self.write_timer: asyncio.TimerHandle | None = None

@@ -348,12 +348,15 @@ def test_nothing_is_fetched_from_an_address(client: Client) -> None:
             listener.accept()
 
 
-def test_the_key_is_needed_and_is_nowhere_to_be_read(runs: list[Path], tmp_path: Path) -> None:
-    for key_from in ("file", "environment"):
-        (tmp_path / "key").write_text(KEY + "\n")
-        arguments = ["--key-file", str(tmp_path / "key")] if key_from == "file" else []
-        environment = {"REGARD_KEY": KEY} if key_from == "environment" else {}
-        server = Server(runs[:1], *arguments, environment=environment)
+@pytest.mark.parametrize("source", ["file", "environment"])
+def test_the_key_is_needed_and_is_nowhere_to_be_read(
+    runs: list[Path], tmp_path: Path, source: str
+) -> None:
+    (tmp_path / "key").write_text(KEY + "\n")
+    arguments = ["--key-file", str(tmp_path / "key")] if source == "file" else []
+    environment = {"REGARD_KEY": KEY} if source == "environment" else {}
+    server = Server(runs[:1], *arguments, environment=environment)
+    try:
         client = Client(server)
         assert client.get("/").status == client.get("/health").status == 200
         for path in ("/v1/models", "/metrics", "/v1/nothing"):
@@ -366,8 +369,9 @@ def test_the_key_is_needed_and_is_nowhere_to_be_read(runs: list[Path], tmp_path:
         for pid in server.engine_pids():
             assert KEY not in Path(f"/proc/{pid}/environ").read_text()
         client.connection.close()
+    finally:
         assert server.stop() == 0
-        assert KEY not in "".join(server.errors)
+    assert KEY not in "".join(server.errors)
 
 
 # Pictures and sounds
