@@ -47,11 +47,12 @@ PAGE_POLICY = "; ".join(
 # as a stranger, without the page's storage and without a connection to anywhere.
 DOCUMENT_POLICY = "; ".join(
     [
-        "sandbox allow-scripts",
+        "sandbox allow-scripts allow-downloads",
         "default-src 'none'",
         "script-src 'unsafe-inline'",
         "style-src 'unsafe-inline'",
         "img-src data: blob:",
+        "media-src data:",
         "font-src data:",
         "base-uri 'none'",
         "form-action 'none'",
