@@ -418,6 +418,33 @@ def test_keyboard_and_screen_reader(visit: Open, server: Server):
         assert name
 
 
+def test_places_of_a_history_are_found_in_its_turns(visit: Open, server: Server):
+    """Names are tokens without spaces, in the tokenizer's case; some are not in the text."""
+    tab = visit(server)
+    names = [
+        "(other)",
+        "hi",
+        "(self)",
+        "well",
+        ",",
+        "(unknown)",
+        "you",
+        "(other)",
+        "fi",
+        "ne",
+        "",
+        ".",
+    ]
+    texts = ["Ignored, too old", "Hi", "Well, straße you", "Fine  ."]
+    places = tab.evaluate(
+        "([names, texts]) => import(document.baseURI + 'page/segmented.js')"
+        ".then((module) => module.placesInTexts(names, texts))",
+        [names, texts],
+    )
+    words = [place and texts[place["turn"]][place["start"] : place["end"]] for place in places]
+    assert words == [None, "Hi", None, "Well", ",", None, "you", None, "Fi", "ne", None, "."]
+
+
 def test_two_models_side_by_side(visit: Open, server: Server):
     tab = visit(server)
     choose(tab, "chat")

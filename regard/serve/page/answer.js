@@ -259,7 +259,8 @@ export class AnswerView {
       make("div", { class: "inside-columns" }, this.placeList(step), this.alternativeList(step)),
     );
     announce(`${visible(names[step])}: ${sure} sure. ${this.spoken(step)}`);
-    this.inside.scrollIntoView({ block: "nearest" });
+    const isBelow = this.inside.getBoundingClientRect().top > innerHeight - 160;
+    if (isBelow) this.inside.scrollIntoView({ block: "nearest" });
   }
 
   /** What the list of a word says, for a screen reader. */
@@ -285,7 +286,7 @@ export class AnswerView {
 
   placeList(step) {
     const { weights, effects, place_names: names } = this.answer;
-    if (!weights?.[step]) return null;
+    if (!weights?.[step] || this.source.thumbnail) return null; // a picture shows it better
     const most = effects ? Math.max(1e-6, ...effects[step].map(Math.abs)) : 1;
     const bars = make("div", { class: "bars" });
     for (const place of this.topPlaces(step)) {

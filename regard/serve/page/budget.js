@@ -82,7 +82,7 @@ export class BudgetView {
       ["Steps one after another, one pass", softmax.depth.forward, linear.depth.forward, ""],
     ];
     this.numbers.replaceChildren(table(["", "exact", `linear, ${terms} terms`], rows));
-    const of = (name) => points.map((point) => [point.length, point[name].forward]);
+    const of = (name) => points.map((point) => [point.length, point[name]]);
     this.plot.replaceChildren(lineChart({
       series: [{ name: "exact", points: of("softmax") }, { name: "linear", points: of("linear") }],
       xLabel: "length, in tokens", isLog: true, mark: this.sizes.length, label: "Multiplications of one pass against length, for exact and for linear attention",

@@ -38,9 +38,9 @@ export class LabelView extends AnswerView {
   select() {}
 
   drawInside() {
-    if (!this.answer.effects) return;
-    this.inside.hidden = false;
-    this.inside.replaceChildren(this.placeList(0));
+    const places = this.answer.effects ? this.placeList(0) : null;
+    this.inside.hidden = places === null;
+    if (places) this.inside.replaceChildren(places);
   }
 
   insideButtons() {

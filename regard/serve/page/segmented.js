@@ -17,12 +17,16 @@ export class SegmentedText {
     this.render();
   }
 
-  /** Adds a part at the end. */
+  /** Adds a part at the end. The spaces before a word are a part of their own. */
   append(piece) {
-    const start = this.text.length;
-    this.text += piece;
-    this.offsets.add(start);
-    if (piece) this.node.append(this.segment(start, this.text.length));
+    const word = piece.trimStart();
+    for (const part of [piece.slice(0, piece.length - word.length), word]) {
+      if (!part) continue;
+      const start = this.text.length;
+      this.text += part;
+      this.offsets.add(start);
+      this.node.append(this.segment(start, this.text.length));
+    }
   }
 
   /** Also cut at these offsets. */

@@ -23,6 +23,7 @@ export class Sidebar {
       const was = drawer.classList.contains("open");
       drawer.classList.toggle("open", isOpen);
       veil.hidden = !isOpen;
+      document.querySelector(".frame").inert = isOpen;
       opener.setAttribute("aria-expanded", String(isOpen));
       if (isOpen) closer.focus();
       else if (was) opener.focus();

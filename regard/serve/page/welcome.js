@@ -22,11 +22,12 @@ export function facts(model) {
 
 /** The three sentences. */
 export function sentences(model) {
-  const looks = model.regard.attends
-    ? "Its answer appears here; point at a word of it to see what the model attended to, and what else it could have written."
-    : "Its answer appears here; point at a word of it to see what else the model could have written.";
-  return "This is a small model, trained with regard, that runs on the machine which serves this page. "
-    + `${taskOf(model).verb}. ${looks}`;
+  const { task, attends } = model.regard;
+  const isLabel = task === "classify" || task === "blank";
+  const beside = isLabel ? "how sure it is of it and of others" : "what else it could have written";
+  const inside = attends ? `what the model attended to, and ${beside}` : beside;
+  const look = isLabel ? `Its answer appears here, with ${inside}.` : `Its answer appears here; point at a word of it to see ${inside}.`;
+  return `This is a small model, trained with regard, that runs on the machine which serves this page. ${taskOf(model).verb}. ${look}`;
 }
 
 export function welcome(app, use) {
