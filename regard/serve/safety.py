@@ -47,11 +47,12 @@ PAGE_POLICY = "; ".join(
 # as a stranger, without the page's storage and without a connection to anywhere.
 DOCUMENT_POLICY = "; ".join(
     [
-        "sandbox allow-scripts",
+        "sandbox allow-scripts allow-downloads",
         "default-src 'none'",
         "script-src 'unsafe-inline'",
         "style-src 'unsafe-inline'",
         "img-src data: blob:",
+        "media-src data:",
         "font-src data:",
         "base-uri 'none'",
         "form-action 'none'",
@@ -81,7 +82,7 @@ OPEN_FOLDERS = ("/page/", "/docs/")
 
 MEDIA_PATHS = frozenset({"/v1/chat/completions", "/v1/ask", "/v1/audio/transcriptions"})
 HEADER_BYTES = 32 * 1024
-BODIES_UNDER_WAY = 256 * MB
+BODIES_UNDER_WAY = 128 * MB
 PIECE = 64 * 1024  # bytes of a body that the app gets at once, or a little more
 
 SHORTEST_KEY = 16
@@ -338,7 +339,8 @@ class OriginLayer:
     """Refuses requests that pages of other origins make, preflights included.
 
     A browser sends `Origin` with every request that a script of another page makes, and newer ones
-    say `Sec-Fetch-Site` for images and the like, too. Following a link to the page is allowed.
+    say `Sec-Fetch-Site` for images and the like, too. A link from elsewhere may lead to the page,
+    but not to what makes the server compute.
     """
 
     def __init__(self, app: App):
@@ -360,7 +362,8 @@ class OriginLayer:
 
     def _is_embedded(self, scope: Scope) -> bool:
         elsewhere = {"cross-site", "same-site"} & set(header_values(scope, b"sec-fetch-site"))
-        return bool(elsewhere) and header_values(scope, b"sec-fetch-mode") != ["navigate"]
+        is_link = header_values(scope, b"sec-fetch-mode") == ["navigate"]
+        return bool(elsewhere) and not (is_link and is_open(scope["path"]))
 
 
 class KeyLayer:

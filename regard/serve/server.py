@@ -24,6 +24,8 @@ from regard.serve.metrics import Metrics
 from regard.serve.safety import allowed_hosts, body_limits, check_binding, protect
 
 LOG = logging.getLogger("regard.serve")
+# What it says of a bad form is in the answer; a client must not be able to fill the log.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 DRAIN_POLL = 0.05
 
 

@@ -679,3 +679,28 @@ def test_streamed_tokens_have_the_alternatives_of_the_answer(option: int) -> Non
     best = request.result()[0]
     assert best.alternatives is not None
     assert [token.alternatives for token in tokens] == list(best.alternatives[: len(tokens)])
+
+
+def test_long_inputs_join_a_running_batch_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many join as can be encoded within SLICE, by what encoding took before. Those that wait
+    get the same answers."""
+    model = single_precision(*KINDS[1])
+    alone = Alone(model)
+    clock = iter(range(10_000))
+    monkeypatch.setattr(engine_module.time, "perf_counter", lambda: next(clock) * 0.02)
+    engine = Engine(model, MARKS, empty_prompt=nothing)
+    first = engine.submit(*source(1), OPTIONS[0])
+    engine.step()
+    assert engine._encoding_seconds == pytest.approx(0.02 / source(1)[0].numel())
+    requests = [engine.submit(*source(seed), OPTIONS[0]) for seed in range(8)]
+    joined = []
+    while engine.busy:
+        before = len(engine._waiting)
+        was_running = engine.rows > 0
+        engine.step()
+        if was_running and before > len(engine._waiting):
+            joined.append(before - len(engine._waiting))
+    assert joined and max(joined) < 8
+    for seed, request in enumerate(requests):
+        assert answers(request) == alone(seed, 0)
+    assert answers(first) == alone(1, 0)

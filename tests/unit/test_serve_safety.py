@@ -245,7 +245,9 @@ def test_pictures_and_scripts_of_other_pages_are_refused_but_links_are_not(site:
     fetch = ("Sec-Fetch-Site", site)
     assert call_with(app, fetch, ("Sec-Fetch-Mode", "no-cors")).status == 403
     assert call_with(app, fetch).status == 403
-    assert call_with(app, fetch, ("Sec-Fetch-Mode", "navigate"), path="/").status == 200
+    link = ("Sec-Fetch-Mode", "navigate")
+    assert call_with(app, fetch, link, path="/").status == 200
+    assert call_with(app, fetch, link, path="/v1/lab/depth").status == 403
 
 
 @pytest.mark.parametrize("site", ["same-origin", "none"])

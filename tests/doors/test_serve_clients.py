@@ -1,0 +1,337 @@
+"""Clients that people have already, against a real server: openai, langchain-openai, curl."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+openai = pytest.importorskip("openai", reason="needs the official client (extra dev)")
+pytest.importorskip("fastapi", reason="needs FastAPI (extra serve)")
+
+from regard import cli  # noqa: E402
+from regard.serve.limits import DEFAULT_LIMITS  # noqa: E402
+from tests.tiny import PAIRS, memorised, pairs_file  # noqa: E402
+
+KEY = "a-key-of-more-than-16-characters"
+PROMPT, REPLY = PAIRS[2]  # "How are you?", "I am doing well, thanks."
+QUESTION: list[Any] = [{"role": "user", "content": PROMPT}]
+GREEDY: dict[str, Any] = {"model": "run", "messages": QUESTION, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clients")
+    changes = memorised(pairs_file(folder), "train.steps=150", "tokenizer.min_count=1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        sets = [word for change in changes for word in ("--set", change)]
+        assert cli.main(["train", "chat-attention", "--out", str(folder / "run"), *sets]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def address(run: Path) -> Iterator[str]:
+    """The API of a server in a process of its own; at the end it stops when it is told to."""
+    command = [sys.executable, "-m", "regard", "serve", str(run), "--port", "0"]
+    environment = os.environ | {"REGARD_KEY": KEY}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    try:
+        output = ""
+        while "API" not in output:
+            line = process.stdout.readline()
+            assert line, f"the server has ended after: {output}"
+            output += line
+        match = re.search(r"http://\S+/v1", output)
+        assert match is not None
+        yield match[0]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=address, api_key=KEY, max_retries=0, timeout=60) as client:
+        yield client
+
+
+# --- the official client ---
+
+
+def test_models_are_listed(client: openai.OpenAI):
+    assert [model.id for model in client.models.list()] == ["run"]
+    assert client.models.retrieve("run").owned_by == "regard"
+
+
+def test_a_reply(client: openai.OpenAI):
+    completion = client.chat.completions.create(**GREEDY)
+    choice = completion.choices[0]
+    assert (choice.message.role, choice.message.content) == ("assistant", REPLY)
+    assert (completion.model, choice.finish_reason) == ("run", "stop")
+    assert completion.usage is not None
+    read, written = completion.usage.prompt_tokens, completion.usage.completion_tokens
+    assert read > 0 and written > 0 and completion.usage.total_tokens == read + written
+
+
+def test_a_stream_has_the_same_text_and_a_chunk_with_the_usage(client: openai.OpenAI):
+    stream = client.chat.completions.create(
+        **GREEDY, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    last = chunks.pop()
+    assert last.choices == []
+    whole = client.chat.completions.create(**GREEDY)
+    assert last.usage == whole.usage
+
+    assert {chunk.id for chunk in chunks} == {last.id}
+    assert all(chunk.usage is None for chunk in chunks)
+    deltas = [chunk.choices[0].delta for chunk in chunks]
+    assert [delta.role for delta in deltas] == ["assistant"] + [None] * (len(deltas) - 1)
+    assert "".join(delta.content or "" for delta in deltas) == REPLY
+    assert len(deltas) > 4, "the text comes piece by piece"
+    reasons = [chunk.choices[0].finish_reason for chunk in chunks]
+    assert reasons == [None] * (len(reasons) - 1) + ["stop"]
+    assert deltas[-1].content is None
+
+
+def test_a_reply_that_is_too_long_says_so(client: openai.OpenAI):
+    for name in ("max_tokens", "max_completion_tokens"):
+        completion = client.chat.completions.create(**GREEDY, **{name: 2})  # type: ignore[call-overload]
+        choice = completion.choices[0]
+        assert choice.finish_reason == "length"
+        assert choice.message.content and REPLY.startswith(choice.message.content)
+        assert completion.usage.completion_tokens == 2
+
+
+def test_several_choices(client: openai.OpenAI):
+    completion = client.chat.completions.create(**GREEDY | {"temperature": 1.5}, n=3, seed=7)
+    assert [choice.index for choice in completion.choices] == [0, 1, 2]
+    texts: dict[int, str] = {0: "", 1: "", 2: ""}
+    ended = []
+    for chunk in client.chat.completions.create(
+        **GREEDY | {"temperature": 1.5}, n=3, seed=7, stream=True
+    ):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            ended += [choice.index] if choice.finish_reason else []
+    assert sorted(ended) == [0, 1, 2]
+    assert [choice.message.content for choice in completion.choices] == list(texts.values())
+
+
+def test_a_seed_decides_the_draw(client: openai.OpenAI):
+    def draw(seed: int) -> str | None:
+        completion = client.chat.completions.create(**GREEDY | {"temperature": 2.0}, seed=seed)
+        return completion.choices[0].message.content
+
+    assert draw(11) == draw(11)
+    assert len({draw(seed) for seed in range(8)}) > 1
+
+
+def test_a_stop_string_is_not_in_the_text(client: openai.OpenAI):
+    before = REPLY.partition("well")[0]
+    choice = client.chat.completions.create(**GREEDY, stop=["well"]).choices[0]
+    assert (choice.message.content, choice.finish_reason) == (before, "stop")
+    chunks = list(client.chat.completions.create(**GREEDY, stop="well", stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == before
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_logprobs(client: openai.OpenAI):
+    completion = client.chat.completions.create(**GREEDY, logprobs=True, top_logprobs=3)
+    logprobs = completion.choices[0].logprobs
+    assert logprobs is not None and logprobs.content
+    assert "".join(token.token for token in logprobs.content) == REPLY
+    for token in logprobs.content:
+        assert token.logprob <= 0 and len(token.top_logprobs) == 3
+        assert max(top.logprob for top in token.top_logprobs) == pytest.approx(
+            token.logprob, abs=1e-3
+        )
+
+    streamed = []
+    for chunk in client.chat.completions.create(
+        **GREEDY, logprobs=True, top_logprobs=3, stream=True
+    ):
+        content = chunk.choices[0].logprobs
+        streamed += (content.content or []) if content is not None else []
+    assert [token.token for token in streamed] == [token.token for token in logprobs.content]
+
+
+def test_completions_of_many_prompts(client: openai.OpenAI):
+    prompts = [prompt for prompt, _ in PAIRS]
+    completion = client.completions.create(model="run", prompt=prompts, temperature=0)
+    assert [choice.text for choice in completion.choices] == [reply for _, reply in PAIRS]
+    pieces = client.completions.create(model="run", prompt=PROMPT, temperature=0, stream=True)
+    assert "".join(chunk.choices[0].text for chunk in pieces) == REPLY
+
+
+def test_options_of_ours(client: openai.OpenAI):
+    completion = client.chat.completions.create(
+        model="run", messages=QUESTION, extra_body={"regard": {"num_beams": 4}}
+    )
+    assert completion.choices[0].message.content == REPLY
+
+
+def test_a_system_message_is_ignored_and_that_is_said(client: openai.OpenAI):
+    messages: list[Any] = [{"role": "system", "content": "Talk like a pirate."}, *QUESTION]
+    raw = client.chat.completions.with_raw_response.create(**GREEDY | {"messages": messages})
+    assert raw.headers["x-regard-ignored"].startswith("system message")
+    assert raw.parse().choices[0].message.content == REPLY
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"temperature": 3}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"n": DEFAULT_LIMITS.n + 1}, "n"),
+        ({"max_tokens": DEFAULT_LIMITS.max_tokens + 1}, "max_tokens"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty"),
+        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"messages": []}, "messages"),
+        ({"extra_body": {"temprature": 1}}, "temprature"),
+    ],
+)
+def test_what_is_not_supported_is_a_bad_request(
+    client: openai.OpenAI, change: dict[str, Any], param: str
+):
+    with pytest.raises(openai.BadRequestError) as error:
+        client.chat.completions.create(**GREEDY | change)
+    assert error.value.param == param
+    assert error.value.type == "invalid_request_error"
+
+
+def test_fields_with_values_that_change_nothing_are_accepted(client: openai.OpenAI):
+    completion = client.chat.completions.create(
+        **GREEDY,
+        frequency_penalty=0,
+        presence_penalty=0,
+        logit_bias={},
+        response_format={"type": "text"},
+        store=False,
+        user="ada",
+    )
+    assert completion.choices[0].message.content == REPLY
+
+
+def test_errors_have_the_class_that_a_client_knows(client: openai.OpenAI, address: str):
+    with pytest.raises(openai.NotFoundError) as missing:
+        client.chat.completions.create(**GREEDY | {"model": "gpt-99"})
+    assert missing.value.code == "model_not_found"
+    assert "there is run" in missing.value.message
+
+    with (
+        openai.OpenAI(base_url=address, api_key="another-key-of-length", max_retries=0) as stranger,
+        pytest.raises(openai.AuthenticationError),
+    ):
+        stranger.models.list()
+
+
+def test_more_than_fits_is_refused_with_the_time_to_wait(client: openai.OpenAI):
+    """64 prompts of 8 choices are as many jobs as the queue holds; a second request finds it full.
+    Each answer is forced to be long, so the first is still there when the second comes."""
+    limits = DEFAULT_LIMITS
+    assert limits.prompts * limits.n == limits.queue
+    length = limits.max_tokens
+    long = {"min_new_tokens": length, "max_new_tokens": length, "candidates": 1}
+    crowd = client.completions.create(
+        model="run",
+        prompt=[PROMPT] * limits.prompts,
+        n=limits.n,
+        temperature=1,
+        stream=True,
+        extra_body={"regard": long},
+    )
+    with crowd:
+        next(iter(crowd))
+        with pytest.raises(openai.RateLimitError) as busy:
+            client.chat.completions.create(**GREEDY)
+        assert busy.value.code == "queue_full"
+        assert int(busy.value.response.headers["retry-after"]) >= 1
+    # The client is gone, and the places are free again: the official client waits and tries again.
+    patient = client.with_options(max_retries=3)
+    assert patient.chat.completions.create(**GREEDY).choices[0].message.content == REPLY
+
+
+# --- others ---
+
+
+def test_langchain(address: str):
+    langchain = pytest.importorskip("langchain_openai", reason="needs langchain-openai (extra dev)")
+    chat = langchain.ChatOpenAI(
+        model="run", base_url=address, api_key=KEY, temperature=0, max_retries=0
+    )
+    message = chat.invoke(PROMPT)
+    assert message.content == REPLY
+    assert message.usage_metadata["output_tokens"] > 0
+    chunks = list(chat.stream(PROMPT))
+    assert "".join(str(chunk.content) for chunk in chunks) == REPLY
+    assert len(chunks) > 4
+    answers = chat.batch([prompt for prompt, _ in PAIRS])
+    assert [answer.content for answer in answers] == [reply for _, reply in PAIRS]
+
+
+def curl(*arguments: str) -> str:
+    program = shutil.which("curl")
+    if program is None:
+        pytest.skip("needs curl")
+    command = [program, "-sS", "--max-time", "60", "-H", f"Authorization: Bearer {KEY}"]
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def test_curl(address: str):
+    body = json.dumps(GREEDY)
+    answer = json.loads(curl(f"{address}/chat/completions", "--json", body))
+    assert answer["choices"][0]["message"]["content"] == REPLY
+
+    lines = curl(
+        "-N", f"{address}/chat/completions", "--json", json.dumps(GREEDY | {"stream": True})
+    )
+    events = [line.removeprefix("data: ") for line in lines.splitlines() if line]
+    assert events[-1] == "[DONE]"
+    deltas = [json.loads(event)["choices"][0]["delta"] for event in events[:-1]]
+    assert "".join(delta.get("content", "") for delta in deltas) == REPLY
+
+    status = curl("-o", "/dev/null", "-w", "%{http_code}", f"{address}/nowhere")
+    assert status == "404"
+
+
+def test_habits_of_open_webui(client: openai.OpenAI, address: str):
+    """It lists the models, streams with usage and fields of its own making, and asks the same
+    model for a title, tags and follow-up questions with a long instruction."""
+    assert json.loads(curl(f"{address}/models"))["data"][0]["id"] == "run"
+    chunks = list(
+        client.chat.completions.create(
+            **GREEDY, stream=True, stream_options={"include_usage": True}, max_tokens=40
+        )
+    )
+    assert chunks[-1].usage is not None
+    history = "\n".join(f"USER: {prompt}\nASSISTANT: {reply}" for prompt, reply in PAIRS)
+    for wish in ("a concise, 3-5 word title with an emoji", "1-3 broad tags", "3-5 follow-ups"):
+        instruction = (
+            f"### Task:\nGenerate {wish} for the chat history.\n### Output:\n"
+            f'JSON format: {{ "title": "…" }}\n<chat_history>\n{history}\n</chat_history>'
+        )
+        completion = client.chat.completions.create(
+            model="run",
+            messages=[{"role": "user", "content": instruction}],
+            stream=False,
+            max_completion_tokens=300,
+        )
+        assert completion.choices[0].finish_reason in ("stop", "length")
+    assert client.chat.completions.create(**GREEDY).choices[0].message.content == REPLY
