@@ -572,10 +572,14 @@ def test_the_server_goes_and_comes_back(visit: Open, patient: Server, runs: dict
     words = tab.locator(".word").count()
     assert words > 3  # what was written stays
 
+    tab.evaluate("localStorage.removeItem('regard-settings-chat')")
+    ask(tab, "Hello!")
+    tab.wait_for_selector(".status:has-text('sent again when it is back')")
+
     again = Server([runs["chat"]], "--port", port)
     try:
         tab.wait_for_selector("#connection:has-text('is back')")
-        tab.evaluate("localStorage.removeItem('regard-settings-chat')")
+        assert finish(tab, 2).locator(".answer-text").inner_text() == "Hi there."
         tab.click(".status button:has-text('Try again')")
         until(tab, "document.querySelector('.answer-text').textContent.startsWith(\"I'm Ada\")")
         finish(tab)

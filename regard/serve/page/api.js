@@ -110,9 +110,13 @@ class Connection extends EventTarget {
     this.dispatchEvent(new Event("back"));
   }
 
-  isBack() {
+  /** Resolves when the server answers again; rejects if `signal` says that nobody waits. */
+  isBack(signal = null) {
     if (!this.isGone) return Promise.resolve();
-    return new Promise((resolve) => this.addEventListener("back", resolve, { once: true }));
+    return new Promise((resolve, reject) => {
+      this.addEventListener("back", resolve, { once: true });
+      signal?.addEventListener("abort", () => reject(stopped()), { once: true });
+    });
   }
 }
 
@@ -132,12 +136,20 @@ async function send(path, options) {
   }
 }
 
+/** The server's messages as sentences. */
+function sentence(message) {
+  if (!message) return "";
+  const text = message[0].toUpperCase() + message.slice(1);
+  return /[.?!"”]$/.test(text) ? text : `${text}.`;
+}
+
 /** What a refused request means, in the server's words where it has some. */
 async function problemOf(response) {
   let message = "";
   try {
     message = (await response.json()).error?.message ?? "";
   } catch { /* not JSON: a proxy's page, say */ }
+  message = sentence(message);
   const { status } = response;
   const seconds = Number(response.headers.get("Retry-After")) || 0;
   const how = { status, seconds };
@@ -190,7 +202,7 @@ export async function ask(body, { signal, onEvent = null, onWait = null } = {}) 
   if (!onEvent) return response.json();
   let end = null;
   for await (const event of eventsOf(response, signal)) {
-    if (event.type === "error") throw new Problem("server", event.error?.message ?? "The server stopped.");
+    if (event.type === "error") throw new Problem("server", sentence(event.error?.message) || "The server stopped.");
     if (event.type === "end") end = event;
     onEvent(event);
   }

@@ -63,28 +63,45 @@ function whileItWrites(model, { options, prefix = [] }) {
 
 /** Asks and shows; resolves to the version to keep, whatever happens. */
 export async function answerInto(view, model, input, { signal, ...how } = {}) {
-  const speaker = new Speaker();
-  view.say("Reading…");
-  const onWait = (seconds) => view.say(seconds ? `The server is busy. Trying again in ${seconds} s.` : "Reading…");
-  const onEvent = (event) => {
-    if (event.type === "start") {
-      view.begin(event.place_names ?? [], event.grid ?? null);
-      view.say(whileItWrites(model, how));
-    } else if (event.type === "token") {
-      view.say("");
-      view.add(event);
-      speaker.add(event.text);
-    }
-  };
   try {
-    const end = await ask(bodyOf(model, input, how), { signal, onEvent, onWait });
-    speaker.finish();
+    const end = await askUntilThere(view, model, input, signal, how);
     view.say("");
     return version(end.answer);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     const isStop = error.kind === "stopped";
     return version(structuredClone(view.answer), isStop ? "stopped" : "failed", isStop ? "" : noteOf(error));
+  }
+}
+
+/** Asks; if the server is not there, again when it is back. What it lost in the middle of an answer
+    is left to the reader, who may prefer what is there. */
+async function askUntilThere(view, model, input, signal, how) {
+  while (true) {
+    let isBegun = false;
+    const speaker = new Speaker();
+    const onWait = (seconds) => view.say(seconds ? `The server is busy. Trying again in ${seconds} s.` : "Reading…");
+    const onEvent = (event) => {
+      isBegun = true;
+      if (event.type === "start") {
+        view.begin(event.place_names ?? [], event.grid ?? null);
+        view.say(whileItWrites(model, how));
+      } else if (event.type === "token") {
+        view.say("");
+        view.add(event);
+        speaker.add(event.text);
+      }
+    };
+    view.say("Reading…");
+    try {
+      const end = await ask(bodyOf(model, input, how), { signal, onEvent, onWait });
+      speaker.finish();
+      return end;
+    } catch (error) {
+      if (error.kind !== "gone" || isBegun) throw error;
+      view.say("The server does not answer. This is sent again when it is back.");
+      await connection.isBack(signal);
+    }
   }
 }
 
@@ -104,9 +121,6 @@ export async function effectsOf(model, input, answer, signal) {
 }
 
 function noteOf(problem) {
-  if (problem.kind === "gone") {
-    return connection.isGone ? `${problem.message} It goes on when you try again.` : problem.message;
-  }
   if (problem.kind === "key") return "The server asks for a key, and got none that fits.";
   if (problem.kind === "busy") return "The server is too busy. Try again later.";
   return problem.message;

@@ -19,8 +19,8 @@ export function lineChart({ series, xLabel, yLabel, isLog = false, mark = null, 
   for (const tick of x.ticks) {
     svg.append(make("text", { class: "tick", x: x.at(tick), y: HEIGHT - MARGIN.bottom + 20, "text-anchor": "middle" }, large(tick)));
   }
-  svg.append(make("text", { class: "label", x: (MARGIN.left + WIDTH - MARGIN.right) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, xLabel));
-  if (yLabel) svg.append(make("text", { class: "label", x: 0, y: 11 }, yLabel));
+  svg.append(make("text", { class: "axis", x: (MARGIN.left + WIDTH - MARGIN.right) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, xLabel));
+  if (yLabel) svg.append(make("text", { class: "axis", x: 0, y: 11 }, yLabel));
   if (mark !== null && mark >= x.low && mark <= x.high) {
     svg.append(make("line", { class: "mark", x1: x.at(mark), x2: x.at(mark), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));
   }

@@ -82,7 +82,7 @@ export class ExchangeView {
     const canVary = model && !isLabelTask(model.regard.task); // a label is not drawn
     view.tools.replaceChildren(...[
       ...this.versionButtons(entry, column),
-      button("", { icon: "copy", label: "Copy the answer", class: "plain icon" }, () => copy(version.text)),
+      !version.text ? null : button("", { icon: "copy", label: "Copy the answer", class: "plain icon" }, () => copy(version.text)),
       canVary ? button("", { icon: "again", label: "Another answer", class: "plain icon" }, () => this.again(entry, column, isFailure ? {} : { options: otherOptions(model) })) : null,
       ...view.insideButtons(),
     ].filter((node) => node !== null));
