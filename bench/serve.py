@@ -1,0 +1,404 @@
+"""Serving: throughput and waiting times of `regard serve` against three other ways.
+
+    python -m bench.serve                                          # trains two small models first
+    python -m bench.serve --run rnn=runs/demo --run transformer=runs/demo-transformer
+    python -m bench.serve --quick                                  # minutes instead of an hour
+
+For each model and number of streaming clients: tokens/s, seconds to the first text of an answer and
+seconds between two pieces of text (p50 and p99 over all requests of a round), of
+
+    ours         `regard serve`
+    plain        the same model behind a FastAPI handler, one request at a time
+    static       the same model in static batches of what is waiting: up to 64, or after 10 ms
+    ctranslate2  the same Transformer in CTranslate2, which batches what is waiting in the same way
+
+Every side is a server in its own process; the clients are a third one. The sides take turns, and
+only one works at a time. All have the same prompts, greedy search and the same limit of tokens.
+Each client sends its next request when it has read the last answer. `agreement` is the share of
+answers with the same text as ours.
+
+The overhead of the web layer is the time of a token of `regard serve` less that of the engine alone
+in one process. The processor time that the web process takes for a token is given beside it.
+
+CTranslate2 is not a dependency of ours. It is measured if this Python can import it, or the one
+that `--ctranslate2` names.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import measure
+
+CLIENTS = (1, 8, 64, 256, 1000)
+RECIPES = {"rnn": "chat-attention", "transformer": "chat-transformer"}
+STEPS = 400  # of training: enough for answers of different lengths
+MAX_TOKENS = 48
+ROWS = 64  # of a batch, on every side that has batches
+WAIT = 0.01  # seconds that static batches wait for more
+WARM_UP = 16  # requests
+OVERHEAD_CLIENTS = (1, 64)
+TARGETS = {"clients": 64, "plain": 4.0, "static": 1.3, "first_token_of_static": 0.5}
+
+
+@dataclass
+class Server:
+    """One side under way."""
+
+    name: str
+    port: int
+    pid: int
+
+
+def main() -> None:
+    args = _arguments().parse_args()
+    if args.threads != os.cpu_count():
+        raise SystemExit(
+            f"regard serve uses all cores, so the other sides must, too: --threads {os.cpu_count()}"
+        )
+    if args.quick:
+        args.clients = args.clients or [1, 8]
+        args.requests = min(args.requests, 32)
+        args.rounds = 1
+    args.clients = args.clients or list(CLIENTS)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = _runs(args, Path(folder))
+        figures = {name: _measure_run(name, run, args) for name, run in runs.items()}
+    record = {
+        "unit": "tokens/s and seconds",
+        "setting": {
+            "clients": args.clients,
+            "requests": {clients: _requests(args, clients) for clients in args.clients},
+            "max_tokens": MAX_TOKENS,
+            "rows": ROWS,
+            "wait": WAIT,
+            "rounds": args.rounds,
+            "quick": args.quick,
+            "models": {name: _about(name, args) for name in runs},
+        },
+        "figures": figures,
+        "targets": _targets(figures),
+        "facts": measure.facts(args),
+    }
+    for line in _target_lines(record["targets"]):
+        print(line)
+    print(measure.write("serve_quick" if args.quick else "serve", record, args.out))
+
+
+def _arguments() -> ArgumentParser:
+    parser = measure.options(__doc__, rounds=3)
+    parser.add_argument(
+        "--run",
+        action="append",
+        default=[],
+        metavar="NAME=FOLDER",
+        help="a trained run, instead of models trained here; may be repeated",
+    )
+    parser.add_argument("--steps", type=int, default=STEPS, help="steps of the training here")
+    parser.add_argument("--clients", type=int, nargs="+", help="numbers of clients")
+    parser.add_argument("--requests", type=int, default=256, help="the least requests of a round")
+    parser.add_argument("--sides", nargs="+", help="measure only these")
+    parser.add_argument("--ctranslate2", metavar="PYTHON", help="a Python that has ctranslate2")
+    parser.add_argument("--quick", action="store_true", help="few clients, one round")
+    parser.add_argument("--out", type=Path, default=measure.RESULTS, help="folder of the record")
+    return parser
+
+
+# --- models and prompts ---
+
+
+def _runs(args: Namespace, folder: Path) -> dict[str, Path]:
+    if args.run:
+        pairs = [text.partition("=") for text in args.run]
+        return {name: Path(path) for name, _, path in pairs}
+    runs = {}
+    for name, recipe in RECIPES.items():
+        run = folder / name
+        print(f"training {recipe}: {args.steps} steps", flush=True)
+        command = [sys.executable, "-m", "regard", "train", recipe, "--out", str(run)]
+        command += ["--steps", str(args.steps), "--seed", str(args.seed)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        runs[name] = run
+    return runs
+
+
+def _about(name: str, args: Namespace) -> str:
+    given = [text for text in args.run if text.startswith(f"{name}=")]
+    return given[0] if given else f"{RECIPES[name]}, {args.steps} steps"
+
+
+def _prompts(run: Path) -> list[str]:
+    """Different prompts of the run's own training data."""
+    from regard.bundle import load
+
+    _, split = load(run).own_data("train")
+    prompts = dict.fromkeys(split.source_name(index) for index in range(len(split)))
+    return [prompt for prompt in prompts if prompt.strip()]
+
+
+def _requests(args: Namespace, clients: int) -> int:
+    """At least two for each client, so that most requests meet others that began before them."""
+    return max(args.requests, 2 * clients)
+
+
+# --- sides ---
+
+
+def _sides(run: Path, args: Namespace) -> dict[str, list[str]]:
+    """The command of each side."""
+    common = ["--threads", str(args.threads), "--rows", str(ROWS)]
+    batched = [*common, "--wait", str(WAIT)]
+    sides = {
+        "plain": _command(sys.executable, "plain", run, common),
+        "static": _command(sys.executable, "static", run, batched),
+    }
+    python = _ctranslate2_python(args)
+    if python is not None and _is_transformer(run):
+        sides["ctranslate2"] = _command(python, "ctranslate", run, batched)
+    sides["ours"] = _command(sys.executable, "ours", run, common)
+    if args.sides:
+        sides = {name: command for name, command in sides.items() if name in args.sides}
+    return sides
+
+
+def _command(python: str, module: str, run: Path, options: Sequence[str]) -> list[str]:
+    return [python, "-m", f"bench.serve_peers.{module}", str(run), *options]
+
+
+def _ctranslate2_python(args: Namespace) -> str | None:
+    if args.ctranslate2:
+        return args.ctranslate2
+    return sys.executable if importlib.util.find_spec("ctranslate2") else None
+
+
+def _is_transformer(run: Path) -> bool:
+    from regard.bundle import load
+
+    recipe: Any = load(run).recipe
+    return recipe.encoder.kind == recipe.decoder.kind == "transformer"
+
+
+@contextmanager
+def _server(name: str, command: Sequence[str]) -> Iterator[Server]:
+    environment = os.environ | {"PYTHONPATH": str(measure.ROOT)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if line.startswith("port "):
+                yield Server(name, int(line.removeprefix("port ")), process.pid)
+                return
+        raise SystemExit(f"{name} did not start")
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+# --- measuring ---
+
+
+def _measure_run(name: str, run: Path, args: Namespace) -> dict[str, Any]:
+    prompts = _prompts(run)
+    figures: dict[str, Any] = {}
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(_server(side, command))
+            for side, command in _sides(run, args).items()
+        ]
+        for server in servers:
+            _load(server, 4, _cycle(prompts, WARM_UP))
+        for clients in args.clients:
+            texts = _cycle(prompts, _requests(args, clients))
+            rounds: dict[str, list[dict[str, Any]]] = {server.name: [] for server in servers}
+            for number in range(args.rounds):
+                for server in servers:
+                    figure = _load(server, clients, texts)
+                    rounds[server.name].append(figure)
+                    line = _line(figure)
+                    print(f"{name}, {clients} clients, round {number + 1}: {server.name:12}{line}")
+            figures[f"{clients} clients"] = _summary(rounds)
+    if "ours" in _sides(run, args):
+        figures["overhead"] = {
+            f"{clients} clients": _overhead(run, clients, prompts, figures, args)
+            for clients in OVERHEAD_CLIENTS
+            if clients in args.clients
+        }
+    return figures
+
+
+def _cycle(prompts: Sequence[str], count: int) -> list[str]:
+    return [prompts[number % len(prompts)] for number in range(count)]
+
+
+def _load(server: Server, clients: int, prompts: Sequence[str]) -> dict[str, Any]:
+    """What came of these requests."""
+    load = {
+        "port": server.port,
+        "clients": clients,
+        "max_tokens": MAX_TOKENS,
+        "prompts": list(prompts),
+    }
+    web = _processor_seconds(server.pid)
+    command = [sys.executable, "-m", "bench.serve_peers.clients"]
+    environment = os.environ | {"PYTHONPATH": str(measure.ROOT)}
+    done = subprocess.run(
+        command, input=json.dumps(load), capture_output=True, text=True, env=environment
+    )
+    if done.returncode:
+        raise SystemExit(f"the clients of {server.name} failed:\n{done.stderr[-2000:]}")
+    result = json.loads(done.stdout)
+    web = _processor_seconds(server.pid) - web
+    if result["failed"]:
+        raise SystemExit(f"{server.name}: {result['failed']} failed: {result['failures']}")
+    return {
+        "rate": result["tokens"] / result["seconds"],
+        "tokens": result["tokens"],
+        "seconds": result["seconds"],
+        "first_p50": _quantile(result["first"], 0.5),
+        "first_p99": _quantile(result["first"], 0.99),
+        "token_p50": _quantile(result["gaps"], 0.5),
+        "token_p99": _quantile(result["gaps"], 0.99),
+        "client_share": result["cpu"] / result["seconds"],
+        "server_cpu_us": web / result["tokens"] * 1e6,
+        "texts": result["texts"],
+    }
+
+
+def _processor_seconds(pid: int) -> float:
+    """Processor time of a process, without those that it has started."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _quantile(values: Sequence[float], share: float) -> float | None:
+    """The smallest value that at least this share of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
+
+
+def _line(figure: Mapping[str, Any]) -> str:
+    def milliseconds(name: str) -> str:
+        value = figure[name]
+        return "-" if value is None else f"{value * 1000:,.1f}"
+
+    return (
+        f"{figure['rate']:10,.0f} tokens/s   "
+        f"first {milliseconds('first_p50')} / {milliseconds('first_p99')} ms   "
+        f"token {milliseconds('token_p50')} / {milliseconds('token_p99')} ms   "
+        f"clients {figure['client_share']:.0%} of a core"
+    )
+
+
+def _summary(rounds: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """The median of each figure over the rounds, by side, and the ratios to ours by round."""
+    sides: dict[str, Any] = {}
+    ours = rounds.get("ours")
+    for name, figures in rounds.items():
+        side: dict[str, Any] = {"tokens/s": measure.spread([figure["rate"] for figure in figures])}
+        for field in ("first_p50", "first_p99", "token_p50", "token_p99"):
+            values = [figure[field] for figure in figures if figure[field] is not None]
+            side[field] = measure.spread(values) if values else None
+        side["client_share"] = max(figure["client_share"] for figure in figures)
+        side["server_cpu_us"] = statistics.median(figure["server_cpu_us"] for figure in figures)
+        if ours is not None and name != "ours":
+            pairs = list(zip(ours, figures, strict=True))
+            side["ours_faster"] = measure.spread([a["rate"] / b["rate"] for a, b in pairs])
+            side["our_first_p99"] = measure.spread(
+                [a["first_p99"] / b["first_p99"] for a, b in pairs]
+            )
+            same = [x == y for a, b in pairs for x, y in zip(a["texts"], b["texts"], strict=True)]
+            side["agreement"] = sum(same) / len(same)
+        sides[name] = side
+    return sides
+
+
+def _overhead(
+    run: Path, clients: int, prompts: Sequence[str], figures: Mapping[str, Any], args: Namespace
+) -> dict[str, Any]:
+    """Microseconds that a token takes longer through HTTP than in the engine alone."""
+    command = _command(
+        sys.executable,
+        "engine_alone",
+        run,
+        ["--threads", str(args.threads), "--rows", str(ROWS), "--clients", str(clients)],
+    )
+    command += ["--max-tokens", str(MAX_TOKENS)]
+    texts = json.dumps(_cycle(prompts, _requests(args, clients)))
+    environment = os.environ | {"PYTHONPATH": str(measure.ROOT)}
+    rates = []
+    for _ in range(args.rounds):
+        done = subprocess.run(
+            command, input=texts, capture_output=True, text=True, check=True, env=environment
+        )
+        result = json.loads(done.stdout)
+        rates.append(result["tokens"] / result["seconds"])
+    alone = statistics.median(rates)
+    ours = figures[f"{clients} clients"]["ours"]
+    through_http = ours["tokens/s"]["median"]
+    overhead = {
+        "engine_tokens/s": measure.spread(rates),
+        "overhead_us": 1e6 / through_http - 1e6 / alone,
+        "web_cpu_us": ours["server_cpu_us"],
+    }
+    print(
+        f"{clients} clients: {overhead['overhead_us']:,.0f} us a token more than the engine alone; "
+        f"{overhead['web_cpu_us']:,.0f} us a token of processor time in the web process"
+    )
+    return overhead
+
+
+# --- targets ---
+
+
+def _targets(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What was to be reached, and what was."""
+    level = f"{TARGETS['clients']} clients"
+    rows = []
+    for model, by_clients in figures.items():
+        sides = by_clients.get(level)
+        if sides is None or "ours" not in sides:
+            continue
+        for name in ("plain", "static"):
+            if name in sides:
+                ratio = sides[name]["ours_faster"]["median"]
+                rows.append(_target(model, f"tokens/s, times {name}", ratio, TARGETS[name], True))
+        if "static" in sides:
+            ratio = sides["static"]["our_first_p99"]["median"]
+            goal = TARGETS["first_token_of_static"]
+            rows.append(_target(model, "p99 to first text, of static", ratio, goal, False))
+    return rows
+
+
+def _target(model: str, what: str, ratio: float, goal: float, at_least: bool) -> dict[str, Any]:
+    reached = ratio >= goal if at_least else ratio <= goal
+    return {"model": model, "what": what, "ratio": ratio, "goal": goal, "reached": reached}
+
+
+def _target_lines(targets: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for target in targets:
+        verdict = "reached" if target["reached"] else "NOT reached"
+        yield (
+            f"{target['model']}, {TARGETS['clients']} clients: {target['what']}: "
+            f"{target['ratio']:.2f} (goal {target['goal']}): {verdict}"
+        )
+
+
+if __name__ == "__main__":
+    main()
