@@ -16,7 +16,7 @@ import uvicorn
 
 from regard.disk import MANIFEST
 from regard.errors import BundleError, InputError
-from regard.serve.app import State, create_app
+from regard.serve.app import CountsRequests, State, create_app
 from regard.serve.engine_client import Engines
 from regard.serve.http_protocol import ConnectionLimits, uvicorn_settings, with_open_files
 from regard.serve.limits import DEFAULT_LIMITS, Limits
@@ -106,7 +106,7 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
         key=settings.key,
         body_limit=body_limits(settings.limits),
     )
-    server = uvicorn.Server(_config(app, settings))
+    server = uvicorn.Server(_config(CountsRequests(app, metrics), settings))
     stop = _stop_on_signals(server, state, engines, settings.limits)
     try:
         on_ready(listener.getsockname()[1])

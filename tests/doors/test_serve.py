@@ -356,6 +356,21 @@ def test_the_tabs_of_the_page(client: httpx.Client):
     assert "/v1/ask" in client.get("/openapi.json").json()["paths"]
 
 
+def test_requests_are_counted_by_route(client: httpx.Client, server: Server):
+    def counted(path: str, status: int) -> float:
+        text = client.get("/metrics").text
+        start = f'regard_requests_total{{path="{path}",status="{status}"}} '
+        lines = [line for line in text.splitlines() if line.startswith(start)]
+        return sum(float(line.removeprefix(start)) for line in lines)
+
+    before = [counted("/v1/models/{name}", 404), counted("other", 404), counted("other", 403)]
+    client.get("/v1/models/made-up")
+    client.get("/made/up")
+    client.get("/", headers={"host": "example.org"})
+    after = [counted("/v1/models/{name}", 404), counted("other", 404), counted("other", 403)]
+    assert [new - old for old, new in zip(before, after, strict=True)] == [1, 1, 1]
+
+
 # --- many at once ---
 
 
