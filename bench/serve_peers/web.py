@@ -83,7 +83,10 @@ async def _events(pieces: Pieces) -> AsyncGenerator[bytes, None]:
 
 def serve(app: FastAPI) -> None:
     """Serve on a free port of loopback, and print its number."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+    # asyncio sends small writes at once (TCP_NODELAY) only if the socket's protocol is named.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(2048)
     print(f"port {listener.getsockname()[1]}", flush=True)
     config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on")
     asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))

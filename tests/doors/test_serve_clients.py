@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +13,9 @@ import pytest
 openai = pytest.importorskip("openai", reason="needs the official client (extra dev)")
 pytest.importorskip("fastapi", reason="needs FastAPI (extra serve)")
 
-from regard import cli  # noqa: E402
 from regard.serve.limits import DEFAULT_LIMITS  # noqa: E402
-from tests.tiny import PAIRS, memorised, pairs_file  # noqa: E402
+from tests.serving import memorised_run, server  # noqa: E402
+from tests.tiny import PAIRS  # noqa: E402
 
 KEY = "a-key-of-more-than-16-characters"
 PROMPT, REPLY = PAIRS[2]  # "How are you?", "I am doing well, thanks."
@@ -29,38 +24,12 @@ GREEDY: dict[str, Any] = {"model": "run", "messages": QUESTION, "temperature": 0
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("clients")
-    changes = memorised(pairs_file(folder), "train.steps=150", "tokenizer.min_count=1")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REGARD_CACHE", str(folder / "cache"))
-        sets = [word for change in changes for word in ("--set", change)]
-        assert cli.main(["train", "chat-attention", "--out", str(folder / "run"), *sets]) == 0
-    return folder / "run"
-
-
-@pytest.fixture(scope="module")
-def address(run: Path) -> Iterator[str]:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The API of a server in a process of its own; at the end it stops when it is told to."""
-    command = [sys.executable, "-m", "regard", "serve", str(run), "--port", "0"]
-    environment = os.environ | {"REGARD_KEY": KEY}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert process.stdout is not None
-    try:
-        output = ""
-        while "API" not in output:
-            line = process.stdout.readline()
-            assert line, f"the server has ended after: {output}"
-            output += line
-        match = re.search(r"http://\S+/v1", output)
-        assert match is not None
-        yield match[0]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    run = memorised_run(tmp_path_factory.mktemp("clients"))
+    with server(run, key=KEY) as process:
+        yield f"{process.url}/v1"
+        assert process.stop() == 0
 
 
 @pytest.fixture(scope="module")
