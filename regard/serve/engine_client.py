@@ -274,7 +274,8 @@ class Engines:
     async def _next_update(self, pending: Pending, deadline: float) -> Update:
         remaining = deadline - time.monotonic()
         try:
-            update = await asyncio.wait_for(pending.updates.get(), max(remaining, 0.001))
+            async with asyncio.timeout(max(remaining, 0.001)):
+                update = await pending.updates.get()
         except TimeoutError:
             self.metrics.errors.labels(self.name, "deadline").inc()
             raise ApiError(

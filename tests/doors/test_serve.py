@@ -271,6 +271,8 @@ def test_ask_says_where_it_looked(client: httpx.Client, runs: dict[str, Path]):
     effects = answer["effects"]
     assert len(effects) == len(own.logprobs) and len(effects[0]) == len(own.place_names)
     assert any(abs(value) > 1e-3 for row in effects for value in row)
+    alone = client.post("/v1/ask", json=body | {"attention": False}).json()["answer"]
+    assert alone["effects"] == effects and alone["weights"] is None
     events = stream(client, "/v1/ask", body | {"effect": False})
     assert [event["type"] for event in events] == [
         "start", *["token"] * len(own.tokens), "end"
