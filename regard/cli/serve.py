@@ -61,11 +61,13 @@ def serve(
     from regard.serve.server import Settings, model_names
     from regard.serve.server import serve as run_server
 
+    key = choose_key(key_file, os.environ)
+    os.environ.pop("REGARD_KEY", None)  # processes that this one starts do not need it
     settings = Settings(
         runs=model_names(runs),
         host=host,
         port=port,
-        key=choose_key(key_file, os.environ),
+        key=key,
         insecure=insecure,
         hosts=tuple(allow_host or ()),
         workers=workers,

@@ -70,7 +70,7 @@ def decoded(
     crop: bool = False,
 ) -> np.ndarray:
     """The bytes of a file as a picture, which is not unpacked before its size is known."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
@@ -88,6 +88,10 @@ def decoded(
                 return _fitted(ImageOps.exif_transpose(image), size, channels_in, crop)
     except InputError:
         raise
+    except UnidentifiedImageError:  # its message has the address of an object
+        raise InputError(
+            "not a picture that can be read", where=where, got="an unknown format"
+        ) from None
     except Exception as problem:  # each of pillow's formats has errors of its own
         raise InputError(
             "not a picture that can be read", where=where, got=str(problem)[:120] or None

@@ -14,6 +14,7 @@ requests.
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -45,6 +46,7 @@ from regard.values import Capture, Memory, State
 MAX_ROWS = 64  # the most rows of the batch
 MAX_JOINING = 16  # the most requests that join a running batch at once
 PATIENCE = 4  # the most steps that a request waits for others to join with it
+SLICE = 0.05  # seconds that encoding may hold up a running batch, if more than one request joins
 DEFAULT_OUTPUTS = Outputs()
 
 
@@ -56,7 +58,8 @@ class Engine:
     max_rows      the most rows of the batch. A request has one for each beam or candidate, twice as
                   many while MMI applies; a request with more rows than this runs alone
     max_joining   the most requests that join a running batch between two steps: the others wait
-                  while the inputs of the new ones are encoded
+                  while the inputs of the new ones are encoded. Fewer join if that would take longer
+                  than SLICE, as measured so far
     device        where the model is: inputs are moved there; by default they are there already
 
     `submit` and `cancel` may be called from other threads than the one that calls `step`.
@@ -90,6 +93,7 @@ class Engine:
         self._prior: Memory | None = None  # the memory of the empty prompt, for MMI
         self._waiting: deque[Request] = deque()
         self._steps_waited = 0
+        self._encoding_seconds = 0.0  # of one number of an input, by the last measurements
         self._any_cancelled = False
         self._batch = Batch(model.decoder, special_tokens, detect_ties=True)
         self._alone: list[Batch] = []  # requests that are searched in a batch of their own
@@ -236,7 +240,9 @@ class Engine:
             self._search_alone(requests[0])
             return
         try:
+            began = time.perf_counter()
             memory = _encode_together(self.model, [request.source for request in requests])
+            self._measure_encoding(requests, time.perf_counter() - began)
             self._batch.drop_idle_rows()
             self._join(self._batch, memory, requests)
         except Exception:  # one input cannot be encoded: apart, only its own request fails
@@ -262,9 +268,12 @@ class Engine:
         rows = self.rows - self._batch.idle_rows  # without rows that can be dropped
         # While nothing runs, nobody waits for the new inputs to be encoded.
         max_requests = self.max_joining if rows else self.max_rows
+        is_running = rows > 0
         joining: list[Request] = []
         for request in list(islice(self._waiting, max_requests)):  # others may submit meanwhile
             if request.done or (rows and rows + request.rows > self.max_rows):
+                break
+            if is_running and joining and self._exceeds_slice([*joining, request]):
                 break
             if joining and request.outputs.capture != "none":
                 break
@@ -273,6 +282,15 @@ class Engine:
             if request.outputs.capture != "none":
                 break
         return joining
+
+    def _exceeds_slice(self, requests: Sequence[Request]) -> bool:
+        return _padded_size(requests) * self._encoding_seconds > SLICE
+
+    def _measure_encoding(self, requests: Sequence[Request], seconds: float) -> None:
+        size = _padded_size(requests)
+        if size:
+            before = self._encoding_seconds or seconds / size
+            self._encoding_seconds = 0.8 * before + 0.2 * seconds / size
 
     def _join(self, batch: Batch, memory: Memory, requests: Sequence[Request]) -> None:
         """Begin the search of requests in a batch. `memory` has one row for each of them."""
@@ -441,6 +459,12 @@ def _check_prefix(prefix: Sequence[int], options: Options, special_tokens: Speci
 
 def _track(request: Request) -> Track:
     return BeamSearch(request) if request.options.num_beams > 1 else Sampling(request)
+
+
+def _padded_size(requests: Sequence[Request]) -> int:
+    """The numbers in the inputs of requests that are encoded together."""
+    sizes = [source.raw.numel() for r in requests if isinstance(source := r.source, RawInput)]
+    return len(sizes) * max(sizes, default=0)
 
 
 def _encode_together(model: Model, sources: Sequence[Input]) -> Memory:

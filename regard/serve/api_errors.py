@@ -7,15 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-MAX_MESSAGE = 1000  # characters; an answer to a bad request stays small
+from regard.errors import printable
+
+MAX_MESSAGE = 800  # characters of up to 4 bytes; an answer to a bad request stays small
+MAX_PARAM = 100
 KINDS = {
     400: "invalid_request_error",
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    408: "invalid_request_error",
     413: "invalid_request_error",
     415: "invalid_request_error",
+    431: "invalid_request_error",
     429: "rate_limit_error",
     503: "overloaded_error",
 }
@@ -57,11 +62,17 @@ class ApiError(Exception):
 def error_body(
     message: str, kind: str, *, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
-    """The body of an answer that is an error.
+    """The body of an answer that is an error: under 4 KB, whatever it quotes of the request.
 
     >>> error_body("no such model", "not_found_error", code="model_not_found")["error"]["code"]
     'model_not_found'
     """
-    if len(message) > MAX_MESSAGE:
-        message = f"{message[:MAX_MESSAGE]}…"
-    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+    line = _short(message.replace("\n", " "), MAX_MESSAGE)
+    field = None if param is None else _short(param, MAX_PARAM)
+    return {"error": {"message": line, "type": kind, "param": field, "code": code}}
+
+
+def _short(text: str, length: int) -> str:
+    """Text without control characters, which would take six bytes each in JSON."""
+    text = printable(text[: length + 1])
+    return text if len(text) <= length else f"{text[:length]}…"

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
 from regard.serve import ask_routes, openai_routes
@@ -42,7 +42,13 @@ class State:
 
 def create_app(engines: Mapping[str, Engines], metrics: Metrics, state: State) -> FastAPI:
     """The API and the page for these models."""
-    app = FastAPI(title="regard", summary="Models that attend.", docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="regard",
+        summary="Models that attend.",
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # behind a proxy the address would be wrong
+    )
     models = Models(engines)
     app.include_router(openai_routes.router(models))
     app.include_router(ask_routes.router(models))
@@ -67,6 +73,28 @@ class RefusesWhileDraining:
             await answer(scope, receive, send)
             return
         await self.app(scope, receive, send)
+
+
+class CountsRequests:
+    """Counts every answer by route and status, also those of the layers before the app."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics):
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                # The route's own path: a client must not be able to make up labels.
+                path = getattr(scope.get("route"), "path", "other")
+                self.metrics.requests.labels(path, str(message["status"])).inc()
+            await send(message)
+
+        await self.app(scope, receive, send_counted)
 
 
 def _add_status(app: FastAPI, models: Models, metrics: Metrics, state: State) -> None:

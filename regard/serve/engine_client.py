@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,7 @@ class Engines:
         rate = (len(recent) - 1) / max(recent[-1] - recent[0], 1e-3)
         return min(60, max(1, math.ceil(jobs / rate)))
 
-    async def answer(self, job: Job, *, tokens: int) -> AsyncIterator[Update]:
+    async def answer(self, job: Job, *, tokens: int) -> AsyncGenerator[Update, None]:
         """The updates of a job, to its last one. Closing this iterator cancels the job."""
         process = self._least_busy()
         pending = process.send(job, tokens)
@@ -274,7 +274,8 @@ class Engines:
     async def _next_update(self, pending: Pending, deadline: float) -> Update:
         remaining = deadline - time.monotonic()
         try:
-            update = await asyncio.wait_for(pending.updates.get(), max(remaining, 0.001))
+            async with asyncio.timeout(max(remaining, 0.001)):
+                update = await pending.updates.get()
         except TimeoutError:
             self.metrics.errors.labels(self.name, "deadline").inc()
             raise ApiError(

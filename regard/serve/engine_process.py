@@ -83,6 +83,7 @@ class EngineProcess:
         self._active: dict[int, ActiveJob] = {}
         self._active_lock = threading.Lock()  # the reading thread adds jobs
         self._work = threading.Event()
+        self._rows_sent = 0
         self._effects: queue.SimpleQueue[tuple[ActiveJob, Answer]] = queue.SimpleQueue()
 
     def run(self) -> None:
@@ -133,7 +134,7 @@ class EngineProcess:
         row = task.read_one(job.media if job.input is None else job.input)
         raw, mask = task.sources([row])
         outputs = Outputs(
-            weights=job.attention,
+            weights=job.attention or job.effect,
             alternatives=job.alternatives,
             stream=job.stream or bool(job.stops),
         )
@@ -170,7 +171,7 @@ class EngineProcess:
             with self._active_lock:
                 for number in ended:
                     self._active.pop(number, None)
-        if updates:
+        if updates or self.engine.rows != self._rows_sent:
             self._send(updates)
 
     def _updates(self, active: ActiveJob) -> Iterator[Update]:
@@ -292,7 +293,8 @@ class EngineProcess:
             self._send([{"job": job.number, "finished": record}])
 
     def _send(self, updates: list[Update]) -> None:
-        frame = {"updates": updates, "rows": self.engine.rows}
+        self._rows_sent = self.engine.rows
+        frame = {"updates": updates, "rows": self._rows_sent}
         with self._write_lock, contextlib.suppress(OSError):  # the reading thread ends the process
             self._connection.sendall(Frame(frame).to_bytes())
 

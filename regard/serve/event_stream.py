@@ -57,6 +57,9 @@ class EventStream(Response):
         try:
             async for part in self._events:
                 await _send_part(send, part)
+                # Many tokens may be waiting: others have their turn, and a client that has gone is
+                # noticed.
+                await asyncio.sleep(0)
         except ApiError as problem:  # the status has been sent already
             await _send_part(send, event(problem.body()))
         await _send_part(send, DONE)

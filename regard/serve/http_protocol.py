@@ -9,7 +9,9 @@ long as the client likes. Here each of these has a time limit that bytes do not 
 from __future__ import annotations
 
 import asyncio
+import logging
 import resource
+import socket
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -18,10 +20,12 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from regard.serve.api_errors import ApiError
 from regard.serve.limits import MB
-from regard.serve.safety import ENCODED_HEADERS, error_content
+from regard.serve.safety import ENCODED_HEADERS, HEADER_BYTES, error_content
 
+# uvicorn warns of every request that is not HTTP; a scan of ports must not fill the log.
+LOG = logging.getLogger("regard.serve.http")
+LOG.setLevel(logging.ERROR)
 SPARE_FILES = 128  # for logs, pipes of engines, uploads
-GRACE = 1.0  # seconds for the last bytes to a client that is cut off
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class ConnectionLimits:
     rest_seconds: float = 5.0
     rest_bytes: int = 32 * MB
     idle: int = 5
-    header_bytes: int = 32 * 1024
+    header_bytes: int = HEADER_BYTES
     connections: int = 4096
 
 
@@ -96,17 +100,19 @@ class TimedProtocol(H11Protocol):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        self.logger = LOG
         self.phase: tuple[str, object] = ("idle", None)
         self.phase_timer: asyncio.TimerHandle | None = None
         self.write_timer: asyncio.TimerHandle | None = None
-        self.end_timer: asyncio.TimerHandle | None = None
         self.rest = 0
 
     # Events of the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # Whatever the system does not take at once starts the timer of `pause_writing`.
+        _send_at_once(transport)
+        # Whatever the system does not take at once starts the timer of `pause_writing`: also a
+        # transport that is closed waits for its last bytes to be taken, if need be for ever.
         transport.set_write_buffer_limits(high=0)
 
         if len(self.connections) > self.limits.connections:
@@ -127,7 +133,7 @@ class TimedProtocol(H11Protocol):
         self._update_phase()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self.phase_timer, self.write_timer, self.end_timer):
+        for timer in (self.phase_timer, self.write_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -221,8 +227,15 @@ class TimedProtocol(H11Protocol):
             self.cycle.message_event.set()
         self.transport.write(whole_answer(error))
         self.transport.close()
-        # A transport that closes waits for its last bytes to be taken, if need be for ever.
-        self.end_timer = self.loop.call_later(GRACE, self.transport.abort)
+
+
+def _send_at_once(transport: asyncio.Transport) -> None:
+    """Turn Nagle's algorithm off: with it, every second part of an answer, and so every other
+    token of a stream, waits 40 ms for the client to confirm the one before. asyncio does this only
+    for sockets that were made with a protocol number."""
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def whole_answer(error: ApiError) -> bytes:

@@ -16,30 +16,30 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        own = {"registry": self.registry}
+        own = self.registry
         self.requests = Counter(
-            "regard_requests", "Requests by path and status", ["path", "status"], **own
+            "regard_requests", "Requests by path and status", ["path", "status"], registry=own
         )
-        self.tokens = Counter("regard_tokens", "Tokens written", ["model"], **own)
+        self.tokens = Counter("regard_tokens", "Tokens written", ["model"], registry=own)
         self.errors = Counter(
-            "regard_errors", "Requests that failed, by kind", ["model", "kind"], **own
+            "regard_errors", "Requests that failed, by kind", ["model", "kind"], registry=own
         )
         self.first_token = Histogram(
             "regard_first_token_seconds",
             "Seconds from the request to its first token",
             ["model"],
             buckets=FIRST_TOKEN_BUCKETS,
-            **own,
+            registry=own,
         )
         self.token = Histogram(
             "regard_token_seconds",
             "Seconds between two tokens of a stream",
             ["model"],
             buckets=TOKEN_BUCKETS,
-            **own,
+            registry=own,
         )
-        self._queue = Gauge("regard_jobs", "Jobs waiting or under way", ["model"], **own)
-        self._rows = Gauge("regard_rows", "Rows of the batch", ["model"], **own)
+        self._queue = Gauge("regard_jobs", "Jobs waiting or under way", ["model"], registry=own)
+        self._rows = Gauge("regard_rows", "Rows of the batch", ["model"], registry=own)
 
     def watch(self, model: str, jobs: Callable[[], float], rows: Callable[[], float]) -> None:
         """Report the jobs and rows of a model at the time of each reading."""

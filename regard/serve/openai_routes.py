@@ -276,6 +276,9 @@ def _jobs(engines: Engines, body: SharedFields, given: Sequence[Question]) -> tu
     seed = questions.new_seed() if body.seed is None else body.seed
     for question in given:
         questions.check_length(question, limits)
+        if n * len(question.media) > limits.media_bytes:  # each choice has a copy
+            message = f"n times the bytes of a file may be at most {limits.media_bytes:,}"
+            raise ApiError(413, message, param="n")
     tokens = max(questions.tokens_of(question, options, model) for question in given)
     engines.check_room(n * len(given), n * len(given) * tokens)
     fields = options.model_dump()

@@ -1,6 +1,6 @@
 """What stands between the network and the app: ASGI layers, and the rules of keys and addresses.
 
-    Headers ► Host ► Origin ► Key ► Body ► app
+    Headers ► Size ► Host ► Origin ► Key ► Body ► app
 
 Each layer answers a request itself, as an error of the API, or passes it on. None of them looks at
 the messages of an answer's body, so streams are not held up. `protect` puts them together.
@@ -47,11 +47,12 @@ PAGE_POLICY = "; ".join(
 # as a stranger, without the page's storage and without a connection to anywhere.
 DOCUMENT_POLICY = "; ".join(
     [
-        "sandbox allow-scripts",
+        "sandbox allow-scripts allow-downloads",
         "default-src 'none'",
         "script-src 'unsafe-inline'",
         "style-src 'unsafe-inline'",
         "img-src data: blob:",
+        "media-src data:",
         "font-src data:",
         "base-uri 'none'",
         "form-action 'none'",
@@ -80,7 +81,8 @@ OPEN_PATHS = frozenset({"/", "/health", "/ready", "/docs", "/openapi.json", "/fa
 OPEN_FOLDERS = ("/page/", "/docs/")
 
 MEDIA_PATHS = frozenset({"/v1/chat/completions", "/v1/ask", "/v1/audio/transcriptions"})
-BODIES_UNDER_WAY = 256 * MB
+HEADER_BYTES = 32 * 1024
+BODIES_UNDER_WAY = 128 * MB
 PIECE = 64 * 1024  # bytes of a body that the app gets at once, or a little more
 
 SHORTEST_KEY = 16
@@ -109,6 +111,7 @@ def protect(
         app = KeyLayer(app, key)
     app = OriginLayer(app)
     app = HostLayer(app, hosts)
+    app = SizeLayer(app)
     return HeadersLayer(app)
 
 
@@ -286,6 +289,25 @@ def _with_security(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, 
     return headers + missing
 
 
+class SizeLayer:
+    """Refuses long headers. h11 bounds only those that come in several pieces."""
+
+    def __init__(self, app: App, limit: int = HEADER_BYTES):
+        self.app = app
+        self.limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and self._size(scope) > self.limit:
+            message = f"path and headers may have at most {self.limit:,} bytes"
+            await refuse(send, ApiError(431, message, "invalid_request_error"))
+            return
+        await self.app(scope, receive, send)
+
+    def _size(self, scope: Scope) -> int:
+        path = len(scope["path"]) + len(scope.get("query_string", b""))
+        return path + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+
+
 class HostLayer:
     """Refuses requests that address the server by another name: DNS rebinding."""
 
@@ -317,7 +339,8 @@ class OriginLayer:
     """Refuses requests that pages of other origins make, preflights included.
 
     A browser sends `Origin` with every request that a script of another page makes, and newer ones
-    say `Sec-Fetch-Site` for images and the like, too. Following a link to the page is allowed.
+    say `Sec-Fetch-Site` for images and the like, too. A link from elsewhere may lead to the page,
+    but not to what makes the server compute.
     """
 
     def __init__(self, app: App):
@@ -339,7 +362,8 @@ class OriginLayer:
 
     def _is_embedded(self, scope: Scope) -> bool:
         elsewhere = {"cross-site", "same-site"} & set(header_values(scope, b"sec-fetch-site"))
-        return bool(elsewhere) and header_values(scope, b"sec-fetch-mode") != ["navigate"]
+        is_link = header_values(scope, b"sec-fetch-mode") == ["navigate"]
+        return bool(elsewhere) and not (is_link and is_open(scope["path"]))
 
 
 class KeyLayer:

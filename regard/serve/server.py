@@ -14,8 +14,9 @@ from pathlib import Path
 
 import uvicorn
 
-from regard.errors import InputError
-from regard.serve.app import State, create_app
+from regard.disk import MANIFEST
+from regard.errors import BundleError, InputError
+from regard.serve.app import CountsRequests, State, create_app
 from regard.serve.engine_client import Engines
 from regard.serve.http_protocol import ConnectionLimits, uvicorn_settings, with_open_files
 from regard.serve.limits import DEFAULT_LIMITS, Limits
@@ -23,6 +24,8 @@ from regard.serve.metrics import Metrics
 from regard.serve.safety import allowed_hosts, body_limits, check_binding, protect
 
 LOG = logging.getLogger("regard.serve")
+# What it says of a bad form is in the answer; a client must not be able to fill the log.
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 DRAIN_POLL = 0.05
 
 
@@ -69,6 +72,8 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
     """Serve until SIGTERM or SIGINT. `on_ready` is called with the port when all models are
     loaded."""
     check_binding(settings.host, settings.key is not None, settings.insecure)
+    for run in settings.runs.values():
+        _check_run(run)
     listener = _listen(settings.host, settings.port)
     metrics = Metrics()
     processes = len(settings.runs) * settings.workers
@@ -101,7 +106,7 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
         key=settings.key,
         body_limit=body_limits(settings.limits),
     )
-    server = uvicorn.Server(_config(app, settings))
+    server = uvicorn.Server(_config(CountsRequests(app, metrics), settings))
     stop = _stop_on_signals(server, state, engines, settings.limits)
     try:
         on_ready(listener.getsockname()[1])
@@ -109,6 +114,15 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
     finally:
         stop()
         await _close(engines)
+
+
+def _check_run(run: Path) -> None:
+    """Refuse what is no run at once; an engine process would need seconds to say so."""
+    if not os.path.isdir(run):  # Path.is_dir raises for a name that is too long
+        hint = "train one with: regard train chat-attention"
+        raise BundleError("no such run", where=str(run)[:200], hint=hint)
+    if not (run / MANIFEST).exists():
+        raise BundleError("not a run folder: it has no manifest.json", where=run)
 
 
 async def _close(engines: dict[str, Engines]) -> None:

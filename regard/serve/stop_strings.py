@@ -26,11 +26,14 @@ class StopStrings:
         if self.found:
             return ""
         text = self._held_back + text
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        if places:
+        # The one that is complete first, however the text is cut into pieces.
+        found = [
+            (place + len(stop), place) for stop in self._stops if (place := text.find(stop)) >= 0
+        ]
+        if found:
             self.found = True
             self._held_back = ""
-            return text[: min(places)]
+            return text[: min(found)[1]]
         count = self._possible_beginning(text)
         self._held_back = text[len(text) - count :]
         return text[: len(text) - count]

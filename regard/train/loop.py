@@ -25,12 +25,13 @@ from regard.sessions import State
 from regard.tasks.task import Batch, text_targets
 from regard.train.log import FITTED, TRAIN, VALID, Log
 from regard.train.page import ReportFile
-from regard.train.process import effective_threads
+from regard.train.process import effective_threads, release_memory
 from regard.train.report import Facts, Reporter, Stopped, keeps_last
 from regard.train.validation import Scores, Validation
 from regard.weights import tensors
 
 LOG_EVERY = 20
+RELEASE_EVERY = 25  # steps between two returns of freed memory to the system
 BAD_STEPS_IN_A_ROW = 5
 _OTHERS = 1  # the stream of random numbers that draws the answers of the contrastive loss
 CONTRASTED = 0.25  # share of the examples of a batch in the contrastive loss
@@ -190,6 +191,8 @@ class Loop:
         if self.recent.bad == BAD_STEPS_IN_A_ROW:
             raise self._divergence(group[0])
         self.reporter.stepped(self.progress, self.recent.loss, self.recent.speed, self._done())
+        if self.progress.step % RELEASE_EVERY == 0:
+            release_memory()
         if (self.progress.step % LOG_EVERY == 0 or self._done() >= 1) and self.recent.tokens:
             self._log_window()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+SHAPES = 16  # operations that oneDNN remembers
 PATIENCE = 1.0  # seconds in which a second Ctrl-C is taken for the first
 
 
@@ -75,9 +76,20 @@ def stop_signals() -> Iterator[list[int]]:
 
 def keep_memory() -> None:
     """Ask glibc to keep freed memory. It would give large blocks back to the system after every
-    operation and take them again page by page, which costs small models up to half their time."""
+    operation and take them again page by page, which costs small models up to half their time.
+
+    oneDNN keeps the code and room of 1,024 operations, each for one shape. Batches seldom have the
+    same shape twice, so most of that is never used again: it keeps fewer."""
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(SHAPES))
     with contextlib.suppress(OSError, AttributeError):
         trim_threshold, mmap_threshold = -1, -3
         libc = ctypes.CDLL(None)
         libc.mallopt(mmap_threshold, 1 << 30)
         libc.mallopt(trim_threshold, (1 << 31) - 1)
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system. Blocks of many sizes leave gaps that no later block
+    fits in: a run whose batches have many shapes would grow to several times what it needs."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -623,3 +623,84 @@ def test_a_request_is_searched_once_after_an_error_in_the_batch(error: BaseExcep
     engine.run()
     alone = Alone(plain)
     assert [answers(request) for request in requests] == [alone(seed, 0) for seed in range(23)]
+
+
+UNBEAMED = [0, 2, 3, 4, 5, 8, 10]  # of OPTIONS: those with one beam
+
+
+@pytest.mark.parametrize("option", UNBEAMED)
+@pytest.mark.parametrize(("encoder", "decoder"), KINDS)
+@torch.no_grad()
+def test_an_answer_goes_on_from_its_prefix(encoder: str, decoder: str, option: int) -> None:
+    """Given the first tokens of its own answer, greedy search repeats the answer. Given other
+    tokens, the answer begins with them, and their log-probabilities are the model's."""
+    model = single_precision(encoder, decoder)
+    options = OPTIONS[option]
+    engine = Engine(model, MARKS, empty_prompt=nothing)
+    other = (7, 5, 4)
+    plain = engine.submit(*source(3), options)
+    engine.submit(*source(4), options)  # of another request beside them
+    forced = engine.submit(*source(3), options, prefix=other, outputs=Outputs(alternatives=2))
+    engine.run()
+    hypotheses = forced.result()
+    memory = model.encode(*source(3))
+    for hypothesis in hypotheses:
+        assert hypothesis.tokens[: len(other)] == other
+        inputs = torch.tensor([[MARKS.start, *hypothesis.tokens]])
+        logprobs = model.decoder(inputs, memory)[0].log_softmax(-1)
+        expected = [float(logprobs[t, token]) for t, token in enumerate(other)]
+        assert list(hypothesis.logprobs[:3]) == pytest.approx(expected, abs=1e-4)
+
+    if not options.do_sample:
+        own = plain.result()[0].tokens
+        again = engine.submit(*source(3), options, prefix=own[: len(own) // 2])
+        engine.run()
+        assert again.result()[0].tokens == own
+
+
+def test_prefixes_that_no_answer_can_have() -> None:
+    engine = Engine(single_precision(*KINDS[0]), MARKS, empty_prompt=nothing)
+    for prefix, options, what in (
+        ((5,), OPTIONS[6], "num_beams"),
+        ((5,) * 11, OPTIONS[0], "shorter"),
+        ((MARKS.end,), OPTIONS[0], "no answer"),
+    ):
+        with pytest.raises(InputError, match=what):
+            engine.submit(*source(1), options, prefix=prefix)
+    assert not engine.busy
+
+
+@pytest.mark.parametrize("option", range(len(OPTIONS)))
+def test_streamed_tokens_have_the_alternatives_of_the_answer(option: int) -> None:
+    engine = Engine(single_precision(*KINDS[5]), MARKS, empty_prompt=nothing)
+    outputs = Outputs(alternatives=3, stream=True)
+    request = engine.submit(*source(5), OPTIONS[option], outputs=outputs)
+    tokens = list(engine.stream(request))
+    best = request.result()[0]
+    assert best.alternatives is not None
+    assert [token.alternatives for token in tokens] == list(best.alternatives[: len(tokens)])
+
+
+def test_long_inputs_join_a_running_batch_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many join as can be encoded within SLICE, by what encoding took before. Those that wait
+    get the same answers."""
+    model = single_precision(*KINDS[1])
+    alone = Alone(model)
+    clock = iter(range(10_000))
+    monkeypatch.setattr(engine_module.time, "perf_counter", lambda: next(clock) * 0.02)
+    engine = Engine(model, MARKS, empty_prompt=nothing)
+    first = engine.submit(*source(1), OPTIONS[0])
+    engine.step()
+    assert engine._encoding_seconds == pytest.approx(0.02 / source(1)[0].numel())
+    requests = [engine.submit(*source(seed), OPTIONS[0]) for seed in range(8)]
+    joined = []
+    while engine.busy:
+        before = len(engine._waiting)
+        was_running = engine.rows > 0
+        engine.step()
+        if was_running and before > len(engine._waiting):
+            joined.append(before - len(engine._waiting))
+    assert joined and max(joined) < 8
+    for seed, request in enumerate(requests):
+        assert answers(request) == alone(seed, 0)
+    assert answers(first) == alone(1, 0)

@@ -1,0 +1,149 @@
+"""A server as a user starts it, and runs small enough to be trained for a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from regard import recipe
+from regard.train import train
+from tests.tiny import (
+    Silent,
+    captions_table,
+    memorised,
+    memorised_captions,
+    memorised_sounds,
+    pairs_file,
+    sounds_table,
+)
+
+READY = re.compile(r"API +(http://\S+)/v1")
+WITH_LIMITS = """
+import asyncio, json, sys
+from pathlib import Path
+from regard.serve.limits import Limits
+from regard.serve.server import Settings, model_names, serve
+runs, limits, more = json.loads(sys.argv[1])
+settings = Settings(
+    runs=model_names([Path(run) for run in runs]), port=0, limits=Limits(**limits), **more
+)
+ready = lambda port: print(f"  API   http://127.0.0.1:{port}/v1", flush=True)
+asyncio.run(serve(settings, on_ready=ready))
+"""
+
+
+def train_chat(folder: Path, name: str = "chat", *more: str) -> Path:
+    """A chatbot that has memorised ten pairs."""
+    steps = "train.steps=150"
+    changes = memorised(pairs_file(folder), steps, "search.do_sample=false", "search.candidates=1")
+    train(recipe.load("chat-attention", [*changes, *more]), folder / name, reporter=Silent())
+    return folder / name
+
+
+def train_captions(folder: Path) -> Path:
+    changes = memorised_captions(captions_table(folder), "train.steps=40")
+    train(recipe.load("caption-attention", changes), folder / "captions", reporter=Silent())
+    return folder / "captions"
+
+
+def train_speech(folder: Path) -> Path:
+    changes = memorised_sounds(sounds_table(folder), "train.steps=40")
+    train(recipe.load("speech-attention", changes), folder / "speech", reporter=Silent())
+    return folder / "speech"
+
+
+class Server:
+    """`regard serve` in a process of its own. With `limits`, the same server with other bounds."""
+
+    def __init__(
+        self,
+        runs: Sequence[Path],
+        *arguments: str,
+        limits: dict[str, Any] | None = None,
+        environment: dict[str, str] | None = None,
+        **more: Any,
+    ):
+        names = [str(run) for run in runs]
+        command = [sys.executable, "-m", "regard", "serve", *names, "--port", "0", *arguments]
+        if limits is not None:
+            given = json.dumps([names, limits, more])
+            command = [sys.executable, "-c", WITH_LIMITS, given]
+        self.process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | (environment or {}),
+        )
+        self.errors: list[str] = []
+        self._reader = threading.Thread(target=self._read_errors, daemon=True)
+        self._reader.start()
+        self.url = self._wait()
+
+    def _wait(self) -> str:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if match := READY.search(line):
+                return match[1]
+        self.process.wait()
+        self._reader.join(5)
+        raise AssertionError(f"the server did not start: {''.join(self.errors)}")
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self.errors.extend(self.process.stderr)
+
+    def client(self, **options: Any) -> httpx.Client:
+        return httpx.Client(base_url=self.url, timeout=120, trust_env=False, **options)
+
+    def metric(self, name: str) -> float:
+        """The sum of a measure over its labels."""
+        with self.client() as client:
+            lines = client.get("/metrics").text.splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
+
+    def wait_until_idle(self, seconds: float = 30) -> None:
+        deadline = time.monotonic() + seconds
+        while self.metric("regard_jobs") or self.metric("regard_rows"):
+            assert time.monotonic() < deadline, "jobs are still under way"
+            time.sleep(0.02)
+
+    def engine_pids(self) -> list[int]:
+        """The processes that this server has started."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(word) for word in children.read_text().split()]
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        status = self.process.wait(60)
+        self._reader.join(10)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        return status
+
+
+def events_of(lines: Iterator[str]) -> list[dict[str, Any]]:
+    """The events of a stream, of which the last one is [DONE]."""
+    data = [line.removeprefix("data: ") for line in lines if line]
+    assert data[-1] == "[DONE]"
+    return [json.loads(text) for text in data[:-1]]
+
+
+def stream(client: httpx.Client, path: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    with client.stream("POST", path, json=body | {"stream": True}) as response:
+        assert response.status_code == 200, response.read()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        return events_of(response.iter_lines())

@@ -1,0 +1,211 @@
+"""Parts of the server that need no process: frames, fields, stop strings, options."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+
+import pytest
+
+from regard.search import Options
+from regard.serve import questions
+from regard.serve.api_errors import ApiError
+from regard.serve.fields import AskBody, ChatBody, CompletionBody, checked, parse_json
+from regard.serve.frames import BrokenFrame, Frame, read_frame, read_frame_async
+from regard.serve.jobs import Job
+from regard.serve.limits import Limits
+from regard.serve.stop_strings import StopStrings
+
+LIMITS = Limits()
+OWN = dict(Options(max_new_tokens=48, do_sample=True, candidates=4, top_p=0.7))
+MODEL = {"task": "chat", "input": "text", "options": OWN, "max_source": 100}
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def test_frames_come_back_as_they_were():
+    frames = [Frame({"a": "ä\ud800", "n": [1, None]}, b"\x00\xff"), Frame({})]
+    content = b"".join(frame.to_bytes() for frame in frames)
+    file = io.BytesIO(content)
+    assert [read_frame(file), read_frame(file), read_frame(file)] == [*frames, None]
+
+    async def read() -> list[Frame | None]:
+        reader = asyncio.StreamReader()
+        reader.feed_data(content)
+        reader.feed_eof()
+        return [await read_frame_async(reader) for _ in range(3)]
+
+    assert asyncio.run(read()) == [*frames, None]
+
+
+@pytest.mark.parametrize("length", [1, 7, 9, 15])
+def test_a_frame_that_is_cut_is_broken(length: int):
+    content = Frame({"a": 1}, b"xyz").to_bytes()[:length]
+    with pytest.raises(BrokenFrame):
+        read_frame(io.BytesIO(content))
+
+
+def test_a_frame_does_not_promise_gigabytes():
+    with pytest.raises(BrokenFrame):
+        read_frame(io.BytesIO(b"\xff" * 8))
+
+
+def test_jobs_come_back_as_they_were():
+    job = Job(7, [{"role": "user", "content": "Hi"}], OWN, 3, ("x",), (5, 6), True, media=b"ab")
+    assert Job.from_frame(job.to_frame()) == job
+
+
+def test_stop_strings_wherever_the_text_is_cut():
+    draw = random.Random(1)
+    for _ in range(2000):
+        text = "".join(draw.choice("ab") for _ in range(draw.randrange(12)))
+        stops = ["".join(draw.choice("ab") for _ in range(draw.randrange(1, 4))) for _ in range(2)]
+        search = StopStrings(stops)
+        ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
+        wanted = text[: min(ends)[1]] if ends else text
+        seen = ""
+        rest = text
+        while rest:
+            cut = draw.randrange(1, len(rest) + 1)
+            seen += search.add(rest[:cut])
+            rest = rest[cut:]
+            assert wanted.startswith(seen)
+        assert seen + search.rest() == wanted and search.found == bool(ends)
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"n": 0}, "n"),
+        ({"n": True}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"seed": 2**70}, "seed"),
+        ({"stop": 5}, "stop.str"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
+        ({"messages": [{"role": "user"}]}, "messages.0.content"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"frequency_penalty": 0.5}, "frequency_penalty"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"response_format": {"type": "json_object"}}, "response_format.type"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"stram": True}, "stram"),
+        ({"echo": 0}, "echo"),
+    ],
+)
+def test_a_wrong_field_is_refused_by_name(changes: dict, param: str):
+    with pytest.raises(ApiError) as caught:
+        checked(ChatBody, CHAT | changes)
+    assert caught.value.status == 400 and caught.value.param == param
+    assert param.split(".")[0] in caught.value.message
+
+
+def test_a_field_that_changes_nothing_is_allowed():
+    harmless = {"tools": [], "frequency_penalty": 0, "logit_bias": {}, "store": False}
+    harmless |= {"presence_penalty": None, "service_tier": "auto", "parallel_tool_calls": True}
+    assert checked(ChatBody, CHAT | harmless).model == "m"
+    assert checked(CompletionBody, {"prompt": "x", "echo": False, "best_of": 1}).prompt == "x"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{",
+        b'{"a": NaN}',
+        b'{"a": 1e999}',
+        b"\xff\xfe",
+        b'{"messages": "\xff"}',
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b'{"a": 1' + b"0" * 5000 + b"}",
+    ],
+)
+def test_a_body_that_is_no_object_is_refused(content: bytes):
+    with pytest.raises(ApiError) as caught:
+        checked(ChatBody, parse_json(content))
+    assert caught.value.status == 400
+    assert len(json.dumps(caught.value.body())) < 4096
+
+
+def options_for(**fields: object) -> Options:
+    return questions.search_options(MODEL, LIMITS, **fields)  # type: ignore[arg-type]
+
+
+def test_options_of_a_request():
+    assert options_for() == Options(**OWN)
+    assert options_for(temperature=0) == Options(max_new_tokens=48)
+    assert options_for(temperature=0.5).candidates == 4  # the recipe's own search, cooler
+    assert options_for(top_p=0.9).top_p == 0.9
+    assert options_for(max_tokens=7).max_new_tokens == 7
+    assert options_for(changes={"num_beams": 3}).do_sample is False
+    greedy = MODEL | {"options": dict(Options(num_beams=4))}
+    drawn = questions.search_options(greedy, LIMITS, temperature=1.0)
+    assert drawn.do_sample and drawn.num_beams == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_tokens": LIMITS.max_tokens + 1},
+        {"changes": {"num_beams": LIMITS.num_beams + 1}},
+        {"changes": {"candidates": 10**6}},
+        {"changes": {"num_beems": 2}},
+        {"changes": {"temperature": -1}},
+        {"changes": {"top_k": "many"}},
+    ],
+)
+def test_options_out_of_bounds_are_refused(fields: dict):
+    with pytest.raises(ApiError) as caught:
+        options_for(**fields)
+    assert caught.value.status == 400
+
+
+def test_a_recipe_may_search_more_widely_than_a_request():
+    wide = MODEL | {"options": dict(Options(num_beams=40, max_new_tokens=2000))}
+    assert questions.search_options(wide, LIMITS).num_beams == 40
+
+
+def test_what_a_conversation_asks():
+    messages = [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+    ]
+    body = checked(ChatBody, {"messages": messages})
+    question = questions.from_messages(MODEL, body.messages, LIMITS)
+    assert question.text == [{"role": "user", "content": "Hi"}]
+    assert question.ignored and "system" in question.ignored[0]
+    translator = MODEL | {"task": "translate"}
+    assert questions.from_messages(translator, body.messages, LIMITS).text == "Hi"
+
+
+@pytest.mark.parametrize("url", ["http://example.org/a.png", "file:///etc/passwd", "data:,x", "x"])
+def test_no_address_is_fetched(url: str):
+    with pytest.raises(ApiError) as caught:
+        questions.data_uri(url)
+    assert caught.value.status == 400
+
+
+def test_a_picture_model_reads_one_picture():
+    model = MODEL | {"task": "caption", "input": "picture"}
+    part = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
+    for count, fits in ((0, False), (1, True), (2, False)):
+        content = [{"type": "text", "text": "what is it?"}, *[part] * count]
+        body = checked(ChatBody, {"messages": [{"role": "user", "content": content}]})
+        if fits:
+            assert questions.from_messages(model, body.messages, LIMITS).media == b"hi"
+        else:
+            with pytest.raises(ApiError, match="one picture"):
+                questions.from_messages(model, body.messages, LIMITS)
+
+
+def test_the_input_of_ask_has_the_kind_of_the_model():
+    body = checked(AskBody, {"input": {"sound": "data:audio/wav;base64,aGk="}})
+    with pytest.raises(ApiError, match="reads text"):
+        questions.from_input(MODEL, body.input, LIMITS)
