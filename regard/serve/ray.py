@@ -28,9 +28,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from regard.errors import InputError, RegardError
+from regard.errors import InputError, RegardError, did_you_mean
 from regard.serve.api_errors import ApiError
 from regard.serve.app import State, create_app
 from regard.serve.engine_client import Engines
@@ -94,8 +94,10 @@ class ReplicaSettings:
     limits: Limits = DEFAULT_LIMITS
 
 
-def app(arguments: Arguments) -> Any:
-    """The application of Ray Serve."""
+def app(arguments: Arguments | Mapping[str, Any]) -> Any:
+    """The application of Ray Serve. The command line and configuration files give a mapping, with
+    every value as text."""
+    arguments = read_arguments(arguments)
     try:
         serve = import_module("ray.serve")
     except ImportError:
@@ -105,6 +107,21 @@ def app(arguments: Arguments) -> Any:
     return serve.deployment(name="regard", **deployment_options(arguments, settings.limits))(
         replica
     ).bind()
+
+
+def read_arguments(arguments: Arguments | Mapping[str, Any]) -> Arguments:
+    if isinstance(arguments, Arguments):
+        return arguments
+    try:
+        return Arguments.model_validate(dict(arguments))
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+    name = str(problem["loc"][0])
+    if problem["type"] == "extra_forbidden":
+        raise InputError(
+            "no such argument", got=name, hint=did_you_mean(name, Arguments.model_fields)
+        )
+    raise InputError(problem["msg"], where=name, got=repr(problem["input"]))
 
 
 def replica_settings(arguments: Arguments, environment: Mapping[str, str]) -> ReplicaSettings:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 pytest.importorskip("fastapi", reason="needs FastAPI (extra serve)")
 
@@ -19,6 +18,7 @@ from regard.serve.ray import (  # noqa: E402
     ReplicaApp,
     SaysThatTheReplicaEnded,
     deployment_options,
+    read_arguments,
     replica_settings,
 )
 
@@ -38,8 +38,15 @@ def test_wrong_arguments_are_one_line():
         replica_settings(Arguments(), {})
     with pytest.raises(InputError, match="max_replicas is less than min_replicas"):
         replica_settings(Arguments(runs="/run", min_replicas=3, max_replicas=2), {})
-    with pytest.raises(ValidationError, match="max_replica"):
-        Arguments.model_validate({"max_replica": 3})
+    with pytest.raises(InputError, match="no such argument.*max_replica.*max_replicas"):
+        read_arguments({"max_replica": "3"})
+    with pytest.raises(InputError, match="workers.*greater than or equal to 1.*'0'"):
+        read_arguments({"workers": "0"})
+
+
+def test_the_command_line_gives_text():
+    arguments = read_arguments({"runs": "/run", "max_replicas": "8", "insecure": "true"})
+    assert (arguments.max_replicas, arguments.insecure) == (8, True)
 
 
 def test_ray_does_not_cut_batches_short():
