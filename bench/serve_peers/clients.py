@@ -4,8 +4,9 @@
 
 The load: {"port", "clients", "max_tokens", "prompts": one for each request}. Every client connects
 first; then all send their first request at once, and each sends its next one when it has read the
-last. What is measured: seconds from a request to the first text of its answer, seconds between two
-pieces of text, and the seconds of all together.
+last. What is measured: seconds from a request to the first text of its answer (`first_wave` for the
+first request of each client, `first` for the others), seconds between two pieces of text, and the
+seconds of all together.
 
 An event costs a search in a few bytes, no JSON is parsed, and the process has one asyncio loop, so
 that the clients take little from the servers they measure. `cpu` says how much they took.
@@ -36,6 +37,7 @@ class Client(asyncio.Protocol):
         self.buffer = bytearray()
         self.done = asyncio.get_running_loop().create_future()
         self.number = -1
+        self.asked = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -49,6 +51,7 @@ class Client(asyncio.Protocol):
             self._end()
             return
         self.number, content = request
+        self.asked += 1
         self.buffer.clear()
         self.text = b""
         self.last = 0.0
@@ -79,6 +82,8 @@ class Client(asyncio.Protocol):
             self.text += content[1]
             if self.last:
                 self.load.gaps.append(now - self.last)
+            elif self.asked == 1:
+                self.load.first_wave.append(now - self.start)
             else:
                 self.load.first.append(now - self.start)
             self.last = now
@@ -110,6 +115,7 @@ class Load:
         self.sent = 0
         self.finished = 0
         self.tokens = 0
+        self.first_wave: list[float] = []
         self.first: list[float] = []
         self.gaps: list[float] = []
         self.texts: dict[int, str] = {}
@@ -155,6 +161,7 @@ class Load:
             "finished": self.finished,
             "failures": self.failures[:10],
             "failed": len(self.failures),
+            "first_wave": self.first_wave,
             "first": self.first,
             "gaps": self.gaps,
             "texts": [self.texts.get(number) for number in range(len(self.requests))],
