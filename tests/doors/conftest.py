@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,23 @@ class Tab:
         return getattr(self._tab, name)
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+@contextmanager
+def launched(*arguments: str) -> Iterator[Any]:
+    """A browser; the test is skipped where there is none."""
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra dev)")
     program = next((path for name in NAMES if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip("needs a browser: apt-get install chromium")
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=ARGUMENTS)
+        browser = driver.chromium.launch(executable_path=program, args=[*ARGUMENTS, *arguments])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with launched() as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from regard import recipe
 from regard.train import train
@@ -61,6 +62,16 @@ def train_speech(folder: Path) -> Path:
     changes = memorised_sounds(sounds_table(folder), "train.steps=40")
     train(recipe.load("speech-attention", changes), folder / "speech", reporter=Silent())
     return folder / "speech"
+
+
+def train_runs(
+    new_folder: Callable[[str], Path], **more: Callable[[Path], Path]
+) -> dict[str, Path]:
+    """A run of each kind of input, and more; each trains in a new folder."""
+    trainings = {"chat": train_chat, **more, "captions": train_captions, "speech": train_speech}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(new_folder("cache")))
+        return {name: training(new_folder(name)) for name, training in trainings.items()}
 
 
 class Server:

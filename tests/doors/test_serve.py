@@ -23,7 +23,7 @@ pytest.importorskip("httpx")
 import httpx
 
 import regard
-from tests.doors.serving import Server, stream, train_captions, train_chat, train_speech
+from tests.doors.serving import Server, stream, train_runs
 from tests.tiny import PAIRS
 
 pytestmark = [
@@ -36,13 +36,7 @@ HELLO = {"model": "chat", "messages": [{"role": "user", "content": "Hello!"}]}
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return {
-            "chat": train_chat(tmp_path_factory.mktemp("chat")),
-            "captions": train_captions(tmp_path_factory.mktemp("captions")),
-            "speech": train_speech(tmp_path_factory.mktemp("speech")),
-        }
+    return train_runs(tmp_path_factory.mktemp)
 
 
 @pytest.fixture(scope="module")

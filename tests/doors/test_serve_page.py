@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,8 @@ pytest.importorskip("httpx", reason="needs httpx (extra dev)")
 
 from regard import recipe
 from regard.train import train
-from tests.doors.conftest import ARGUMENTS, NAMES, PHONE, WIDE, Open
-from tests.doors.serving import Server, train_captions, train_chat, train_speech
+from tests.doors.conftest import PHONE, WIDE, Open, launched
+from tests.doors.serving import Server, train_runs
 from tests.tiny import Silent, memorised, pairs_file
 
 pytestmark = [
@@ -37,14 +36,8 @@ MICROPHONE = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-str
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """As the browser of other pages, with a microphone that beeps."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright (extra dev)")
-    program = next((path for name in NAMES if (path := shutil.which(name))), None)
-    if program is None:
-        pytest.skip("needs a browser: apt-get install chromium")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=program, args=ARGUMENTS + MICROPHONE)
+    with launched(*MICROPHONE) as browser:
         yield browser
-        browser.close()
 
 
 def train_evil(folder: Path) -> Path:
@@ -60,14 +53,7 @@ def train_evil(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def runs(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return {
-            "chat": train_chat(tmp_path_factory.mktemp("chat")),
-            "evil": train_evil(tmp_path_factory.mktemp("evil")),
-            "captions": train_captions(tmp_path_factory.mktemp("captions")),
-            "speech": train_speech(tmp_path_factory.mktemp("speech")),
-        }
+    return train_runs(tmp_path_factory.mktemp, evil=train_evil)
 
 
 @pytest.fixture(scope="module")
