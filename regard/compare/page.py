@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from regard.compare.attention import shown_examples
+from regard.compare.cost_text import COST_TEXTS
 from regard.compare.curves import AXES, logged_scores, mean_curve
 from regard.compare.pairs import LOG_SCALE
 from regard.compare.record import Comparison, ContenderResult, Example, Pair
@@ -292,17 +293,6 @@ def _p_value(value: float | None) -> Entry | None:
 
 
 def _costs(comparison: Comparison) -> Section:
-    columns: dict[str, Callable[[float], str]] = {
-        "parameters": _amount,
-        "multiplications": _scientific,
-        "forward": _scientific,
-        "depth": _amount,
-        "tokens_per_second": _amount,
-        "steps": _amount,
-        "seconds": _amount,
-        "training_memory": _bytes,
-        "peak_memory": _bytes,
-    }
     titles = {
         "multiplications": "multiplications of training",
         "forward": "… of one example",
@@ -311,7 +301,7 @@ def _costs(comparison: Comparison) -> Section:
     }
     known = [
         name
-        for name in columns
+        for name in COST_TEXTS
         if any(getattr(each.costs, name) is not None for each in comparison.contenders)
     ]
     rows = []
@@ -319,7 +309,7 @@ def _costs(comparison: Comparison) -> Section:
         cells: list[object] = [contender.name]
         for name in known:
             value = getattr(contender.costs, name)
-            cells.append(None if value is None else Entry(columns[name](value), float(value)))
+            cells.append(None if value is None else Entry(COST_TEXTS[name](value), float(value)))
         cells.append(contender.is_on_front)
         rows.append(tuple(cells))
     names = (titles.get(name, name.replace("_", " ")) for name in known)
@@ -331,18 +321,6 @@ def _costs(comparison: Comparison) -> Section:
         figures=tuple(figure for figure in (_cost_chart(comparison),) if figure),
         tables=(table,),
     )
-
-
-def _amount(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _scientific(value: float) -> str:
-    return f"{value:.3g}".replace("e+", "e")
-
-
-def _bytes(value: float) -> str:
-    return f"{value / 1e6:,.0f} MB" if value >= 1e7 else f"{value / 1e6:.2g} MB"
 
 
 def _cost_chart(comparison: Comparison) -> str:

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from regard import metrics
+from regard.cli.comparing import report
 from regard.compare import advice as advising
+from regard.compare import cost_text as cost_texts
 from regard.compare import page as pages
 from regard.compare import verdict as verdicts
 from regard.compare.advice import advice
@@ -169,6 +171,7 @@ def text_of(page: Page) -> str:
 
 def test_doctests():
     assert doctest.testmod(advising).failed == 0
+    assert doctest.testmod(cost_texts).failed == 0
     assert doctest.testmod(pages).failed == 0
     assert doctest.testmod(verdicts).failed == 0
 
@@ -211,6 +214,20 @@ def test_the_verdict_is_first_and_every_number_is_that_of_the_record(count: int)
         assert values["seconds"].value == cost["seconds"]
         assert values["peak memory"].value == cost["peak_memory"]
         assert values["Pareto front"] is contender["is_on_front"]
+
+
+def test_the_terminal_and_the_page_write_costs_alike():
+    content = comparison()
+    small = replace(content.contenders[0].costs, seconds=4.318, peak_memory=7.46e6)
+    content.contenders[0] = replace(content.contenders[0], costs=small)
+    (table,) = section(comparison_page(content), "costs").tables
+    lines = [re.split(r" {2,}", line) for line in report(content)]
+    begin = next(number for number, cells in enumerate(lines) if cells[0] == "costs")
+    end = lines.index([""], begin)
+    columns = [cells[1:] for cells in lines[begin + 1 : end - 1]]  # the last is the Pareto front
+    for number, row in enumerate(table.rows):
+        assert [cells[number] for cells in columns] == [entry.text for entry in row[1:-1]]
+    assert ["4.32", "61.5"] in columns and ["7.5 MB", "71 MB"] in columns
 
 
 def test_the_charts_are_of_the_record():
