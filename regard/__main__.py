@@ -1,5 +1,5 @@
-"""`python -m regard` is `regard`. Both begin here, so that Ctrl-C ends in one line even while modules
-are imported."""
+"""`python -m regard` is `regard`. Both begin here, so that Ctrl-C ends in one line even while
+modules are imported."""
 
 import sys
 
