@@ -17,7 +17,7 @@ from regard import metrics
 from regard.cli.comparing import report
 from regard.compare import advice as advising
 from regard.compare import cost_text as cost_texts
-from regard.compare import page as pages
+from regard.compare import score_sections
 from regard.compare import verdict as verdicts
 from regard.compare.advice import advice
 from regard.compare.curves import AXES, POINTS, logged_scores, mean_curve
@@ -172,7 +172,7 @@ def text_of(page: Page) -> str:
 def test_doctests():
     assert doctest.testmod(advising).failed == 0
     assert doctest.testmod(cost_texts).failed == 0
-    assert doctest.testmod(pages).failed == 0
+    assert doctest.testmod(score_sections).failed == 0
     assert doctest.testmod(verdicts).failed == 0
 
 
