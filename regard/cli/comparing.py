@@ -202,7 +202,7 @@ class PlanBar:
             )
         elif always or time.monotonic() - self.last >= QUIET_SECONDS:
             self.last = time.monotonic()
-            line = f"{self.over} of {self.total} runs are over; {label}"
+            line = f"{self.over} of {self.total} runs have finished; {label}"
             self.console.print(line, soft_wrap=True, markup=False)
 
     def noted(self, message: str) -> None:
@@ -250,7 +250,7 @@ def _score_table(comparison: Comparison) -> list[str]:
     names = [comparison.score, *(name for name in known if name != comparison.score)]
     plain = dict.fromkeys(name for contender in contenders for name in contender.numbers)
     others = list(comparison.baselines)
-    rows = [["mean of seeds", *(contender.name for contender in contenders), *others]]
+    rows = [["mean over seeds", *(contender.name for contender in contenders), *others]]
     for name in names:
         row = [name]
         for contender in contenders:

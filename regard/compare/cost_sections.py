@@ -12,8 +12,8 @@ from regard.pages.shell import Entry, Section, Table
 
 COSTS = (
     "Parameters, multiplications, depth (the longest chain of dependent operations for one "
-    "example) and training memory are computed by formulas; steps, tokens a second, seconds and "
-    "the peak of memory are measured. A contender is on the Pareto front if no other is as good "
+    "example) and training memory are computed by formulas; steps, tokens per second, seconds and "
+    "peak memory are measured. A contender is on the Pareto front if no other is as good "
     "for fewer multiplications of training."
 )
 
@@ -21,7 +21,7 @@ COSTS = (
 def cost_section(comparison: Comparison) -> Section:
     titles = {
         "multiplications": "multiplications of training",
-        "forward": "… of one example",
+        "forward": "multiplications of one example",
         "depth": "sequential depth",
         "tokens_per_second": "tokens/s",
     }

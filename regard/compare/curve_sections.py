@@ -15,8 +15,8 @@ OTHER_CURVES = 8  # scores beside that of the verdict whose curves are drawn
 WIDE_RANGE = 20.0  # ratio of values from which an axis is logarithmic
 
 CURVES = (
-    "Each line is the mean over seeds of the validation score; its band goes from the lowest seed "
-    "to the highest."
+    "Each line is the mean over seeds of the validation score; the band spans the lowest to "
+    "the highest seed."
 )
 
 

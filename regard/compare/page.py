@@ -15,7 +15,7 @@ from regard.pages.shell import Page, Section, Table
 OPEN_PAIRS = 1  # pairs whose buckets and examples are seen at once
 
 AGAIN = (
-    "The same command goes on with a comparison that was stopped, and repeats nothing that is "
+    "The same command continues a comparison that was stopped and repeats nothing that is "
     "finished. comparison.json has all numbers of this page."
 )
 
@@ -69,7 +69,7 @@ def _verdict(comparison: Comparison) -> Section:
     if comparison.advice:
         sentences.insert(0, comparison.advice)
     if not comparison.is_complete:
-        sentences.insert(0, "Not all runs are over: this is what is known so far.")
+        sentences.insert(0, "Not all runs have finished: this is what is known so far.")
     return Section("", id="verdict", paragraphs=tuple(sentences), is_verdict=True)
 
 
@@ -89,9 +89,9 @@ def _notes(comparison: Comparison) -> Iterator[Section]:
 
 
 def _same(comparison: Comparison) -> Section:
-    rows = tuple(comparison.same.items()) or (("part that decides", comparison.split),)
+    rows = tuple(comparison.same.items()) or (("split of the verdict", comparison.split),)
     table = Table(("", "all contenders"), rows)
-    return Section("The same for all", id="same", tables=(table,))
+    return Section("The same for all contenders", id="same", tables=(table,))
 
 
 def _contenders(comparison: Comparison) -> Section:
@@ -115,7 +115,7 @@ def _runs(comparison: Comparison) -> Section:
             rows.append((contender.name, result.seed, shown, state, result.run))
     columns = ("contender", "seed", score_name(comparison.score), "state", "folder")
     failed = sum(contender.failed for contender in comparison.contenders)
-    paragraphs = (f"{count(failed, 'run')} failed, which is a result too.",) if failed else ()
+    paragraphs = (f"{count(failed, 'run')} failed; a failure is a result, too.",) if failed else ()
     table = Table(columns, tuple(rows))
     return Section(
         "Runs", id="runs", paragraphs=paragraphs, tables=(table,), is_collapsed=not failed
@@ -128,8 +128,8 @@ def _tuning(comparison: Comparison) -> Iterator[Section]:
         rows += _tuning_rows(contender)
     if rows:
         paragraph = (
-            f"{count(comparison.trials, 'trial')} for each contender, with a seed that no run has; "
-            "the validation score chose."
+            f"{count(comparison.trials, 'trial')} for each contender, with a seed that no run has. "
+            "The best validation score decided."
         )
         table = Table(("contender", "values", "validation score", "chosen"), tuple(rows))
         yield Section("Tuning", id="tuning", paragraphs=(paragraph,), tables=(table,))
@@ -148,7 +148,7 @@ def _tuning_rows(contender: ContenderResult) -> Iterator[tuple[object, ...]]:
 
 def _again(comparison: Comparison) -> Section:
     return Section(
-        "Make it again",
+        "Run it again",
         id="again",
         paragraphs=(AGAIN,),
         code=comparison.command,

@@ -14,12 +14,12 @@ from regard.pages.charts import interval_chart
 from regard.pages.shell import Entry, Section, Table
 
 BUCKETS = (
-    "The same difference on parts of the items. These intervals are not adjusted for their number: "
-    "one bucket that stands out proves nothing."
+    "The same difference on subsets of the items. These intervals are not adjusted for the number "
+    "of subsets: one that stands out proves nothing."
 )
 EXAMPLES = (
-    "The examples on which the means of all seeds differ most; the answers are those of the first "
-    "seeds."
+    "The examples on which the two differ most, by the mean over seeds. The answers are those of "
+    "each contender’s first seed."
 )
 
 
@@ -51,7 +51,7 @@ def pair_sections(comparison: Comparison, pair: Pair, *, is_collapsed: bool) -> 
 def _bucket_charts(comparison: Comparison, pair: Pair) -> list[str]:
     titles = {
         "length": "length of the input",
-        "frequency": "training answers with the rarest word",
+        "frequency": "how many training answers have the rarest word",
         "label": "label",
     }
     charts = []

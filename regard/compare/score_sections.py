@@ -13,17 +13,17 @@ from regard.pages.charts import Interval, interval_chart
 from regard.pages.shell import Entry, Section, Table
 
 INTERVALS = (
-    "An interval is about other seeds and other items at once: if the comparison were repeated "
-    "with new ones, about 95 % of such intervals would contain the true value. A score is the mean "
-    "of all seeds, never the best of them."
+    "An interval covers the variation of seeds and of test items together: if the comparison were "
+    "repeated with new ones, about 95 % of such intervals would contain the true value. A score is "
+    "the mean over all seeds, never the best of them."
 )
 P_VALUES = (
-    "p is the probability of a difference at least this large if both were the same. It is "
-    "adjusted for the number of pairs (Benjamini and Hochberg); a difference is called found if it "
-    "is below 0.05. "
-    "“Could show” is the difference that would be found in 80 % of such comparisons: where it is "
-    "larger than what matters to you, “cannot be told apart” says little. The test on items is "
-    "about these very runs, whatever other seeds would do."
+    "p is the probability of a difference at least this large if both models were equally good. "
+    "The adjusted p allows for the number of pairs (Benjamini and Hochberg); the verdict calls a "
+    "model better if it is below 0.05. “Could show” is the true difference that would be detected "
+    "in 80 % of such comparisons: where it is larger than what matters to you, “cannot be told "
+    "apart” says little. The test on items is about these runs only: it ignores that other seeds "
+    "would give other runs."
 )
 
 
@@ -41,7 +41,9 @@ def score_section(comparison: Comparison) -> Section:
 def _baselines(comparison: Comparison) -> Iterator[str]:
     if comparison.baselines:
         names = " and ".join(f"“{name}”" for name in comparison.baselines)
-        yield f"The scores of {names} are reached without looking at the input."
+        plural = "baselines that do" if len(comparison.baselines) > 1 else "a baseline that does"
+        verb = "are" if len(comparison.baselines) > 1 else "is"
+        yield f"{names} {verb} {plural} not look at the input."
 
 
 def difference_sections(comparison: Comparison) -> Iterator[Section]:
@@ -108,8 +110,8 @@ def _score_table(comparison: Comparison) -> Table:
         values = [contender.numbers.get(name) for contender in contenders]
         cells = [plain_cell(name, value) for value in values]
         rows.append((_named(name), *cells, *(None for _ in baselines)))
-    columns = ("mean of seeds", *(each.name for each in contenders), *baselines)
-    return Table(columns, tuple(rows), "Mean of all seeds (95 % interval)")
+    columns = ("mean over seeds", *(each.name for each in contenders), *baselines)
+    return Table(columns, tuple(rows), "Mean over all seeds (95 % interval)")
 
 
 def _named(score: str) -> str:
@@ -167,12 +169,12 @@ def _difference_table(comparison: Comparison) -> Table:
     columns = (
         "pair",
         "difference",
-        "95 %",
+        "95 % interval",
         "p",
         "adjusted p",
         "could show",
         "test on items",
-        "its p",
+        "p on items",
     )
     return Table(columns, tuple(rows), f"Differences, {difference_unit(score)}")
 

@@ -255,7 +255,7 @@ def test_everything_else_a_reader_needs():
     for words in (
         "Which cell is better?",
         "The machine was busy.",
-        "of “one answer” are reached without looking at the input",
+        "“one answer” is a baseline that does not look at the input",
         "made-translation",
         "0, 1, 2",
         "encoder.cell: lstm -> GRU",
@@ -287,7 +287,7 @@ def test_a_failed_run_is_a_result():
     contenders = [content.contenders[0], replace(first, seeds=[*first.seeds[:2], failed])]
     page = comparison_page(replace(content, contenders=contenders))
     runs = section(page, "runs")
-    assert not runs.is_collapsed and runs.paragraphs == ("1 run failed, which is a result too.",)
+    assert not runs.is_collapsed and runs.paragraphs == ("1 run failed; a failure is a result, too.",)
     rows = [row for row in runs.tables[0].rows if row[0] == "GRU"]
     assert [row[1] for row in rows] == [0, 1, 2]
     assert rows[2][2] is None and rows[2][3] == "failed: the loss was not a number"
@@ -305,7 +305,7 @@ def test_a_comparison_without_any_score_is_still_a_page():
         Pair("LSTM", "GRU", "LSTM and GRU: no scores of both yet", "incomplete", None, {}, [], [])
     ]
     page = comparison_page(replace(content, contenders=empty, pairs=pairs, advice=""))
-    assert page.sections[0].text.startswith("Not all runs are over")
+    assert page.sections[0].text.startswith("Not all runs have finished")
     assert "no scores of both yet" in text_of(page)
     unknown = replace(content.contenders[0].scores["accuracy"], margin=None, value=math.nan)
     strange = replace(content.contenders[0], scores={"accuracy": unknown})
