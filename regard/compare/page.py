@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from regard.compare.cost_sections import cost_section
 from regard.compare.curve_sections import curve_sections
 from regard.compare.pair_sections import pair_sections
-from regard.compare.record import Comparison, ContenderResult
+from regard.compare.record import Comparison, ContenderResult, Pair
 from regard.compare.score_sections import difference_sections, plain_cell, score_section
-from regard.compare.verdict import count, score_name
+from regard.compare.verdict import count, other_scores, score_name
 from regard.pages.shell import Page, Section, Table
 
 OPEN_PAIRS = 1  # pairs whose buckets and examples are seen at once
 
+NOT_ADJUSTED = (
+    "These intervals are not adjusted for the number of scores, and the verdict does not use them."
+)
 AGAIN = (
     "The same command continues a comparison that was stopped and repeats nothing that is "
     "finished. comparison.json has all numbers of this page."
@@ -65,12 +68,21 @@ def _facts(comparison: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _verdict(comparison: Comparison) -> Section:
-    sentences = [f"{_capital(pair.verdict)}." for pair in comparison.pairs]
+    sentences = [_pair_verdict(comparison.score, pair) for pair in comparison.pairs]
     if comparison.advice:
         sentences.insert(0, comparison.advice)
     if not comparison.is_complete:
         sentences.insert(0, "Not all runs have finished: this is what is known so far.")
     return Section("", id="verdict", paragraphs=tuple(sentences), is_verdict=True)
+
+
+def _pair_verdict(score: str, pair: Pair) -> str:
+    """The verdict; where it is undecided, also what other scores say."""
+    sentence = f"{_capital(pair.verdict)}."
+    others = other_scores(score, pair.first, pair.second, pair.differences)
+    if pair.outcome != "undecided" or not others:
+        return sentence
+    return f"{sentence} {others} {NOT_ADJUSTED}"
 
 
 def _capital(text: str) -> str:

@@ -230,6 +230,31 @@ def test_the_terminal_and_the_page_write_costs_alike():
     assert ["4.32", "61.5"] in columns and ["7.5 MB", "71 MB"] in columns
 
 
+def test_an_undecided_verdict_names_other_scores_that_differ():
+    content = comparison((0.5, 0.5))
+    (pair,) = content.pairs
+    assert pair.outcome == "undecided"
+    own = pair.differences["accuracy"]
+    others = {
+        "bleu": replace(own, value=-30.0, margin=10.0),
+        "wer": replace(own, value=-0.2, margin=0.1),  # lower is better
+        "chrf": replace(own, value=3.0, margin=10.0),
+        "mean_length": replace(own, value=9.0, margin=1.0),  # neither good nor bad
+    }
+    pairs = [replace(pair, differences=pair.differences | others)]
+    text = comparison_page(replace(content, pairs=pairs)).sections[0].text
+    assert (
+        f"{pair.verdict}. By other scores, LSTM does better (20.0 ± 10.0 points of WER); " in text
+    )
+    assert "GRU does better (30.0 ± 10.0 points of BLEU). These intervals are not adjusted" in text
+    assert "chrF" not in text and "length" not in text
+
+    decided = [replace(pairs[0], outcome="better")]
+    text = comparison_page(replace(content, pairs=decided)).sections[0].text
+    assert "By other scores" not in text
+    assert "By other scores" not in comparison_page(content).sections[0].text
+
+
 def test_the_charts_are_of_the_record():
     content = comparison()
     page = comparison_page(content)
@@ -287,7 +312,9 @@ def test_a_failed_run_is_a_result():
     contenders = [content.contenders[0], replace(first, seeds=[*first.seeds[:2], failed])]
     page = comparison_page(replace(content, contenders=contenders))
     runs = section(page, "runs")
-    assert not runs.is_collapsed and runs.paragraphs == ("1 run failed; a failure is a result, too.",)
+    assert not runs.is_collapsed and runs.paragraphs == (
+        "1 run failed; a failure is a result, too.",
+    )
     rows = [row for row in runs.tables[0].rows if row[0] == "GRU"]
     assert [row[1] for row in rows] == [0, 1, 2]
     assert rows[2][2] is None and rows[2][3] == "failed: the loss was not a number"
