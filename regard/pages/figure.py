@@ -280,7 +280,12 @@ def _pictures(figure: Any, view: View, maps: Sequence[Drawn], title: str) -> Non
     for ax, (name, row) in zip(axes[1:], lit, strict=False):
         _lit(ax, picture, row.reshape(view.source["grid"]))
         ax.set_title(f"{name}  {float(row.max()):.2f}", fontsize=9, parse_math=False)
-    captions = "\n".join(caption for _, _, caption in maps)
+    cells = math.prod(view.source["grid"])
+    scale = (
+        "Each picture is brightest at its largest value, which stands above it"
+        f" (a weight on all places alike: {1 / cells:.2f})."
+    )
+    captions = "\n".join([*(caption for _, _, caption in maps), scale])
     heading = f"{title}\n{captions}" if title else captions
     figure.suptitle(heading, fontsize=9, color=INK, parse_math=False)
 
