@@ -167,6 +167,7 @@ def main() -> None:
     parser = measure.options(__doc__)
     parser.add_argument("--minutes", type=float, default=3)
     parser.add_argument("--seeds", type=int, choices=list(T_95), default=3)
+    parser.add_argument("--only-seed", type=int, help="train the pair of this seed, and stop")
     parser.add_argument("--valid-every", type=int, default=200)
     parser.add_argument("--corpus", choices=("dailydialog", "multi30k"), action="append")
     parser.add_argument(
@@ -184,7 +185,8 @@ def main() -> None:
         return
 
     for name in args.corpus or RECIPES:
-        for seed in range(1, args.seeds + 1):
+        seeds = [args.only_seed] if args.only_seed else range(1, args.seeds + 1)
+        for seed in seeds:
             if seed not in recorded(name, args):
                 both = pair(name, seed, args)
                 enter(name, seed, both, args)

@@ -1,7 +1,7 @@
 """Chat on Cornell: the classic chatbot against ours, same pairs and training time.
 
-    python -m bench.cornell                            ours is chat-dialogue
-    python -m bench.cornell --recipe chat-attention
+    python -m bench.cornell                            ours is chat-attention
+    python -m bench.cornell --recipe chat-dialogue
 
 The last 2,000 lines of cornell_pairs/pairs.tsv are held out; all lines before them may be used for
 training. The classic trains on the pairs it can represent, ours on all pairs.
@@ -61,10 +61,15 @@ def quality(replies: Sequence[str], references: Sequence[str]) -> dict[str, floa
     }
 
 
+def _text(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,.4g}"
+
+
 def main() -> None:
     parser = measure.options(__doc__)
     parser.add_argument("--minutes", type=float, default=8, help="training time of each side")
-    parser.add_argument("--recipe", default="chat-dialogue", help="ours")
+    parser.add_argument("--recipe", default="chat-attention", help="ours")
+    parser.add_argument("--set", action="append", default=[], help="change a field of the recipe")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
 
@@ -81,7 +86,7 @@ def main() -> None:
     prompts = [prompt for prompt, _ in complete]
     references = [reply for _, reply in complete]
     setting = {
-        "recipe": args.recipe,
+        "recipe": " ".join([args.recipe, *args.set]),
         "minutes": args.minutes,
         "training_pairs": len(training),
         "classic_training_pairs": sum(classic.knows(pair) for pair in training),
@@ -101,7 +106,7 @@ def main() -> None:
     else:
         figures["peer"] = {"perplexity_per_word": metrics.perplexity(nats, count)} | figures["peer"]
     if args.only != "peer":
-        chatbot = ours.chat(args.recipe, training, args.minutes, args.seed)
+        chatbot = ours.chat(args.recipe, training, args.minutes, args.seed, args.set)
         replies["ours, greedy"] = chatbot.replies(prompts, greedy=True)
         replies["ours"] = chatbot.replies(prompts, greedy=False)
         figures["ours, greedy"] = {
@@ -110,7 +115,7 @@ def main() -> None:
         for name in ("ours, greedy", "ours"):
             figures[name] = figures.get(name, {}) | quality(replies[name], references)
     for name, scores in ({"setting": setting} | figures).items():
-        print(name, "  ".join(f"{key} {value:,.4g}" for key, value in scores.items()))
+        print(name, "  ".join(f"{key} {_text(value)}" for key, value in scores.items()))
 
     indices = range(0, len(prompts), len(prompts) // SAMPLES)[:SAMPLES]
     samples = [

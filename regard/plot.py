@@ -182,7 +182,10 @@ def comparison(runs: Mapping[str, Path], score: str) -> Any:
     if score == "perplexity":
         judged.set_yscale("log")
     judged_on = " and ".join(name for kind, name in JUDGED_ON.items() if kind in kinds)
-    for ax, title in ((trained, "training loss (nats a token)"), (judged, f"{score}, {judged_on}")):
+    for ax, title in (
+        (trained, "training loss (nats per token)"),
+        (judged, f"{score}, {judged_on}"),
+    ):
         ax.set_title(title)
         ax.set_xlabel("step")
         ax.grid(alpha=0.25, linewidth=0.6)
@@ -240,7 +243,7 @@ def _loss(ax: Any, lines: list[dict[str, Any]], valid: list[dict[str, Any]]) -> 
         scored = [line for line in valid if line["kind"] == kind and "perplexity" in line]
         points = [(line["step"], math.log(line["perplexity"])) for line in scored]
         _line(ax, points, label=name, color=colour, marker="o")
-    ax.set_ylabel("loss (nats a token)")
+    ax.set_ylabel("loss (nats per token)")
 
 
 def _ring(

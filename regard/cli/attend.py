@@ -76,7 +76,7 @@ def attend(
         typer.Option(
             parser=filled_path,
             metavar="RUN",
-            help="Another run or checkpoint, asked the same; shown side by side.",
+            help="Another run or checkpoint, given the same input; shown side by side.",
         ),
     ] = None,
     layers: Annotated[
@@ -91,7 +91,7 @@ def attend(
     ] = None,
     head: Annotated[
         int | None,
-        typer.Option(min=0, help="The head that they draw. Default: the mean of all."),
+        typer.Option(min=0, help="The head that --png and --svg draw. Default: the mean of all."),
     ] = None,
     alternatives: Annotated[
         int,
@@ -106,10 +106,11 @@ def attend(
     """Write a page that shows where each token of an answer attended, by layer and head.
 
     \b
-    The page is one HTML file without network: text, the spectrogram of a sound
-    (play it) or a picture (point at a word), the likeliest tokens at each step,
-    the beam, and numbers of each head. Weights are those of the pass that made
-    the answer. Beside them is their effect: what the answer depends on.
+    The page is one HTML file that needs no network: text, the spectrogram of a
+    sound (play it) or a picture (point at a word), the likeliest tokens at each
+    step, the beam, and statistics of each head. The weights are those of the
+    pass that produced the answer. Beside them are effects: how much less likely
+    the answer becomes when a place of the input is hidden.
 
     \b
     regard attend runs/demo "Are you a robot?"

@@ -26,7 +26,9 @@ def compare(
     ] = None,
     plan: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="A ready-made plan, or a .toml file; list: show them."),
+        typer.Option(
+            metavar="NAME", help="A ready-made plan or a .toml file; “list” shows the plans."
+        ),
     ] = None,
     data: Annotated[
         Path | None,
@@ -68,9 +70,11 @@ def compare(
     ] = None,
     split: Annotated[
         Split | None,
-        typer.Option(help="The part that decides. Default: test, or valid if there is none."),
+        typer.Option(help="The split of the verdict. Default: test, or valid without one."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Answer only so many items.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Answer at most this many items.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -90,8 +94,8 @@ def compare(
     """Compare models on equal terms: the same data, budget, seeds and number of tuning trials.
 
     Recipes are trained with each seed; runs are compared as they are. The verdict is a sentence
-    that claims no more than seeds and test items show together. Validation takes no time of the
-    budget.
+    that claims no more than the seeds and test items support. Validation does not count towards
+    the budget.
 
     \b
     regard compare chat-lstm chat-attention --minutes 2

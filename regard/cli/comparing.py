@@ -202,7 +202,7 @@ class PlanBar:
             )
         elif always or time.monotonic() - self.last >= QUIET_SECONDS:
             self.last = time.monotonic()
-            line = f"{self.over} of {self.total} runs are over; {label}"
+            line = f"{self.over} of {self.total} runs have finished; {label}"
             self.console.print(line, soft_wrap=True, markup=False)
 
     def noted(self, message: str) -> None:
@@ -250,7 +250,7 @@ def _score_table(comparison: Comparison) -> list[str]:
     names = [comparison.score, *(name for name in known if name != comparison.score)]
     plain = dict.fromkeys(name for contender in contenders for name in contender.numbers)
     others = list(comparison.baselines)
-    rows = [["mean of seeds", *(contender.name for contender in contenders), *others]]
+    rows = [["mean over seeds", *(contender.name for contender in contenders), *others]]
     for name in names:
         row = [name]
         for contender in contenders:
@@ -273,24 +273,16 @@ def _score_table(comparison: Comparison) -> list[str]:
 
 
 def _cost_table(comparison: Comparison) -> list[str]:
+    from regard.compare.cost_text import COST_TEXTS
+
     rows = [
         ["costs", *(contender.name for contender in comparison.contenders)],
     ]
-    formats = {
-        "parameters": _amount,
-        "multiplications": _scientific,
-        "forward": _scientific,
-        "depth": _amount,
-        "tokens_per_second": _amount,
-        "steps": _amount,
-        "seconds": _amount,
-        "training_memory": _bytes,
-        "peak_memory": _bytes,
-    }
-    for name, shown in formats.items():
+    for name, text in COST_TEXTS.items():
         values = [getattr(contender.costs, name) for contender in comparison.contenders]
         if any(value is not None for value in values):
-            rows.append([name.replace("_", " "), *map(shown, values)])
+            cells = ["-" if value is None else text(value) for value in values]
+            rows.append([name.replace("_", " "), *cells])
     front = ["yes" if contender.is_on_front else "no" for contender in comparison.contenders]
     rows.append(["on the Pareto front", *front])
     return _table(rows)
@@ -368,15 +360,3 @@ def _interval(value: float, low: float | None, high: float | None) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-def _amount(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
-
-
-def _scientific(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
-
-
-def _bytes(value: float | None) -> str:
-    return "-" if value is None else f"{value / 1e6:,.0f} MB"

@@ -34,7 +34,8 @@ def report(
         int | None,
         typer.Option(
             min=1,
-            help="Answer only so many inputs, spread evenly. Default: as many as a validation.",
+            help="Answer at most this many inputs, evenly spread. Default: as many as in a "
+            "validation.",
         ),
     ] = None,
     device: Device = "auto",
@@ -42,9 +43,9 @@ def report(
     """Write the report of a run: what was trained, how good it is, what to type next.
 
     \b
-    The page is one HTML file without network: scores with 95 % intervals,
+    The page is one HTML file that needs no network: scores with 95 % intervals,
     answers, curves, errors worth looking at, attention, data, recipe, budget
-    and environment. `regard train` writes it when it ends. The run may be
+    and environment. `regard train` writes it at its end. The run may also be
     under way, or stopped.
 
     \b

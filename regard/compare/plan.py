@@ -373,7 +373,7 @@ def same_for_all(plan: Plan, corpora: Mapping[str, Corpus], split: str) -> dict[
         sizes = [f"{len(getattr(corpus, part)):,} {part}" for part in ("train", "valid", "test")]
         same["examples"] = ", ".join(sizes)
     decides = f"{split}, changed by {', '.join(plan.test_set)}" if plan.test_set else split
-    same["part that decides"] = decides
+    same["split of the verdict"] = decides
     if plan.limit:
         same["items that are answered"] = f"at most {plan.limit:,}"
     if len(plan.trained) < len(plan.contenders):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from regard.compare.statistics import Difference
@@ -106,6 +107,25 @@ def verdict(
         f"({amounts}; {adjusted}{size}{could}){failures}"
     )
     return Verdict("undecided", sentence)
+
+
+def other_scores(score: str, first: str, second: str, differences: Mapping[str, Difference]) -> str:
+    """A sentence about the other scores whose intervals exclude 0; empty if there are none.
+
+    >>> found = Difference(0.2, 0.1, 0.04, 5, (3, 3), 923, 0.01, 0.15, "", None)
+    >>> other_scores("perplexity", "GRU", "LSTM", {"exact": found})
+    'By other scores, GRU does better (20.0 ± 10.0 points of exact).'
+    """
+    wins: dict[str, list[str]] = {first: [], second: []}
+    for name, difference in differences.items():
+        sign = {"lower": -1, "higher": 1, None: 0}[better(name)]
+        margin = difference.margin
+        if name == score or not sign or margin is None or abs(difference.value) <= margin:
+            continue
+        winner = first if sign * difference.value > 0 else second
+        wins[winner].append(in_words(name, difference).removeprefix("difference "))
+    parts = [f"{name} does better ({', '.join(found)})" for name, found in wins.items() if found]
+    return f"By other scores, {'; '.join(parts)}." if parts else ""
 
 
 def _adjustment(difference: Difference, adjusted_p_value: float | None) -> str:

@@ -32,8 +32,14 @@ TITLE = 90  # characters of an input or answer in the title
 CROSS = ("Answer → source", "Each token of the answer attends to the source")
 ENCODER = ("Source → source", "Each place of the source attends to the source (encoder)")
 DECODER = ("Answer → answer", "Each token read by the decoder attends to those before it")
-MASKED = ("Effect of hiding", "How much log p of a token falls if the decoder cannot attend there")
-HIDDEN = ("Effect of hiding", "How much log p of a token falls if the place is hidden in the input")
+MASKED = (
+    "Effect of hiding",
+    "Fall of the log-probability of a token if the decoder cannot attend there",
+)
+HIDDEN = (
+    "Effect of hiding",
+    "Fall of the log-probability of a token if the place is hidden in the input",
+)
 
 
 @dataclass(frozen=True)
@@ -329,8 +335,8 @@ def _best_nodes(subject: Subject) -> set[int]:
 
 BEAM = (
     "Each column is a step, each row one of the hypotheses that were kept, the best on top. The "
-    "number below a token is the log-probability of its hypothesis. The line to the answer is "
-    "strong; branches that end were dropped."
+    "number below a token is the log-probability of its hypothesis. The path of the "
+    "answer is thick; branches that end were dropped."
 )
 WEIGHTS = (
     "The weights were captured in the pass that wrote the answer; they are not computed again. "
@@ -357,7 +363,7 @@ EFFECT_HIDDEN = (
 KEYS = (
     "Keys: Tab moves between controls; in the map, arrows move the selected cell, Home and End go "
     "to the ends of the row, + and - zoom; [ and ] change the head, { and } the layer. The address "
-    "keeps the view."
+    "of the page stores the view."
 )
 EFFECT_KEY = "The key E shows or hides the effects beside the weights."
 

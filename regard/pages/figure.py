@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,16 @@ import numpy as np
 from regard.disk import MADE_BY, write_output
 from regard.errors import InputError
 from regard.pages.arrays import decode
+from regard.pages.pairing import LEFT_OUT, Pairing, pair_names
 from regard.pages.views import Part, View, chosen_layers
 
 NAMED = 90  # rows or columns whose names are written
 LONGEST = 16  # characters of a name
 COLUMNS = 5  # pictures side by side
+CHARACTER = 0.085  # inches of a character of a title, at most
 INK = "#1b2230"
+NO_SUCH_MAP = "one of the two has no such map"
+SIGNED, UNSIGNED = "PuOr_r", "Blues"  # colours of values with and without a sign
 
 
 def write_figure(path: Path, figure: Any) -> None:
@@ -48,8 +53,8 @@ def attention_figure(
     layer: int | None = None,
     head: int | None = None,
 ) -> Any:
-    """The first map of each view, side by side, with its effects below. For a picture, one of it
-    for each token.
+    """The first map of each view, side by side, with its effects below; for a picture, one of it
+    for each token. Below two views is their difference.
 
     views  each with the arrays of its media
     layer  the number of the layer; by default the last one
@@ -60,14 +65,22 @@ def attention_figure(
     maps = [[_map(part, layer, head) for part in _shown_parts(view)] for view, _ in views]
     sizes = [_size(view, drawn) for (view, _), drawn in zip(views, maps, strict=True)]
     widths = [width for width, _ in sizes]
-    figure = Figure(figsize=(sum(widths), max(height for _, height in sizes)), layout="constrained")
-    panels = figure.subfigures(1, len(views), squeeze=False, width_ratios=widths)[0]
+    heights = [max(height for _, height in sizes)]
+    is_pair = len(views) == 2
+    differences = _differences([view for view, _ in views], maps) if is_pair else []
+    if is_pair:
+        heights.append(_difference_height(differences))
+    figure = Figure(figsize=(sum(widths), sum(heights)), layout="constrained")
+    rows = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    panels = rows[0].subfigures(1, len(views), squeeze=False, width_ratios=widths)[0]
     for number, (panel, (view, arrays), drawn) in enumerate(zip(panels, views, maps, strict=True)):
-        title = _cut(titles[number], 110) if titles else ""
+        title = _wrapped(titles[number], panel) if titles else ""
         if view.source["kind"] == "picture":
             _pictures(panel, view, drawn, title)
         else:
             _maps(panel, view, arrays, drawn, title)
+    if is_pair:
+        _draw_differences(rows[1], differences, is_alike=maps[0][0][0].id == maps[1][0][0].id)
     return figure
 
 
@@ -106,9 +119,13 @@ def _size(view: View, maps: Sequence[Drawn]) -> tuple[float, float]:
         return 2.3 * COLUMNS, 2.6 * lines + 0.5
     columns = max(values.shape[1] for _, values, _ in maps)
     width = min(16.0, max(4.5, 2.2 + 0.27 * min(columns, NAMED)))
-    height = min(18.0, max(2.6, 1.4 + 0.24 * min(rows, NAMED)))
     spectrogram = 1.4 if view.source["kind"] == "sound" else 0.0
-    return width, height * len(maps) + spectrogram + 0.4
+    return width, _height(rows) * len(maps) + spectrogram + 0.4
+
+
+def _height(rows: int) -> float:
+    """Inches of a map."""
+    return min(18.0, max(2.6, 1.4 + 0.24 * min(rows, NAMED)))
 
 
 def _maps(
@@ -128,34 +145,101 @@ def _maps(
 
 def _heat(figure: Any, ax: Any, view: View, part: Part, values: np.ndarray, caption: str) -> None:
     low, high = (part.low, part.high) if part.low < 0 else (0.0, float(values.max()) or 1.0)
-    image = ax.imshow(
-        values,
-        aspect="auto",
-        cmap="PuOr_r" if part.low < 0 else "Blues",
-        vmin=low,
-        vmax=high,
-        interpolation="nearest",
-    )
-    figure.colorbar(image, ax=ax, pad=0.01, fraction=0.03).outline.set_visible(False)
-    ax.set_title(_cut(caption, 100), fontsize=9, loc="left", color=INK, parse_math=False)
-    is_sound = view.source["kind"] == "sound" and part.columns == "places"
+    _grid(figure, ax, values, caption, low, high)
     _ticks(ax.set_yticks, view.names[part.rows])
+    is_sound = view.source["kind"] == "sound" and part.columns == "places"
     if is_sound:
         times = view.source["times"]
         places = np.unique(np.linspace(0, len(times) - 1, 8).astype(int))
         ax.set_xticks(places, [f"{times[place][0]:.2f} s" for place in places], fontsize=8)
     else:
         _ticks(ax.set_xticks, view.names[part.columns], rotation=90)
+
+
+def _grid(figure: Any, ax: Any, values: np.ndarray, caption: str, low: float, high: float) -> None:
+    """A cell for each value, with a scale of its colours."""
+    image = ax.imshow(
+        values,
+        aspect="auto",
+        cmap=SIGNED if low < 0 else UNSIGNED,
+        vmin=low,
+        vmax=high,
+        interpolation="nearest",
+    )
+    figure.colorbar(image, ax=ax, pad=0.01, fraction=0.03).outline.set_visible(False)
+    title = _wrapped(caption, figure, room=1.0)
+    ax.set_title(title, fontsize=9, loc="left", color=INK, parse_math=False)
     ax.tick_params(length=0)
     for spine in ax.spines.values():
         spine.set_visible(False)
 
 
-def _ticks(set_ticks: Any, names: Any, **look: Any) -> None:
+def _ticks(set_ticks: Any, names: Any, longest: int = LONGEST, **look: Any) -> None:
     every = max(1, math.ceil(len(names) / NAMED))
     places = range(0, len(names), every)
-    labels = [_cut(names[place], LONGEST) for place in places]
+    labels = [_cut(names[place], longest) for place in places]
     set_ticks(places, labels, fontsize=8, fontfamily="monospace", parse_math=False, **look)
+
+
+Difference = tuple[Pairing, np.ndarray, str]  # second minus first, and what it is of
+
+
+def _differences(views: Sequence[View], maps: Sequence[Sequence[Drawn]]) -> list[Difference]:
+    """The difference of each kind of map that both views have, over the tokens that they share."""
+    differences = []
+    second = {part.id: (part, values) for part, values, _ in maps[1]}
+    for part, values, caption in maps[0]:
+        if part.id not in second:
+            continue
+        other, other_values = second[part.id]
+        names = [
+            (view.names[own.rows], view.names[own.columns])
+            for view, own in zip(views, (part, other), strict=True)
+        ]
+        pairing = pair_names(names[0], names[1])
+        if pairing.is_empty:
+            continue
+        (rows, other_rows), (columns, other_columns) = (
+            zip(*pairs, strict=True) for pairs in pairing.axes
+        )
+        difference = other_values[np.ix_(other_rows, other_columns)] - values[np.ix_(rows, columns)]
+        differences.append((pairing, difference, caption))
+    return differences
+
+
+def _difference_height(differences: Sequence[Difference]) -> float:
+    return 0.5 + sum(_height(len(values)) for _, values, _ in differences)
+
+
+def _draw_differences(figure: Any, differences: Sequence[Difference], *, is_alike: bool) -> None:
+    """Second minus first; or a line that says why there is no difference. `is_alike`: the first
+    maps of both views are of one kind."""
+    look = {"fontsize": 10, "color": INK, "parse_math": False}
+    if not differences:
+        reason = "the two maps have no tokens in common" if is_alike else NO_SUCH_MAP
+        figure.suptitle(f"No difference: {reason}.", **look)
+        return
+    colours = "Difference: second minus first. Orange: more in the second. Purple: less."
+    about = [colours, *_alignment(differences[0][0])]
+    figure.suptitle("\n".join(_wrapped(line, figure) for line in about), **look)
+    axes = figure.subplots(len(differences), 1, squeeze=False)[:, 0]
+    for ax, (pairing, values, caption) in zip(axes, differences, strict=True):
+        limit = float(np.abs(values).max()) or 1.0
+        _grid(figure, ax, values, f"difference: {caption}", -limit, limit)
+        _ticks(ax.set_yticks, pairing.shared(0), 2 * LONGEST)
+        _ticks(ax.set_xticks, pairing.shared(1), 2 * LONGEST, rotation=90)
+
+
+def _alignment(pairing: Pairing) -> Iterator[str]:
+    """How tokens of maps of different sizes were aligned, and which have no partner."""
+    missing = []
+    for which, name in enumerate(("first", "second")):
+        names = pairing.left_out(which)
+        if names:
+            more = f" and {len(names) - LEFT_OUT} more" if len(names) > LEFT_OUT else ""
+            missing.append(f"of the {name} {', '.join(names[:LEFT_OUT])}{more}")
+    if missing:
+        yield f"Tokens are aligned by their names. Left out: {'; '.join(missing)}."
 
 
 def _spectrogram(ax: Any, view: View, arrays: Mapping[str, str]) -> None:
@@ -196,7 +280,12 @@ def _pictures(figure: Any, view: View, maps: Sequence[Drawn], title: str) -> Non
     for ax, (name, row) in zip(axes[1:], lit, strict=False):
         _lit(ax, picture, row.reshape(view.source["grid"]))
         ax.set_title(f"{name}  {float(row.max()):.2f}", fontsize=9, parse_math=False)
-    captions = "\n".join(caption for _, _, caption in maps)
+    cells = math.prod(view.source["grid"])
+    scale = (
+        "Each picture is brightest at its largest value, which stands above it"
+        f" (a weight on all places alike: {1 / cells:.2f})."
+    )
+    captions = "\n".join([*(caption for _, _, caption in maps), scale])
     heading = f"{title}\n{captions}" if title else captions
     figure.suptitle(heading, fontsize=9, color=INK, parse_math=False)
 
@@ -214,6 +303,13 @@ def _lit(ax: Any, picture: np.ndarray, values: np.ndarray) -> None:
         vmax=1,
         extent=(-0.5, width - 0.5, height - 0.5, -0.5),
     )
+
+
+def _wrapped(text: str, figure: Any, *, room: float = 0.2) -> str:
+    """A text in lines that fit in a figure, in which some inches are taken."""
+    inches = figure.bbox.width / figure.dpi - room
+    lines = textwrap.wrap(text, max(20, int(inches / CHARACTER)), max_lines=3, placeholder=" …")
+    return "\n".join(lines)
 
 
 def _cut(text: str, most: int) -> str:

@@ -30,10 +30,10 @@ LABELS = 30  # of a table of confusions
 MADE_SURE = 1e-3  # nats of effect that are drawn at full strength, at least
 
 MEANINGS = {
-    "perplexity": "how many tokens it hesitates between, at each step of the right answer; "
-    "1: it is certain",
+    "perplexity": "exp of the mean loss: as uncertain as a choice among so many equally likely "
+    "tokens; 1: certain",
     "word_perplexity": "the same for each word, comparable between tokenizers",
-    "hits_at_1": "share of examples whose right answer it finds likelier than 19 others",
+    "hits_at_1": "share of examples whose right answer is ranked first among 20",
     "mrr": "mean of 1 / rank of the right answer among 20",
     "pmi_hits_at_1": "hits_at_1, if answers that fit any input count less",
     "pmi_mrr": "mrr, if answers that fit any input count less",
@@ -42,7 +42,7 @@ MEANINGS = {
     "bleu_2": "the same for words and pairs of words",
     "bleu_3": "the same up to three words",
     "bleu_4": "the same up to four words",
-    "chrf": "characters and groups of up to 6 shared with the right answers, 0 to 100",
+    "chrf": "character n-grams up to n = 6 shared with the right answers, 0 to 100",
     "exact": "share of answers that equal a right answer",
     "mean_length": "words of an answer",
     "distinct_1": "different words / all words of its answers",
@@ -257,7 +257,7 @@ def _wrong_labels(bundle: Bundle, pairs: Sequence[tuple[Question, Sample]]) -> S
     order = sorted(range(len(wrong)), key=lambda i: -labels[i].score)[:ERRORS]
     text = (
         f"{len(wrong):,} of {len(pairs):,} answers are wrong. These are the ones it was most "
-        "certain of; some may be errors of the data."
+        "confident in; some may be errors in the data."
     )
     certain = [f"{math.exp(labels[i].score):.0%}" for i in order]
     if isinstance(bundle.task.source, PictureSource | SoundSource):
@@ -291,10 +291,10 @@ def _surprises(bundle: Bundle, part: Split) -> Section:
         for example, text, i in zip(examples, texts, order, strict=True)
     )
     text = (
-        "The right answers that it finds least likely, in nats a token (0: it is certain). They "
-        "may be noise in the data, or what it has not learned."
+        "The right answers that it finds least likely, in nats per token (0: certain). They may "
+        "be noise in the data, or something that it has not learned."
     )
-    table = Table(("input", "answer", "right answer", "nats a token"), rows, wraps=True)
+    table = Table(("input", "answer", "right answer", "nats per token"), rows, wraps=True)
     return Section("Errors worth looking at", id="errors", paragraphs=(text,), tables=(table,))
 
 
@@ -391,8 +391,8 @@ LIT = (
     "(last layer, mean over the heads)."
 )
 EFFECT = (
-    "The decoder of this model has no attention to the input. Shown is what its answer depends on: "
-    "how much the log-probability of a token falls when a place of the input is hidden."
+    "The decoder of this model has no attention to the input. The map shows what its answer "
+    "depends on: how much the log-probability of a token falls when a place of the input is hidden."
 )
 
 

@@ -56,13 +56,13 @@ HEADLINES = {  # the scores that people ask for first
     "blank": ("accuracy", "perplexity"),
 }
 TEST_ONCE = (
-    "The {count:,} test examples are not scored here. Test data judge a model once, at the end: "
-    "if the model is changed after a look at its test score, that score is too good. When the "
-    "model is final: {command}"
+    "The {count:,} test examples are not scored here. Use them once, at the end: if the model "
+    "is changed after its test score was seen, that score is too optimistic. When the model is "
+    "final: {command}"
 )
 FITTED = (
-    "No examples are held out, so these are scores of examples that it learned from. They say how "
-    "well it memorised them, not how well it answers others, and have no intervals."
+    "No examples are held out, so these are scores on training examples. They show how well the "
+    "model memorised them, not how well it answers new inputs, and have no intervals."
 )
 LATER = (
     "These scores are of a validation during training. Intervals, errors worth looking at and "
@@ -229,8 +229,8 @@ def _lead(record: RunRecord, sizes: dict[str, int]) -> str:
         trained += f" Its weights are those of step {kept['step']:,}."
     again = f"regard train --resume {quote(str(record.run))}"
     state = {
-        "under way": " Training is under way; this page is written anew at every validation.",
-        "stopped": f" Training was stopped before its end; go on with: {again}",
+        "under way": " Training is under way; this page is updated as it goes on.",
+        "stopped": f" Training was stopped before its end; continue with: {again}",
     }.get(record.state, "")
     return f"{summary} {trained}{state}"
 
@@ -327,14 +327,15 @@ def _scores(record: RunRecord, sizes: dict[str, int], found: Findings | None) ->
 
 
 def _how_scored(evaluation: Evaluation, is_greedy: bool) -> str:
-    text = f"On {evaluation.examples:,} validation examples, which it did not learn from"
+    text = f"On {evaluation.examples:,} validation examples, which it was not trained on"
     if evaluation.prompts < evaluation.examples:
         text += f"; its answers to {evaluation.prompts:,} inputs are scored"
     if is_greedy:
         text += ", by greedy search"
     return (
-        f"{text}. Another such sample of examples would give scores within about these intervals. "
-        "The validation part also chose the weights, so scores may be a little too good."
+        f"{text}. If other examples of this kind were drawn, about 95 % of such intervals would "
+        "contain the score on all of them. The validation examples also chose the weights, so the "
+        "scores may be slightly optimistic."
     )
 
 

@@ -40,14 +40,14 @@ def curves(record: RunRecord) -> Section:
     """Loss, learning rate and scores over the steps."""
     figures = [_loss_chart(record), _rate_chart(record), *_score_charts(record)]
     figures = [figure for figure in figures if figure]
-    text = "A circle is at the weights that were kept."
+    text = "A circle marks the weights that were kept."
     if not figures:
         text = "Nothing is logged yet; the first line comes after some 20 steps."
     elif record.kept is None:
         text = "No weights are kept yet."
     changes = [line for line in record.lines if line["kind"] == "changed"]
     notes = [
-        f"The run went on in another way from step {line['step']:,}: "
+        f"The run continued with changes from step {line['step']:,}: "
         + ", ".join(str(change) for change in line.get("changes", []))
         for line in changes
     ]
@@ -69,7 +69,7 @@ def _loss_chart(record: RunRecord) -> str:
         ]
         if losses:
             series.append(_series(name, losses, number, record))
-    return line_chart(series, x_label="step", y_label="loss (nats a token)", title="Loss")
+    return line_chart(series, x_label="step", y_label="loss (nats per token)", title="Loss")
 
 
 def _rate_chart(record: RunRecord) -> str:
@@ -164,7 +164,7 @@ def no_data(recipe: Recipe, problem: RegardError) -> Section:
     """What is said if the data cannot be read any more."""
     paragraphs = (
         f"Data of kind “{recipe.data.kind}”{_place(recipe)}.",
-        f"It cannot be read here and now: {problem}",
+        f"It cannot be read now: {problem}",
     )
     return Section("Data", id="examples", paragraphs=paragraphs)
 
@@ -198,7 +198,7 @@ def differences(recipe: Recipe, history: Sequence[Session]) -> Section:
     """The fields that differ from the recipe that this one was made from."""
     name = base_name(recipe, history)
     if name is None:
-        text = "It was made from no shipped recipe; all fields are below."
+        text = "It is not based on a shipped recipe; all fields are below."
         return Section("Recipe", id="recipe", paragraphs=(text,))
     before = dict(leaves(load(name).to_json()))
     now = dict(leaves(recipe.to_json()))
@@ -288,7 +288,7 @@ def budget(costs: Budget | RegardError) -> Section:
     memory = tuple((name.replace("_", " "), size_text(n)) for name, n in costs.memory.items() if n)
     text = (
         f"For {sizes}. Passes, steps and tokens are counted in multiplications. Depth is the "
-        "longest chain of operations that must wait for each other."
+        "longest chain of dependent operations."
     )
     paragraphs = (text, *costs.notes)
     tables = (Table(names, tuple(rows)), Table(("memory", "size"), memory))
@@ -363,13 +363,13 @@ def commands(record: RunRecord, prompt: str | None) -> Section:
     lines += [
         (f"regard ask {run} {value}", "ask it"),
         (attend_command(record, prompt), "see what it attends to"),
-        (f"regard evaluate {run}", "score it with its own search"),
+        (f"regard evaluate {run}", "score it with the search options of its recipe"),
         (f"regard compare {run} OTHER_RUN", "is another run better?"),
         (f"regard train --resume {run} --steps {max(2, 2 * record.step)}", "train it longer"),
         (f"regard report {run}", "make this page again"),
     ]
     if record.state == "stopped":
-        lines.insert(0, (f"regard train --resume {run}", "go on from where it stopped"))
+        lines.insert(0, (f"regard train --resume {run}", "continue where it stopped"))
     width = min(96, max(len(command) for command, _ in lines))
     code = "\n".join(f"{command:<{width}}  # {purpose}" for command, purpose in lines)
     return Section("What to type next", id="next", code=code)

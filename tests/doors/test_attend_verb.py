@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from regard import cli
 from regard.bundle import Bundle, create, load, put_weights
 from regard.weights import tensors
 from tests.doors.test_verbs import one_line
+from tests.stopping import run_with_signal
 from tests.unit.test_answers import LETTERS, WORDS, untrained
 from tests.unit.test_pages import Elements
 
@@ -111,7 +113,7 @@ def test_effects_are_measured_where_that_is_quick(
     assert data(out)["views"][0]["parts"][-1]["id"] == "effect"
 
 
-def test_figures_of_two_answers_are_side_by_side(runs: Path, tmp_path: Path):
+def test_figures_of_two_answers_are_side_by_side_above_their_difference(runs: Path, tmp_path: Path):
     for run, inputs in (("text", ["one", "two"]), ("picture", [runs / "in.png"] * 2)):
         sizes = []
         for count in (1, 2):
@@ -119,7 +121,8 @@ def test_figures_of_two_answers_are_side_by_side(runs: Path, tmp_path: Path):
             assert attend(runs / run, *inputs[:count], "--greedy", "--png", png) == 0
             with Image.open(png) as image:
                 sizes.append(image.size)
-        assert sizes[1] == (2 * sizes[0][0], sizes[0][1])
+        (width, height), (width_of_two, height_of_two) = sizes
+        assert width_of_two == 2 * width and height_of_two > height + 144  # an inch at least
 
 
 def test_two_inputs_and_two_models(runs: Path, tmp_path: Path, capsys):
@@ -185,3 +188,34 @@ def test_mistakes_end_in_one_line(runs: Path, tmp_path: Path, capsys, monkeypatc
     ):
         assert said in one_line(capsys, "attend", *words), words
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        ("builtins.__import__", "('cli',)"),
+        ("regard.bundle.load", ""),
+        ("regard.pages.attend.ask", ""),
+        ("regard.effect.effects", ""),
+        ("regard.pages.shell.render", ""),
+        ("regard.disk.sync", "page.html"),
+        ("regard.disk.sync", "map.png"),
+    ],
+)
+def test_ctrl_c_ends_in_one_line_and_older_files_are_intact(
+    runs: Path, tmp_path: Path, place: str, text: str
+):
+    files = [tmp_path / "page.html", tmp_path / "map.png"]
+    words = ["--greedy", "--effect", "--out", files[0], "--png", files[1]]
+    assert attend(runs / "text", "one two", *words) == 0
+    before = {path: path.read_bytes() for path in files}
+    command = ["attend", runs / "text", "two three one", *words]
+    done = run_with_signal(signal.SIGINT, place, command, text=text)
+    assert done.returncode == 130
+    lines = done.stderr.splitlines()
+    waits = [line for line in lines if line.endswith(" …")]  # a busy machine
+    assert lines == [*waits, "regard: stopped"]
+    assert files[1].read_bytes() == before[files[1]]
+    page_is_new = text == "map.png"
+    assert (files[0].read_bytes() != before[files[0]]) == page_is_new
+    assert sorted(tmp_path.iterdir()) == sorted(files)

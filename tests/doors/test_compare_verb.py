@@ -531,7 +531,7 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path: Path):
     assert "Traceback" not in shown
     record = record_of(out)
     assert not record["is_complete"] and record["pairs"][0]["outcome"] == "incomplete"
-    assert "Not all runs are over" in (out / "comparison.html").read_text("utf-8")
+    assert "Not all runs have finished" in (out / "comparison.html").read_text("utf-8")
     assert not (out / "attention").exists()
     first = out / "cells" / f"{RECIPES[0]},seed=1.json"
     before = first.stat().st_mtime_ns

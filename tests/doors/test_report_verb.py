@@ -6,12 +6,14 @@ import html
 import json
 import shlex
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
 from regard import cli, disk, recipe
 from regard.train import Stopped, train
+from tests.stopping import run_with_signal
 from tests.tiny import Silent, memorised, pairs_file
 
 
@@ -162,3 +164,44 @@ def test_a_sweep_leaves_a_short_report_in_each_run(tmp_path: Path, capsys):
     pages = sorted((tmp_path / "sweep").glob("*/report.html"))
     assert len(pages) == 2
     assert all("95 % interval" not in page_of(page) for page in pages)
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+@pytest.mark.parametrize("place", ["regard.pages.shell.render", "regard.disk.sync", "os.replace"])
+def test_a_report_that_is_stopped_leaves_the_older_page(
+    run: Path, tmp_path: Path, place: str, number: signal.Signals, code: int
+):
+    out = tmp_path / "page.html"
+    words = ["report", str(run), "--out", str(out), "--limit"]
+    assert cli.main([*words, "2"]) == 0
+    before = out.read_bytes()
+    text = "" if place.endswith("render") else "page.html"
+    done = run_with_signal(number, place, [*words, "3"], text=text)
+    assert done.returncode == code and done.stdout == ""
+    assert "Traceback" not in done.stderr
+    assert out.read_bytes() == before
+    assert cli.main([*words, "3"]) == 0
+    assert out.read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("place", "text"), [("regard.disk.sync", "report.html"), ("regard.pages.report.report", "")]
+)
+def test_a_training_that_is_killed_while_it_writes_a_report_goes_on(
+    tmp_path: Path, capsys, place: str, text: str
+):
+    """Killed in the middle of its first draft, or before it has written the whole report."""
+    run = tmp_path / "run"
+    words = ["train", "chat-gru", "--out", run, *sets(tmp_path, "train.save_every=1")]
+    done = run_with_signal(signal.SIGKILL, place, words, text=text)
+    assert done.returncode == -signal.SIGKILL and "Traceback" not in done.stderr
+    page = run / "report.html"
+    if text:
+        assert not page.exists() and list(run.glob(".report.html.*.regard-new"))
+    else:
+        assert page_of(page).rstrip().endswith("</html>")
+    assert cli.main(["train", "--resume", str(run)]) == 0
+    assert "95 % interval" in page_of(page)
+    assert not list(run.glob(".report*"))

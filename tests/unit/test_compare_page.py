@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from regard import metrics
+from regard.cli.comparing import report
 from regard.compare import advice as advising
-from regard.compare import page as pages
+from regard.compare import cost_text as cost_texts
+from regard.compare import score_sections
 from regard.compare import verdict as verdicts
 from regard.compare.advice import advice
 from regard.compare.curves import AXES, POINTS, logged_scores, mean_curve
@@ -169,7 +171,8 @@ def text_of(page: Page) -> str:
 
 def test_doctests():
     assert doctest.testmod(advising).failed == 0
-    assert doctest.testmod(pages).failed == 0
+    assert doctest.testmod(cost_texts).failed == 0
+    assert doctest.testmod(score_sections).failed == 0
     assert doctest.testmod(verdicts).failed == 0
 
 
@@ -213,6 +216,45 @@ def test_the_verdict_is_first_and_every_number_is_that_of_the_record(count: int)
         assert values["Pareto front"] is contender["is_on_front"]
 
 
+def test_the_terminal_and_the_page_write_costs_alike():
+    content = comparison()
+    small = replace(content.contenders[0].costs, seconds=4.318, peak_memory=7.46e6)
+    content.contenders[0] = replace(content.contenders[0], costs=small)
+    (table,) = section(comparison_page(content), "costs").tables
+    lines = [re.split(r" {2,}", line) for line in report(content)]
+    begin = next(number for number, cells in enumerate(lines) if cells[0] == "costs")
+    end = lines.index([""], begin)
+    columns = [cells[1:] for cells in lines[begin + 1 : end - 1]]  # the last is the Pareto front
+    for number, row in enumerate(table.rows):
+        assert [cells[number] for cells in columns] == [entry.text for entry in row[1:-1]]
+    assert ["4.32", "61.5"] in columns and ["7.5 MB", "71 MB"] in columns
+
+
+def test_an_undecided_verdict_names_other_scores_that_differ():
+    content = comparison((0.5, 0.5))
+    (pair,) = content.pairs
+    assert pair.outcome == "undecided"
+    own = pair.differences["accuracy"]
+    others = {
+        "bleu": replace(own, value=-30.0, margin=10.0),
+        "wer": replace(own, value=-0.2, margin=0.1),  # lower is better
+        "chrf": replace(own, value=3.0, margin=10.0),
+        "mean_length": replace(own, value=9.0, margin=1.0),  # neither good nor bad
+    }
+    pairs = [replace(pair, differences=pair.differences | others)]
+    text = comparison_page(replace(content, pairs=pairs)).sections[0].text
+    assert (
+        f"{pair.verdict}. By other scores, LSTM does better (20.0 ± 10.0 points of WER); " in text
+    )
+    assert "GRU does better (30.0 ± 10.0 points of BLEU). These intervals are not adjusted" in text
+    assert "chrF" not in text and "length" not in text
+
+    decided = [replace(pairs[0], outcome="better")]
+    text = comparison_page(replace(content, pairs=decided)).sections[0].text
+    assert "By other scores" not in text
+    assert "By other scores" not in comparison_page(content).sections[0].text
+
+
 def test_the_charts_are_of_the_record():
     content = comparison()
     page = comparison_page(content)
@@ -238,7 +280,7 @@ def test_everything_else_a_reader_needs():
     for words in (
         "Which cell is better?",
         "The machine was busy.",
-        "of “one answer” are reached without looking at the input",
+        "“one answer” is a baseline that does not look at the input",
         "made-translation",
         "0, 1, 2",
         "encoder.cell: lstm -> GRU",
@@ -270,7 +312,9 @@ def test_a_failed_run_is_a_result():
     contenders = [content.contenders[0], replace(first, seeds=[*first.seeds[:2], failed])]
     page = comparison_page(replace(content, contenders=contenders))
     runs = section(page, "runs")
-    assert not runs.is_collapsed and runs.paragraphs == ("1 run failed, which is a result too.",)
+    assert not runs.is_collapsed and runs.paragraphs == (
+        "1 run failed; a failure is a result, too.",
+    )
     rows = [row for row in runs.tables[0].rows if row[0] == "GRU"]
     assert [row[1] for row in rows] == [0, 1, 2]
     assert rows[2][2] is None and rows[2][3] == "failed: the loss was not a number"
@@ -288,7 +332,7 @@ def test_a_comparison_without_any_score_is_still_a_page():
         Pair("LSTM", "GRU", "LSTM and GRU: no scores of both yet", "incomplete", None, {}, [], [])
     ]
     page = comparison_page(replace(content, contenders=empty, pairs=pairs, advice=""))
-    assert page.sections[0].text.startswith("Not all runs are over")
+    assert page.sections[0].text.startswith("Not all runs have finished")
     assert "no scores of both yet" in text_of(page)
     unknown = replace(content.contenders[0].scores["accuracy"], margin=None, value=math.nan)
     strange = replace(content.contenders[0], scores={"accuracy": unknown})

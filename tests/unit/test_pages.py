@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from regard.pages.figure import attention_figure, write_figure
 from regard.pages.heads import head_numbers, rank_correlation
 from regard.pages.shell import Entry, Page, Section, Table, json_text
 from regard.pages.tensors import show_weights
+from regard.pages.views import Part, View
 from regard.search import Options
 from regard.values import Answer
 from tests.unit.test_answers import CASES, LETTERS, WORDS, untrained
@@ -468,6 +471,66 @@ def test_figures_without_a_browser(name: str, tmp_path: Path):
     mine.write_text("<svg/>")
     with pytest.raises(InputError, match="did not write"):
         write_figure(mine, figure)
+
+
+def images(figure: Any, title: str) -> list[Any]:
+    """The values drawn below each title that begins so."""
+    axes = [ax for ax in figure.axes if ax.get_title(loc="left").startswith(title)]
+    return [np.asarray(ax.images[0].get_array()) for ax in axes]
+
+
+def title_of(figure: Any) -> str:
+    """The title of the lower part of a figure of two views."""
+    return " ".join(figure.subfigs[1].get_suptitle().split())
+
+
+def weights_view(values: np.ndarray, rows: Sequence[str], columns: Sequence[str]) -> View:
+    part = Part("cross", "attention", "a map", "steps", "places", ((0, values[None]),))
+    return View("v", {"steps": rows, "places": columns}, (part,))
+
+
+def test_a_figure_of_two_views_has_their_difference():
+    draw = np.random.default_rng(3)
+    first = draw.random((3, 5))
+    second = draw.random((4, 5))
+    columns = ["a", "b", "c", "d", "e"]
+    one = weights_view(first, ["x", "y", "z"], columns)
+    other = weights_view(second, ["w", "x", "z", "v"], columns)
+    (difference,) = images(attention_figure([(one, {}), (other, {})]), "difference")
+    np.testing.assert_allclose(difference, second[[1, 2]] - first[[0, 2]])
+    title = title_of(attention_figure([(one, {}), (other, {})]))
+    assert title.startswith("Difference: second minus first.")
+    assert title.endswith("Left out: of the first y; of the second w, v.")
+
+    same_size = weights_view(second[:3], ["x", "q", "z"], columns)
+    figure = attention_figure([(one, {}), (same_size, {})])
+    (difference,) = images(figure, "difference")
+    np.testing.assert_allclose(difference, second[:3] - first)
+    lower = figure.subfigs[1].axes[0]
+    assert [label.get_text() for label in lower.get_yticklabels()] == ["x", "y | q", "z"]
+    assert "Left out" not in title_of(figure)
+
+
+def test_a_figure_says_why_it_has_no_difference():
+    one = weights_view(np.eye(2), ["x", "y"], ["a", "b"])
+    other = weights_view(np.eye(3), ["u", "v", "w"], ["a", "b", "c"])
+    figure = attention_figure([(one, {}), (other, {})])
+    assert title_of(figure) == "No difference: the two maps have no tokens in common."
+    assert not images(figure, "difference")
+    effects = replace(one.parts[0], id="effect", low=-1.0)
+    figure = attention_figure([(one, {}), (replace(one, parts=(effects,)), {})])
+    assert title_of(figure) == "No difference: one of the two has no such map."
+
+
+@pytest.mark.parametrize("name", ["transformer", "speech", "caption", "no attention"])
+def test_two_answers_of_a_model_are_drawn_with_their_difference(name: str, tmp_path: Path):
+    _, subject = page_of(name, effect=True)
+    views = [subject_view(subject)] * 2
+    figure = attention_figure(views, titles=["one", "two"])
+    differences = images(figure, "difference")
+    assert len(differences) == (1 if name == "no attention" else 2)
+    assert not any(values.any() for values in differences)
+    write_figure(tmp_path / "map.png", figure)
 
 
 def test_figures_of_a_layer_or_head_that_is_not_there():
