@@ -23,7 +23,7 @@ pytest.importorskip("httpx")
 import httpx
 
 import regard
-from tests.doors.serving import Server, stream, train_runs
+from tests.serving import Server, stream, train_runs
 from tests.tiny import PAIRS
 
 pytestmark = [

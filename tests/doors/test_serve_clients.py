@@ -16,7 +16,7 @@ pytest.importorskip("fastapi", reason="needs FastAPI (extra serve)")
 import openai  # noqa: E402
 
 from regard.serve.limits import DEFAULT_LIMITS  # noqa: E402
-from tests.serving import memorised_run, server  # noqa: E402
+from tests.serving import Server, train_chat  # noqa: E402
 from tests.tiny import PAIRS  # noqa: E402
 
 KEY = "a-key-of-more-than-16-characters"
@@ -28,10 +28,10 @@ GREEDY: dict[str, Any] = {"model": "run", "messages": QUESTION, "temperature": 0
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The API of a server in a process of its own; at the end it stops when it is told to."""
-    run = memorised_run(tmp_path_factory.mktemp("clients"))
-    with server(run, key=KEY) as process:
-        yield f"{process.url}/v1"
-        assert process.stop() == 0
+    run = train_chat(tmp_path_factory.mktemp("clients"), "run")
+    with Server([run], environment={"REGARD_KEY": KEY}) as server:
+        yield f"{server.url}/v1"
+        assert server.stop() == 0
 
 
 @pytest.fixture(scope="module")

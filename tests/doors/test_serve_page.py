@@ -17,7 +17,7 @@ pytest.importorskip("httpx", reason="needs httpx (extra dev)")
 from regard import recipe
 from regard.train import train
 from tests.doors.conftest import PHONE, WIDE, Open, launched
-from tests.doors.serving import Server, train_runs
+from tests.serving import Server, train_runs
 from tests.tiny import Silent, memorised, pairs_file
 
 pytestmark = [

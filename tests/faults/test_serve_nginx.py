@@ -19,7 +19,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs FastAPI (extra serve)")
 
-from tests.serving import ServerProcess, free_port, memorised_run, server  # noqa: E402
+from tests.serving import Server, free_port, train_chat  # noqa: E402
 from tests.tiny import PAIRS  # noqa: E402
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -132,16 +132,16 @@ def test_each_event_goes_out_when_it_comes_in(tmp_path: Path):
 
 @pytest.mark.long
 def test_two_servers_one_of_which_is_killed(tmp_path: Path):
-    run = memorised_run(tmp_path)
+    run = train_chat(tmp_path, "run")
     with (
-        server(run, "--allow-host", NAME) as one,
-        server(run, "--allow-host", NAME) as two,
+        Server([run], "--allow-host", NAME) as one,
+        Server([run], "--allow-host", NAME) as two,
         nginx([one.port, two.port], tmp_path) as port,
     ):
         check_two_servers(port, [one, two], tmp_path)
 
 
-def check_two_servers(port: int, servers: list[ServerProcess], folder: Path) -> None:
+def check_two_servers(port: int, servers: list[Server], folder: Path) -> None:
     assert reply(port) == REPLY
 
     # A whole stream of 400 tokens, and the lines that end it.

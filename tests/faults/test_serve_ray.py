@@ -16,7 +16,7 @@ pytest.importorskip("fastapi", reason="needs FastAPI (extra serve)")
 if importlib.util.find_spec("ray") is None:
     pytest.skip("needs Ray: pip install 'ray[serve]'", allow_module_level=True)
 
-from tests.serving import free_port, memorised_run  # noqa: E402
+from tests.serving import free_port, train_chat  # noqa: E402
 from tests.tiny import PAIRS  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ REPLY = PAIRS[2][1]
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_streams_of_a_killed_replica_fail_clearly_and_the_others_finish(tmp_path: Path):
-    run = memorised_run(tmp_path)
+    run = train_chat(tmp_path, "run")
     environment = os.environ | {
         "HOME": str(tmp_path),  # Ray writes a token there
         "PYTHONPATH": str(ROOT),

@@ -29,7 +29,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("httpx")
 
 from regard.serve.safety import HEADERS
-from tests.doors.serving import Server, train_captions, train_chat, train_speech
+from tests.serving import Server, train_captions, train_chat, train_speech
 
 pytestmark = [
     pytest.mark.timeout(600),
