@@ -249,7 +249,7 @@ def _check_whole(content: bytes, where: Path | str) -> None:
             raise InputError("the sound is cut short", where=where, got="no last page")
 
 
-def _long_enough(content: bytes, start: int, size: int, where: Path) -> None:
+def _long_enough(content: bytes, start: int, size: int, where: Path | str) -> None:
     if start + size > len(content):
         raise InputError(
             "the sound is cut short", where=where, got=f"{len(content) - start:,} of {size:,} bytes"

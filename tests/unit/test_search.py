@@ -398,11 +398,11 @@ def test_a_stream_is_the_search(options: Options) -> None:
         more: dict[str, Any] = {"prior": PRIOR, "idf": IDF, "seeds": [i]}
         best = search(decoder, one, MARKS, options, **more)[0][0]
         streamed = list(stream(decoder, one, MARKS, options, **more))
-        assert tuple(token for token, _, _ in streamed) == best.tokens
-        assert [logprob for _, logprob, _ in streamed] == list(best.logprobs[: len(streamed)])
+        assert tuple(step.token for step in streamed) == best.tokens
+        assert [step.logprob for step in streamed] == list(best.logprobs[: len(streamed)])
         assert best.weights is not None
-        for (_, _, weights), expected in zip(streamed, best.weights, strict=False):
-            torch.testing.assert_close(weights, expected)
+        for step, expected in zip(streamed, best.weights, strict=False):
+            torch.testing.assert_close(step.weights, expected)
 
 
 def test_a_stream_does_not_run_ahead() -> None:
