@@ -31,6 +31,8 @@ EXTRAS = {
     "speech": "espeakng_loader",
     "sweep": "optuna",
     "postgres": "psycopg",
+    "serve": "fastapi",
+    "ray": "ray",
 }
 TOLERANCE = 1e-4  # of sums in single precision, in another order
 

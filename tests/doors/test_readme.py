@@ -38,6 +38,10 @@ NOT_RUN = {
     "pip install -c constraints.txt .": "installs; make does the same for the tests",
     "pip download -c constraints.txt -d wheels . 'setuptools>=77' torch==2.13.0": "downloads",
     "pip install --no-index --find-links wheels -c constraints.txt .": "installs",
+    "pip install '.[serve]'": "installs",
+    "regard serve runs/chat-attention runs/demo-translation": "does not end; test_serve starts it",
+    "curl http://127.0.0.1:8000/v1/completions -d "
+    """'{"model": "chat-attention", "prompt": "Hello!"}'""": "test_serve_clients runs curl",
     "regard lab all": "a minute or two; test_lab runs every experiment",
 }
 SHORT = (  # what every training of the README gets, so that it takes seconds
