@@ -47,6 +47,8 @@ def _send_when_called(place: str, text: str, number: int) -> None:
 if __name__ == "__main__":
     from regard.__main__ import main
 
+    # A shell starts programs of the background with Ctrl-C ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     place, text, number, *words = sys.argv[1:]
     sys.argv = ["regard", *words]
     _send_when_called(place, text, int(number))
