@@ -90,7 +90,9 @@ def decoded(
         raise
     except UnidentifiedImageError:  # its message has the address of an object
         raise InputError(
-            "not a picture that can be read", where=where, got="an unknown format"
+            "not a picture that can be read",
+            where=where,
+            hint="png, jpg, bmp, gif, webp and tif can be",
         ) from None
     except Exception as problem:  # each of pillow's formats has errors of its own
         raise InputError(

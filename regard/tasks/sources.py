@@ -509,14 +509,7 @@ def needs_array(samples: object, rate: int) -> InputError:
 def _read_file(path: str | os.PathLike[str], form: dict[str, Any]) -> np.ndarray:
     if os.path.isdir(path):
         raise InputError("a folder, not a picture", where=path)
-    try:
-        return read_picture(Path(path), **form).values
-    except InputError as problem:
-        if "BytesIO" not in str(problem.got):
-            raise
-        raise InputError(
-            problem.what, where=problem.where, hint="png, jpg, bmp, gif, webp and tif can be"
-        ) from None
+    return read_picture(Path(path), **form).values
 
 
 def _check_range(values: np.ndarray) -> None:

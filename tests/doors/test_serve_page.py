@@ -477,7 +477,7 @@ def test_a_picture_from_a_file_and_one_that_is_drawn(
     assert tab.locator(".thumb").count() == steps > 1
     before = tab.evaluate("document.querySelector('.stage').toDataURL()")
     tab.hover(".word >> nth=0")
-    assert tab.evaluate("document.querySelector('.stage').toDataURL()") != before
+    until(tab, f"document.querySelector('.stage').toDataURL() !== {before!r}")
 
     tab.click("#new-conversation")
     tab.click("[role=radio]:has-text('Draw')")
@@ -488,7 +488,8 @@ def test_a_picture_from_a_file_and_one_that_is_drawn(
     assert tab.locator(".thumb").count() > 0
     tab.reload()
     tab.click(".conversation >> nth=0")
-    assert tab.locator(".stage").count() == 1 and tab.locator(".thumb").count() > 0
+    tab.wait_for_selector(".thumb")  # the picture is unpacked first
+    assert tab.locator(".stage").count() == 1
 
 
 def test_a_sound_from_a_file_and_one_that_is_recorded(
