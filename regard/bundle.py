@@ -672,9 +672,10 @@ def recipe_budget(
 
 
 def _piece(text: str, streamed: Sequence[StreamedToken]) -> Piece:
-    tokens, logprobs, weights, _ = zip(*streamed, strict=True)
-    stacked = None if weights[0] is None else torch.stack(weights).cpu()
-    return Piece(text, tokens, logprobs, stacked)
+    tokens = tuple(step.token for step in streamed)
+    logprobs = tuple(step.logprob for step in streamed)
+    weights = [step.weights for step in streamed if step.weights is not None]
+    return Piece(text, tokens, logprobs, torch.stack(weights).cpu() if weights else None)
 
 
 def _without_end(hypothesis: Hypothesis) -> Hypothesis:

@@ -14,7 +14,7 @@ import torch
 from regard import build, recipe
 from regard.bundle import Bundle
 from regard.errors import InputError, printable
-from regard.search import Options
+from regard.search import Options, StreamedToken
 from regard.tokenizers import (
     BPE,
     END,
@@ -154,7 +154,7 @@ def test_half_a_character_waits_for_the_rest():
     )
 
     def streamed(*_: object):
-        yield from zip(tokens, hypothesis.logprobs, weights, strict=True)
+        yield from map(StreamedToken, tokens, hypothesis.logprobs, weights)
         return hypothesis
 
     with pytest.MonkeyPatch.context() as patch:
