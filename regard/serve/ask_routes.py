@@ -36,7 +36,6 @@ MAX_CURVE_LINES = 20_000
 LAB_SECONDS = 300.0
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of the plot of the budget tab
 TERMS = 3  # of the Maclaurin series
-CURVE_FIELDS = ("kind", "step", "epoch", "loss", "perplexity", "word_perplexity", "seconds")
 
 
 def router(models: Models) -> APIRouter:
@@ -201,16 +200,19 @@ class AskForm:
 
 
 def _curve_lines(file: Path) -> list[dict[str, Any]]:
-    lines = []
-    for line in read_json_lines(file):
-        short = {
+    """The numbers of each line. Of very many lines, all validations and some of the others."""
+    lines = [
+        {
             name: value
             for name, value in line.items()
-            if name in CURVE_FIELDS or isinstance(value, int | float)
+            if name == "kind" or isinstance(value, int | float)
         }
-        lines.append(short)
+        for line in read_json_lines(file)
+    ]
     every = -(-len(lines) // MAX_CURVE_LINES) or 1
-    return [line for number, line in enumerate(lines) if number % every == 0 or "valid" in line]
+    return [
+        line for number, line in enumerate(lines) if number % every == 0 or line["kind"] == "valid"
+    ]
 
 
 def _budget(sizes: str, batch: int, length: int) -> dict[str, Any]:

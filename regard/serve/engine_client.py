@@ -118,6 +118,9 @@ class EngineProcessClient:
             self._writer.close()
         if self._process is None:
             return
+        if not self.is_ready:  # it is still loading its model, and would go on
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
         try:
             await asyncio.wait_for(self._process.wait(), STOP_SECONDS)
         except TimeoutError:

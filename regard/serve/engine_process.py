@@ -410,6 +410,8 @@ def main() -> None:
     except RegardError as problem:
         connection.sendall(Frame({"unusable": str(problem)}).to_bytes())
         sys.exit(2)
+    except BrokenPipeError:  # the web process has ended meanwhile
+        sys.exit(0)
     process.run()
 
 

@@ -28,7 +28,6 @@ class Limits:
     drain              seconds that jobs have left after SIGTERM
     text_bytes         bytes of the body of a request that has only text
     media_bytes        bytes of the body of a request that may have a sound or a picture
-    seconds_of_sound   length of a sound
     """
 
     queue: int = 512
@@ -47,7 +46,6 @@ class Limits:
     drain: float = 30.0
     text_bytes: int = 1 * MB
     media_bytes: int = 25 * MB
-    seconds_of_sound: float = 60.0
 
 
 DEFAULT_LIMITS = Limits()

@@ -94,10 +94,10 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
         async with asyncio.TaskGroup() as group:
             for each in engines.values():
                 group.create_task(each.start())
-    except ExceptionGroup as problems:
+    except BaseException as problem:  # Ctrl-C, too: no process is left behind
         await _close(engines)
         listener.close()
-        raise problems.exceptions[0] from None
+        raise problem.exceptions[0] if isinstance(problem, ExceptionGroup) else problem from None
 
     state = State()
     app = protect(

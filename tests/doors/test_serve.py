@@ -524,6 +524,26 @@ def test_mistakes_of_the_command_line_end_in_one_line(runs: dict[str, Path], tmp
         assert "Traceback" not in result.stderr and result.stderr.count("\n") == 1
 
 
+def test_ctrl_c_while_models_load_ends_in_one_line(runs: dict[str, Path]):
+    command_line = [sys.executable, "-m", "regard", "serve", str(runs["chat"]), "--port", "0"]
+    with subprocess.Popen(
+        command_line,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts programs of the background with Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while not (engines := children.read_text().split()):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and output == ""
+    assert errors.strip() == "regard: stopped"
+    assert not any(Path(f"/proc/{engine}").exists() for engine in engines)
+
+
 def test_two_workers_share_the_requests(runs: dict[str, Path]):
     server = Server([runs["chat"]], "--workers", "2")
     try:
