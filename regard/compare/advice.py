@@ -74,7 +74,7 @@ def _of_several(contenders: Sequence[ContenderResult], score: str) -> str:
     if best is not None:
         word = "higher" if better(score) == "higher" else "lower"
         degree = word if len(contenders) == 2 else f"{word.removesuffix('er')}est"
-        value = number_text(score, best.scores[score].value)
+        value = number_text(score, best.scores[score].score)
         unit = " %" if score in SHARES else ""
         facts.append((best, f"has the {degree} {score_name(score)} here ({value}{unit})"))
     cheapest = _cheapest(contenders)

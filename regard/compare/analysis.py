@@ -58,7 +58,7 @@ def compare(
     }
 
     costs = {each.contender.name: _costs(each.cells) for each in scored}
-    front = _front(score, {name: own[score].mean for name, own in seeds.items() if own}, costs)
+    front = _front(score, {name: own[score].score for name, own in seeds.items() if own}, costs)
     first = plan.contenders[0].recipe
     contenders = []
     for each in scored:

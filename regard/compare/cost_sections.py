@@ -55,10 +55,14 @@ def _cost_chart(comparison: Comparison) -> str:
     for number, contender in enumerate(comparison.contenders):
         estimate = contender.scores.get(score)
         cost = contender.costs.multiplications
-        value = math.nan if estimate is None else scale(score) * estimate.value
-        margin = 0.0 if estimate is None else scale(score) * (estimate.margin or 0.0)
+        value = math.nan
+        bounds = None
+        if estimate is not None:
+            value = scale(score) * estimate.score
+            if estimate.low is not None and estimate.high is not None:
+                bounds = (scale(score) * estimate.low, scale(score) * estimate.high)
         points.append(
-            Point(contender.name, cost or math.nan, value, margin, contender.is_on_front, number)
+            Point(contender.name, cost or math.nan, value, bounds, contender.is_on_front, number)
         )
     direction = f" ({comparison.better} is better)" if comparison.better else ""
     return point_chart(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from regard.compare.record import Comparison, ContenderResult
+from regard.compare.verdict import LOG_SCALE
 from regard.metrics import better
 
 # The fields of a `Curve` that are axes, and their labels.
@@ -16,7 +17,8 @@ POINTS = 41  # of a curve of runs that were validated at different places
 
 @dataclass(frozen=True)
 class MeanCurve:
-    """The mean over seeds, between the lowest and the highest of them."""
+    """The mean over seeds (of perplexities the geometric one), between the lowest and the highest
+    of them."""
 
     x: np.ndarray
     mean: np.ndarray
@@ -55,4 +57,5 @@ def mean_curve(contender: ContenderResult, axis: str, score: str) -> MeanCurve |
         high = min(x[-1] for x, _ in runs)
         grid = np.linspace(low, high, POINTS) if high > low else np.array([low])
     values = np.stack([np.interp(grid, x, y) for x, y in runs])
-    return MeanCurve(grid, values.mean(0), values.min(0), values.max(0))
+    mean = np.exp(np.log(values).mean(0)) if score in LOG_SCALE else values.mean(0)
+    return MeanCurve(grid, mean, values.min(0), values.max(0))

@@ -61,18 +61,25 @@ def _costs(panel: Any, comparison: Comparison) -> None:
         cost = contender.costs.multiplications
         if score is None or cost is None:
             continue
+        below = 0.0 if score.low is None else score.score - score.low
+        above = 0.0 if score.high is None else score.high - score.score
         panel.errorbar(
-            cost, score.value, yerr=score.margin or 0.0, fmt="o", color=f"C{number % 10}", capsize=3
+            cost,
+            score.score,
+            yerr=[[max(0.0, below)], [max(0.0, above)]],
+            fmt="o",
+            color=f"C{number % 10}",
+            capsize=3,
         )
         panel.annotate(
             printable(contender.name),
-            (cost, score.value),
+            (cost, score.score),
             xytext=(6, 6),
             textcoords="offset points",
             parse_math=False,
         )
         if contender.is_on_front:
-            front.append((cost, score.value))
+            front.append((cost, score.score))
     if len(front) > 1:
         panel.plot(*zip(*sorted(front), strict=True), color="0.5", linestyle="--", linewidth=1)
     direction = better(comparison.score)

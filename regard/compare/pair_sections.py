@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from regard.compare.attention import shown_examples
-from regard.compare.pairs import LOG_SCALE
 from regard.compare.record import Comparison, Example, Pair
 from regard.compare.score_sections import interval, plain_cell
-from regard.compare.verdict import count, scale, score_name
+from regard.compare.verdict import LOG_SCALE, count, difference_scale, score_name
 from regard.pages.charts import interval_chart
 from regard.pages.shell import Entry, Section, Table
 
@@ -60,7 +59,7 @@ def _bucket_charts(comparison: Comparison, pair: Pair) -> list[str]:
             interval(
                 f"{bucket.name} ({bucket.items:,})",
                 bucket.difference,
-                scale(comparison.score),
+                difference_scale(comparison.score),
                 count(bucket.items, "item"),
             )
             for bucket in pair.buckets

@@ -13,12 +13,11 @@ from regard.compare.items import Item
 from regard.compare.record import Bucket, Example, Pair
 from regard.compare.scored import Scored
 from regard.compare.statistics import Difference, SeedScores, adjusted, difference, finite
-from regard.compare.verdict import verdict
+from regard.compare.verdict import LOG_SCALE, verdict
 
 EXAMPLES = 5  # for each contender of a pair
 FEWEST = 5  # items of a bucket
 MOST_LABELS = 20
-LOG_SCALE = ("perplexity", "word_perplexity")
 
 
 def pairs_of(

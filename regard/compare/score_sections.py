@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from regard.compare.record import Comparison
 from regard.compare.statistics import Estimate
-from regard.compare.verdict import SHARES, difference_unit, number_text, scale, score_name
+from regard.compare.verdict import (
+    SHARES,
+    difference_scale,
+    difference_text,
+    difference_unit,
+    number_text,
+    scale,
+    score_name,
+)
 from regard.metrics import better
 from regard.pages.charts import Interval, interval_chart
 from regard.pages.shell import Entry, Section, Table
@@ -74,7 +82,7 @@ def _score_chart(comparison: Comparison) -> str:
 def _difference_chart(comparison: Comparison) -> str:
     score = comparison.score
     rows = [
-        interval(f"{pair.first} − {pair.second}", pair.differences[score], scale(score))
+        interval(f"{pair.first} − {pair.second}", pair.differences[score], difference_scale(score))
         for pair in comparison.pairs
         if score in pair.differences
     ]
@@ -90,7 +98,7 @@ def _difference_label(comparison: Comparison) -> str:
 def interval(name: str, estimate: Estimate, factor: float, note: str = "") -> Interval:
     low = math.nan if estimate.low is None else estimate.low
     high = math.nan if estimate.high is None else estimate.high
-    return Interval(name, factor * estimate.value, factor * low, factor * high, note)
+    return Interval(name, factor * estimate.score, factor * low, factor * high, note)
 
 
 def _score_table(comparison: Comparison) -> Table:
@@ -125,17 +133,17 @@ def score_cell(score: str, estimate: Estimate) -> Entry:
     >>> score_cell("accuracy", Estimate(0.65, 0.05, 0.02, 5.0, (3,), 97)).text
     '65.0 % (60.0 to 70.0)'
     """
-    value = number_text(score, estimate.value, 4)
+    value = number_text(score, estimate.score, 4)
     if score in SHARES:
         value += " %"
-    bounds = _bounds(score, estimate)
-    return Entry(f"{value} ({bounds})" if bounds else value, estimate.value)
+    bounds = _bounds(score, estimate, number_text)
+    return Entry(f"{value} ({bounds})" if bounds else value, estimate.score)
 
 
-def _bounds(score: str, estimate: Estimate) -> str:
+def _bounds(score: str, estimate: Estimate, text: Callable[[str, float, int], str]) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
-    return f"{number_text(score, estimate.low, 4)} to {number_text(score, estimate.high, 4)}"
+    return f"{text(score, estimate.low, 4)} to {text(score, estimate.high, 4)}"
 
 
 def plain_cell(score: str, value: float | None) -> Entry | None:
@@ -152,16 +160,15 @@ def _difference_table(comparison: Comparison) -> Table:
         own = pair.differences.get(score)
         if own is None:
             continue
+        smallest = own.smallest_score
         rows.append(
             (
                 f"{pair.first} − {pair.second}",
-                Entry(number_text(score, own.value), own.value),
-                _bounds(score, own) or None,
+                Entry(difference_text(score, own.score), own.score),
+                _bounds(score, own, difference_text) or None,
                 _p_value(own.p_value),
                 _p_value(pair.adjusted_p_value),
-                None
-                if own.smallest is None
-                else Entry(number_text(score, own.smallest), own.smallest),
+                None if smallest is None else Entry(difference_text(score, smallest), smallest),
                 own.item_test or None,
                 _p_value(own.item_p_value),
             )

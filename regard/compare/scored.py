@@ -13,7 +13,7 @@ from regard.compare.cells import Cell
 from regard.compare.items import Item, ItemScore, common, scores_of
 from regard.compare.plan import Contender, Plan, own_recipe
 from regard.compare.statistics import SeedScores
-from regard.compare.verdict import Side
+from regard.compare.verdict import LOG_SCALE, Side
 from regard.errors import DataError
 from regard.tasks.task import Task
 
@@ -46,7 +46,8 @@ class Scored:
         scores = self.scores[name]
         if chosen is not None:
             scores = [score.over(chosen) for score in scores]
-        return SeedScores([score.clustered(clusters) for score in scores])
+        clustered = [score.clustered(clusters) for score in scores]
+        return SeedScores(clustered, is_log=name in LOG_SCALE)
 
 
 def score_contenders(plan: Plan, cells: Sequence[Cell]) -> tuple[list[Item], list[Scored]]:

@@ -12,6 +12,10 @@ Each contender has some runs, one for each seed, and all runs answer the same it
     V                   V_items + max(0, sum over contenders of V_seeds - V_interaction)
     interval            value +- t sqrt(V), with the degrees of freedom of Welch and Satterthwaite
 
+Perplexities are compared by their ratios (`is_log`): all of the above is then of their logarithms,
+the score is the geometric mean over seeds, and a difference is relative. One bad seed, whose
+perplexity may be ten times that of the others, would decide an arithmetic mean alone.
+
 This is a hierarchical bootstrap whose upper level is not resampled: three seeds drawn with
 replacement have two thirds of the variance, and intervals from them cover far less than 95 %.
 """
@@ -20,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,16 +37,19 @@ from regard.metrics.statistics import Z
 CONFIDENCE = 0.95
 POWER = 0.8  # share of comparisons in which the smallest difference would be found
 EXCHANGES = 1000  # random exchanges of answers in a test on items
+EXPONENT = 709.0  # e^709 is almost the largest number
 ROUNDING = 1e-9  # sums of the same numbers in another order
 
 
 class SeedScores:
-    """A score of the runs of a contender, one for each seed, all on the same items."""
+    """A score of the runs of a contender, one for each seed, all on the same items; with `is_log`
+    its logarithm."""
 
-    def __init__(self, statistics: Sequence[Statistic]):
+    def __init__(self, statistics: Sequence[Statistic], *, is_log: bool = False):
         assert statistics and len({len(statistic.rows) for statistic in statistics}) == 1
         self.statistics = list(statistics)
-        self.values = np.array([statistic.value for statistic in statistics])
+        self.is_log = is_log
+        self.values = self._scaled(np.array([statistic.value for statistic in statistics]))
 
     @property
     def seeds(self) -> int:
@@ -54,12 +61,18 @@ class SeedScores:
 
     @property
     def mean(self) -> float:
+        """The mean over seeds: of logarithms, if it `is_log`."""
         return float(self.values.mean())
+
+    @property
+    def score(self) -> float:
+        """The mean over seeds as a score: the geometric one, if it `is_log`."""
+        return _exp(self.mean) if self.is_log else self.mean
 
     @cached_property
     def resamples(self) -> np.ndarray:
         """(S, R): the score of each seed on each resample of the items."""
-        return np.stack([statistic.resampled() for statistic in self.statistics])
+        return self._scaled(np.stack([statistic.resampled() for statistic in self.statistics]))
 
     @property
     def seed_variance(self) -> float:
@@ -74,12 +87,15 @@ class SeedScores:
         deviations = self.resamples - self.resamples.mean(0)
         return float(deviations.var(1, ddof=1).sum()) / (self.seeds - 1) / self.seeds
 
+    def _scaled(self, scores: np.ndarray) -> np.ndarray:
+        return np.log(scores) if self.is_log else scores
+
 
 @dataclass(frozen=True)
 class Estimate:
     """A score, or a difference of two, with its uncertainty.
 
-    value      the mean over seeds
+    value      the mean over seeds; of logarithms, if it `is_log`
     margin     half the width of the 95 % interval; None if it cannot be known (a single item, or a
                score that is not a number)
     error      the standard error, sqrt(V)
@@ -87,6 +103,9 @@ class Estimate:
     seeds      how many runs of each contender; with one, `margin` is of these runs only
     items      how many items (or clusters of them) each answered
     bounds     the least and the greatest value that the score can have
+    is_log     whether value, margin and error are of logarithms
+    score, low, high
+               value and interval as a score
     """
 
     value: float
@@ -96,14 +115,26 @@ class Estimate:
     seeds: tuple[int, ...]
     items: int
     bounds: tuple[float, float] = field(default=(-math.inf, math.inf), kw_only=True)
+    is_log: bool = field(default=False, kw_only=True)
+
+    @property
+    def score(self) -> float:
+        return self._as_score(self.value)
 
     @property
     def low(self) -> float | None:
-        return None if self.margin is None else max(self.bounds[0], self.value - self.margin)
+        if self.margin is None:
+            return None
+        return max(self.bounds[0], self._as_score(self.value - self.margin))
 
     @property
     def high(self) -> float | None:
-        return None if self.margin is None else min(self.bounds[1], self.value + self.margin)
+        if self.margin is None:
+            return None
+        return min(self.bounds[1], self._as_score(self.value + self.margin))
+
+    def _as_score(self, value: float) -> float:
+        return _exp(value) if self.is_log else value
 
     @property
     def has_seeds(self) -> bool:
@@ -112,18 +143,20 @@ class Estimate:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "value": finite(self.value),
+            "value": finite(self.score),
             "low": finite(self.low),
             "high": finite(self.high),
             "standard_error": finite(self.error),
             "seeds": list(self.seeds),
             "items": self.items,
+            "is_log": self.is_log,
         }
 
 
 @dataclass(frozen=True)
 class Difference(Estimate):
-    """The first contender's score minus the second's.
+    """The first contender's score minus the second's. If it `is_log`, `score`, `low` and `high` are
+    relative: -0.2 is 20 % less than the second's.
 
     p_value    of "both have the same mean over seeds and items", by t; with one seed that of
                `item_p_value`
@@ -138,13 +171,30 @@ class Difference(Estimate):
     item_test: str
     item_p_value: float | None
 
+    @property
+    def smallest_score(self) -> float | None:
+        """`smallest` as a score."""
+        return None if self.smallest is None else self._as_score(self.smallest)
+
+    def reversed(self) -> Difference:
+        """The second contender's score minus the first's."""
+        return replace(self, value=-self.value)
+
+    def _as_score(self, value: float) -> float:
+        return _exp(value) - 1 if self.is_log else value
+
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {
             "p_value": finite(self.p_value),
-            "smallest_detectable": finite(self.smallest),
+            "smallest_detectable": finite(self.smallest_score),
             "item_test": self.item_test,
             "item_p_value": finite(self.item_p_value),
         }
+
+
+def _exp(value: float) -> float:
+    """e^value, or infinity where that is no number any more."""
+    return math.exp(value) if value < EXPONENT else math.inf
 
 
 def finite(value: float | None) -> float | None:
@@ -175,6 +225,7 @@ def estimate(
         (scores.seeds,),
         scores.items,
         bounds=bounds,
+        is_log=scores.is_log,
     )
 
 
@@ -187,14 +238,16 @@ def difference(first: SeedScores, second: SeedScores, *, test_items: bool = True
     >>> same.value, same.p_value, same.item_test, same.item_p_value
     (0.0, 1.0, 'McNemar', 1.0)
     """
-    assert first.items == second.items
+    assert first.items == second.items and first.is_log == second.is_log
     value = first.mean - second.mean
     resamples = first.resamples.mean(0) - second.resamples.mean(0)
     spread = _spread(value, resamples, [first, second])
     item_test, item_p_value = "", None
     seeds = (first.seeds, second.seeds)
     if test_items or min(seeds) < 2 or not spread.error:
-        item_test, item_p_value = items_test(first.statistics, second.statistics)
+        item_test, item_p_value = items_test(
+            first.statistics, second.statistics, is_log=first.is_log
+        )
     p_value = spread.p_value(value)
     if min(seeds) < 2 or p_value is None:
         p_value = item_p_value
@@ -209,6 +262,7 @@ def difference(first: SeedScores, second: SeedScores, *, test_items: bool = True
         smallest=spread.smallest,
         item_test=item_test,
         item_p_value=item_p_value,
+        is_log=first.is_log,
     )
 
 
@@ -265,13 +319,15 @@ def _spread(value: float, resamples: np.ndarray, contenders: Sequence[SeedScores
 # -- tests on items --------------------------------------------------------------------------------
 
 
-def items_test(first: Sequence[Statistic], second: Sequence[Statistic]) -> tuple[str, float | None]:
+def items_test(
+    first: Sequence[Statistic], second: Sequence[Statistic], *, is_log: bool = False
+) -> tuple[str, float | None]:
     """The name and the p-value of a test that these very runs answer equally well. Labels of one
     run each are tested exactly; several runs are paired in their order."""
     one_each = len(first) == len(second) == 1
     if one_each and first[0].is_share and second[0].is_share:
         return "McNemar", mcnemar(first[0].rows[:, 0] > 0, second[0].rows[:, 0] > 0)
-    return "approximate randomisation", randomisation(first, second)
+    return "approximate randomisation", randomisation(first, second, is_log=is_log)
 
 
 def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
@@ -291,7 +347,11 @@ def mcnemar(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def randomisation(
-    first: Sequence[Statistic], second: Sequence[Statistic], *, seed: int = 1
+    first: Sequence[Statistic],
+    second: Sequence[Statistic],
+    *,
+    is_log: bool = False,
+    seed: int = 1,
 ) -> float | None:
     """Approximate randomisation (Noreen 1989; Riezler and Maxwell 2005): the share of random
     exchanges of the two models' answers, item by item, that make a difference as large as the one
@@ -305,8 +365,11 @@ def randomisation(
         return None
 
     def difference_of(sums: Sequence[tuple[np.ndarray, np.ndarray]]) -> float:
-        scores = [a.score(x) - b.score(y) for (a, b), (x, y) in zip(pairs, sums, strict=True)]
-        return abs(float(np.mean(scores)))
+        scores = [(a.score(x), b.score(y)) for (a, b), (x, y) in zip(pairs, sums, strict=True)]
+        first_scores, second_scores = np.array(scores).T
+        if is_log:
+            return abs(float(np.mean(np.log(first_scores) - np.log(second_scores))))
+        return abs(float(np.mean(first_scores - second_scores)))
 
     observed = difference_of([(a.rows.sum(0), b.rows.sum(0)) for a, b in pairs])
     if not math.isfinite(observed):

@@ -17,6 +17,7 @@ SHARES = frozenset({
     "bland_share", "repetition", "prompt_copy_share", "training_copy_share", "unique_share",
     "distinct_1", "distinct_2",
 })  # fmt: skip
+LOG_SCALE = frozenset({"perplexity", "word_perplexity"})  # compared by ratios
 POINTS = frozenset({"bleu", "bleu_1", "bleu_2", "bleu_3", "bleu_4", "chrf"})
 NAMES = {
     "bleu": "BLEU", "bleu_1": "BLEU-1", "bleu_2": "BLEU-2", "bleu_3": "BLEU-3", "bleu_4": "BLEU-4",
@@ -81,10 +82,11 @@ def verdict(
         return Verdict("incomplete", f"{first.name} and {second.name}: no scores of both yet")
 
     sign = {"lower": -1, "higher": 1, None: 0}[better(score)]
-    amounts = in_words(score, difference)
     is_found = adjusted_p_value is not None and adjusted_p_value < SIGNIFICANT and sign != 0
     first_wins = sign * difference.value > 0
     winner, loser = (first, second) if first_wins else (second, first)
+    is_reversed = is_found and not first_wins
+    amounts = in_words(score, difference.reversed() if is_reversed else difference)
     size = sample(difference, unit)
     more_failures = winner.failed > loser.failed
     failures = "".join(f"; {side.failures} ({side.why})" for side in (first, second) if side.failed)
@@ -100,7 +102,7 @@ def verdict(
     if is_found:
         sentence = f"{winner.name} is better than {loser.name} ({amounts}; {size}){failures}"
         return Verdict("better" if first_wins else "worse", sentence)
-    could = f" could show {_amount(score, difference.smallest)}"
+    could = f" could show {_amount(score, difference.smallest_score)}"
     adjusted = _adjustment(difference, adjusted_p_value) if sign else ""
     sentence = (
         f"{first.name} and {second.name} cannot be told apart here "
@@ -122,8 +124,9 @@ def other_scores(score: str, first: str, second: str, differences: Mapping[str, 
         margin = difference.margin
         if name == score or not sign or margin is None or abs(difference.value) <= margin:
             continue
-        winner = first if sign * difference.value > 0 else second
-        wins[winner].append(in_words(name, difference).removeprefix("difference "))
+        first_wins = sign * difference.value > 0
+        amounts = in_words(name, difference if first_wins else difference.reversed())
+        wins[first if first_wins else second].append(amounts.removeprefix("difference "))
     parts = [f"{name} does better ({', '.join(found)})" for name, found in wins.items() if found]
     return f"By other scores, {'; '.join(parts)}." if parts else ""
 
@@ -160,18 +163,56 @@ def _of_runs(
 def in_words(score: str, difference: Difference) -> str:
     """The size of a difference with its margin.
 
-    >>> in_words("perplexity", Difference(-1.5, 0.25, 0.1, 5, (3, 3), 9, 0.01, 0.4, "", None))
-    'difference 1.5 ± 0.25 of perplexity'
+    >>> in_words("loss", Difference(-1.5, 0.25, 0.1, 5, (3, 3), 9, 0.01, 0.4, "", None))
+    'difference 1.5 ± 0.25 of loss'
     """
+    if difference.is_log:
+        return _relative_in_words(score, difference)
     value = _amount(score, abs(difference.value))
     margin = "" if difference.margin is None else f" ± {_amount(score, difference.margin)}"
     unit = "points of " if score in SHARES | POINTS else "of "
     return f"difference {value}{margin} {unit}{score_name(score)}"
 
 
+def _relative_in_words(score: str, difference: Difference) -> str:
+    """How much lower or higher the first contender's score is.
+
+    >>> lower = Difference(-0.5, 0.1, 0.04, 5, (3, 3), 9, 0.01, 0.4, "", None, is_log=True)
+    >>> _relative_in_words("perplexity", lower)
+    'perplexity 39.3 % lower, 33 to 45.1 %'
+    >>> unclear = Difference(-0.05, 0.1, 0.04, 5, (3, 3), 9, 0.01, 0.4, "", None, is_log=True)
+    >>> _relative_in_words("perplexity", unclear)
+    'perplexity 4.88 % lower, 13.9 % lower to 5.13 % higher'
+    """
+
+    def direction(value: float) -> str:
+        return "higher" if value > 0 else "lower"
+
+    name = score_name(score)
+    value = difference.score
+    shown = f"{name} {_percent(abs(value))} {direction(value)}"
+    low, high = difference.low, difference.high
+    if low is None or high is None:
+        return shown
+    if low * high > 0:
+        nearest, farthest = sorted((abs(low), abs(high)))
+        return f"{shown}, {_percent(nearest).removesuffix(' %')} to {_percent(farthest)}"
+    return f"{shown}, {_percent(-low)} lower to {_percent(high)} higher"
+
+
+def _percent(share: float) -> str:
+    """
+    >>> _percent(0.0513), _percent(12.5)
+    ('5.13 %', '1,250 %')
+    """
+    return f"{number_text('loss', 100 * share)} %"
+
+
 def _amount(score: str, value: float | None) -> str:
-    """A difference, in points if it is one of shares."""
-    return "unknown" if value is None else number_text(score, value)
+    """A difference, in points if it is one of shares, in percent if it is relative."""
+    if value is None:
+        return "unknown"
+    return _percent(value) if score in LOG_SCALE else number_text(score, value)
 
 
 def scale(score: str) -> float:
@@ -179,8 +220,25 @@ def scale(score: str) -> float:
     return 100.0 if score in SHARES else 1.0
 
 
+def difference_scale(score: str) -> float:
+    """What a difference is multiplied with where people read it: a relative one becomes a
+    percentage too."""
+    return 100.0 if score in LOG_SCALE else scale(score)
+
+
+def difference_text(score: str, value: float, digits: int = 3) -> str:
+    """A difference as people read it, without its unit, which is that of `difference_unit`.
+
+    >>> difference_text("accuracy", 0.043), difference_text("perplexity", -0.2)
+    ('4.3', '-20')
+    """
+    if score in LOG_SCALE:
+        return number_text("loss", 100 * value, digits)
+    return number_text(score, value, digits)
+
+
 def number_text(score: str, value: float, digits: int = 3) -> str:
-    """A score or a difference as people read it, without its unit.
+    """A score as people read it, without its unit.
 
     >>> number_text("accuracy", 0.6543), number_text("bleu", 20.25), number_text("loss", 1.2345)
     ('65.4', '20.2', '1.23')
@@ -204,8 +262,10 @@ def score_name(score: str) -> str:
 def difference_unit(score: str) -> str:
     """
     >>> difference_unit("accuracy"), difference_unit("perplexity")
-    ('points of accuracy', 'perplexity')
+    ('points of accuracy', '% of perplexity')
     """
+    if score in LOG_SCALE:
+        return f"% of {score_name(score)}"
     points = "points of " if score in SHARES | POINTS else ""
     return f"{points}{score_name(score)}"
 

@@ -57,12 +57,12 @@ class Series:
 
 @dataclass(frozen=True)
 class Point:
-    """A point with a name, an interval y - margin to y + margin, and whether it is on the front."""
+    """A point with a name, an interval of y, and whether it is on the front."""
 
     name: str
     x: float
     y: float
-    margin: float = 0.0
+    interval: tuple[float, float] | None = None
     on_front: bool = False
     style: int | None = None  # by default its position in the chart
 
@@ -137,15 +137,11 @@ def point_chart(
     points: Sequence[Point], *, x_label: str, y_label: str, x_scale: Scale = "log", title: str = ""
 ) -> str:
     """Points with names and intervals; a dashed line joins those on the front."""
-    points = [
-        point
-        for point in points
-        if is_drawn(point.x, x_scale) and is_drawn(point.y) and is_drawn(point.margin)
-    ]
+    points = [point for point in points if is_drawn(point.x, x_scale) and is_drawn(point.y)]
     if not points:
         return ""
     x_axis = axis([point.x for point in points], LEFT, WIDTH - RIGHT, scale=x_scale, margin=0.12)
-    bounds = [point.y + sign * point.margin for point in points for sign in (-1, 1)]
+    bounds = [bound for point in points for bound in (point.y, *_bounds(point))]
     y_axis = axis(bounds, HEIGHT - BOTTOM, TOP, margin=0.12)
     front = sorted((point for point in points if point.on_front), key=lambda point: point.x)
     marks = []
@@ -313,17 +309,25 @@ def _name_room(names: Sequence[str]) -> float:
     return 14 + CHARACTER * min(NAME, max(len(printable(name)) for name in names))
 
 
+def _bounds(point: Point) -> tuple[float, ...]:
+    """The interval of a point, if it can be drawn."""
+    interval = point.interval or ()
+    return interval if all(is_drawn(bound) for bound in interval) else ()
+
+
 def _point(point: Point, style: int, x_axis: Axis, y_axis: Axis) -> str:
     x, y = x_axis.place(point.x), y_axis.place(point.y)
     bar = ""
-    if point.margin:
-        low, high = y_axis.place(point.y - point.margin), y_axis.place(point.y + point.margin)
+    bounds = ""
+    if interval := _bounds(point):
+        low, high = (y_axis.place(bound) for bound in interval)
         bar = f'<path class="line" d="M{x:.1f} {low:.1f}V{high:.1f}"/>'
+        bounds = " ({} to {})".format(*map(_number, interval))
     near_edge = x + CHARACTER * len(point.name) + 12 > WIDTH - RIGHT
     anchor, shift = ("end", -9) if near_edge else ("start", 9)
     return (
         f'<g class="series s{style}">{bar}<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="5">'
-        f"<title>{_text(point.name)}: {_number(point.y)} ± {_number(point.margin)} "
+        f"<title>{_text(point.name)}: {_number(point.y)}{bounds} "
         f"at {_number(point.x)}</title></circle>"
         f'<text class="name s{style}" x="{x + shift:.1f}" y="{y - 8:.1f}" text-anchor="{anchor}">'
         f"{_text(_cut(point.name, NAME))}</text></g>"

@@ -131,6 +131,41 @@ def test_certain_differences_use_the_test_on_items():
     assert 0 < found.p_value < 0.05
 
 
+def seeds_of_perplexity(*values: float) -> SeedScores:
+    """Runs whose items all have one perplexity each, with a little noise that both models share."""
+    noise = np.random.default_rng(10).normal(0, 0.01, 31)
+    nats = [math.log(value) + noise for value in values]
+    return SeedScores([metrics.perplexities(own, np.ones(31)) for own in nats], is_log=True)
+
+
+def test_perplexities_are_compared_by_ratios():
+    found = difference(seeds_of_perplexity(20, 22, 24), seeds_of_perplexity(40, 44, 48))
+    assert found.score == pytest.approx(-0.5, abs=1e-6) and found.low < -0.5 < found.high < 0
+    tenfold = difference(seeds_of_perplexity(200, 220, 240), seeds_of_perplexity(400, 440, 480))
+    for name in ("score", "low", "high", "p_value", "smallest_score", "item_p_value"):
+        assert getattr(tenfold, name) == pytest.approx(getattr(found, name))
+    other_way = found.reversed()
+    assert other_way.score == pytest.approx(1) and other_way.high == pytest.approx(
+        1 / (1 + found.low) - 1
+    )
+
+
+def test_the_score_of_perplexities_is_their_geometric_mean():
+    runs = seeds_of_perplexity(20, 30, 40)
+    of_noise = np.exp(np.random.default_rng(10).normal(0, 0.01, 31).mean())
+    found = estimate(runs, bounds=(1.0, math.inf))
+    assert found.score == runs.score == pytest.approx(of_noise * 24000 ** (1 / 3))
+    assert 1 <= found.low < found.score < found.high
+
+
+def test_one_bad_seed_does_not_decide_alone():
+    """Two of three seeds are equal; the third one diverged. By arithmetic means the second model
+    would be 30 times as good."""
+    found = difference(seeds_of_perplexity(20, 21, 2000), seeds_of_perplexity(20, 21, 22))
+    assert found.p_value > 0.05 and found.low < 0 < found.high
+    assert found.score < 5
+
+
 # -- parity ----------------------------------------------------------------------------------------
 
 

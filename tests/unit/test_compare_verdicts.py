@@ -36,6 +36,24 @@ def test_the_better_one_is_named_in_the_direction_of_the_score(score, value, win
     assert about.outcome == ("better" if winner == "GRU" else "worse")
 
 
+@pytest.mark.parametrize(("value", "winner"), [(-0.5, "GRU"), (0.5, "LSTM")])
+def test_perplexities_are_said_relative_to_the_worse_one(value, winner):
+    about = Difference(value, 0.1, 0.05, 5.0, (3, 3), 923, 0.001, 0.2, "", None, is_log=True)
+    sentence = verdict("perplexity", GRU, LSTM, about, 0.003, unit="prompt").sentence
+    loser = {"GRU": "LSTM", "LSTM": "GRU"}[winner]
+    assert sentence == (
+        f"{winner} is better than {loser} (perplexity 39.3 % lower, 33 to 45.1 %; "
+        "3 seeds of 923 prompts)"
+    )
+
+
+def test_perplexities_that_cannot_be_told_apart_have_an_interval_on_both_sides():
+    about = Difference(-0.05, 0.1, 0.05, 5.0, (3, 3), 923, 0.3, 0.2, "", None, is_log=True)
+    sentence = verdict("perplexity", GRU, LSTM, about, 0.3, unit="prompt").sentence
+    assert "(perplexity 4.88 % lower, 13.9 % lower to 5.13 % higher; 3 seeds" in sentence
+    assert sentence.endswith("could show 22.1 %)")
+
+
 def test_many_pairs_need_more():
     """A p-value that was small before it was adjusted."""
     about = verdict("accuracy", GRU, LSTM, found(0.03, 0.01), 0.06, unit="sentence")
