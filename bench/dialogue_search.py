@@ -92,14 +92,14 @@ def draw(bot: bundle.Bundle, rows: list[np.ndarray], top_p: float) -> list[Candi
             Candidates(
                 texts=[answer.text for answer in answers],
                 lengths=np.array([len(each) + 1 for each in tokens]),
-                scores=_log_p(bot, memory, tokens),
-                priors=_log_p(bot, nothing, tokens),
+                scores=log_p(bot, memory, tokens),
+                priors=log_p(bot, nothing, tokens),
             )
         )
     return result
 
 
-def _log_p(bot: bundle.Bundle, memory: Any, answers: list[np.ndarray]) -> np.ndarray:
+def log_p(bot: bundle.Bundle, memory: Any, answers: list[np.ndarray]) -> np.ndarray:
     lengths = np.array([len(answer) + 1 for answer in answers])
     places = np.full(len(answers), memory.mask.shape[1])
     result = np.empty(len(answers))

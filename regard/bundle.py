@@ -25,6 +25,7 @@ from regard.evaluate import RANKED, Evaluation, evaluate
 from regard.model import Model
 from regard.recipe import Recipe, SourceSound
 from regard.resources import check_memory
+from regard.retrieval import Retrieval
 from regard.search import (
     BeamNode,
     Engine,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 RECIPE, TOKENIZER, WEIGHTS = "recipe.json", "tokenizer.json", "model.safetensors"
+RETRIEVAL = "retrieval.safetensors"  # only of runs that retrieve training answers
 SPLITS = ("train", "valid", "test")
 SPECIAL_NAMES = {PAD: "(padding)", START: "(start)", END: END_NAME, UNKNOWN: "(unknown)"}
 LOG = logging.getLogger("regard")
@@ -117,6 +119,7 @@ class Bundle:
     recipe: Recipe
     task: Task
     model: Model
+    retrieval: Retrieval | None = None  # the training answers, if the run has them
 
     def __repr__(self) -> str:
         return f"Bundle({self.recipe.summary!r}, {self.model.parameter_count:,} parameters)"
@@ -362,6 +365,7 @@ class Bundle:
                 alternatives=self._alternatives(hypothesis),
                 attention=None if hypothesis.attention is None else hypothesis.attention.cpu(),
                 rank=hypothesis.rank,
+                retrieved=hypothesis.retrieved,
             )
             answers.append(answer)
         return answers
@@ -399,6 +403,7 @@ class Bundle:
             self.model,
             self.task.special_tokens,
             empty_prompt=self.task.nothing,
+            retriever=self.retrieval,
             max_rows=max_rows,
             device=self.model.device,
         )
@@ -558,7 +563,7 @@ class Bundle:
             if value is not None:
                 section[name] = value.item() if isinstance(value, np.generic) else value
         if "num_beams" in section:  # a beam search draws nothing
-            section = {"do_sample": False, "candidates": 1} | section
+            section = {"do_sample": False, "candidates": 1, "retrieved": 0} | section
 
         recipe = greedy_recipe(self.recipe) if greedy else self.recipe
         try:
@@ -719,6 +724,8 @@ def check_greedy(options: Options, where: str) -> None:
         contradictions.append("do_sample=true")
     if options.candidates > 1:
         contradictions.append(f"candidates={options.candidates}")
+    if options.retrieved:
+        contradictions.append(f"retrieved={options.retrieved}")
     if contradictions:
         raise InputError(
             "a greedy search has one beam and draws nothing",
@@ -757,6 +764,12 @@ def has_weights(folder: Path) -> bool:
 def put_weights(folder: Path, content: dict[str, Tensor]) -> None:
     with disk.needs(size(content)):
         disk.put(folder, WEIGHTS, lambda draft: write_tensors(draft, content))
+
+
+def put_retrieval(folder: Path, retrieval: Retrieval) -> None:
+    content = retrieval.tensors()
+    with disk.needs(size(content)):
+        disk.put(folder, RETRIEVAL, lambda draft: write_tensors(draft, content))
 
 
 def put_recipe(folder: Path, recipe: Recipe) -> None:
@@ -799,7 +812,8 @@ def load(folder: Path | str, *, device: str | torch.device = "auto") -> Bundle:
     if folder.resolve().parent.name == checkpoint.FOLDER:
         weights = checkpoint.weights_of(folder)
         folder = folder.resolve().parent.parent
-        disk.verify_files(folder, RECIPE, TOKENIZER)
+        listed = disk.manifest(folder)
+        disk.verify_files(folder, RECIPE, TOKENIZER, *listed.keys() & {RETRIEVAL})
     elif weights.exists():
         disk.verify(folder, RECIPE, TOKENIZER, WEIGHTS)
     else:
@@ -809,7 +823,10 @@ def load(folder: Path | str, *, device: str | torch.device = "auto") -> Bundle:
     tokenizer = tokenizers.read(folder / TOKENIZER)
     model = build.model(recipe, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
     load_tensors(model, read_tensors(weights), weights)
-    return Bundle(recipe, build.task(recipe, tokenizer), model.to(device).eval())
+    retrieval = None
+    if RETRIEVAL in disk.manifest(folder):
+        retrieval = Retrieval.read(folder / RETRIEVAL, tokenizer)
+    return Bundle(recipe, build.task(recipe, tokenizer), model.to(device).eval(), retrieval)
 
 
 def _checkpoint_weights(folder: Path) -> Path:

@@ -405,6 +405,7 @@ class Answer:
                   them (see `regard.search.reranking`); None if nothing was searched
     logprobs      the log-probability of the token at each step
     finish        why the answer ended: "stop", by its end token, or "length", at max_new_tokens
+    retrieved     whether it is a training answer that the search retrieved (`search.retrieved`)
     weights       (T, H, S), or None for a model without attention: how much each step attended
                   to each place of the source, in each head of the decoder's last layer. Each
                   weights[t, h] sums to 1
@@ -438,6 +439,7 @@ class Answer:
     alternatives: tuple[tuple[Alternative, ...], ...] | None = field(default=None, compare=False)
     attention: Any = field(default=None, compare=False)
     rank: float | None = field(default=None, compare=False)
+    retrieved: bool = False
 
     @property
     def step_names(self) -> tuple[str, ...]:
@@ -451,6 +453,7 @@ class Answer:
             "text": self.text,
             "score": _finite(self.score),
             "finish": self.finish,
+            "retrieved": self.retrieved,
             "tokens": list(self.tokens),
             "pieces": list(self.pieces),
             "logprobs": [_finite(logprob) for logprob in self.logprobs],

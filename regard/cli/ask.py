@@ -375,6 +375,8 @@ def _ranking(how: Options) -> str:
         formula += f" / length{power}"
     if how.idf_weight:
         formula += f" + {how.idf_weight:g} mean idf"
+    if how.retrieved and how.retrieval_weight:
+        formula += f" + {how.retrieval_weight:g} similarity of the prompts"
     last = ", implausible answers last" if how.re_ranks else ""
     return f"rank = {formula}, larger is better{last}"
 

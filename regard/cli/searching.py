@@ -56,7 +56,7 @@ def options(
     names = names_of(changes)
     overrides = []
     if "num_beams" in names and "do_sample" not in names:  # a beam search draws nothing
-        overrides += ["search.do_sample=false", "search.candidates=1"]
+        overrides += ["search.do_sample=false", "search.candidates=1", "search.retrieved=0"]
     for change in changes or []:
         overrides.append(change if change.startswith("search.") else f"search.{change}")
     if seed is not None:
@@ -67,5 +67,5 @@ def options(
         check_greedy(chosen, "--greedy")
     if best is not None and best > 1:
         beams = max(best, chosen.num_beams)
-        chosen = chosen.replaced(do_sample=False, num_beams=beams, candidates=best)
+        chosen = chosen.replaced(do_sample=False, num_beams=beams, candidates=best, retrieved=0)
     return chosen

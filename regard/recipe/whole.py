@@ -147,6 +147,11 @@ class Recipe(Section):
                 f"got mmi_weight = {self.search.mmi_weight} with source.prompt_dropout = 0; "
                 "set source.prompt_dropout, 0.1 for example"
             )
+        if self.search.retrieved and self.task not in ("chat", "translate"):
+            problems.append(
+                "search.retrieved: for chat and translation only; "
+                f"got {self.search.retrieved} for task = {self.task}; set it to 0"
+            )
         if (
             self.data.history > 1
             and isinstance(self.tokenizer, TokenizerBPE)

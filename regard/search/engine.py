@@ -36,6 +36,8 @@ from regard.search.requests import (
     Outputs,
     RawInput,
     Request,
+    RetrievedAnswer,
+    Retriever,
     StreamedToken,
 )
 from regard.search.reranking import PriorScoring, distinct, ranked
@@ -55,6 +57,7 @@ class Engine:
 
     model         encodes the inputs (`encode`) and decodes the answers
     empty_prompt  returns the empty prompt as an input (raw, mask); needed for `mmi_weight`
+    retriever     finds training answers; needed for `retrieved`
     max_rows      the most rows of the batch. A request has one for each beam or candidate, twice as
                   many while MMI applies; a request with more rows than this runs alone
     max_joining   the most requests that join a running batch between two steps: the others wait
@@ -77,6 +80,7 @@ class Engine:
         special_tokens: SpecialTokens,
         *,
         empty_prompt: Callable[[], tuple[Tensor, Tensor]] | None = None,
+        retriever: Retriever | None = None,
         max_rows: int = MAX_ROWS,
         max_joining: int = MAX_JOINING,
         device: torch.device | None = None,
@@ -90,6 +94,7 @@ class Engine:
         self.max_joining = max_joining
         self.device = device
         self._empty_prompt = empty_prompt
+        self._retriever = retriever
         self._prior: Memory | None = None  # the memory of the empty prompt, for MMI
         self._waiting: deque[Request] = deque()
         self._steps_waited = 0
@@ -116,7 +121,8 @@ class Engine:
                    or pixels, and False at padding
         seed       the seed of sampling; by default a function of `options.seed` and the input
         outputs    what the request returns beside the tokens of its answers
-        prefix     tokens with which every answer begins, as if they had been chosen
+        prefix     tokens with which every answer begins, as if they had been chosen. Then no
+                   training answer is retrieved
         """
         if len(raw) != 1 or len(mask) != 1:
             raise InputError("a request has one input", where="submit", got=f"{len(raw)} rows")
@@ -127,8 +133,13 @@ class Engine:
             raise InputError("the input is empty: its mask is False everywhere", where="submit")
         if seed is None and options.do_sample:
             (seed,) = seeds_of(options, [_content(raw, mask)]) or [None]
+        retrieved: Sequence[RetrievedAnswer] = ()
+        if options.retrieved:
+            retrieved = self._retrieve(raw, mask, options, prefix)
         source = self._input(raw, mask)
-        return self.submit_input(source, options, seed=seed, outputs=outputs, prefix=prefix)
+        return self.submit_input(
+            source, options, seed=seed, outputs=outputs, prefix=prefix, retrieved=retrieved
+        )
 
     def submit_input(
         self,
@@ -138,8 +149,18 @@ class Engine:
         seed: int | None,
         outputs: Outputs,
         prefix: Sequence[int] = (),
+        retrieved: Sequence[RetrievedAnswer] = (),
     ) -> Request:
-        """`submit`, for an input that may be encoded already."""
+        """`submit`, for an input that may be encoded already, and training answers that were
+        retrieved for it."""
+        if options.retrieved and self._retriever is None:
+            raise InputError(
+                "retrieved needs the training answers, which this run does not have",
+                where="search",
+                got=f"retrieved = {options.retrieved}",
+                hint="set retrieved to 0, or add them with: "
+                f"regard train --resume RUN --anyway --set search.retrieved={options.retrieved}",
+            )
         if options.mmi_weight and self._empty_prompt is None:
             raise InputError(
                 "mmi_weight needs as prior the memory of one empty prompt",
@@ -150,7 +171,15 @@ class Engine:
             raise InputError("idf_weight needs the idf of each token", where="search", got="none")
         if prefix:
             _check_prefix(prefix, options, self.special_tokens)
-        request = Request(source, options, self.special_tokens, outputs, seed=seed, prefix=prefix)
+        request = Request(
+            source,
+            options,
+            self.special_tokens,
+            outputs,
+            seed=seed,
+            prefix=prefix,
+            retrieved=retrieved,
+        )
         self._waiting.append(request)
         return request
 
@@ -203,6 +232,20 @@ class Engine:
                 request.result()
                 return
             self.step()
+
+    def _retrieve(
+        self, raw: Tensor, mask: Tensor, options: Options, prefix: Sequence[int]
+    ) -> list[RetrievedAnswer]:
+        """The training answers that are candidates for an input."""
+        if self._retriever is None or prefix:
+            return []
+        nearest = self._retriever.nearest(
+            raw[mask].cpu().numpy(),
+            options.retrieved,
+            shortest=options.min_new_tokens,
+            longest=options.max_new_tokens - 1,  # and the end token
+        )
+        return [answer for answer in nearest if answer.similarity >= options.min_similarity]
 
     # --- how requests join ---
 
@@ -398,12 +441,21 @@ class Engine:
             if request.options.mmi_weight and len(candidates) > 1:
                 return PriorScoring(request, candidates, hypotheses)
 
-        order, near_tie = ranked(candidates, request.options, prior_scores, self.model.idf)
+        order, near_tie = ranked(
+            candidates, request.options, prior_scores, self.model.idf, request.similarity
+        )
         if near_tie and batch.detect_ties:
             self._search_alone(request)
             return None
         request.finish(
-            [replace(hypotheses[candidate.tokens], rank=rank) for rank, candidate in order]
+            [
+                replace(
+                    hypotheses[candidate.tokens],
+                    rank=rank,
+                    retrieved=candidate.tokens in request.similarity,
+                )
+                for rank, candidate in order
+            ]
         )
         return None
 

@@ -36,6 +36,7 @@ class Hypothesis:
     score: float  # log-probability by the model, end token included
     rank: float  # the number it was ranked by; without MMI and IDF if it is the only candidate
     finish: Finish = "stop"  # it ended by its end token, or by max_new_tokens
+    retrieved: bool = False  # it is a training answer that was retrieved
     logprobs: tuple[float, ...] = field(default=(), compare=False)  # of each step, by the model
     weights: Float[Tensor, "T H S"] | None = field(default=None, compare=False)
     # On request, the likeliest tokens of each step and their probabilities by the model:

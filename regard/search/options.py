@@ -68,6 +68,16 @@ class Options(Section, metaclass=_OneLineErrors):
     """Minimum number of tokens of an answer."""
     candidates: Annotated[int, Field(ge=1, le=1024)] = 1
     """Answers generated for each prompt, from which re-ranking selects the best."""
+    retrieved: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Training answers that become candidates too: those to the prompts that are most like the
+    given one (BM25). The model scores them like its own answers. Needs a run that was trained with
+    this option above 0, and so has its training answers with it."""
+    min_similarity: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    """Retrieve only answers to prompts that are at least so similar to the given one: 0, no word in
+    common, to about 1, the same words."""
+    retrieval_weight: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    """Weight in re-ranking of the similarity of a training answer's prompt to the given one, which
+    is 0 for the model's own answers."""
     mmi_weight: Annotated[float, Field(ge=0, le=1000)] = 0.0
     """Weight of the MMI objective (maximum mutual information, Li et al. 2016): this weight times
     log p(answer) without the prompt is subtracted from the score, which penalises generic answers.
@@ -94,6 +104,11 @@ class Options(Section, metaclass=_OneLineErrors):
                 f"candidates times max_new_tokens must be at most {LARGEST:,}; "
                 f"got {self.candidates:,} times {self.max_new_tokens:,}"
             )
+        if self.retrieved and self.num_beams > 1:
+            raise ValueError(
+                f"retrieved above 0 needs num_beams = 1; got retrieved = {self.retrieved}, "
+                f"num_beams = {self.num_beams}"
+            )
         if self.do_sample and self.num_beams > 1:
             raise ValueError(
                 f"do_sample = true needs num_beams = 1; got num_beams = {self.num_beams}"
@@ -113,7 +128,7 @@ class Options(Section, metaclass=_OneLineErrors):
     @property
     def re_ranks(self) -> bool:
         """Whether answers are ranked by more than their likelihood and length."""
-        return self.mmi_weight > 0 or self.idf_weight > 0
+        return self.mmi_weight > 0 or self.idf_weight > 0 or self.retrieval_weight > 0
 
     @property
     def group(self) -> tuple[Any, ...]:

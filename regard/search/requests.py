@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, get_args, runtime_checkable
 
+import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
@@ -45,6 +46,25 @@ class Model(Protocol):
         *,
         capture: Capture = "none",
     ) -> Memory: ...
+
+
+class RetrievedAnswer(NamedTuple):
+    """A training answer that is a candidate."""
+
+    tokens: tuple[int, ...]
+    similarity: float  # of its prompt to the given one
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """Finds training answers."""
+
+    def nearest(
+        self, prompt: np.ndarray, count: int, *, shortest: int, longest: int
+    ) -> list[RetrievedAnswer]:
+        """Distinct answers of `shortest` to `longest` tokens, whose prompts are most like these
+        tokens, best first."""
+        ...
 
 
 class StreamedToken(NamedTuple):
@@ -111,6 +131,7 @@ class Request:
         *,
         seed: int | None,
         prefix: Sequence[int] = (),
+        retrieved: Sequence[RetrievedAnswer] = (),
     ):
         self.source = source
         self.options = options
@@ -118,6 +139,8 @@ class Request:
         self.special_tokens = special_tokens
         self.outputs = outputs
         self.prefix = tuple(prefix)  # the tokens that every answer begins with
+        self.retrieved = tuple(retrieved)  # training answers, which are candidates too
+        self.similarity = {answer.tokens: answer.similarity for answer in retrieved}
         self.draws = None
         if seed is not None:
             self.draws = uniforms([seed], options.candidates, options.max_new_tokens)
@@ -137,6 +160,7 @@ class Request:
         """The number of rows it needs in a batch."""
         options = self.options
         rows = options.num_beams if options.num_beams > 1 else options.candidates
+        rows += len(self.retrieved)
         return 2 * rows if self.subtracts_prior else rows
 
     @property
@@ -148,7 +172,8 @@ class Request:
     @property
     def one_answer(self) -> bool:
         """Whether only one answer is searched, so its tokens are certain when they are chosen."""
-        return self.options.num_beams == 1 and self.options.candidates == 1
+        is_one = self.options.num_beams == 1 and self.options.candidates == 1
+        return is_one and not self.retrieved
 
     def result(self) -> list[Hypothesis]:
         """The answers, best first. Raises the error if the request failed."""

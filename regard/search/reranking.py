@@ -2,6 +2,7 @@
 
     rank =   (log p(T|S) - mmi_weight * log p(T|nothing)) / length ** length_penalty
            + idf_weight * mean idf of distinct tokens
+           + retrieval_weight * similarity of the prompts, for a retrieved training answer
 
 MMI makes replies less bland: an answer that is likely whatever was asked is penalised (Li et al.
 2016, "A Diversity-Promoting Objective Function for Neural Conversation Models": MMI-antiLM, over
@@ -105,10 +106,12 @@ def ranked(
     options: Options,
     prior_scores: Mapping[Tokens, float],
     idf: Float[Tensor, " V"] | None,
+    similarity: Mapping[Tokens, float],
 ) -> tuple[list[tuple[float, Candidate]], bool]:
     """The best `options.candidates` of these distinct candidates with their ranks, best first, and
     whether rounding could change their order. With re-ranking, answers that are MAX_LAG_NATS less
-    likely than the likeliest come last. A single candidate is ranked without MMI and IDF."""
+    likely than the likeliest come last, except training answers that were retrieved, whose
+    `similarity` is known: people wrote them. A single candidate is ranked without MMI and IDF."""
     if len(candidates) == 1:
         only = candidates[0]
         value = only.score if options.mmi_weight else only.search_score
@@ -126,10 +129,13 @@ def ranked(
             value -= options.mmi_weight * prior_scores[candidate.tokens]
         if options.idf_weight and idf is not None:
             bonus = options.idf_weight * _mean_idf(candidate.tokens, idf)
+        if options.retrieval_weight:
+            bonus += options.retrieval_weight * similarity.get(candidate.tokens, 0.0)
         return value / candidate.length**options.length_penalty + bonus
 
     def is_plausible(candidate: Candidate) -> bool:
-        return candidate.score / candidate.length >= least
+        is_retrieved = candidate.tokens in similarity
+        return is_retrieved or candidate.score / candidate.length >= least
 
     order = [(is_plausible(candidate), rank(candidate), candidate) for candidate in candidates]
     order.sort(key=lambda item: item[:2], reverse=True)
@@ -141,6 +147,8 @@ def ranked(
         if a[0] == b[0] and a[1] - b[1] < tolerance:
             near_tie = True
     for candidate in candidates if options.re_ranks else ():
+        if candidate.tokens in similarity:
+            continue
         if abs(candidate.score / candidate.length - least) < TIE_TOLERANCE:
             near_tie = True
     return [(value, candidate) for _, value, candidate in order[: options.candidates]], near_tie

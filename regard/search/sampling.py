@@ -1,4 +1,8 @@
-"""Greedy search and sampling: every row of a request is an answer of its own."""
+"""Greedy search and sampling: every row of a request is an answer of its own.
+
+Training answers that were retrieved have rows too. Their tokens are given (teacher forcing), so
+their log-probabilities, attention weights and alternatives are recorded like those of the others.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from itertools import compress
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
 
 from regard.search import choice
 from regard.search.hypotheses import Candidate, Node
@@ -18,16 +22,25 @@ from regard.search.tracks import Scores, Track, either
 
 
 class Sampling(Track):
-    """Greedy search or sampling of one request, in one row for each candidate. Rows whose answer
-    is finished stay in the batch until they are dropped."""
+    """Greedy search or sampling of one request, in one row for each candidate, then one for each
+    retrieved answer. Rows whose answer is finished stay in the batch until they are dropped."""
 
     def __init__(self, request: Request):
-        options = request.options
-        super().__init__(request, options.candidates, prior_rows=request.subtracts_prior)
-        self.draws = request.draws  # (candidates, max_new_tokens), or None: greedy
+        candidates = request.options.candidates
+        width = candidates + len(request.retrieved)
+        super().__init__(request, width, prior_rows=request.subtracts_prior)
+        self.draws = None  # (width, max_new_tokens), or None: greedy
+        if request.draws is not None:
+            # the numbers of retrieved answers decide nothing
+            self.draws = pad(request.draws, (0, 0, 0, len(request.retrieved)))
+        end = request.special_tokens.end
+        # The tokens that each row begins with; of retrieved answers, all of them.
+        self.given: list[tuple[int, ...]] = [request.prefix] * candidates
+        self.given += [(*answer.tokens, end) for answer in request.retrieved]
 
     def drop_idle_rows(self) -> list[int]:
         rows = super().drop_idle_rows()
+        self.given = [self.given[row] for row in rows]
         if self.draws is not None:
             self.draws = self.draws[rows]
         return rows
@@ -42,14 +55,14 @@ class Sampling(Track):
             token, near_tie = choice.greedy(scores.processed, choice.score_tolerance(options))
         else:
             token, near_tie = choice.likeliest(scores.processed), None
-        near_tie = _force_prefixes(tracks, token, near_tie)
+        tied_rows = either(near_tie, scores.near_tie) if detect_ties else None
+        _force_given(tracks, token, tied_rows)
 
         # With many rows this takes a tenth of the time: skipped unless a request wants scores.
         if any(track.request.wants_scores for track in tracks):
             logprobs = (-cross_entropy(scores.logits, token, reduction="none")).tolist()
         else:
             logprobs = [0.0] * len(scores.rows)
-        tied_rows = either(near_tie, scores.near_tie) if detect_ties else None
 
         tokens = token.tolist()
         first = 0
@@ -90,17 +103,22 @@ class Sampling(Track):
         self.count_idle_rows()
 
 
-def _force_prefixes(
-    tracks: Sequence[Sampling], token: Int[Tensor, " R"], near_tie: list[bool] | None
-) -> list[bool] | None:
-    """Replace the choice of tracks that are still reading their prefix, which is no near tie."""
-    first = 0
+def _force_given(
+    tracks: Sequence[Sampling], token: Int[Tensor, " R"], tied_rows: list[bool] | None
+) -> None:
+    """Replace the choice of rows whose next token is given, which is no near tie."""
+    rows: list[int] = []
+    given: list[int] = []
+    row = 0
     for track in tracks:
-        rows = slice(first, first + track.width)
-        first += track.width
-        prefix = track.request.prefix
-        if track.steps < len(prefix):
-            token[rows] = prefix[track.steps]
-            if near_tie is not None:
-                near_tie[rows] = [False] * track.width
-    return near_tie
+        for tokens in track.given:
+            if track.steps < len(tokens):
+                rows.append(row)
+                given.append(tokens[track.steps])
+            row += 1
+    if not rows:
+        return
+    token[rows] = token.new_tensor(given)
+    if tied_rows is not None:
+        for row in rows:
+            tied_rows[row] = False

@@ -142,7 +142,7 @@ def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
     elif isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 2**63:
         raise ApiError(400, "seed must be a whole number of 64 bits", param="seed")
     if body.prefix:
-        changes = {"num_beams": 1, "candidates": 1} | changes
+        changes = {"num_beams": 1, "candidates": 1, "retrieved": 0} | changes
         if model["options"]["do_sample"] and not body.greedy:
             changes = {"do_sample": True} | changes
     options = questions.search_options(model, limits, greedy=body.greedy, changes=changes)

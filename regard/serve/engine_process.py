@@ -321,6 +321,7 @@ def answer_record(answer: Answer, job: Job) -> dict[str, Any]:
     return {
         "text": text,
         "finish": "stop" if text != answer.text else answer.finish,
+        "retrieved": answer.retrieved,
         "score": _number(answer.score),
         "tokens": list(answer.tokens),
         "pieces": list(answer.pieces),

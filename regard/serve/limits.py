@@ -18,6 +18,7 @@ class Limits:
     n                  choices of one request
     prompts            prompts of one request
     num_beams          beams or candidates of a search
+    retrieved          training answers that are candidates of a search
     max_tokens         tokens of an answer
     prompt_characters  characters of an input, history included
     messages           messages of a conversation
@@ -36,6 +37,7 @@ class Limits:
     n: int = 8
     prompts: int = 64
     num_beams: int = 16
+    retrieved: int = 32
     max_tokens: int = 512
     prompt_characters: int = 100_000
     messages: int = 256

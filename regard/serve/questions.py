@@ -166,7 +166,7 @@ def search_options(
         options["max_new_tokens"] = max_tokens
     changes = dict(changes or {})
     if "num_beams" in changes:  # a beam search draws nothing
-        options |= {"do_sample": False, "candidates": 1}
+        options |= {"do_sample": False, "candidates": 1, "retrieved": 0}
     options |= changes
     try:
         chosen = Options(**options)
@@ -183,6 +183,7 @@ def _check_bounds(options: Options, model: Mapping[str, Any], limits: Limits) ->
         "max_new_tokens": limits.max_tokens,
         "num_beams": limits.num_beams,
         "candidates": limits.num_beams,
+        "retrieved": limits.retrieved,
     }
     for name, bound in bounds.items():
         value = getattr(options, name)
@@ -195,6 +196,7 @@ def _check_bounds(options: Options, model: Mapping[str, Any], limits: Limits) ->
 def rows_of(options: Options) -> int:
     """The rows of the batch that an answer takes."""
     rows = options.num_beams if options.num_beams > 1 else options.candidates
+    rows += options.retrieved
     return 2 * rows if options.mmi_weight and options.mmi_steps else rows
 
 

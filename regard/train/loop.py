@@ -21,6 +21,7 @@ from regard.errors import DivergedError, RegardError
 from regard.model import OtherAnswers
 from regard.optimise import factor, optimiser, used_up
 from regard.recipe import Recipe
+from regard.retrieval import Retrieval
 from regard.sessions import State
 from regard.tasks.task import Batch, text_targets
 from regard.train.log import FITTED, TRAIN, VALID, Log
@@ -80,7 +81,10 @@ class Loop:
         self.clock = time.perf_counter()  # when its seconds began
         self.lost_weights = False  # those that were kept, and there is no checkpoint of them
         self.log = Log(run, tensorboard=tensorboard)
-        self.validation = Validation(recipe, self.task, corpus)
+        self.retrieval = None
+        if recipe.search.retrieved:
+            self.retrieval = Retrieval.of(corpus.train, corpus.tokenizer)
+        self.validation = Validation(recipe, self.task, corpus, self.retrieval)
         self.report_file: ReportFile | None = None  # that shows people how it goes
 
     def go(self, signals: list[int]) -> Progress:

@@ -70,6 +70,8 @@ def train(
             resume_loop(loop, changed, anyway)
         else:
             bundle.create(run, recipe, corpus.tokenizer)
+        if loop.retrieval is not None:
+            bundle.put_retrieval(run, loop.retrieval)
         loop.report_file = ReportFile(run, recipe, corpus, reporter.noted)
         loop.report_file.begin(
             base=base, command=command, device=str(device), step=loop.progress.step

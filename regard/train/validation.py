@@ -15,6 +15,7 @@ from regard.evaluate import answers, likelihood, questions, ranked
 from regard.model import Model
 from regard.ranking import rank_answers
 from regard.recipe import Recipe
+from regard.retrieval import Retrieval
 from regard.tasks.task import Task
 
 SAMPLES = 3
@@ -37,9 +38,12 @@ class Validation:
     """The examples that weights are scored on: held-out ones, or the first of training if nothing
     is held out."""
 
-    def __init__(self, recipe: Recipe, task: Task, corpus: Corpus):
+    def __init__(
+        self, recipe: Recipe, task: Task, corpus: Corpus, retrieval: Retrieval | None = None
+    ):
         self.recipe = recipe
         self.task = task
+        self.retrieval = retrieval
         self.score = recipe.train.score or task.best
         """The name of the score that says which weights are best."""
         self.is_held_out = len(corpus.valid) > 0
@@ -61,7 +65,7 @@ class Validation:
     def scores(self, model: Model, run: Path, between: Callable[[], None]) -> Scores:
         """The scores of a model, which is in evaluation mode; `between` is called now and then and
         may raise."""
-        bot = Bundle(self.recipe, self.task, model)
+        bot = Bundle(self.recipe, self.task, model, self.retrieval)
         held_out = likelihood(model, self.task, self._split, at_most=self._judged, between=between)
         if not math.isfinite(held_out.nats):
             raise DivergedError(

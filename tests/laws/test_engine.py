@@ -19,6 +19,7 @@ from regard.search import Engine, Options, Outputs, Request, SpecialTokens, Stre
 from regard.search import engine as engine_module
 from regard.values import AttentionWeights, Capture, Memory, State, Step
 from tests.laws.variants import VOCABULARY, build
+from tests.retrieving import random_retrieval
 
 MARKS = SpecialTokens(start=1, end=2, never=(0, 1, 3))
 KINDS = [
@@ -46,7 +47,18 @@ OPTIONS = [
     Options(max_new_tokens=7, mmi_weight=0.5, mmi_steps=3),
     Options(max_new_tokens=9, num_beams=3, mmi_weight=0.4, idf_weight=0.3, mmi_steps=2),
     Options(max_new_tokens=9, do_sample=True, candidates=3, mmi_weight=0.4),
+    Options(max_new_tokens=7, retrieved=2),
+    Options(
+        max_new_tokens=6,
+        do_sample=True,
+        candidates=2,
+        retrieved=3,
+        retrieval_weight=0.5,
+        mmi_weight=0.4,
+        mmi_steps=2,
+    ),
 ]
+RETRIEVAL = random_retrieval(VOCABULARY)
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +112,7 @@ class Alone:
     def __call__(self, seed: int, option: int) -> list[tuple[int, ...]]:
         key = (seed, option)
         if key not in self.known:
-            engine = Engine(self.model, MARKS, empty_prompt=nothing)
+            engine = Engine(self.model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
             request = engine.submit(*source(seed), OPTIONS[option])
             engine.run()
             self.known[key] = answers(request)
@@ -112,7 +124,12 @@ def run_schedule(model: Model, alone: Alone, seed: int) -> None:
     batch has a random limit of rows."""
     draw = random.Random(seed)
     engine = Engine(
-        model, MARKS, empty_prompt=nothing, max_rows=draw.randrange(2, 24), max_joining=3
+        model,
+        MARKS,
+        empty_prompt=nothing,
+        retriever=RETRIEVAL,
+        max_rows=draw.randrange(2, 24),
+        max_joining=3,
     )
     arrivals = sorted(draw.randrange(25) for _ in range(draw.randrange(2, 9)))
     requests: list[tuple[Request, int, int]] = []
@@ -193,7 +210,9 @@ class Noisy:
 @pytest.mark.parametrize("option", range(len(OPTIONS)))
 def test_rounding_does_not_change_an_answer(option: int) -> None:
     model = Noisy(single_precision(*KINDS[5]))
-    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=200, max_joining=200)
+    engine = Engine(
+        model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL, max_rows=200, max_joining=200
+    )
     requests = [engine.submit(*source(seed), OPTIONS[option]) for seed in range(23)]
     engine.run()
     alone = Alone(model)
@@ -209,7 +228,9 @@ def test_without_the_check_rounding_does_change_answers(monkeypatch: pytest.Monk
         lambda decoder, marks, detect_ties: batch(decoder, marks, detect_ties=False),
     )
     model = Noisy(single_precision(*KINDS[5]))
-    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=200, max_joining=200)
+    engine = Engine(
+        model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL, max_rows=200, max_joining=200
+    )
     requests = [engine.submit(*source(seed), OPTIONS[0]) for seed in range(23)]
     engine.run()
     alone = Alone(model)
@@ -233,13 +254,15 @@ class Failing(Noisy):
 @pytest.mark.parametrize("option", [0, 4, 6])
 def test_a_failing_request_fails_alone(option: int) -> None:
     model = Failing(single_precision(*KINDS[0]))
-    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=40, max_joining=40)
+    engine = Engine(
+        model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL, max_rows=40, max_joining=40
+    )
     requests = [engine.submit(*source(seed), OPTIONS[option]) for seed in range(20)]
     engine.run()
     assert_empty(engine)
     outcomes = set()
     for seed, request in enumerate(requests):
-        own = Engine(model, MARKS, empty_prompt=nothing)
+        own = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
         alone = own.submit(*source(seed), OPTIONS[option])
         own.run()
         assert type(request.error) is type(alone.error)
@@ -286,7 +309,7 @@ def test_a_cancelled_request_leaves_before_the_next_step() -> None:
 
 def test_the_batch_keeps_to_its_rows() -> None:
     model = single_precision(*KINDS[5])
-    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=7)
+    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL, max_rows=7)
     for seed in range(30):
         engine.submit(*source(seed), OPTIONS[seed % len(OPTIONS)])
     most = 0
@@ -324,7 +347,7 @@ def tensors() -> int:
 
 def test_nothing_is_left_in_memory() -> None:
     model = single_precision(*KINDS[5])
-    engine = Engine(model, MARKS, empty_prompt=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
 
     def run() -> None:
         requests = [engine.submit(*source(s), OPTIONS[s % len(OPTIONS)]) for s in range(12)]
@@ -345,7 +368,7 @@ def test_two_engines_in_two_threads() -> None:
     results: dict[int, list[list[tuple[int, ...]]]] = {}
 
     def work(number: int) -> None:
-        engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=8)
+        engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL, max_rows=8)
         requests = [engine.submit(*source(s), OPTIONS[s % len(OPTIONS)]) for s in range(12)]
         engine.run()
         results[number] = [answers(request) for request in requests]
@@ -362,7 +385,7 @@ def test_two_engines_in_two_threads() -> None:
 @pytest.mark.parametrize("option", range(len(OPTIONS)))
 def test_streamed_tokens_are_those_of_the_answer(option: int) -> None:
     model = single_precision(*KINDS[1])
-    engine = Engine(model, MARKS, empty_prompt=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
     called: list[StreamedToken] = []
     first = engine.submit(*source(1), OPTIONS[option], outputs=Outputs(stream=True))
     second = engine.submit(*source(2), OPTIONS[option], outputs=Outputs(on_token=called.append))
@@ -377,7 +400,7 @@ def test_streamed_tokens_are_those_of_the_answer(option: int) -> None:
 @pytest.mark.parametrize("option", range(len(OPTIONS)))
 def test_alternatives_are_the_likeliest_tokens_of_each_step(option: int) -> None:
     model = single_precision(*KINDS[5])
-    engine = Engine(model, MARKS, empty_prompt=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
     request = engine.submit(*source(5), OPTIONS[option], outputs=Outputs(alternatives=4))
     engine.submit(*source(6), OPTIONS[0], outputs=Outputs(alternatives=2))
     engine.run()
@@ -402,7 +425,7 @@ def test_captured_attention_is_that_of_a_forward_pass_over_the_answer(
     encoder: str, decoder: str, option: int
 ) -> None:
     model = single_precision(encoder, decoder)
-    engine = Engine(model, MARKS, empty_prompt=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
     engine.submit(*source(3), OPTIONS[0])
     request = engine.submit(*source(5), OPTIONS[option], outputs=Outputs(capture="all"))
     plain = engine.submit(*source(5), OPTIONS[option])
@@ -446,7 +469,7 @@ def test_a_callback_that_fails_at_the_end_is_the_error_of_its_own_request(option
         raise ValueError("no")
 
     model = single_precision(*KINDS[5])
-    engine = Engine(model, MARKS, empty_prompt=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
     failing = engine.submit(*source(0), options, outputs=Outputs(on_token=fail))
     others = [engine.submit(*source(seed), OPTIONS[0]) for seed in (2, 3)]
     engine.run()
@@ -498,11 +521,13 @@ AMPLIFIED = [
 @pytest.mark.parametrize("options", AMPLIFIED)
 def test_rounding_that_options_amplify_does_not_change_an_answer(options: Options) -> None:
     model = Noisy(single_precision(*KINDS[5]))
-    engine = Engine(model, MARKS, empty_prompt=nothing, max_rows=200, max_joining=200)
+    engine = Engine(
+        model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL, max_rows=200, max_joining=200
+    )
     requests = [engine.submit(*source(seed), options) for seed in range(13)]
     engine.run()
     for seed, request in enumerate(requests):
-        own = Engine(model, MARKS, empty_prompt=nothing)
+        own = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
         alone = own.submit(*source(seed), options)
         own.run()
         assert answers(request) == answers(alone)
@@ -519,7 +544,7 @@ def test_an_interrupted_engine_goes_on(moment: int) -> None:
             raise KeyboardInterrupt
 
     model = single_precision(*KINDS[5])
-    engine = Engine(model, MARKS, empty_prompt=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
     beams = engine.submit(*source(2), OPTIONS[6])
     plain = engine.submit(*source(2), OPTIONS[0])
     streamed = engine.submit(*source(1), OPTIONS[0], outputs=Outputs(on_token=interrupt))
@@ -636,7 +661,7 @@ def test_an_answer_goes_on_from_its_prefix(encoder: str, decoder: str, option: i
     tokens, the answer begins with them, and their log-probabilities are the model's."""
     model = single_precision(encoder, decoder)
     options = OPTIONS[option]
-    engine = Engine(model, MARKS, empty_prompt=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
     other = (7, 5, 4)
     plain = engine.submit(*source(3), options)
     engine.submit(*source(4), options)  # of another request beside them
@@ -659,7 +684,7 @@ def test_an_answer_goes_on_from_its_prefix(encoder: str, decoder: str, option: i
 
 
 def test_prefixes_that_no_answer_can_have() -> None:
-    engine = Engine(single_precision(*KINDS[0]), MARKS, empty_prompt=nothing)
+    engine = Engine(single_precision(*KINDS[0]), MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
     for prefix, options, what in (
         ((5,), OPTIONS[6], "num_beams"),
         ((5,) * 11, OPTIONS[0], "shorter"),
@@ -672,7 +697,7 @@ def test_prefixes_that_no_answer_can_have() -> None:
 
 @pytest.mark.parametrize("option", range(len(OPTIONS)))
 def test_streamed_tokens_have_the_alternatives_of_the_answer(option: int) -> None:
-    engine = Engine(single_precision(*KINDS[5]), MARKS, empty_prompt=nothing)
+    engine = Engine(single_precision(*KINDS[5]), MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
     outputs = Outputs(alternatives=3, stream=True)
     request = engine.submit(*source(5), OPTIONS[option], outputs=outputs)
     tokens = list(engine.stream(request))
@@ -688,7 +713,7 @@ def test_long_inputs_join_a_running_batch_in_slices(monkeypatch: pytest.MonkeyPa
     alone = Alone(model)
     clock = iter(range(10_000))
     monkeypatch.setattr(engine_module.time, "perf_counter", lambda: next(clock) * 0.02)
-    engine = Engine(model, MARKS, empty_prompt=nothing)
+    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
     first = engine.submit(*source(1), OPTIONS[0])
     engine.step()
     assert engine._encoding_seconds == pytest.approx(0.02 / source(1)[0].numel())

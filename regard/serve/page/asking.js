@@ -38,7 +38,8 @@ class Speaker {
 export function otherOptions(model) {
   const options = optionsOf(model);
   const drawn = options.do_sample ? {} : { do_sample: true, num_beams: 1, candidates: 1 };
-  return { ...changedOptions(model), ...drawn, seed: randomSeed() };
+  // a training answer that is retrieved would be the same again
+  return { ...changedOptions(model), ...drawn, retrieved: 0, seed: randomSeed() };
 }
 
 export function bodyOf(model, input, { options = null, prefix = [], effect = false } = {}) {
@@ -55,9 +56,10 @@ export function bodyOf(model, input, { options = null, prefix = [], effect = fal
 }
 
 function whileItWrites(model, { options, prefix = [] }) {
-  const { candidates, num_beams: beams } = { ...optionsOf(model), ...options };
+  const { candidates, retrieved, num_beams: beams } = { ...optionsOf(model), ...options };
   if (prefix.length || isLabelTask(model.regard.task)) return "";
   if (beams > 1) return `Following ${beams} answers…`;
+  if (retrieved) return `Choosing one of ${candidates + retrieved} answers…`;
   return candidates > 1 ? `Drawing ${candidates} answers, to choose one…` : "";
 }
 
@@ -110,7 +112,7 @@ async function askUntilThere(view, model, input, signal, how) {
 export async function effectsOf(model, input, answer, signal) {
   const isLabel = isLabelTask(model.regard.task);
   const prefix = isLabel ? [] : answer.tokens;
-  const given = { do_sample: false, num_beams: 1, candidates: 1, min_new_tokens: 0, max_new_tokens: prefix.length + 1 };
+  const given = { do_sample: false, num_beams: 1, candidates: 1, retrieved: 0, min_new_tokens: 0, max_new_tokens: prefix.length + 1 };
   const how = { effect: true, prefix, options: isLabel ? {} : given };
   const { answer: second } = await ask(bodyOf(model, input, how), { signal });
   if (!second.effects) return null;

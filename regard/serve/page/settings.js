@@ -95,9 +95,9 @@ function fields(model, change) {
   const limits = model.regard.limits ?? {};
   const how = howItChooses(options);
   const setHow = (value) => change({
-    likeliest: { do_sample: false, num_beams: 1, candidates: 1 },
-    draw: { do_sample: true, num_beams: 1, candidates: model.regard.options.do_sample ? model.regard.options.candidates : 1 },
-    beams: { do_sample: false, num_beams: Math.min(4, limits.num_beams ?? 4), candidates: 1 },
+    likeliest: { do_sample: false, num_beams: 1, candidates: 1, retrieved: 0 },
+    draw: { do_sample: true, num_beams: 1, candidates: model.regard.options.do_sample ? model.regard.options.candidates : 1, retrieved: model.regard.options.retrieved },
+    beams: { do_sample: false, num_beams: Math.min(4, limits.num_beams ?? 4), candidates: 1, retrieved: 0 },
   }[value], true);
   const slider = (name, title, why, low, high, step, unit) => sliderField({ name, title, why, low, high, step, unit, value: options[name] }, change);
 
