@@ -272,9 +272,7 @@ def main() -> None:
             print(*line)
         return
 
-    systems = {
-        name: [pool.best(rule) for pool in candidates] for name, rule in RULES.items()
-    }
+    systems = {name: [pool.best(rule) for pool in candidates] for name, rule in RULES.items()}
     systems["people"] = [(reference, False) for reference in references]
     table = table_of(systems, references, new, training)
     for name, parts in table.items():

@@ -17,6 +17,8 @@ from tests.laws.test_engine import (
     KINDS,
     MARKS,
     RETRIEVAL,
+    Noisy,
+    answers,
     nothing,
     single_precision,
     source,
@@ -26,7 +28,7 @@ SAMPLED = Options(max_new_tokens=8, do_sample=True, candidates=3)
 
 
 def best(
-    model: Model, seed: int, options: Options, outputs: Outputs | None = None
+    model: Model | Noisy, seed: int, options: Options, outputs: Outputs | None = None
 ) -> list[Hypothesis]:
     """The hypotheses for an input."""
     engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL)
@@ -119,6 +121,23 @@ def test_samples_are_drawn_as_without_retrieved_answers() -> None:
         own = {each.tokens for each in mixed if not each.retrieved}
         assert own <= {each.tokens for each in plain}
         assert mixed[0].rank >= plain[0].rank - 1e-6
+
+
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[6]])
+@pytest.mark.parametrize("mmi_steps", [0, 2])
+def test_an_answer_alone_is_the_answer_in_a_batch(kind: tuple[str, str], mmi_steps: int) -> None:
+    """Near ties included: the logits of this model are equal for many tokens."""
+    model = Noisy(single_precision(*kind))
+    options = SAMPLED.replaced(
+        retrieved=4, retrieval_weight=0.3, mmi_weight=0.5, mmi_steps=mmi_steps
+    )
+    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL, max_rows=200)
+    requests = [engine.submit(*source(seed), options) for seed in range(11)]
+    engine.run()
+    for seed, request in enumerate(requests):
+        alone = best(model, seed, options)
+        assert answers(request) == [each.tokens for each in alone]
+        assert [each.retrieved for each in request.result()] == [each.retrieved for each in alone]
 
 
 def test_with_a_prefix_nothing_is_retrieved() -> None:

@@ -145,6 +145,10 @@ def test_options_of_a_request():
     assert options_for(top_p=0.9).top_p == 0.9
     assert options_for(max_tokens=7).max_new_tokens == 7
     assert options_for(changes={"num_beams": 3}).do_sample is False
+    assert options_for(changes={"retrieved": 5}).retrieved == 5
+    assert questions.rows_of(options_for(changes={"retrieved": 5})) == questions.rows_of(
+        options_for()
+    ) + 5 * (2 if OWN.get("mmi_steps", 5) and OWN.get("mmi_weight") else 1)
     greedy = MODEL | {"options": dict(Options(num_beams=4))}
     drawn = questions.search_options(greedy, LIMITS, temperature=1.0)
     assert drawn.do_sample and drawn.num_beams == 1
@@ -156,6 +160,7 @@ def test_options_of_a_request():
         {"max_tokens": LIMITS.max_tokens + 1},
         {"changes": {"num_beams": LIMITS.num_beams + 1}},
         {"changes": {"candidates": 10**6}},
+        {"changes": {"retrieved": LIMITS.retrieved + 1}},
         {"changes": {"num_beems": 2}},
         {"changes": {"temperature": -1}},
         {"changes": {"top_k": "many"}},
