@@ -72,7 +72,7 @@ def test_every_door_gives_the_same_answer(
 
     assert cli.main(["ask", str(run), prompt, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["text"] == answer.text and printed["retrieved"] is True
+    assert printed["answer"] == answer.text and printed["retrieved"] is True
     assert bot.ask(prompt, capture="all") == answer
 
 
