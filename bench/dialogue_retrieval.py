@@ -67,6 +67,9 @@ class Rule(NamedTuple):
 RULES = {
     "samples": Rule(0, 16, 0.3, 1.0, 0.0, 0.0),
     "BM25 alone": Rule(1, 0, 0.0, 1.0, 0.0, 0.0),
+    "retrieved only": Rule(8, 0, 0.5, 1.0, 12.0, 0.0),
+    "both, no similarity": Rule(8, 16, 0.5, 1.0, 0.0, 0.0),
+    "both": Rule(8, 16, 0.5, 1.0, 12.0, 0.25),
 }
 GRID = itertools.product(
     (8, 16, 32, 48),
