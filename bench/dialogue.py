@@ -64,6 +64,7 @@ VARIANTS: dict[str, list[str]] = {
     "turns 5": ["data.turns=5", "data.max_source=160"],
     "4,000 tokens": ["tokenizer.size=4000"],
     "16,000 tokens": ["tokenizer.size=16000"],
+    "words": ["tokenizer.kind=words", "tokenizer.size=16000"],
     "label smoothing": ["train.label_smoothing=0.1"],
     "float32": ["train.precision=float32"],
     "batches of 3,000": ["train.batch_tokens=3000"],

@@ -142,7 +142,7 @@ class Retrieval:
         have no token in common with this one are not like it. The similarity is the score divided
         by that of an example with the same prompt."""
         scores = self.scores(prompt)
-        matching = np.count_nonzero(scores)
+        matching = int(np.count_nonzero(scores))
         scores /= self.own_score(prompt) if matching else 1.0
         size = min(4 * count, matching)
         while True:

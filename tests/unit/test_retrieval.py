@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from regard.errors import BundleError
 from regard.retrieval import EARLIER_WEIGHT, K1, B, Retrieval
@@ -142,11 +144,10 @@ def test_saved_and_read_it_finds_the_same(retrieval: Retrieval, tmp_path: Path) 
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(
-    retrieval: Retrieval, tmp_path: Path, name: str, change: object
+    retrieval: Retrieval, tmp_path: Path, name: str, change: Callable[[Tensor], Tensor]
 ) -> None:
     file = tmp_path / "retrieval.safetensors"
     content = retrieval.tensors()
-    assert callable(change)
     write_tensors(file, content | {name: change(content[name])})
     with pytest.raises(BundleError, match="not those of this run"):
         Retrieval.read(file, tokenizer_of(SIZE, turns=True))
