@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.devices import Device
+from regard.cli.devices import Device, Ray
 from regard.cli.evaluate import Split
 from regard.cli.paths import filled_path
 from regard.cli.waiting import Waiting
@@ -86,6 +86,7 @@ def compare(
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Compare even if the training data differ.")
     ] = False,
+    ray: Ray = None,
     device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON, progress on stderr.")
@@ -102,6 +103,7 @@ def compare(
     regard compare chat-attention chat-transformer --multiplications 2e12 --match parameters
     regard compare sentiment-lstm sentiment-gru --tokens 50000 --tune train.learning_rate=1e-3,4e-3
     regard compare runs/a runs/b
+    regard compare chat-lstm chat-gru --tokens 1000000 --ray auto
     regard compare --plan list
     """
     if plan == "list":
@@ -167,7 +169,7 @@ def compare(
             "anyway": anyway,
         },
     )
-    compared(made, out, device, as_json, words=words)
+    compared(made, out, device, as_json, words=words, ray=ray)
 
 
 def _words(names: Sequence[str], options: Mapping[str, Any]) -> list[str]:

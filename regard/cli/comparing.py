@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard import disk
 from regard.cli import streams
-from regard.cli.progress import QUIET_SECONDS, clock
+from regard.cli.plan_bar import PlanBar, connected, console_for
+from regard.cli.progress import clock
 from regard.cli.waiting import Waiting
 from regard.errors import InputError, TrainingError, printable
-from regard.train.report import SilentReporter
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from regard.checkpoint import Progress
     from regard.compare.plan import Plan
     from regard.compare.record import Comparison, Pair
-    from regard.train import Reporter
 
 RECORD, PICTURE, PAGE = "comparison.json", "comparison.png", "comparison.html"
 SHOWN_PAIRS = 3  # pairs whose buckets and examples are printed
@@ -31,22 +27,33 @@ SHOWN_EXAMPLES = 3  # of each pair; the record has more
 
 
 def compared(
-    plan: Plan, out: Path | None, device: str, as_json: bool, *, words: Sequence[str] = ()
+    plan: Plan,
+    out: Path | None,
+    device: str,
+    as_json: bool,
+    *,
+    words: Sequence[str] = (),
+    ray: str | None = None,
 ) -> None:
     """Carry out a plan, or go on with it, and show what it found. `words` are those of the command
-    that asked for it."""
+    that asked for it, `ray` is the address of a cluster."""
     with Waiting("loading"):
-        from rich.console import Console
-
         from regard.compare import plan as plans
         from regard.compare.analysis import compare
         from regard.compare.attention import write_attention
         from regard.compare.cells import Cells
         from regard.device import resolve
+        from regard.fleet import Fleet
         from regard.train import Stopped
 
-    resolve(device)
     plans.check(plan)
+    fleet = None if ray is None else Fleet(ray, device=device)
+    if fleet is None:
+        resolve(device)
+    elif not plan.trained:
+        raise InputError("finished runs are not trained again", where="--ray", hint="leave it out")
+    else:
+        fleet.check()
     with Waiting("reading data"):
         corpora = plans.corpora_of(plan)
         notes = plans.check_data(plan, corpora)
@@ -56,15 +63,15 @@ def compared(
     folder = out or plans.default_folder(plan)
     plans.claim(plan, folder)
     _claim_record(folder)
-    console = Console(stderr=as_json, highlight=False)
+    console = console_for(as_json)
     console.print(_heading(plan, folder), soft_wrap=True, markup=False)
 
-    bar = PlanBar(console)
-    cells = Cells(plan, folder, split, told=bar.told, device=device)
+    bar = PlanBar(console, 1)
+    cells = Cells(plan, folder, split, told=bar.told, device=device, fleet=fleet)
     command = shlex.join(["regard", "compare", *words, "--out", str(folder)])
     was_stopped = True
     try:
-        with bar:
+        with connected(fleet), bar:
             cells.go(bar.learned)
         was_stopped = False
     except Stopped as stop:
@@ -78,8 +85,9 @@ def compared(
                     plan, known, split, tuning=tuning, notes=notes, same=same, command=command
                 )
             if not was_stopped:  # somebody who presses Ctrl-C does not want to wait for pages
+                here = device if fleet is None else "auto"
                 with Waiting("drawing attention"):
-                    comparison = write_attention(comparison, plan, known, folder, device=device)
+                    comparison = write_attention(comparison, plan, known, folder, device=here)
             _show(comparison, folder, console, as_json)
     if all(cell.state == "failed" for cell in known):
         raise TrainingError("all runs of this comparison failed", where=folder, got=known[0].why)
@@ -142,87 +150,6 @@ def _show(comparison: Comparison, folder: Path, console: Console, as_json: bool)
         lines.append(f"page      {page}")
     text = "\n".join(printable(line) for line in lines)
     console.print("\n" + text, soft_wrap=True, markup=False)
-
-
-# -- the bar ---------------------------------------------------------------------------------------
-
-
-class PlanBar:
-    """One progress bar over all runs of a plan, or plain lines now and then."""
-
-    def __init__(self, console: Console):
-        self.console = console
-        self.over = 0
-        self.total = 1
-        self.label = ""
-        self.last = time.monotonic()
-
-    def __enter__(self) -> PlanBar:
-        self.live = None
-        if self.console.is_terminal:
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-            from rich.progress import Progress as Live
-
-            self.live = Live(
-                TextColumn("{task.fields[over]}/{task.total:.0f}"),
-                BarColumn(),
-                TextColumn("{task.fields[label]}", markup=False),
-                TimeElapsedColumn(),
-                console=self.console,
-            )
-            self.bar = self.live.add_task("", total=1, over=0, label="")
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.live is not None:
-            self.live.stop()
-
-    def told(self, label: str) -> AbstractContextManager[Reporter]:
-        """The reporter of one run."""
-        self.label = printable(label)
-        return _RunReporter(self)
-
-    def learned(self, over: int, total: int) -> None:
-        """So many of the runs are over."""
-        changed = over > self.over
-        self.over = max(self.over, over)
-        self.total = total
-        self.show(0.0, "", always=changed)
-
-    def show(self, done: float, facts: str, *, always: bool = False) -> None:
-        label = f"{self.label}  {facts}".rstrip()
-        if self.live is not None:
-            self.live.update(
-                self.bar,
-                total=self.total,
-                completed=min(self.over + done, self.total),
-                over=self.over,
-                label=label,
-            )
-        elif always or time.monotonic() - self.last >= QUIET_SECONDS:
-            self.last = time.monotonic()
-            line = f"{self.over} of {self.total} runs have finished; {label}"
-            self.console.print(line, soft_wrap=True, markup=False)
-
-    def noted(self, message: str) -> None:
-        self.console.print(printable(f"{self.label}: {message}"), soft_wrap=True, markup=False)
-
-
-class _RunReporter(SilentReporter, AbstractContextManager["_RunReporter"]):
-    """Moves the bar of the plan."""
-
-    def __init__(self, bar: PlanBar):
-        self.bar = bar
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
-        self.bar.show(done, f"{done:4.0%}  step {progress.step:,}  loss {loss:.3f}")
-
-    def noted(self, message: str) -> None:
-        self.bar.noted(message)
 
 
 # -- the report ------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,39 +29,58 @@ def swept(
     prune: bool,
     device: str,
     as_json: bool,
+    *,
+    ray: str | None = None,
 ) -> None:
-    """Train a recipe once for each of the values in `texts`, and show what is known."""
-    from rich.console import Console
-
+    """Train a recipe once for each of the values in `texts`, and show what is known. `ray` is the
+    address of a cluster."""
+    from regard.cli.plan_bar import PlanBar, connected, console_for
     from regard.cli.progress import Bar, Lines
-    from regard.sweep import axis, default_folder, sweep
+    from regard.fleet import Fleet
+    from regard.sweep import ENDED, axis, default_folder, number_of_trials, sweep
     from regard.train import Stopped
 
     axes = [axis(text) for text in texts]
+    fleet = None if ray is None else Fleet(ray, device=device)
+    if fleet is not None:
+        fleet.check()
     folder = out or default_folder(new.recipe(), axes, new.name)
-    console = Console(stderr=as_json, highlight=False)
+    console = console_for(as_json)
     known: list[Outcome] = []
 
+    count = trials or number_of_trials(axes)
+    bar = PlanBar(console, count)
+
     def told(trial: Trial) -> AbstractContextManager[Reporter]:
+        if fleet is not None:
+            return bar.told(trial.name)
         console.print(
             f"\n{printable(trial.name)}, in {printable(trial.run)}", soft_wrap=True, markup=False
         )
         return Bar(console) if console.is_terminal else Lines(console)
 
+    def learned(outcome: Outcome) -> None:
+        known.append(outcome)
+        if fleet is not None:
+            over = sum(trial.state in ENDED for trial in outcome.trials)
+            bar.learned(over, max(count, len(outcome.trials)))
+
     try:
-        known.append(
-            sweep(
-                new.recipe,
-                axes,
-                folder,
-                told=told,
-                learned=known.append,
-                trials=trials,
-                storage=storage,
-                prune=prune,
-                device=device,
+        with connected(fleet), nullcontext() if fleet is None else bar:
+            known.append(
+                sweep(
+                    new.recipe,
+                    axes,
+                    folder,
+                    told=told,
+                    learned=learned,
+                    trials=trials,
+                    storage=storage,
+                    prune=prune,
+                    device=device,
+                    fleet=fleet,
+                )
             )
-        )
     except Stopped as stop:
         raise stop.of_many("sweep") from None
     finally:  # also after Ctrl-C: what is known is shown

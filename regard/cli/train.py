@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.devices import Device
+from regard.cli.devices import Device, Ray
 from regard.cli.paths import filled_path
 from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
@@ -94,6 +94,7 @@ def train(
         typer.Option("--prune", help="With --sweep: stop runs early that do worse than most."),
     ] = False,
     tensorboard: Annotated[bool, typer.Option(help="Also write events for TensorBoard.")] = False,
+    ray: Ray = None,
     device: Device = "auto",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as JSON on stdout, progress on stderr.")
@@ -107,6 +108,7 @@ def train(
     regard train chat-attention --minutes 2
     regard train chat-transformer --data pairs.tsv --set encoder.width=128
     regard train chat-attention --minutes 1 --sweep train.learning_rate=0.01,0.003,0.001
+    regard train chat-gru --steps 2000 --sweep train.learning_rate=1e-4..1e-1 --ray auto
     regard train --resume runs/chat-attention
     regard train --resume runs/chat-attention --minutes 5 --anyway --set train.learning_rate=1e-4
     """
@@ -114,9 +116,9 @@ def train(
 
     command = shlex.join(["regard", *ctx.obj])
     limits = runs.Limits(steps=steps, epochs=epochs, tokens=tokens, minutes=minutes)
-    if not sweep and (trials or storage or prune):
+    if not sweep and (trials or storage or prune or ray):
         raise InputError(
-            "--trials, --storage and --prune are for a sweep",
+            "--trials, --storage, --prune and --ray are for a sweep",
             hint="add --sweep train.learning_rate=1e-4..1e-1",
         )
     if resume is not None:
@@ -138,7 +140,7 @@ def train(
     if sweep:
         from regard.cli.sweeping import swept
 
-        swept(new, sweep, out, trials, storage, prune, device, as_json)
+        swept(new, sweep, out, trials, storage, prune, device, as_json, ray=ray)
         return
     _train(new.job(out), as_json, tensorboard, device, command)
 

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from regard import build, bundle, checkpoint, disk
 from regard.build import TASKS
@@ -23,11 +24,14 @@ from regard.compare.cost import Measured, Work, measuring, work_of
 from regard.compare.items import Item, has_unknown_words, items_from_json, observe, text_key
 from regard.compare.plan import TUNING_SEED, Contender, Plan, own_recipe
 from regard.data.corpus import Corpus, Split
-from regard.errors import BundleError, BusyError, DivergedError, RegardError
+from regard.errors import BundleError, BusyError, DivergedError, RegardError, TrainingError
+from regard.fleet import Fleet, Task
 from regard.recipe import Recipe
-from regard.sweep import ENDED, Outcome, Trial, Trials, folder_name, points
+from regard.sweep import ENDED, Outcome, Trial, Trials, folder_name, heard, points
 from regard.tokenizers import dumps
 from regard.train import Reporter
+
+T = TypeVar("T")
 
 PAUSE = 1.0  # seconds until cells of other processes are looked at again
 CELLS, RUNS, TUNING = "cells", "runs", "tune"
@@ -110,14 +114,24 @@ class Cell:
 
 
 class Cells:
-    """The cells of a plan in a folder."""
+    """The cells of a plan in a folder. With a fleet its machines train and evaluate them."""
 
-    def __init__(self, plan: Plan, folder: Path, split: str, *, told: Told, device: str = "auto"):
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        split: str,
+        *,
+        told: Told,
+        device: str = "auto",
+        fleet: Fleet | None = None,
+    ):
         self.plan = plan
         self.folder = folder
         self.split = split
         self.told = told
         self.device = device
+        self.fleet = fleet
         recipe = plan.contenders[0].recipe
         self.score = recipe.train.score or TASKS[recipe.task].best
         self._over: dict[str, Cell] = {}
@@ -181,20 +195,28 @@ class Cells:
         with self._alone_if_timed():
             while True:
                 done = 0
-                for contender, point in parts:
-                    done += self._tune(contender, point).state in ENDED
+                tuning = [partial(self._tune, contender, point) for contender, point in parts]
+                for trial in self._each(tuning):
+                    done += trial.state in ENDED
                     learned(done, total)
-                for contender, seed in pairs:
-                    done += self._cell(contender, seed).is_over
+                cells = [partial(self._cell, contender, seed) for contender, seed in pairs]
+                for cell in self._each(cells):
+                    done += cell.is_over
                     learned(done, total)
                 if done == total:
                     return self.known()
                 time.sleep(PAUSE)
 
+    def _each(self, calls: Sequence[Callable[[], T]]) -> Iterator[T]:
+        """One after the other, or on a fleet several at once, in the order in which they end."""
+        if self.fleet is None:
+            return (call() for call in calls)
+        return self.fleet.together(calls)
+
     @contextlib.contextmanager
     def _alone_if_timed(self) -> Iterator[None]:
         """Two processes that train at once on one machine take each other's time."""
-        if not self.plan.budget.is_timed or not self.plan.trained:
+        if not self._is_timed or self.fleet is not None:  # tasks do it on their machines
             yield
             return
         with disk.lock_file(self.folder / f".timed-{folder_name(socket.gethostname())}") as file:
@@ -205,6 +227,10 @@ class Cells:
                     hint="wait for it, or share a plan with --tokens or --multiplications",
                 )
             yield
+
+    @property
+    def _is_timed(self) -> bool:
+        return self.plan.budget.is_timed and bool(self.plan.trained)
 
     # -- tuning --
 
@@ -225,7 +251,7 @@ class Cells:
             return self.told(f"{contender.name}, {what} {trial.name.removeprefix('seed=')}")
 
         folder = self.folder / place / folder_name(contender.name)
-        return Trials(make, folder, self.score, told, self.device)
+        return Trials(make, folder, self.score, told, self.device, self.fleet, alone=self._is_timed)
 
     def tuning(self, contender: Contender) -> Outcome | None:
         """The tuning trials of a contender; None if nothing is tuned."""
@@ -268,22 +294,63 @@ class Cells:
         cell = self._known(contender, seed)
         if cell.is_over:
             return cell
+        values = {} if contender.new is None else self.tuned(contender)
+        if values is None:
+            return cell
+        cell = replace(cell, values=values)
+        if self.fleet is not None and contender.new is not None:
+            return self._make_on(self.fleet, contender, cell)
+        return self.make(contender, cell)
+
+    def make(self, contender: Contender, cell: Cell) -> Cell:
+        """Train and evaluate a cell with its values."""
         if contender.new is not None:
-            values = self.tuned(contender)
-            if values is None:
-                return cell
-            cell = self._train(contender, replace(cell, values=values))
+            cell = self._train(contender, cell)
             if cell.state != "waiting":
                 return cell
         with disk.lock_file(self._file(cell).with_suffix(".lock")) as file:
             if file is None:
                 return replace(cell, state="elsewhere")
-            known = self._known(contender, seed)  # somebody else may have been faster
+            known = self._known(contender, cell.seed)  # somebody else may have been faster
             if known.is_over:
                 return known
             cell = self._evaluate(cell)
             disk.write_json(self._file(cell), cell.to_json())
         return cell
+
+    def _make_on(self, fleet: Fleet, contender: Contender, cell: Cell) -> Cell:
+        """The same by a machine of a fleet. Its file is read afterwards like that of any other
+        process."""
+        assert contender.new is not None
+        changes = [f"{key}={value}" for key, value in cell.values.items()]
+        recipe = contender.new.recipe([*changes, f"seed={cell.seed}"])
+        task = Task(
+            "regard.compare.remote:make_cell",
+            {
+                "contender": contender.name,
+                "recipe": recipe.to_json(),
+                "seed": cell.seed,
+                "values": cell.values,
+                "budget": [self.plan.budget.kind, self.plan.budget.amount],
+                "split": self.split,
+                "test_set": list(self.plan.test_set),
+                "limit": self.plan.limit,
+                "device": self.device,
+            },
+            folder=self.folder,
+            threads=recipe.train.threads,
+            alone=self._is_timed,
+            name=cell.name,
+        )
+        with self.told(f"{contender.name}, seed {cell.seed}") as reporter:
+            try:
+                state, why = fleet.run(task, partial(heard, reporter, None))
+            except TrainingError as problem:  # its machines died again and again
+                state, why = "failed", str(problem)
+        known = self._known(contender, cell.seed)
+        if state == "failed" and not known.is_over:  # the next command tries it again
+            known = self._over[cell.name] = replace(cell, state=state, why=why)
+        return known
 
     def _train(self, contender: Contender, cell: Cell) -> Cell:
         """The cell when its run has ended: its state is still "waiting", to be evaluated, or

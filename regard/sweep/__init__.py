@@ -13,6 +13,7 @@ reached.
 
     axes.py      fields and what they may be
     trials.py    one trial
+    remote.py    one trial on a machine of a fleet
     outcome.py   what is known of all
     study.py     a search by optuna
     run.py       sweep(): a grid or a search
@@ -20,9 +21,9 @@ reached.
 
 from regard.sweep.axes import Axis, axis, points
 from regard.sweep.outcome import Outcome, Setting, Trial
-from regard.sweep.run import default_folder, is_free_for, sweep
+from regard.sweep.run import default_folder, is_free_for, number_of_trials, sweep
 from regard.sweep.study import TRIAL_KEY
-from regard.sweep.trials import ENDED, Make, Told, Trials, folder_name
+from regard.sweep.trials import ENDED, Make, Told, Trials, folder_name, heard
 
 __all__ = [
     "ENDED",
@@ -37,7 +38,9 @@ __all__ = [
     "axis",
     "default_folder",
     "folder_name",
+    "heard",
     "is_free_for",
+    "number_of_trials",
     "points",
     "sweep",
 ]

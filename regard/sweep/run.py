@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from regard import disk
 from regard.build import TASKS
 from regard.device import resolve
 from regard.errors import BundleError, InputError, RecipeError
+from regard.fleet import Fleet
 from regard.recipe import Recipe, differences, is_whole
 from regard.runs import FOLDER, free_folder
 from regard.sweep.axes import Axis, given_twice, number_text, points
@@ -33,11 +35,13 @@ def sweep(
     storage: str | None = None,
     prune: bool = False,
     device: str = "auto",
+    fleet: Fleet | None = None,
 ) -> Outcome:
     """Try them all, or with a range among them `trials` of them. `told` gives the reporter of
     each run, `learned` hears after each trial what is known. Ctrl-C ends it with `Stopped`; the
-    same call goes on with it."""
-    resolve(device)  # an error now, not in each trial
+    same call goes on with it. The machines of a `fleet` train the runs, several at once."""
+    if fleet is None:
+        resolve(device)  # an error now, not in each trial
     base = make([])
     _check(make, axes)
     disk.claim(folder, RECORD, "sweep")
@@ -45,8 +49,8 @@ def sweep(
     # What the lock guards takes moments.
     with disk.lock_file(folder / disk.LOCK, wait=True):
         _same_sweep(base, axes, folder)
-    runs = Trials(make, folder, base.train.score or TASKS[base.task].best, told, device)
-    every = [] if trials or any(axis.is_range for axis in axes) else points(axes)
+    runs = Trials(make, folder, base.train.score or TASKS[base.task].best, told, device, fleet)
+    every = [] if trials or _has_range(axes) else points(axes)
     if every and not storage and not prune:
         return _grid(runs, every, learned)
     where = storage or f"sqlite:///{folder / STORAGE}"
@@ -54,6 +58,15 @@ def sweep(
         return searched(
             runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned
         )
+
+
+def number_of_trials(axes: Sequence[Axis]) -> int:
+    """How many there are if nothing is said."""
+    return TRIALS if _has_range(axes) else len(points(axes))
+
+
+def _has_range(axes: Sequence[Axis]) -> bool:
+    return any(axis.is_range for axis in axes)
 
 
 def _check(make: Make, axes: Sequence[Axis]) -> None:
@@ -140,7 +153,7 @@ def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
 def _grid(
     runs: Trials, points: Sequence[dict[str, str]], learned: Callable[[Outcome], None]
 ) -> Outcome:
-    """Train with each of these values, in this order."""
+    """Train with each of these values, in this order; with a fleet, several at once."""
     trials = [runs.trial(point) for point in points]
 
     def outcome() -> Outcome:
@@ -151,12 +164,18 @@ def _grid(
             newest.append(trial if stored.state == "waiting" else stored)
         return Outcome(runs.score, newest)
 
-    for number, point in enumerate(points):
+    def go(number: int) -> None:
         try:
-            trials[number] = runs.go(runs.trial(point))
+            trials[number] = runs.go(runs.trial(points[number]))
         except Stopped:
             trials[number] = replace(trials[number], state="stopped")
-            learned(outcome())
             raise
+
+    calls = [partial(go, number) for number in range(len(points))]
+    try:
+        for _ in (call() for call in calls) if runs.fleet is None else runs.fleet.together(calls):
+            learned(outcome())
+    except Stopped:
         learned(outcome())
+        raise
     return outcome()

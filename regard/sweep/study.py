@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -47,24 +48,71 @@ def searched(
             study.enqueue_trial(point, skip_if_exists=True)
 
     proposals = _Proposals(optuna, study, runs, axes, base, prune)
+    work = partial(_work, optuna, study, proposals, trials, learned)
+    if runs.fleet is None:
+        work()
+    else:
+        workers = min(trials, runs.fleet.slots(base.train.threads or 1))
+        for _ in runs.fleet.together([work] * workers):
+            pass
+    return _known(runs, study)
+
+
+def _work(
+    optuna: Any,
+    study: Any,
+    proposals: _Proposals,
+    trials: int,
+    learned: Callable[[Outcome], None],
+) -> None:
+    """Make trials until there are so many, as one of several workers."""
     waited_until = math.inf
-    while (left := _left(optuna, study, trials)) or time.monotonic() < waited_until:
-        if left > 0 or _in_state(optuna, study, "WAITING"):
-            waited_until = math.inf
-            try:
-                study.optimize(proposals.train, n_trials=1, catch=(TrainingError,))
-            finally:
-                learned(_known(runs, study))
-            continue
-        if not _in_state(optuna, study, "RUNNING"):
-            break
+    while True:
+        with _Turn(proposals.turns) as turn:
+            left = _left(optuna, study, trials)
+            if not left and time.monotonic() >= waited_until:
+                return
+            if left > 0 or _in_state(optuna, study, "WAITING"):
+                waited_until = math.inf
+                try:
+                    study.optimize(
+                        partial(proposals.train, turn), n_trials=1, catch=(TrainingError,)
+                    )
+                finally:
+                    learned(_known(proposals.runs, study))
+                continue
+            if not _in_state(optuna, study, "RUNNING"):
+                return
         # Somebody is at work, or dead: then its trial comes back to us.
         waited_until = min(waited_until, time.monotonic() + GRACE + HEARTBEAT)
         time.sleep(min(1.0, HEARTBEAT))
+        if proposals.runs.fleet is not None:
+            proposals.runs.fleet.check_signals()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # heartbeats are called experimental
             optuna.storages.fail_stale_trials(study)
-    return _known(runs, study)
+
+
+class _Turn(contextlib.AbstractContextManager["_Turn"]):
+    """The turn of one of several workers to look whether a trial is left. It has it until its trial
+    has begun, so that all workers together begin as many as were asked for."""
+
+    def __init__(self, turns: threading.Lock):
+        self._turns = turns
+        self._has_it = False
+
+    def __enter__(self) -> _Turn:
+        self._turns.acquire()
+        self._has_it = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        if self._has_it:
+            self._has_it = False
+            self._turns.release()
 
 
 class _Proposals:
@@ -87,9 +135,11 @@ class _Proposals:
         self.prune = prune
         self.whole = {axis.key: axis.is_range and is_whole(base, axis.key) for axis in axes}
         self.sign = 1 if runs.score in LOWER_IS_BETTER else -1
+        self.turns = threading.Lock()
 
-    def train(self, proposal: Any) -> float:
+    def train(self, turn: _Turn, proposal: Any) -> float:
         """Train with the proposed values; the score for optuna."""
+        turn.pass_on()
         values = {axis.key: _proposed(proposal, axis, self.whole[axis.key]) for axis in self.axes}
         try:
             trial = self.runs.go(self.runs.trial(values), partial(self._watch, proposal))

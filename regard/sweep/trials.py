@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import re
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from regard import bundle, disk
+from regard.checkpoint import Progress
 from regard.errors import (
     BundleError,
     BusyError,
@@ -22,12 +25,14 @@ from regard.errors import (
     RecipeError,
     TrainingError,
 )
+from regard.fleet import Fleet, Task
 from regard.recipe import Recipe
 from regard.sweep.outcome import Trial
 from regard.train import Reporter, train
 
 RESULT = "result.json"
 ENDED = ("done", "failed", "pruned")  # states that a result has
+PAUSE = 2.0  # seconds until a run that another process has is tried again
 
 # The recipe with some fields changed, each written section.field=value.
 Make = Callable[[Sequence[str]], Recipe]
@@ -36,14 +41,27 @@ Told = Callable[[Trial], AbstractContextManager[Reporter]]
 
 
 class Trials:
-    """The trials of a sweep, each a run in the sweep's folder."""
+    """The trials of a sweep, each a run in the sweep's folder. With a fleet they are trained by
+    its machines; `alone` if each is to have a machine for itself."""
 
-    def __init__(self, make: Make, folder: Path, score: str, told: Told, device: str = "auto"):
+    def __init__(
+        self,
+        make: Make,
+        folder: Path,
+        score: str,
+        told: Told,
+        device: str = "auto",
+        fleet: Fleet | None = None,
+        *,
+        alone: bool = False,
+    ):
         self.make = make
         self.folder = folder
         self.score = score
         self.told = told
         self.device = device
+        self.fleet = fleet
+        self.alone = alone
 
     def trial(self, values: Mapping[str, str]) -> Trial:
         """What is known of these values."""
@@ -65,6 +83,8 @@ class Trials:
         except RecipeError as problem:
             # Between the ends of a range; a width that is odd for example.
             return replace(trial, state="failed", why=str(problem))
+        if self.fleet is not None:
+            return self._go_on(self.fleet, trial, recipe, watch)
 
         run = Path(trial.run)
         try:
@@ -100,6 +120,58 @@ class Trials:
         del content["values"], content["run"]
         disk.write_json(run / RESULT, content)
         return result
+
+    def _go_on(
+        self,
+        fleet: Fleet,
+        trial: Trial,
+        recipe: Recipe,
+        watch: Callable[[dict[str, Any]], None] | None,
+    ) -> Trial:
+        """The same by a machine of a fleet. A run that another process has is waited for: it may
+        be a task whose machine has just died."""
+        task = Task(
+            "regard.sweep.remote:train_trial",
+            {
+                "recipe": recipe.to_json(),
+                "values": trial.values,
+                "score": self.score,
+                "device": self.device,
+                "is_watched": watch is not None,
+            },
+            folder=self.folder,
+            threads=recipe.train.threads,
+            alone=self.alone,
+            name=trial.name,
+        )
+        with self.told(trial) as reporter:
+            hear = partial(heard, reporter, watch)
+            try:
+                while (result := fleet.run(task, hear))["state"] == "elsewhere":
+                    time.sleep(PAUSE)
+            except TrainingError as problem:  # its machines died again and again
+                return replace(trial, state="failed", why=str(problem))
+        return Trial(**result | {"values": trial.values, "run": trial.run})
+
+
+def heard(
+    reporter: Reporter,
+    watch: Callable[[dict[str, Any]], None] | None,
+    kind: str,
+    content: Any,
+) -> bool:
+    """Pass a message of a task on to a reporter; whether the run is to end."""
+    if kind == "stepped":
+        progress, loss, speed, done = content
+        reporter.stepped(Progress(**progress), loss, speed, done)
+    elif kind == "noted":
+        reporter.noted(content)
+    elif kind == "validated" and watch is not None:
+        try:
+            watch(content)
+        except Pruned:
+            return True
+    return False
 
 
 def _is_result(content: Any) -> bool:

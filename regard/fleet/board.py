@@ -1,0 +1,51 @@
+"""The board: an actor to which tasks write how far they are, and which the driver reads.
+
+A task that asks something (may I go on?) waits until the driver has answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+# The number of a question, or None; the key of the task; a kind; JSON.
+Message = tuple[int | None, str, str, str]
+
+
+class Board:
+    """What Ray runs as an actor. Nothing here loads torch."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.came = asyncio.Event()
+        self.questions: dict[int, asyncio.Future[bool]] = {}
+        self.asked = 0
+
+    async def tell(self, key: str, kind: str, content: str) -> None:
+        self._put((None, key, kind, content))
+
+    async def ask(self, key: str, kind: str, content: str) -> bool:
+        """The driver's answer."""
+        self.asked += 1
+        question = self.questions[self.asked] = asyncio.get_running_loop().create_future()
+        self._put((self.asked, key, kind, content))
+        return await question
+
+    async def take(self, seconds: float) -> list[Message]:
+        """All messages, or none if none comes in this time."""
+        try:
+            await asyncio.wait_for(self.came.wait(), seconds)
+        except TimeoutError:
+            return []
+        self.came.clear()
+        messages, self.messages = self.messages, []
+        return messages
+
+    async def answer(self, question: int, value: bool) -> None:
+        waiting: Any = self.questions.pop(question, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(value)
+
+    def _put(self, message: Message) -> None:
+        self.messages.append(message)
+        self.came.set()
