@@ -384,16 +384,20 @@ def built(recipe: Recipe, vocabulary: int | None = None, labels: int | None = No
     return build.model(recipe, vocabulary=answers, source_vocabulary=sizes.vocabulary)
 
 
+def training_batch(model: Model, batch: int, source: int, target: int) -> tuple[Tensor, ...]:
+    """A batch without padding, as `model.loss` takes it: source, its mask, tokens, targets, and
+    which of them count."""
+    raw, mask = model.frontend.example(batch, source)
+    tokens = torch.zeros(batch, target, dtype=torch.long)
+    targets = torch.full_like(tokens, model.decoder.vocabulary - 1)
+    return raw, mask, tokens, targets, torch.ones(batch, target, dtype=torch.bool)
+
+
 def of_model(
     model: Model, *, batch: int, source: int, target: int, ctc_weight: float = 0.0
 ) -> dict[str, int]:
     """The multiplications of a model of ours, by the names of a budget."""
-    raw, mask = model.frontend.example(batch, source)
-    tokens = torch.zeros(batch, target, dtype=torch.long)
-    targets, real = (
-        torch.full_like(tokens, model.decoder.vocabulary - 1),
-        torch.ones(batch, target, dtype=torch.bool),
-    )
+    raw, mask, tokens, targets, real = training_batch(model, batch, source, target)
     was, made = model.training, dict[str, int]()
     try:
         with _pure():

@@ -1,4 +1,4 @@
-"""A budget, and what else was asked about the same model: what fits, counts, a plot."""
+"""A budget, and what else was asked about the same model: what fits, counts, a plot, scaling."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.budget import fits, of, plot
+from regard.budget import fits, of, plot, scaling
 from regard.budget.closed_form.layers import Lengths
 from regard.budget.closed_form.parts import Budget
 from regard.budget.closed_form.supported import NoClosedForm
+from regard.budget.scaling import Scaling
 from regard.budget.subject import NamedModel, Subject
 from regard.errors import InputError, printable
 from regard.recipe import Recipe
@@ -24,6 +25,17 @@ class Questions:
     count: bool = False  # what is counted by running the model
     plot: Path | None = None  # where a plot of cost against length goes
     formulas: bool = False  # the formula of every figure
+    scaling: Network | None = None  # how training scales over machines
+
+
+@dataclass(frozen=True)
+class Network:
+    """Machines and what joins them, as it was typed. Without `flops` the rate is measured."""
+
+    machines: int
+    bandwidth: str
+    latency: str | None = None
+    flops: str | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +74,7 @@ class Report:
     memory: MemoryFit | None = None
     counts: dict[str, int] | None = None
     plot: Plot | None = None
+    scaling: Scaling | None = None
 
     def to_json(self) -> dict[str, Any]:
         json = self.budget.to_json()
@@ -78,6 +91,8 @@ class Report:
             json["counted"] = self.counts
         if self.plot is not None:
             json |= {"plot": str(self.plot.file), "crossover": self.plot.crossover}
+        if self.scaling is not None:
+            json["scaling"] = self.scaling.to_json()
         return json
 
 
@@ -128,7 +143,19 @@ def report(subject: Subject, at: Lengths, ask: Questions) -> Report | CountRepor
         in_memory,
         counts=subject.count(at) if ask.count else None,
         plot=None if ask.plot is None else _write_plot(subject, budget, ask.plot),
+        scaling=None if ask.scaling is None else _scaling(subject, budget, at, ask.scaling),
     )
+
+
+def _scaling(subject: Subject, budget: Budget, at: Lengths, network: Network) -> Scaling:
+    """The estimate, with a rate that is given or measured."""
+    bandwidth = scaling.bandwidth(network.bandwidth)
+    latency = scaling.LATENCY if network.latency is None else scaling.latency(network.latency)
+    estimate = Scaling(budget, network.machines, bandwidth, latency, flops=1.0)
+    if network.flops is not None:
+        return replace(estimate, flops=scaling.flops(network.flops))
+    rate = budget.flops["training"] / subject.seconds_of_step(at)
+    return replace(estimate, flops=rate, is_measured=True)
 
 
 def _fit_width(subject: Subject, at: Lengths, target: str) -> tuple[NamedModel, WidthFit]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard.budget import kind_of, numbers, of
 from regard.budget.closed_form.attention import Stack
@@ -15,6 +15,9 @@ from regard.budget.closed_form.parts import Budget
 from regard.budget.closed_form.symbols import Size
 from regard.errors import InputError
 from regard.recipe import Recipe, load
+
+if TYPE_CHECKING:
+    from regard.model import Model
 
 
 @dataclass(frozen=True)
@@ -90,31 +93,47 @@ class NamedModel:
 
     def count(self, at: Lengths) -> dict[str, int]:
         """Parameters and multiplications of the model itself, which is built and run."""
-        from regard import bundle
-        from regard.budget.modules import built, of_model
+        from regard.budget.modules import of_model
 
-        if self.kind == "recipe":
-            recipe = self.recipe
-            model = built(recipe, self.vocabulary, self.labels)
-        elif self.kind == "run":
-            run = bundle.load(self.name, device="cpu")
-            recipe = run.recipe
-            model = run.model
-        else:
-            raise InputError("--count needs a recipe or a run", got=self.name)
-
+        recipe, model = self._built("--count")
         counts = of_model(
             model,
             batch=at.B.value,
             source=at.S.value,
-            target=1 if recipe.decoder.kind == "classifier" else at.T.value,
+            target=_target(recipe, at),
             ctc_weight=recipe.train.ctc_weight,
         )
         return {"parameters": model.parameter_count} | counts
 
+    def seconds_of_step(self, at: Lengths) -> float:
+        """The time of a training step on this machine, measured."""
+        from regard.budget.rate import seconds_of_step
+
+        recipe, model = self._built("--machines without --flops")
+        return seconds_of_step(
+            model, at, target=_target(recipe, at), ctc_weight=recipe.train.ctc_weight
+        )
+
+    def _built(self, option: str) -> tuple[Recipe, Model]:
+        """The recipe, and the model with weights."""
+        from regard import bundle
+        from regard.budget.modules import built
+
+        if self.kind == "recipe":
+            return self.recipe, built(self.recipe, self.vocabulary, self.labels)
+        if self.kind == "run":
+            run = bundle.load(self.name, device="cpu")
+            return run.recipe, run.model
+        hint = "add --flops, as in --flops 50G" if option.endswith("--flops") else None
+        raise InputError(f"{option} needs a recipe or a run", got=self.name, hint=hint)
+
     @property
     def attends(self) -> bool:
         return "transformer" in (self.recipe.encoder.kind, self.recipe.decoder.kind)
+
+
+def _target(recipe: Recipe, at: Lengths) -> int:
+    return 1 if recipe.decoder.kind == "classifier" else at.T.value
 
 
 class NumbersModel:
@@ -149,6 +168,13 @@ class NumbersModel:
 
     def count(self, at: Lengths) -> dict[str, int]:
         raise InputError("--count needs a recipe or a run", got=self.option)
+
+    def seconds_of_step(self, at: Lengths) -> float:
+        raise InputError(
+            "a model from numbers cannot be run to measure its speed",
+            got=self.option,
+            hint="--flops says how many FLOPs a machine makes in a second, as in 50G",
+        )
 
     def budget(self, at: Lengths) -> Budget:
         if self.option == "--attention":

@@ -8,6 +8,7 @@ from regard.budget.closed_form.parts import Budget, Part, columns
 from regard.budget.closed_form.symbols import Formula
 from regard.budget.fits import LARGEST, STEP, Fit
 from regard.budget.report import CountReport, MemoryFit, Plot, Report
+from regard.budget.scaling import ASSUMPTIONS, Scaling
 
 DEFINITIONS = """\
 multiplications  those inside matrix products, convolutions, attention and recurrent cells;
@@ -50,6 +51,8 @@ def text(report: Report | CountReport) -> list[str]:
         lines += _count_lines(report.budget, report.counts)
     if report.plot is not None:
         lines.append(_plot_line(report.plot))
+    if report.scaling is not None:
+        lines += _scaling_lines(report.scaling)
     return lines
 
 
@@ -235,6 +238,80 @@ def _plot_line(plot: Plot) -> str:
             f"from length {plot.crossover:,} on"
         )
     return line
+
+
+def _scaling_lines(scaling: Scaling) -> list[str]:
+    """A row for 1, 2, 4, … machines, and what it is computed from."""
+    header = ["machines", "computation", "communication", "step", "speed-up", "efficiency"]
+    rows = [header]
+    for row in scaling.rows():
+        ends = (row.worst, row.best)
+        speed_ups = [f"{row.speed_up(end):.2f}" for end in ends]
+        shares = [f"{row.efficiency(end):.0%}" for end in ends]
+        rows.append(
+            [
+                f"{row.machines:,}",
+                _time(row.computation),
+                _time(row.communication),
+                _range([_time(end) for end in ends]),
+                _range(speed_ups),
+                _range(shares),
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sent = 2 * (scaling.machines - 1) * scaling.gradients / scaling.machines
+    share = f"with {scaling.machines:,} machines each sends {_size(round(sent))} a step"
+    buckets = "1 bucket" if scaling.buckets == 1 else f"{scaling.buckets:,} buckets"
+    how = "measured on this machine" if scaling.is_measured else "as given"
+    rate = f"{scaling.flops / 1e9:,.4g} GFLOPs a second of each machine, {how}"
+    link = f"{scaling.bandwidth * 8 / 1e9:,.4g} Gb a second, {scaling.latency * 1e6:,.4g} us"
+    lines = [
+        "",
+        "scaling over machines, worst case (no overlap) to best case (overlap)",
+        *(_aligned(row, widths) for row in rows),
+        "",
+        f"gradients       {_size(scaling.gradients)} in {buckets}; {share}",
+        f"rate            {rate}",
+        f"links           {link} of latency",
+    ]
+    if scaling.half_batch is not None:
+        lines.append(
+            f"half            communication is half of a step at a batch of "
+            f"{scaling.half_batch:,} (B = {scaling.budget.size('B'):,} here), without overlap"
+        )
+    if scaling.budget.size("B") < scaling.machines:
+        lines.append(
+            "note            there are fewer rows than machines, so some have nothing to do"
+        )
+    return [*lines, *(f"assumption      {text}" for text in ASSUMPTIONS)]
+
+
+def _range(texts: list[str]) -> str:
+    return texts[0] if texts[0] == texts[1] else f"{texts[0]} to {texts[1]}"
+
+
+def _time(seconds: float) -> str:
+    """
+    >>> _time(0.0), _time(0.00432), _time(2.5), _time(3e-5)
+    ('-', '4.32 ms', '2.5 s', '30 us')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:,.3g} {unit}"
+    return f"{seconds * 1e6:,.3g} us" if seconds else "-"
+
+
+def scaling_formula_lines(scaling: Scaling) -> list[str]:
+    """The times of a step with all machines: symbols, numbers, value."""
+    sizes = f"N = {scaling.machines:,}, G = 4 P, K buckets, W bytes a second, a seconds of latency"
+    lines = [f"scaling  ({sizes}, R multiplications a second, F forward, M training)"]
+    for name, each in scaling.formulas().items():
+        lines += [
+            f"  {name}: {each.symbols}",
+            f"    = {each.numbers}",
+            f"    = {_time(each.value)}",
+        ]
+    return lines
 
 
 def formula_lines(budget: Budget) -> list[str]:

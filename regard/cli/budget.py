@@ -93,6 +93,28 @@ def budget(
             help="Plot cost against length as a .png or .svg file.",
         ),
     ] = None,
+    machines: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="How training scales over N machines; needs --bandwidth."),
+    ] = None,
+    bandwidth: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE", help="With --machines: of their network, 10Gb (bits) or 1.25GB (bytes)."
+        ),
+    ] = None,
+    latency: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="With --machines: of a message, as in 5us. [50us]"),
+    ] = None,
+    flops: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="With --machines: FLOPs that one makes in a second, as in 50G. Default: measured "
+            "here by training steps of the model, for some seconds.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:
     """Parameters, multiplications, memory and depth of a model, by formulas, without building it.
@@ -106,11 +128,12 @@ def budget(
     regard budget --lstm width=512,layers=2 --length 100
     regard budget runs/demo --count
     regard budget bert/config.json --memory 8GB
+    regard budget chat-transformer --machines 8 --bandwidth 10Gb
     """
     from regard.budget import lengths
-    from regard.budget.report import Questions, Report, report
+    from regard.budget.report import Network, Questions, Report, report
     from regard.budget.subject import NamedModel, NumbersModel
-    from regard.budget.text import DEFINITIONS, formula_lines, text
+    from regard.budget.text import DEFINITIONS, formula_lines, scaling_formula_lines, text
 
     numbers = {"--transformer": transformer, "--lstm": lstm, "--gru": gru, "--attention": attention}
     number_options = [option for option, sizes in numbers.items() if sizes is not None]
@@ -147,14 +170,31 @@ def budget(
                 raise InputError(f"{recipe_option} is for recipes", got=option)
         subject = NumbersModel(option, str(numbers[option]), terms)
 
-    ask = Questions(memory=memory, fit=fit, count=count, plot=plot, formulas=formulas)
+    network = None
+    if machines is not None and bandwidth is not None:
+        network = Network(machines, bandwidth, latency, flops)
+    elif machines is not None:
+        raise InputError(
+            "--machines needs the bandwidth of their network",
+            hint="--bandwidth 10Gb is ten gigabits a second",
+        )
+    elif bandwidth or latency or flops:
+        raise InputError(
+            "--bandwidth, --latency and --flops are for --machines", hint="--machines 8"
+        )
+    ask = Questions(
+        memory=memory, fit=fit, count=count, plot=plot, formulas=formulas, scaling=network
+    )
     answer = report(subject, at, ask)
     if as_json:
         print(json.dumps(answer.to_json(), indent=1, ensure_ascii=False))
         return
     print("\n".join(map(printable, text(answer))))
     if formulas and isinstance(answer, Report):
-        print("\n" + "\n".join(formula_lines(answer.budget)))
+        lines = formula_lines(answer.budget)
+        if answer.scaling is not None:
+            lines += scaling_formula_lines(answer.scaling)
+        print("\n" + "\n".join(lines))
     print("\n" + DEFINITIONS)
 
 
