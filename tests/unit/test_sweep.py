@@ -6,12 +6,16 @@ import contextlib
 import errno
 import json
 import os
+import pwd
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +31,7 @@ from regard.sweep import TRIAL_KEY, Axis, Outcome, Trial, axes, axis, study, swe
 from regard.sweep.study import _known
 from regard.train import Stopped, train
 from regard.weights import tensors
+from tests.serving import free_port
 from tests.tiny import Silent, memorised, pairs_file
 
 MORE = [
@@ -427,6 +432,66 @@ def test_machines_share_a_sweep_in_postgresql(tiny, tmp_path):
     assert (
         len({trial["run"].split("/")[-3] for trial in outcomes[0]["trials"]}) > 1
     )  # more than one was at work
+
+
+@contextlib.contextmanager
+def postgresql(folder: Path) -> Iterator[str]:
+    """A server of the system's PostgreSQL on loopback; its address."""
+    homes = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    found = str(homes[-1] / "initdb") if homes else shutil.which("initdb")
+    if found is None:
+        pytest.skip("no server of PostgreSQL here: apt-get install postgresql")
+    if os.geteuid() == 0:  # which a server refuses to be
+        try:
+            user: dict[str, Any] = {"user": pwd.getpwnam("postgres").pw_name, "group": "postgres"}
+        except KeyError:
+            pytest.skip("a server does not run as root, and there is no user postgres")
+        shutil.chown(folder, "postgres", "postgres")
+    else:
+        user = {}
+    programs = Path(found).parent
+    data = folder / "data"
+    begin = [programs / "initdb", "-D", data, "-U", "me", "--auth=trust", "--no-sync"]
+    subprocess.run(begin, check=True, stdout=subprocess.DEVNULL, cwd=folder, **user)
+    port = free_port()
+    run = [programs / "postgres", "-D", data, "-p", str(port), "-h", "127.0.0.1", "-k", folder]
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(run, stderr=log, cwd=folder, **user)
+    try:
+        while "ready to accept connections" not in (folder / "log").read_text():
+            assert server.poll() is None, (folder / "log").read_text()
+            time.sleep(0.1)
+        yield f"postgresql://me@127.0.0.1:{port}/postgres"
+    finally:
+        server.send_signal(signal.SIGINT)  # a fast shutdown
+        server.wait(60)
+
+
+@pytest.mark.long
+def test_two_workers_share_a_sweep_in_the_systems_postgresql(tiny, tmp_path):
+    """Over TCP, with one folder; what they made is not made again."""
+    pytest.importorskip("optuna")
+    pytest.importorskip("psycopg")
+    # Not below the folders of pytest, which only their owner may enter.
+    with tempfile.TemporaryDirectory(prefix="pg") as home, postgresql(Path(home)) as url:
+        words = command(tiny, tmp_path / "s", "--json", "--trials", "5", "--storage", url)
+        pipe = subprocess.PIPE
+        workers = [subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) for _ in range(2)]
+        told = [worker.communicate(timeout=110) for worker in workers]
+        again = subprocess.run(words, capture_output=True, text=True)
+    assert [worker.returncode for worker in workers] == [0, 0], told
+    begun = [
+        [line.split(",")[0] for line in err.splitlines() if line.startswith("train.learning_rate=")]
+        for _, err in told
+    ]
+    assert all(begun), "both were at work"
+    assert not set(begun[0]) & set(begun[1])
+    trials = [json.loads(out)["trials"] for out, _ in told]
+    names = [trial["run"].split("/")[-1] for trial in trials[0]]
+    assert sorted(names) == sorted(begun[0] + begun[1]) and 5 <= len(names) <= 6
+    assert {trial["state"] for trial in trials[0]} == {"done"}
+    assert trials[0] == trials[1] == json.loads(again.stdout)["trials"]
+    assert "train.learning_rate=" not in again.stderr  # nothing was trained
 
 
 def test_the_lowest_error_rate_is_the_best():
