@@ -113,6 +113,12 @@ def _copied(stream: BinaryIO, folder: Path) -> Path:
     with copy.open("wb") as file:
         file.write(head)
         shutil.copyfileobj(stream, file, 1 << 20)
+    if not head:
+        raise DataError(
+            "standard input is empty",
+            where=STDIN,
+            hint="send it a file: zcat pairs.tsv.gz | regard … --data -",
+        )
     return copy
 
 
