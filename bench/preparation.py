@@ -312,9 +312,7 @@ def peer(corpus: Path, work: Path, processes: int) -> dict[str, Any]:
         }
     )
     done = {
-        name: split.map(
-            encoded, remove_columns=["hash", "is_valid"], features=features, **settings
-        )
+        name: split.map(encoded, remove_columns=["hash", "is_valid"], features=features, **settings)
         for name, split in splits.items()
     }
     seconds = time.monotonic() - began

@@ -59,11 +59,12 @@ def list_data(
 @data.command()
 def inspect(
     path: Annotated[
-        Path, typer.Argument(
+        Path,
+        typer.Argument(
             parser=filled_path,
             metavar="PATH",
             help="A file or folder, a pattern in quotes, or - for standard input.",
-        )
+        ),
     ],
     source_column: Annotated[
         str | None, typer.Option(help="Name or number of the column with the prompt.")

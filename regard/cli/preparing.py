@@ -1,4 +1,4 @@
-"""What the terminal shows while a corpus is prepared: a bar for each step, or a line now and then."""
+"""What the terminal shows while a corpus is prepared: a bar a step, or a line now and then."""
 
 from __future__ import annotations
 
@@ -52,8 +52,13 @@ class Preparing:
 
     def _draw(self, step: str, done: int, total: int | None) -> None:
         if self._bar is None:
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-            from rich.progress import TimeRemainingColumn
+            from rich.progress import (
+                BarColumn,
+                Progress,
+                TaskProgressColumn,
+                TextColumn,
+                TimeRemainingColumn,
+            )
 
             clear_line()
             self._bar = Progress(

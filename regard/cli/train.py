@@ -30,7 +30,7 @@ def train(
         typer.Option(
             parser=filled_path,
             help="Your own data: pairs (.tsv, .csv, .jsonl, .parquet, also .gz or .zst), labelled "
-            "texts or pictures, sounds, plain text, …; a pattern in quotes, or - for standard input.",
+            "texts or pictures, sounds, plain text, …; a pattern in quotes; - for standard input.",
         ),
     ] = None,
     changes: Annotated[

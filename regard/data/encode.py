@@ -214,9 +214,7 @@ class _Work:
     def _shards(self, name: str, count: int) -> list[Path]:
         return [self.folder / f"{name}-{i:06d}.examples" for i in range(count)]
 
-    def _read_lines(
-        self, examples: LineExamples, packing: Packing, name: str, tally: Tally
-    ) -> int:
+    def _read_lines(self, examples: LineExamples, packing: Packing, name: str, tally: Tally) -> int:
         """Send blocks of lines to the workers. Those that became shards before are not sent."""
         files = list(examples.files())
         total = sum(file.path.stat().st_size for file in files)
@@ -237,13 +235,16 @@ class _Work:
                     if is_whole(shard):
                         yield Shard.load(shard, "split").facts
                     else:
-                        yield {
-                            "step": "pack",
-                            "parser": parser,
-                            "first": first,
-                            "packing": settings,
-                            "out": str(shard),
-                        }, block
+                        yield (
+                            {
+                                "step": "pack",
+                                "parser": parser,
+                                "first": first,
+                                "packing": settings,
+                                "out": str(shard),
+                            },
+                            block,
+                        )
                     first = False
                     number += 1
                 before += file.path.stat().st_size
@@ -404,14 +405,17 @@ class _Work:
                 if is_whole(part.tokens):
                     yield {}
                     continue
-                yield {
-                    "step": "encode",
-                    "shard": str(part.examples),
-                    "tokenizer": str(tokenizer),
-                    "tokenizer_date": date,
-                    "rules": asdict(self.preparation.rules),
-                    "out": str(part.tokens),
-                }, part.rows.tobytes()
+                yield (
+                    {
+                        "step": "encode",
+                        "shard": str(part.examples),
+                        "tokenizer": str(tokenizer),
+                        "tokenizer_date": date,
+                        "rules": asdict(self.preparation.rules),
+                        "out": str(part.tokens),
+                    },
+                    part.rows.tobytes(),
+                )
 
         for number, _ in enumerate(self.workers.run(tasks(), total=len(self.parts)), 1):
             report("tokenizing", number, len(self.parts))
@@ -575,9 +579,7 @@ class _Output:
         }
         self._form = preparation.form
 
-    def add(
-        self, split: str, part: _Part, shard: Shard, tokens: Shard, keep: np.ndarray
-    ) -> None:
+    def add(self, split: str, part: _Part, shard: Shard, tokens: Shard, keep: np.ndarray) -> None:
         """Write the rows of a shard that are in a split. `keep` is of the used rows."""
         rows = part.rows
         keep = keep & (shard["split"][rows] == SPLIT_NUMBERS[split])
@@ -621,9 +623,7 @@ def _items(shard: Shard, rows: np.ndarray, *, shared: bool) -> tuple[np.ndarray,
     return values, np.where(is_new, shard.lengths("source")[sources], 0)
 
 
-def thresholds(
-    readers: Sequence[Readers], hashes: Iterable[tuple[int, np.ndarray]]
-) -> list[int]:
+def thresholds(readers: Sequence[Readers], hashes: Iterable[tuple[int, np.ndarray]]) -> list[int]:
     """For each data set the largest hash that is used, so that as many examples are used as the
     shares allow. `hashes` are those of training examples, with the number of their data set."""
     columns: list[list[np.ndarray]] = [[np.empty(0, np.uint64)] for _ in readers]

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from regard.errors import DataError
 
@@ -39,13 +39,18 @@ def pieces(path: Path, position: Position = lambda place: None) -> Iterator[byte
         with path.open("rb") as file:
             if name.endswith((".zst", ".zstd")):
                 unpacked = _zstd_pieces(file)
+            elif name.endswith(".gz"):
+                unpacked = _gzip_pieces(file)
             else:
-                is_gzip = name.endswith(".gz")
-                opened = cast(BinaryIO, gzip.open(file, "rb")) if is_gzip else file
-                unpacked = iter(lambda: opened.read(PIECE), b"")
+                unpacked = iter(lambda: file.read(PIECE), b"")
             for piece in unpacked:
                 position(file.tell())
                 yield piece
+
+
+def _gzip_pieces(file: BinaryIO) -> Iterator[bytes]:
+    with gzip.GzipFile(fileobj=file) as unpacked:
+        yield from iter(lambda: unpacked.read(PIECE), b"")
 
 
 @contextlib.contextmanager

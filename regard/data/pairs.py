@@ -39,8 +39,8 @@ def read_pairs(
     asked for (`columns.choose`).
     """
     path = existing_file(path)
-    format, _ = read_rows(path, Tally())
-    if format == "csv":
+    kind, _ = read_rows(path, Tally())
+    if kind == "csv":
         rows = _rows(path, source_column, target_column, tally, roles)
         return checked(rows, path, tally, limit=limit)
 
@@ -118,8 +118,12 @@ class TableParser(Parser):
             )
 
     def pairs(self, rows: Iterator[Any], tally: Tally) -> Iterator[Example]:
+        is_tidy = self.format == "jsonl" and self.holds == "columns"
         for source, target in self._texts(rows, tally):
-            yield from usable(Example(tidy(source), tidy(target)), tally)
+            if not is_tidy:
+                source = tidy(source)
+                target = tidy(target)
+            yield from usable(Example(source, target), tally)
 
     def _texts(self, rows: Iterator[Any], tally: Tally) -> Iterator[tuple[str, str]]:
         if self.holds == "messages":
@@ -190,7 +194,7 @@ def _values(
 
         prompt = spoken_value(prompt, tally)
         if extra is not None:
-            prompt = _joined(prompt, spoken_value(continuation, tally))
+            prompt = tidy(_joined(prompt, spoken_value(continuation, tally)))
         yield prompt, spoken_value(answer, tally)
 
 

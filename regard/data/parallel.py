@@ -16,8 +16,9 @@ from regard.errors import DataError
 def read_parallel(
     source: Path | str, target: Path | str, *, tally: Tally, limit: float = 0.5
 ) -> Iterator[Example]:
-    """Line i of one file is the translation of line i of the other; both may be packed as .gz or .zst. Files
-    of different length are refused: from the first missing line on, all would be wrong."""
+    """Line i of one file is the translation of line i of the other; both may be packed as .gz or
+    .zst. Files of different length are refused: from the first missing line on, all would be
+    wrong."""
     paths = [Path(source), Path(target)]
     for path in paths:
         if not is_file(path):

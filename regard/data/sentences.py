@@ -54,7 +54,9 @@ def text_files(path: Path | str) -> list[Path]:
     texts = (file for file in path.rglob("*") if plain_name(file).endswith(".txt"))
     files = sorted(file for file in texts if file.is_file())
     if not files:
-        raise DataError(f"no usable examples in {path}", got="no .txt files, also packed as .gz or .zst")
+        raise DataError(
+            f"no usable examples in {path}", got="no .txt files, also packed as .gz or .zst"
+        )
     return files
 
 

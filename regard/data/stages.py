@@ -243,9 +243,7 @@ def _sources(
     return tokenizer.source_tokenizer.encode_many(prompts)
 
 
-def _histories(
-    examples: Sequence[Example], tokenizer: Tokenizer, rules: Rules
-) -> list[list[int]]:
+def _histories(examples: Sequence[Example], tokenizer: Tokenizer, rules: Rules) -> list[list[int]]:
     """The tokens of each example's turns, as many of the last ones as `max_source` allows."""
     histories = [turns_of(example) for example in examples]
     prompts = [rules.prompt(turn) for turns, _ in histories for turn in turns]

@@ -136,5 +136,3 @@ def _result(pending: Future[dict[str, Any]] | dict[str, Any]) -> dict[str, Any]:
     if "system_error" in result:
         raise OSError(*result["system_error"])
     return result
-
-

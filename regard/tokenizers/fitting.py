@@ -52,9 +52,7 @@ class Fit:
         return self._counting.count(self._used(texts), **lower)
 
     @staticmethod
-    def add(
-        counts: Sequence[Counter[str]], more: Sequence[Counter[str]]
-    ) -> Sequence[Counter[str]]:
+    def add(counts: Sequence[Counter[str]], more: Sequence[Counter[str]]) -> Sequence[Counter[str]]:
         """Add counts to the first ones, which may be empty. Of very many entries the rarest are
         forgotten."""
         if not counts:

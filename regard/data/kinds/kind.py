@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from regard.data.columns import same_columns
-from regard.data.places import is_file
 from regard.data.kinds.sections import DataSection
+from regard.data.places import is_file
 from regard.data.public import PublicDataSet
 from regard.data.roles import Column, Roles
 

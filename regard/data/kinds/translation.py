@@ -45,7 +45,7 @@ def _made_translation(section: DataMadeTranslation, form: SourceForm) -> Content
 
 
 class DataParallel(TextFiles):
-    """Parallel text: two files in two languages, aligned line by line; also packed as .gz or .zst."""
+    """Parallel text: two files in two languages, aligned line by line; also .gz or .zst."""
 
     kind: Literal["parallel"]
     path: File
