@@ -39,8 +39,8 @@ def evaluate(
         Path | None,
         typer.Option(
             parser=filled_path,
-            help="Other data of the same kind, - for standard input; not given: the run's own held-out "
-            "part.",
+            help="Other data of the same kind, - for standard input; not given: the run's own "
+            "held-out part.",
         ),
     ] = None,
     split: Annotated[

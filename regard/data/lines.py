@@ -92,46 +92,49 @@ def read_blocks(path: Path, tally: Tally, position: Position, size: int) -> Iter
     """The same lines of one file as blocks of whole lines, to be decoded with `block_lines`; lines
     that are too long are left out."""
     rest = bytearray()
-    too_long = False
+    too_long = False  # the rest is the end of a line that is left out
     for piece in _as_utf8(pieces(path, position), tally):
         rest += piece
         while too_long or len(rest) >= size:
-            # A CR at the end may be half of a CRLF.
-            end = max(rest.rfind(b"\n"), rest.rfind(b"\r", 0, len(rest) - 1)) + 1
-            if too_long:
-                end = _first_end(rest)
-                del rest[: end or max(len(rest) - 1, 0)]
-                too_long = end == 0
-                if too_long:
-                    break
-                continue
+            end = _line_end(rest, 0 if too_long else size - 1)
             if end:
-                yield bytes(rest[:end])
+                if not too_long:
+                    yield bytes(rest[:end])
+                too_long = False
                 del rest[:end]
-            if len(rest) <= LINE:
+                continue
+            if too_long:
+                del rest[:-1]  # but for a CR, which may be half of a CRLF
                 break
+            begin = max(rest.rfind(b"\n"), rest.rfind(b"\r", 0, len(rest) - 1)) + 1
+            if len(rest) - begin <= LINE:
+                break
+            if begin:
+                yield bytes(rest[:begin])
+                del rest[:begin]
             tally.skip("line too long")
             too_long = True
     if rest and not too_long:
         yield bytes(rest)
 
 
-def _first_end(content: bytearray) -> int:
-    """The place after the first line end; 0 if there is none, or if it may go on."""
-    feed = content.find(b"\n") + 1
-    turn = content.find(b"\r", 0, len(content) - 1) + 1
-    if turn and (not feed or turn < feed):
-        return turn + (content[turn : turn + 1] == b"\n")
-    return feed
+def _line_end(content: bytearray, start: int) -> int:
+    """The place after the first line end from `start` on; 0 if there is none. A CR at the end may
+    be half of a CRLF, and is none yet."""
+    feed = content.find(b"\n", start) + 1
+    turn = content.find(b"\r", start, feed or len(content)) + 1
+    if not turn or turn == len(content):
+        return feed
+    return turn + (content[turn : turn + 1] == b"\n")
 
 
 def block_lines(block: bytes, tally: Tally, declared: str = "utf-8") -> Iterator[str]:
     """The lines of a block as text."""
-    for line in block.splitlines():
+    for line in block.splitlines(keepends=True):
         if len(line) > LINE:
             tally.skip("line too long")
         else:
-            yield _decoded(line, tally, declared)
+            yield _decoded(line.rstrip(b"\r\n"), tally, declared)
 
 
 def _files(path: Path) -> list[Path]:

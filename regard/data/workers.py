@@ -17,7 +17,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import regard
 from regard.data.worker import Task, work
 from regard.errors import DataError, InputError
 
@@ -111,7 +110,7 @@ class Workers:
 
 
 def _started() -> subprocess.Popen[bytes]:
-    package = str(Path(regard.__file__).parents[1])
+    package = str(Path(__file__).parents[2])
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(paths),
