@@ -33,7 +33,7 @@ from regard.data.encode import (
 )
 from regard.data.lines import Tally
 from regard.data.sums import BLOCK, Sums, block_sum
-from regard.data.workers import worker_count
+from regard.data.workers import WorkerEnded, worker_count
 from regard.errors import DataError, NoRoomError, WriteError
 
 FORMAT = 3
@@ -267,7 +267,7 @@ def _work_folder(final: Path) -> Iterator[Path]:
         lock.flush()
         try:
             yield work
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, WorkerEnded):
             if not any(work.glob("*.examples")):
                 shutil.rmtree(work, ignore_errors=True)
             raise

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 from regard.errors import DataError
 
 PIECE = 1 << 16  # bytes
-ZSTD_PIECE = 1 << 10  # bytes of a Zstandard file: at most 32 MB of text, as it repeats 4 bytes
+ZSTD_PIECE = 1 << 8  # bytes of a Zstandard file: at most 8 MB of text, as 4 bytes are 128 KB
 ROWS = 256  # of a Parquet file, at a time
 LARGEST_GROUP = 1 << 29  # bytes of a row group of a Parquet file, unpacked
 

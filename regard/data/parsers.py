@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from regard.data.examples import Example
 from regard.data.lines import Tally, read_lines
@@ -31,7 +31,10 @@ class Parser(ABC):
 PARSERS: dict[str, type[Parser]] = {}
 
 
-def parser(cls: type[Parser]) -> type[Parser]:
+ParserClass = TypeVar("ParserClass", bound=type[Parser])
+
+
+def parser(cls: ParserClass) -> ParserClass:
     """Make a parser known by its kind."""
     PARSERS[cls.kind] = cls
     return cls

@@ -6,6 +6,7 @@ that calls `regard` needs no `if __name__ == "__main__"`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -34,6 +35,10 @@ def worker_count() -> int:
     return int(asked)
 
 
+class WorkerEnded(DataError):
+    """A worker that was killed. What was done before is kept."""
+
+
 class Workers:
     """Carries out tasks, in this process while they are few, and then in several."""
 
@@ -55,7 +60,8 @@ class Workers:
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
-                    pipe.close()
+                    with contextlib.suppress(BrokenPipeError):  # what was not sent is not needed
+                        pipe.close()
 
     def run(
         self, tasks: Iterable[Task | dict[str, Any]], *, total: int | None = None
@@ -99,7 +105,7 @@ class Workers:
         except BrokenPipeError:
             line = b""
         if not line:
-            raise DataError(
+            raise WorkerEnded(
                 "a process that prepares the corpus ended",
                 where=f"pid {process.pid}",
                 got=f"exit code {process.wait()}",

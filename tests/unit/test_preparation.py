@@ -375,7 +375,7 @@ def test_parquet_without_the_columns(tmp_path):
     write_parquet(tmp_path / "a.parquet", [{"one": "Some text here.", "n": 1}] * 5)
     with pytest.raises(DataError, match="no such column"):
         list(read_pairs(tmp_path / "a.parquet", source_column="prompt", tally=Tally()))
-    with pytest.raises(DataError, match="which column is source"):
+    with pytest.raises(DataError, match="it is not plain which column is"):
         inspect(tmp_path / "a.parquet")
 
 
