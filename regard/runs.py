@@ -16,6 +16,7 @@ from pathlib import Path
 
 from regard import disk
 from regard.data.detect import recognise
+from regard.data.places import exists
 from regard.errors import DataError, InputError
 from regard.recipe import SECTIONS, Mark, Recipe, data_fields, load, marks_of
 from regard.recipe.whole import read_overrides
@@ -194,7 +195,7 @@ def _check_data(recipe: Recipe, run: Path) -> None:
 def _missing(recipe: Recipe) -> tuple[str, str] | None:
     """The first `path` of the data that does not exist, with its field; a mixture has several."""
     for field, path in recipe.data.paths().items():
-        if field.rpartition(".")[2] == "path" and not Path(path).exists():
+        if field.rpartition(".")[2] == "path" and not exists(path):
             return field, path
     return None
 

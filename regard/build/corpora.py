@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +15,26 @@ from regard.data import cache, detect
 from regard.data.corpus import TOKENS, Corpus, Form
 from regard.data.encode import Readers, Rules
 from regard.data.kinds import KINDS, Contents, DataSet, Reader, SourceForm
+from regard.data.places import is_file
 from regard.data.sentences import sentences_of
 from regard.errors import DataError
 
 # -- tokenizers-------------------------------------------------------------------------------------
 
 
-def fit_tokenizer(recipe: r.Recipe) -> Callable[[Iterator[str]], tokenizers.Tokenizer] | None:
-    """The function that fits the recipe's tokenizer to texts; None if there are only labels."""
+def fit_tokenizer(recipe: r.Recipe) -> tokenizers.Fit | None:
+    """The fit of the recipe's tokenizer to texts; None if there are only labels."""
     settings = recipe.tokenizer.model_dump(exclude={"kind"})
     if recipe.data.history > 1:
         settings["turns"] = True
     match recipe.tokenizer:
-        case r.TokenizerWords() if recipe.task == "blank":
-            # A sentence is both source and target, and is counted once.
-            return lambda texts: tokenizers.Words.fit(islice(texts, 0, None, 2), **settings)
-        case r.TokenizerWords():
-            return partial(tokenizers.Words.fit, **settings)
-        case r.TokenizerCharacters():
-            return partial(tokenizers.Characters.fit, **settings)
-        case r.TokenizerBPE():
-            return partial(tokenizers.BPE.fit, **settings)
         case r.TokenizerLabels():
             return None
+        case r.TokenizerWords() if recipe.task == "blank":
+            # A sentence is both source and target, and is counted once.
+            return tokenizers.Fit("words", settings, sources_only=True)
+        case _:
+            return tokenizers.Fit(recipe.tokenizer.kind, settings)
 
 
 # -- corpora----------------------------------------------------------------------------------------
@@ -120,7 +116,7 @@ def _recognised(recipe: r.Recipe, path: Path) -> DataSet:
         return recognise(path, **about)
     except detect.DoesNotFit as problem:
         own = Path(getattr(data, "path", ""))
-        is_table = KINDS[data.kind].table is not None and own.is_file()
+        is_table = KINDS[data.kind].table is not None and is_file(own)
         if not is_table or recognise(own).kind != problem.data_set.kind:
             raise
         return recognise(path, **about, kind=data.kind)
@@ -130,7 +126,7 @@ def columns_taken(data: r.Data) -> str | None:
     """A line that says which columns or files are used as source and target; None if there is no
     choice."""
     path = Path(getattr(data, "path", ""))
-    if KINDS[data.kind].table is not None and path.is_file():
+    if KINDS[data.kind].table is not None and is_file(path):
         return detect.columns_taken(path, data.kind, data.columns)
     return data.note()
 

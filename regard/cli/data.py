@@ -59,7 +59,12 @@ def list_data(
 @data.command()
 def inspect(
     path: Annotated[
-        Path, typer.Argument(parser=filled_path, metavar="PATH", help="A file or folder.")
+        Path,
+        typer.Argument(
+            parser=filled_path,
+            metavar="PATH",
+            help="A file or folder, a pattern in quotes, or - for standard input.",
+        ),
     ],
     source_column: Annotated[
         str | None, typer.Option(help="Name or number of the column with the prompt.")
@@ -75,6 +80,7 @@ def inspect(
     regard data inspect pairs.tsv
     regard data inspect cornell/ --json
     regard data inspect LJSpeech-1.1/
+    regard data inspect 'part-*.jsonl.gz'
     """
     from regard.data.inspect import inspect as look
 

@@ -39,7 +39,8 @@ def evaluate(
         Path | None,
         typer.Option(
             parser=filled_path,
-            help="Other data of the same kind; not given: the run's own held-out part.",
+            help="Other data of the same kind, - for standard input; not given: the run's own "
+            "held-out part.",
         ),
     ] = None,
     split: Annotated[
@@ -83,14 +84,17 @@ def evaluate(
         )
     split = split or Split.valid
     with Waiting(f"loading {run}"), inference_threads(None):
+        from rich.console import Console
+
         from regard import checkpoint
         from regard.bundle import load
+        from regard.cli.preparing import Preparing
         from regard.evaluate import evaluate as judged
 
         bundle = load(run, device=device)
         search = options(bundle, changes, greedy, seed)
     training = None
-    with Waiting("reading data"):
+    with Waiting("reading data"), Preparing(Console(stderr=True, highlight=False)):
         if data is None:
             corpus, part = bundle.own_data(split.value)
             training = corpus.train if split != Split.train else None

@@ -29,8 +29,8 @@ def train(
         Path | None,
         typer.Option(
             parser=filled_path,
-            help="Your own data: pairs (.tsv, .csv, .jsonl, .gz), labelled texts or pictures, "
-            "sounds, plain text, …",
+            help="Your own data: pairs (.tsv, .csv, .jsonl, .parquet, also .gz or .zst), labelled "
+            "texts or pictures, sounds, plain text, …; a pattern in quotes; - for standard input.",
         ),
     ] = None,
     changes: Annotated[
@@ -163,6 +163,7 @@ def _train(job: Job, as_json: bool, tensorboard: bool, device: str, command: str
     with Waiting("loading"):
         from rich.console import Console
 
+        from regard.cli.preparing import Preparing
         from regard.cli.progress import Bar, Lines
         from regard.device import resolve
         from regard.plot import curves
@@ -171,7 +172,8 @@ def _train(job: Job, as_json: bool, tensorboard: bool, device: str, command: str
     resolve(device)  # before anything is printed
     console = Console(stderr=as_json, highlight=False)
     console.print(f"run       {printable(job.run)}", soft_wrap=True, markup=False)
-    with Bar(console) if console.is_terminal else Lines(console) as reporter:
+    reporting = Bar(console) if console.is_terminal else Lines(console)
+    with Preparing(console), reporting as reporter:
         result = train_job(job, reporter, tensorboard=tensorboard, device=device, command=command)
     try:
         plot = f"curves in {curves(job.run)}"

@@ -4,29 +4,47 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import logging
+import os
+import random
 import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from regard import disk, tokenizers
 from regard.data.corpus import COLUMNS, DIALOGUE, SPLITS, TOKENS, Corpus, Form, Split
-from regard.data.encode import TALLY, TOKENIZER, Fit, Preparation, Read, Readers, Rules, write_json
+from regard.data.encode import (
+    TALLY,
+    TOKENIZER,
+    FitTokenizer,
+    Preparation,
+    Read,
+    Readers,
+    Rules,
+    write_json,
+)
 from regard.data.lines import Tally
-from regard.errors import DataError, NoRoomError
+from regard.data.sums import BLOCK, Sums, block_sum
+from regard.data.workers import WorkerEnded, worker_count
+from regard.errors import DataError, NoRoomError, WriteError
 
 FORMAT = 3
 MANIFEST = "manifest.json"
+CHECKED = "checked.json"  # when the files were last checked as a whole
+CHECKED_BYTES = 1 << 28  # of a corpus, that are checked whenever it is opened
 OLD_DRAFT = 24 * 60 * 60  # seconds after which a draft belongs to no process any more
+LOCK = "lock"
+REMEMBERED = 1 << 26  # bytes of a file, from which on its SHA-256 is remembered
 
-_DRAFT = re.compile(r"\.[0-9a-f]{32}-[a-z0-9_]{8}")  # as `_publish` names it
+_DRAFT = re.compile(r"\.[0-9a-f]{32}-[a-z0-9_]{4,8}")  # as `_work_folder` names it
 
 LOG = logging.getLogger("regard")
 
@@ -35,7 +53,7 @@ def prepare(
     read: Read | Sequence[Readers],
     *,
     key: dict[str, Any],
-    fit: Fit | None,
+    fit: FitTokenizer | None,
     folder: Path,
     rules: Rules,
     read_valid: Read | None = None,
@@ -43,11 +61,12 @@ def prepare(
     form: Form = TOKENS,
     labels: bool = False,
     dialogues: bool = False,
+    workers: int | None = None,
 ) -> Corpus:
     """The corpus of the examples that `read` yields, or that the readers of a mixture yield, from
     the cache in `folder` if it was prepared before. `key` describes `read` and `fit`: the
-    fingerprint of the content, and the settings of both. The other arguments are those of
-    `Preparation`."""
+    fingerprint of the content, and the settings of both. `workers` is the number of processes; not
+    given, `worker_count`. The other arguments are those of `Preparation`."""
     separate: dict[str, Read] = {}
     if read_valid is not None:
         separate["valid"] = read_valid
@@ -60,7 +79,7 @@ def prepare(
     preparation = Preparation(readers, fit, rules, form, labels, dialogues)
     name = _name(key, preparation)
     final = Path(folder) / name[:32]
-    _ensure(final, name, preparation)
+    _ensure(final, name, preparation, workers or worker_count())
     return _open(final, name, preparation)
 
 
@@ -90,19 +109,15 @@ def _open(final: Path, name: str, preparation: Preparation) -> Corpus:
     return Corpus(train, valid, test, tokenizers.read(final / TOKENIZER), tally, name)
 
 
-def _ensure(final: Path, name: str, preparation: Preparation) -> None:
-    """Prepare a corpus unless it is in the cache and undamaged.
-
-    Every file is checked against its SHA-256 whenever a corpus is opened. That reads it once from
-    end to end, which the first epoch does anyway, and takes about a second a gigabyte.
-    """
+def _ensure(final: Path, name: str, preparation: Preparation, workers: int) -> None:
+    """Prepare a corpus unless it is in the cache and undamaged."""
     fault = _fault(final, name, preparation)
     if fault is None:
         return
     if final.exists():
         LOG.warning("%s: this cached corpus is not trusted (%s) and made anew", final, fault)
     try:
-        _publish(final, name, preparation)
+        _publish(final, name, preparation, workers)
     except OSError as problem:
         if problem.errno != errno.ENOSPC:
             raise
@@ -135,45 +150,136 @@ def _fault(final: Path, name: str, preparation: Preparation) -> str | None:
             return "it is of another corpus"
         if manifest["files"].keys() != _files(preparation):
             return "its manifest lists other files"
-        for file, digest in manifest["files"].items():
-            if disk.digest(final / file) != digest:
-                return f"{file} is not what was written"
+        return _damage(final, manifest["files"], manifest.get("blocks", {}))
     except FileNotFoundError as problem:
         return f"{Path(problem.filename).name} is missing"
     except OSError as problem:
         return problem.strerror or "it cannot be read"
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return "its manifest cannot be read"
+
+
+def _damage(final: Path, files: dict[str, str], blocks: dict[str, list[str]]) -> str | None:
+    """Which file is not what was written, or None.
+
+    A small corpus is read from end to end whenever it is opened, and compared with its SHA-256. So
+    is a large one, if a file was written, moved or copied since it was last read like that: its
+    size, number or a date differs. Else a part of its blocks is read, others each time, so that
+    damage to the disk is found sooner or later, and opening takes less than a second.
+    """
+    stamps = {file: _stamp(final / file) for file in files}
+    total = sum(stamp[0] for stamp in stamps.values())
+    is_known = total > CHECKED_BYTES and _read_stamps(final) == stamps
+    if not is_known:
+        for file, digest in files.items():
+            if disk.digest(final / file) != digest:
+                return f"{file} is not what was written"
+        if total > CHECKED_BYTES:
+            _write_stamps(final, stamps)
+        return None
+
+    large = [(file, i) for file, digests in blocks.items() for i in range(len(digests))]
+    for file in files.keys() - blocks.keys():
+        if disk.digest(final / file) != files[file]:
+            return f"{file} is not what was written"
+    for file, i in random.sample(large, min(len(large), CHECKED_BYTES // BLOCK)):
+        if block_sum(final / file, i) != blocks[file][i]:
+            return f"{file} is not what was written"
     return None
 
 
-def _publish(final: Path, name: str, preparation: Preparation) -> None:
-    """Write a folder under a temporary name, then rename it: it is there as a whole or not at
-    all."""
+def _stamp(file: Path) -> list[int]:
+    """What changes when a file is written, moved or copied."""
+    status = file.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
+def _read_stamps(final: Path) -> Any:
+    try:
+        return json.loads((final / CHECKED).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _write_stamps(final: Path, stamps: dict[str, list[int]]) -> None:
+    with contextlib.suppress(OSError, WriteError):  # it may be somebody else's cache
+        disk.write_file(final / CHECKED, lambda path: write_json(path, stamps))
+
+
+def _publish(final: Path, name: str, preparation: Preparation, workers: int) -> None:
+    """Write a folder inside another one, then rename it: it is there as a whole or not at all."""
     final.parent.mkdir(parents=True, exist_ok=True)
     _remove_old_drafts(final.parent)
-    draft = Path(tempfile.mkdtemp(prefix=f".{final.name}-", dir=final.parent))
-    try:
-        preparation.write(draft)
-        digests = {file.name: disk.digest(file) for file in draft.iterdir()}
-        write_json(draft / MANIFEST, {"fingerprint": name, "files": digests})
-        draft.chmod(0o755)  # mkdtemp's is for the owner alone
-        if final.exists() and _fault(final, name, preparation) is not None:
-            shutil.rmtree(final)  # damaged since it was written
-        draft.rename(final)
-    except OSError as problem:
-        if problem.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            return  # another process was faster
-        written = sum(file.stat().st_size for file in draft.iterdir())
-        shutil.rmtree(draft, ignore_errors=True)  # so that it does not count as used space
-        raise _refused(final, problem, written) from None
-    finally:
+    with _work_folder(final) as work:
+        if final.exists() and _fault(final, name, preparation) is None:
+            return  # made by another process, for which this one has waited
+        draft = work / "corpus"
         shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        try:
+            sums = preparation.write(work, draft, workers)
+            _write_manifest(draft, name, sums)
+            if final.exists() and _fault(final, name, preparation) is not None:
+                shutil.rmtree(final)  # damaged since it was written
+            draft.rename(final)
+        except OSError as problem:
+            if problem.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return  # another process was faster
+            entries = [*work.iterdir(), *draft.iterdir()]
+            written = sum(file.stat().st_size for file in entries if file.is_file())
+            shutil.rmtree(work, ignore_errors=True)  # so that it does not count as used space
+            raise _refused(final, problem, written) from None
+
+
+def _write_manifest(draft: Path, name: str, sums: dict[str, Sums]) -> None:
+    digests = {file: own.whole for file, own in sums.items()}
+    for file in draft.iterdir():
+        if file.name not in digests:
+            digests[file.name] = disk.digest(file)
+    blocks = {file: own.blocks for file, own in sums.items() if len(own.blocks) > 1}
+    manifest = {"fingerprint": name, "files": digests, **({"blocks": blocks} if blocks else {})}
+    write_json(draft / MANIFEST, manifest)
+
+
+@contextlib.contextmanager
+def _work_folder(final: Path) -> Iterator[Path]:
+    """The folder in which a corpus is prepared. If this process is stopped, what it has done is
+    kept there for the next one. A process that comes while another is at work waits for it."""
+    work = final.with_name(f".{final.name}-work")
+    work.mkdir(exist_ok=True)
+    with (work / LOCK).open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            owner = lock.read().strip()
+            if owner == str(os.getpid()):  # two corpora of one process
+                with tempfile.TemporaryDirectory(
+                    prefix=f".{final.name}-", dir=final.parent, ignore_cleanup_errors=True
+                ) as private:
+                    yield Path(private)
+                return
+            LOG.warning("%s: process %s prepares this corpus; waiting for it", final, owner)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        work.mkdir(exist_ok=True)  # the other process may have removed it
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        try:
+            yield work
+        except (KeyboardInterrupt, WorkerEnded):
+            if not any(work.glob("*.examples")):
+                shutil.rmtree(work, ignore_errors=True)
+            raise
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _remove_old_drafts(folder: Path) -> None:
-    """Remove the drafts of processes that were killed: folders of exactly the names that `_publish`
-    gives, to which nothing was written for a day."""
+    """Remove the drafts of processes that were killed: folders of exactly the names that
+    `_work_folder` gives, to which nothing was written for a day."""
     for draft in folder.iterdir():
         if not _DRAFT.fullmatch(draft.name) or draft.is_symlink() or not draft.is_dir():
             continue
@@ -204,8 +310,31 @@ def fingerprint(paths: Iterable[Path | str]) -> str:
             files = sorted(inner for inner in path.rglob("*") if inner.is_file())
         for file in files:
             try:
-                with file.open("rb") as opened:
-                    total.update(hashlib.file_digest(opened, "sha256").digest())
+                total.update(_digest(file))
             except OSError as problem:
                 raise DataError("cannot be read", where=file, got=problem.strerror) from None
     return total.hexdigest()
+
+
+def _digest(file: Path) -> bytes:
+    """The SHA-256 of a file. That of a large one is remembered in the cache, until its size, number
+    or a date is another."""
+    stamp = _stamp(file)
+    if stamp[0] < REMEMBERED:
+        return bytes.fromhex(disk.digest(file))
+    place = hashlib.sha256(os.fsencode(file.absolute())).hexdigest()[:32]
+    memory = disk.cache_folder() / "digests" / f"{place}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        remembered = json.loads(memory.read_text("utf-8"))
+        if remembered["stamp"] == stamp:
+            return bytes.fromhex(remembered["sha256"])
+    began = time.time_ns()
+    digest = disk.digest(file)
+    # A file that was written just now may be written again without another date.
+    is_old = began - max(stamp[1:3]) > 2_000_000_000
+    if is_old and _stamp(file) == stamp:
+        with contextlib.suppress(OSError, WriteError):
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            record = {"stamp": stamp, "sha256": digest}
+            disk.write_file(memory, lambda path: write_json(path, record))
+    return bytes.fromhex(digest)

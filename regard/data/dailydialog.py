@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from regard.data.detokenise import detokenise
-from regard.data.examples import DialogueExample
+from regard.data.examples import Example
 from regard.data.lines import Tally, read_lines
-from regard.data.reading import checked, existing_file
+from regard.data.parsers import LineExamples, ParsedFile, Parser, parser
+from regard.data.places import exists, files_at, is_file
+from regard.data.reading import existing_file
 from regard.data.replies import replies
 from regard.errors import DataError
 
@@ -21,13 +24,27 @@ LOOKED_AT = 5  # first lines: a mark in one of them tells the format
 
 def read_dailydialog(
     file: Path | str, *, tally: Tally, turns: int = 1, limit: float = 0.5
-) -> Iterator[DialogueExample]:
+) -> Iterator[Example]:
     """The answers in the dialogues of a file, each with up to `turns` turns before it. Spaces that
     tokenising left around marks are removed."""
-    file = existing_file(file)
+    path = existing_file(file)
+    lines = DailyDialogParser(turns)
+    return LineExamples(
+        lambda: (ParsedFile(file, lines) for file in files_at(path)), path, tally, limit=limit
+    )
 
-    def examples() -> Iterator[DialogueExample]:
-        for line in read_lines(file, tally):
+
+@parser
+@dataclass(frozen=True)
+class DailyDialogParser(Parser):
+    """Parses lines, each of which is a dialogue."""
+
+    kind = "dailydialog"
+
+    turns: int
+
+    def examples(self, lines: Iterator[str], tally: Tally, *, first: bool) -> Iterator[Example]:
+        for line in lines:
             if not line.strip():
                 continue
             dialogue = [detokenise(turn) for turn in line.split(TURN)]
@@ -36,9 +53,7 @@ def read_dailydialog(
             if len(dialogue) < 2:
                 tally.skip("fewer than two turns")
             else:
-                yield from replies(dialogue, tally, history=turns)
-
-    return checked(examples(), file, tally, limit=limit)
+                yield from replies(dialogue, tally, history=self.turns)
 
 
 def dailydialog_files(path: Path | str) -> dict[str, Path]:
@@ -47,9 +62,9 @@ def dailydialog_files(path: Path | str) -> dict[str, Path]:
     splits as archives inside; where these were not unpacked, its file of all dialogues is
     "train"."""
     path = Path(path)
-    if not path.exists():
+    if not exists(path):
         raise DataError("no such file or folder", where=path)
-    if path.is_file():
+    if is_file(path):
         return {"train": path}
     files: dict[str, Path] = {}
     for split, name in NAMES.items():

@@ -17,6 +17,7 @@ from regard.data.detect_folder import SeveralDataSets, folder_readings
 from regard.data.detect_table import columns_taken
 from regard.data.kinds import KINDS, DataSet
 from regard.data.lines import Tally
+from regard.data.places import exists, is_file, is_pattern
 from regard.data.roles import Column
 from regard.errors import DataError
 
@@ -40,7 +41,7 @@ class DoesNotFit(DataError):
         hint = f"try: {data_set.command(first)}"
         if others:
             hint += f" (or {', '.join(others)})"
-        is_labelled_table = data_set.kind == "labelled" and data_set.path.is_file()
+        is_labelled_table = data_set.kind == "labelled" and is_file(data_set.path)
         if is_labelled_table and task in KINDS["pairs"].recipes:
             hint += "; if its labels are replies, add --set data.kind=pairs"
         what = f"this is {data_kind.words}, which {recipe} does not learn from"
@@ -98,8 +99,9 @@ def _readings(
     path: Path, columns: Mapping[str, Column], task: str | None, kind: str | None
 ) -> list[DataSet]:
     """The data sets that PATH can be, the likeliest first."""
-    if not path.exists():
-        raise DataError("no such file or folder", where=path)
+    if not exists(path):
+        what = "no file matches" if is_pattern(path) else "no such file or folder"
+        raise DataError(what, where=path)
     if not path.is_dir():
         return file_readings(path, columns, task, kind)
     try:
@@ -112,7 +114,7 @@ def _readings(
         file = Path(str(problem.where))
     if not columns:
         return data_sets
-    if not file.is_file():
+    if not is_file(file):
         raise DataError(
             f"{KINDS[data_sets[0].kind].words} has no columns to choose",
             where=path,

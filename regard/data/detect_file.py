@@ -14,6 +14,7 @@ from regard.data.dialogues import looks_like_dialogues
 from regard.data.kinds import KINDS, DataSet
 from regard.data.kinds.dialogues import dialogues_at
 from regard.data.lines import is_binary
+from regard.data.places import plain_name
 from regard.data.roles import SOUNDS, Column
 from regard.errors import DataError
 
@@ -39,7 +40,7 @@ def file_readings(
         return table_readings(path, columns, task, kind)
     if data_set := recognise_kind(path):
         return [data_set]
-    if path.name.lower().removesuffix(".gz").endswith(tuple(SOUNDS)):
+    if plain_name(path).endswith(tuple(SOUNDS)):
         raise DataError(
             "one sound is no corpus",
             where=path,

@@ -19,12 +19,13 @@ from regard.data.kinds import KINDS, LOOKED_AT, DataSet
 from regard.data.labelled_pictures import read_folders
 from regard.data.lines import Tally, read_lines
 from regard.data.pairs import read_pairs
+from regard.data.places import PACKED, plain_name
 from regard.data.roles import PICTURES, SOUNDS
 from regard.data.rows import SUFFIXES
 from regard.errors import DataError
 
 RUN = "recipe.json"  # in a folder with a manifest
-TABLES = tuple(f"{suffix}{packed}" for suffix in SUFFIXES for packed in ("", ".gz"))
+TABLES = tuple(f"{suffix}{packed}" for suffix in SUFFIXES for packed in ("", *PACKED))
 SPLIT_NAMES = frozenset(
     {"val", "valid", "dev", "train", "training", "validation", "test", "testing", "eval"}
 )
@@ -193,7 +194,7 @@ def _texts(path: Path) -> list[DataSet]:
         elif is_by_folder and all(map(_names_split, labels)):
             splits = dict.fromkeys(labels)
             raise SeveralDataSets(path, [_texts(path / split)[0] for split in splits])
-    if any(file.name.lower().endswith((".txt", ".txt.gz")) for file in path.rglob("*")):
+    if any(plain_name(file).endswith(".txt") for file in path.rglob("*")):
         readings.append(plain_text(path))
     if not readings:
         raise DataError(

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from regard.data.examples import DialogueExample
+from regard.data.examples import DialogueExample, Example
 from regard.data.lines import Tally, clean_text, read_lines
 from regard.data.messages import TURN_FORMS, role_replies
+from regard.data.parsers import LineExamples, ParsedFile, Parser, parser
+from regard.data.places import files_at, plain_name
 from regard.data.reading import checked, existing_file
 from regard.data.replies import replies
 from regard.data.roles import TURN_KEYS
@@ -24,7 +27,7 @@ MOST_TURNS = 10_000  # of a dialogue in a text: one without empty lines is read 
 
 def read_dialogues(
     path: Path | str, *, tally: Tally, turns: int = 1, limit: float = 0.5
-) -> Iterator[DialogueExample]:
+) -> Iterator[Example]:
     """The answers in dialogues, each with up to `turns` turns before it.
 
     In a text every turn but the first of a dialogue is an answer, and so it is in JSON lines whose
@@ -33,15 +36,20 @@ def read_dialogues(
     """
     path = existing_file(path)
     if is_json(path):
-        examples = _read_json(path, tally, turns)
-        return checked(examples, path, tally, limit=limit, hint=TURN_FORMS)
+        lines = DialogueParser(turns)
+        return LineExamples(
+            lambda: (ParsedFile(file, lines) for file in files_at(path)),
+            path,
+            tally,
+            limit=limit,
+            hint=TURN_FORMS,
+        )
     return checked(_read_text(path, tally, turns), path, tally, limit=limit)
 
 
 def is_json(path: Path) -> bool:
     """Whether a file has JSON in its lines, by its name or by its first line."""
-    name = path.name.lower().removesuffix(".gz")
-    if SUFFIXES.get(Path(name).suffix) == "jsonl":
+    if SUFFIXES.get(Path(plain_name(path)).suffix) == "jsonl":
         return True
     lines = (line.strip() for line in read_lines(path, Tally()))
     return next(filter(None, lines), "").startswith(("{", "["))
@@ -50,8 +58,21 @@ def is_json(path: Path) -> bool:
 # -- JSON lines-------------------------------------------------------------------------------------
 
 
-def _read_json(path: Path, tally: Tally, history: int) -> Iterator[DialogueExample]:
-    for line in read_lines(path, tally):
+@parser
+@dataclass(frozen=True)
+class DialogueParser(Parser):
+    """Parses lines of JSON, each of which is a dialogue."""
+
+    kind = "dialogues"
+
+    turns: int
+
+    def examples(self, lines: Iterator[str], tally: Tally, *, first: bool) -> Iterator[Example]:
+        return _parsed(lines, tally, self.turns)
+
+
+def _parsed(lines: Iterator[str], tally: Tally, history: int) -> Iterator[DialogueExample]:
+    for line in lines:
         if not line.strip():
             continue
         row = _parse(line)

@@ -1,106 +1,62 @@
 """Examples to numbers on disk: filtered, split and tokenized.
 
-Examples stream from the readers to the files in chunks, so a corpus may be larger than memory.
+A corpus may be larger than memory. It is prepared in steps, each of which goes through shards of a
+few megabytes:
+
+    read      lines become shards of examples, with a hash of each         (several processes)
+    select    duplicates and prompts that are held out are found by hash
+    fit       the tokenizer                                                (several processes)
+    encode    shards of examples become shards of tokens                   (several processes)
+    join      shards become the files of the corpus
+
+Shards are files in a folder of work. Those that are there are not made again, so a preparation that
+was killed goes on where it was. What a shard has in it depends on the data alone, and shards are
+joined in their order, so the number of processes makes no difference.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from regard import tokenizers
+from regard.data import parsers, stages
 from regard.data.corpus import COLUMNS, DIALOGUE, SPLITS, Form
-from regard.data.examples import (
-    DialogueExample,
-    Example,
-    Item,
-    identity,
-    shown,
-    split_of,
-    turns_of,
-)
-from regard.data.lines import EMPTY, Tally
+from regard.data.examples import DialogueExample, Example
+from regard.data.hashes import distinct, first_places, is_in
+from regard.data.lines import Tally, read_blocks
+from regard.data.parsers import LineExamples
+from regard.data.progress import report
 from regard.data.ragged import RaggedArrayWriter
-from regard.data.reading import word_count
-from regard.errors import DataError
-from regard.tokenizers import UNKNOWN, Labels, Tokenizer, join_turns, plain
+from regard.data.rules import HELD_OUT, REASONS, SHARE, TOO_MANY_WORDS, Rules
+from regard.data.shards import Shard, is_whole, select
+from regard.data.stages import SPLIT_NUMBERS, TRAIN, Packing
+from regard.data.sums import Sums
+from regard.data.worker import Task, counters
+from regard.data.workers import Workers
+from regard.errors import DataError, RegardError
+from regard.tokenizers import Fit, Labels, Tokenizer
+
+__all__ = ["Preparation", "Read", "Readers", "Rules"]
 
 TOKENIZER = "tokenizer.json"
 TALLY = "tally.json"
-CHUNK = 8192  # examples encoded at a time
-SMALL_CHUNK = 64  # the same of pictures and sounds, which are larger
-HELD_OUT = "also held out"  # why a training example is skipped: its prompt is in another split
+PLAN = "plan.json"  # in the folder of work: how it is divided
+BLOCK = 1 << 22  # bytes of text, sound or pictures in a shard
+FIT_BYTES = 1 << 28  # of texts that byte-pair encoding is learned from
+
+# Of the selection: a row is used, or why it is not.
+USED, LONG, HELD, DUPLICATE = range(4)
 
 Read = Callable[[Tally], Iterator[Example]]
-Fit = Callable[[Iterator[str]], Tokenizer]
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Which examples are kept, and which share of them is held out."""
-
-    valid: float
-    test: float
-    max_source: int
-    max_target: int
-    max_words: int | None = None
-    drop_unknown: bool = False
-    plain_source: bool = False
-    known: int = 0  # least number of known words in a source
-
-    def __post_init__(self) -> None:
-        if self.valid < 0 or self.test < 0 or self.valid + self.test >= 1:
-            raise DataError(
-                "nothing is left to train on",
-                where="data",
-                got=f"valid {self.valid}, test {self.test}",
-            )
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value or name != "known"}
-
-    def is_short(self, example: Example) -> bool:
-        """Whether no side has too many words. Of a history only the last turn counts: earlier
-        ones are shortened, if need be."""
-        limit = self.max_words
-        if limit is None:
-            return True
-        sides = [side for side in example if isinstance(side, str)]
-        if isinstance(example, DialogueExample):
-            sides[0] = turns_of(example)[0][-1]
-        return all(word_count(side) <= limit for side in sides)
-
-    def prompt(self, text: str) -> str:
-        """A source as the model reads it."""
-        return plain(text) if self.plain_source else text
-
-    def refuses(
-        self, source: Sequence[int] | np.ndarray, target: list[int], *, labels: bool
-    ) -> str | None:
-        """Why an encoded example is left out, or None."""
-        if not len(source) or not target:
-            return EMPTY
-        if labels and UNKNOWN in target:
-            return "label not in training"
-        if len(target) > self.max_target:
-            return "too many tokens"
-        if isinstance(source, np.ndarray):
-            return None
-        if len(source) > self.max_source:
-            return "too many tokens"
-        if self.drop_unknown and (UNKNOWN in source or UNKNOWN in target):
-            return "unknown word"
-        known = sum(token != UNKNOWN for token in source)
-        return "no known word" if known < self.known else None
+FitTokenizer = Callable[[Iterator[str]], Tokenizer]
 
 
 @dataclass(frozen=True)
@@ -131,276 +87,488 @@ class Preparation:
     """
 
     readers: tuple[Readers, ...]  # one, or those of a mixture
-    fit: Fit | None
+    fit: FitTokenizer | None
     rules: Rules
     form: Form
     labels: bool
     dialogues: bool = False
 
-    def write(self, folder: Path) -> None:
-        """Write all files of the corpus into an empty folder."""
+    def write(self, work: Path, folder: Path, workers: int = 1) -> dict[str, Sums]:
+        """Write all files of the corpus into an empty folder, and return the checksums of the large
+        ones. Shards are kept in the folder `work`."""
+        _keep_plan(work)
+        with Workers(workers) as pool:
+            return _Work(self, work, pool).write(folder)
+
+    def packing(self, readers: Readers, split: str | None) -> Packing:
+        """How the examples of a reader are packed."""
+        return Packing(
+            self.rules,
+            valid=0.0 if "valid" in readers.separate else self.rules.valid,
+            test=0.0 if "test" in readers.separate else self.rules.test,
+            split=split,
+            prompts=self.has_separate or self.may_be_in_both,
+            dialogues=self.dialogues,
+            form=self.form,
+        )
+
+    @property
+    def has_shares(self) -> bool:
+        return any(readers.share is not None for readers in self.readers)
+
+    @property
+    def has_separate(self) -> bool:
+        return any(readers.separate for readers in self.readers)
+
+    @property
+    def may_be_in_both(self) -> bool:
+        """Whether a prompt that is held out of `read` may also be in training: in another
+        dialogue, or in another data set."""
+        is_held_out = self.rules.valid + self.rules.test > 0
+        return is_held_out and (self.dialogues or len(self.readers) > 1)
+
+
+@dataclass
+class _Part:
+    """A shard of a data set: the paths of its examples and of its tokens. `status` says for each
+    row whether it is used, or why not."""
+
+    examples: Path
+    number: int  # of the data set
+    separate: bool
+    status: np.ndarray
+
+    @property
+    def tokens(self) -> Path:
+        return self.examples.with_suffix(".tokens")
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows that are used."""
+        return np.flatnonzero(self.status == USED)
+
+    def column(self, name: str) -> np.ndarray:
+        return Shard.load(self.examples, name)[name]
+
+
+class _Work:
+    """One preparation under way."""
+
+    def __init__(self, preparation: Preparation, folder: Path, workers: Workers):
+        self.preparation = preparation
+        self.folder = folder
+        self.workers = workers
+        self.tally = Tally()  # of the readers
+        self.left_out = Tally()  # by the rules: a reader complains of bad rows, and these are not
+        self.parts: list[_Part] = []
+
+    def write(self, folder: Path) -> dict[str, Sums]:
+        for number, readers in enumerate(self.preparation.readers):
+            packing = self.preparation.packing(readers, None)
+            self._read(readers.read, packing, number)
+        for number, readers in enumerate(self.preparation.readers):
+            for split, read in readers.separate.items():
+                self._read(read, self.preparation.packing(readers, split), number)
+        self._select()
         tokenizer = self._tokenizer()
         tokenizers.write(tokenizer, folder / TOKENIZER)
+        self._encode()
+        outcome = _Outcome(self, tokenizer)
+        sums = self._join(folder, outcome)
+        self._finish(folder, outcome)
+        return sums
 
-        # What the rules leave out has its own tally: a reader complains when too many rows are bad,
-        # and these are not.
-        tally = Tally()
-        left_out = Tally()
+    @property
+    def divided(self) -> list[_Part]:
+        """The shards of data that is divided into splits."""
+        return [part for part in self.parts if not part.separate]
+
+    @property
+    def separate(self) -> list[_Part]:
+        return [part for part in self.parts if part.separate]
+
+    # -- read---------------------------------------------------------------------------------------
+
+    def _read(self, read: Read, packing: Packing, number: int) -> None:
+        """Pack the examples of a reader into shards, unless that was done before."""
+        name = f"{packing.split or 'read'}-{number}"
+        record = self.folder / f"{name}.json"
+        done = _read_json(record)
+        shards = [] if done is None else self._shards(name, done["shards"])
+        if done is None or not all(map(is_whole, shards)):
+            tally = Tally()
+            examples = read(tally)
+            if isinstance(examples, LineExamples):
+                count = self._read_lines(examples, packing, name, tally)
+            else:
+                count = self._read_examples(examples, packing, name, tally)
+            shards = self._shards(name, count)
+            done = {"shards": count, "tally": tally.to_json()}
+            _write_json(record, done)
+        self.tally.add(Tally.from_json(done["tally"]))
+        for shard in shards:
+            short = Shard.load(shard, "short")["short"]
+            status = np.where(short, USED, LONG).astype(np.uint8)
+            self.parts.append(_Part(shard, number, packing.split is not None, status))
+
+    def _shards(self, name: str, count: int) -> list[Path]:
+        return [self.folder / f"{name}-{i:06d}.examples" for i in range(count)]
+
+    def _read_lines(self, examples: LineExamples, packing: Packing, name: str, tally: Tally) -> int:
+        """Send blocks of lines to the workers. Those that became shards before are not sent."""
+        files = list(examples.files())
+        total = sum(file.path.stat().st_size for file in files)
+        settings = packing.to_json()
+
+        def tasks() -> Iterator[Task | dict[str, Any]]:
+            number = 0
+            before = 0
+            for file in files:
+                parser = parsers.to_json(file.parser)
+                first = True
+
+                def position(place: int, before: int = before) -> None:
+                    report("reading", before + place, total)
+
+                for block in read_blocks(file.path, tally, position, BLOCK):
+                    shard = self.folder / f"{name}-{number:06d}.examples"
+                    if is_whole(shard):
+                        yield Shard.load(shard, "split").facts
+                    else:
+                        yield (
+                            {
+                                "step": "pack",
+                                "parser": parser,
+                                "first": first,
+                                "packing": settings,
+                                "out": str(shard),
+                            },
+                            block,
+                        )
+                    first = False
+                    number += 1
+                before += file.path.stat().st_size
+
+        count = 0
+        for facts in self.workers.run(tasks()):
+            tally.add(Tally.from_json(facts["tally"]))
+            count += 1
+        examples.check(Tally())
+        return count
+
+    def _read_examples(
+        self, examples: Iterator[Example], packing: Packing, name: str, tally: Tally
+    ) -> int:
+        """Pack examples that only this process can read."""
+        count = 0
+        done = 0
+        for chunk in _chunks(examples):
+            shard = stages.pack(chunk, packing, Tally())
+            shard.save(self.folder / f"{name}-{count:06d}.examples")
+            count += 1
+            done += len(chunk)
+            report("reading", done, None)
+        return count
+
+    # -- select-------------------------------------------------------------------------------------
+
+    def _select(self) -> None:
+        """Find the rows of divided data that are not used: too long ones, those whose prompt is
+        held out, and in training duplicates."""
+        preparation = self.preparation
+        separate = distinct(part.column("prompt") for part in self.separate)
+        held_out = np.empty(0, np.uint64)
+        if preparation.may_be_in_both:
+            held_out = distinct(
+                part.column("prompt")[part.column("split") != TRAIN] for part in self.divided
+            )
+        for part in self.divided:
+            is_training = part.column("split") == TRAIN
+            if len(separate) or len(held_out):
+                prompts = part.column("prompt")
+                is_held = is_in(prompts, separate) | (is_training & is_in(prompts, held_out))
+                part.status[is_held & (part.status == USED)] = HELD
+        self._find_duplicates()
+        for part in self.parts:
+            counts = np.bincount(part.status, minlength=DUPLICATE + 1)
+            self.left_out.skipped[TOO_MANY_WORDS] += int(counts[LONG])
+            self.left_out.skipped[HELD_OUT] += int(counts[HELD])
+            self.left_out.duplicates += int(counts[DUPLICATE])
+
+    def _find_duplicates(self) -> None:
+        columns = [part.column("hash")[self._training_rows(part)] for part in self.divided]
+        first = first_places(columns)
+        start = 0
+        for part, column in zip(self.divided, columns, strict=True):
+            places = np.arange(start, start + len(column))
+            is_copy = first[places] != places
+            part.status[self._training_rows(part)[is_copy]] = DUPLICATE
+            start += len(column)
+
+    def _training_rows(self, part: _Part) -> np.ndarray:
+        """The rows of divided data that are used for training."""
+        return np.flatnonzero((part.column("split") == TRAIN) & (part.status == USED))
+
+    # -- fit----------------------------------------------------------------------------------------
+
+    def _tokenizer(self) -> Tokenizer:
+        path = self.folder / TOKENIZER
+        try:
+            return tokenizers.read(path)
+        except RegardError:  # it is not there, or not whole
+            pass
+        tokenizer = self._fitted()
+        if self.preparation.labels and not isinstance(tokenizer, Labels):
+            tokenizer = Labels.fit(self._targets(), text=tokenizer)
+        assert tokenizer is not None
+        draft = path.with_suffix(".new")
+        tokenizers.write(tokenizer, draft)
+        draft.replace(path)
+        return tokenizer
+
+    def _fitted(self) -> Tokenizer | None:
+        fit = self.preparation.fit
+        if fit is None:
+            return None
+        if not isinstance(fit, Fit) or not fit.counts:
+            return fit(self._texts())
+        parts = self.divided
+        tasks = (self._task(part, "count", self._rows_to_fit(part), fit) for part in parts)
+        counts: Sequence[Any] = []
+        for number, result in enumerate(self.workers.run(tasks, total=len(parts)), 1):
+            counts = fit.add(counts, counters(result["counts"]))
+            report("fitting the tokenizer", number, len(parts))
+        return fit.finish(counts)
+
+    def _task(self, part: _Part, step: str, rows: np.ndarray, fit: Fit) -> Task:
+        preparation = self.preparation
+        return {
+            "step": step,
+            "shard": str(part.examples),
+            "fit": asdict(fit),
+            "rules": asdict(preparation.rules),
+            "labels": preparation.labels,
+        }, rows.tobytes()
+
+    def _texts(self) -> Iterator[str]:
+        """The texts a tokenizer is fitted to. Of more than FIT_BYTES a part, selected by a hash."""
+        preparation = self.preparation
+        share = self._share_to_fit()
+        for number, part in enumerate(self.divided, 1):
+            shard = Shard.load(part.examples)
+            rows = self._rows_to_fit(part)
+            if share < 1:
+                rows = rows[_mixed(shard["hash"][rows]) < share]
+            yield from stages.texts(shard, rows, preparation.rules, labels=preparation.labels)
+            report("fitting the tokenizer", number, len(self.divided))
+
+    def _share_to_fit(self) -> float:
+        total = 0
+        for part in self.divided:
+            rows = self._rows_to_fit(part)
+            shard = Shard.load(part.examples)
+            total += int(shard.lengths("source-text")[rows].sum())
+            total += int(shard.lengths("target-text")[rows].sum())
+        return FIT_BYTES / max(total, FIT_BYTES)
+
+    def _targets(self) -> Iterator[str]:
+        for part in self.divided:
+            shard = Shard.load(part.examples, "target-text", "target-text.ends")
+            yield from shard.texts("target-text", self._rows_to_fit(part).tolist())
+
+    def _rows_to_fit(self, part: _Part) -> np.ndarray:
+        """The training rows that the tokenizer is fitted to."""
+        rows = self._training_rows(part)
+        if self._thresholds_to_fit is None:
+            return rows
+        threshold = self._thresholds_to_fit[part.number]
+        return rows[_is_at_most(part.column("hash")[rows], threshold)]
+
+    @cached_property
+    def _thresholds_to_fit(self) -> list[int] | None:
+        """The thresholds of the training examples that the tokenizer is fitted to."""
+        if not self.preparation.has_shares:
+            return None
+        hashes = [
+            (part.number, part.column("hash")[self._training_rows(part)]) for part in self.divided
+        ]
+        return thresholds(self.preparation.readers, hashes)
+
+    # -- encode-------------------------------------------------------------------------------------
+
+    def _encode(self) -> None:
+        tokenizer = self.folder / TOKENIZER
+        date = tokenizer.stat().st_mtime_ns
+
+        def tasks() -> Iterator[Task | dict[str, Any]]:
+            for part in self.parts:
+                if is_whole(part.tokens):
+                    yield {}
+                    continue
+                yield (
+                    {
+                        "step": "encode",
+                        "shard": str(part.examples),
+                        "tokenizer": str(tokenizer),
+                        "tokenizer_date": date,
+                        "rules": asdict(self.preparation.rules),
+                        "out": str(part.tokens),
+                    },
+                    part.rows.tobytes(),
+                )
+
+        for number, _ in enumerate(self.workers.run(tasks(), total=len(self.parts)), 1):
+            report("tokenizing", number, len(self.parts))
+
+    # -- join---------------------------------------------------------------------------------------
+
+    def _join(self, folder: Path, outcome: _Outcome) -> dict[str, Sums]:
+        """Write the files of the corpus."""
+        writes = outcome.writes()
+        numbers = _Numbers(writes, outcome) if self.preparation.dialogues else None
         with ExitStack() as stack:
-            output = _Output(folder, self.form, self.dialogues, stack)
-            if not tokenizer.turns and not self._has_shares:
-                self._write_stream(self._split(tally, left_out), tokenizer, left_out, output)
-            for readers in self.readers:
-                for split, read in readers.separate.items():
-                    stream = self._separate(split, read, tally, left_out)
-                    self._write_stream(stream, tokenizer, left_out, output)
-            if tokenizer.turns or self._has_shares:
-                # Training examples are last: a history may be shortened to one that is held out, so
-                # it is compared with all of these.
-                held_out = (item for item in self._split(Tally(), Tally()) if item[0] != "train")
-                self._write_stream(held_out, tokenizer, left_out, output)
-                thresholds = self._thresholds_to_write(tokenizer, output)
-                examples = self._split(tally, left_out, thresholds)
-                train = (item for item in examples if item[0] == "train")
-                self._write_stream(train, tokenizer, left_out, output)
+            output = _Output(folder, self.preparation, stack)
+            for done, (part, splits) in enumerate(writes, 1):
+                shard = Shard.load(part.examples)
+                tokens = Shard.load(part.tokens)
+                keep = outcome.keep(part, splits)
+                for split in splits:
+                    output.add(split, part, shard, tokens, keep)
+                if numbers is not None:
+                    output.add_numbers(numbers.next(), shard["split"][part.rows[keep]])
+                report("writing", done, len(writes))
+            return output.sums()
 
-        tally.used = output.used
+    def _finish(self, folder: Path, outcome: _Outcome) -> None:
+        tally = self.tally
+        left_out = self.left_out
+        left_out.skipped += outcome.skipped
+        tally.used = outcome.used
         tally.duplicates += left_out.duplicates
         tally.skipped += left_out.skipped
         if not (folder / "train-source.ends").stat().st_size:
             hint = "are the limits on length too low?"
-            if left_out.skipped[HELD_OUT] and any(readers.separate for readers in self.readers):
+            if left_out.skipped[HELD_OUT] and self.preparation.has_separate:
                 hint = "every prompt stands in valid_path or test_path too; hold out other ones"
             elif tally.used:
                 hint = "all of it is held out; data.valid and data.test say how much"
             raise DataError("no usable examples to train on", got=tally.summary(), hint=hint)
         write_json(folder / TALLY, tally.to_json())
 
-    def _tokenizer(self) -> Tokenizer:
-        tokenizer = None if self.fit is None else self.fit(self._texts())
-        if self.labels and not isinstance(tokenizer, Labels):
-            targets = (example.target for example in self._training())
-            tokenizer = Labels.fit(targets, text=tokenizer)
-        assert tokenizer is not None
-        return tokenizer
 
-    def _texts(self) -> Iterator[str]:
-        """The texts a tokenizer is fitted to: those of the training split, as the model reads
-        them. A turn of a dialogue comes once, although it is in several examples."""
-        dialogue = b""
-        turns_so_far: set[str] = set()  # of this dialogue
-        for example in self._training():
-            if not isinstance(example, DialogueExample):
-                if isinstance(example.source, str):
-                    yield self.rules.prompt(example.source)
-                if not self.labels:
-                    yield example.target
-                continue
+class _Outcome:
+    """Which of the encoded examples are written, and why the others are not."""
 
-            if example.dialogue != dialogue:
-                dialogue = example.dialogue
-                turns_so_far.clear()
-            turns, _ = turns_of(example)
-            for text in (*map(self.rules.prompt, turns), example.target):
-                if text not in turns_so_far:
-                    turns_so_far.add(text)
-                    yield text
+    def __init__(self, work: _Work, tokenizer: Tokenizer):
+        self._work = work
+        self._has_turns = tokenizer.turns
+        self._held_out = self._held_out_histories()
+        self._thresholds = self._thresholds_to_write()
+        self.used = 0
+        self.skipped = Tally().skipped
+        for part in work.parts:
+            reasons, is_over, is_leak = self._reasons(part)
+            for reason in np.unique(reasons[~is_over & (reasons > 0)]).tolist():
+                count = int(np.count_nonzero(~is_over & (reasons == reason)))
+                self.skipped[REASONS[reason]] += count
+            self.skipped[SHARE] += int(is_over.sum())
+            self.skipped[HELD_OUT] += int((is_leak & ~is_over).sum())
+            self.used += int(((reasons == 0) & ~is_over & ~is_leak).sum())
 
-    def _training(self) -> Iterator[Example]:
-        for split, example in self._split(Tally(), Tally(), self._thresholds_to_fit):
-            if split == "train":
-                yield example
+    def writes(self) -> list[tuple[_Part, tuple[str, ...]]]:
+        """The shards in the order in which they are written, each with the splits that are."""
+        work = self._work
+        if not self._has_turns and not work.preparation.has_shares:
+            return [(part, SPLITS) for part in work.parts]
+        # Training examples are last.
+        return [
+            *((part, SPLITS) for part in work.separate),
+            *((part, SPLITS[1:]) for part in work.divided),
+            *((part, SPLITS[:1]) for part in work.divided),
+        ]
 
-    def _split(
-        self, tally: Tally, left_out: Tally, thresholds: Sequence[int] | None = None
-    ) -> Iterator[tuple[str, Example]]:
-        """The examples of `read` with their split, see `_candidates`. Of training examples only
-        those whose hash is at most the threshold of their data set."""
-        for number, split, example in self._candidates(tally, left_out):
-            threshold = None if thresholds is None or split != "train" else thresholds[number]
-            if threshold is not None and _example_hash(example) > threshold:
-                left_out.skip("more than its share")
-            else:
-                yield split, example
+    def keep(self, part: _Part, splits: Sequence[str]) -> np.ndarray:
+        """Of the used rows of a shard those that are written, if they are in one of the splits."""
+        reasons, is_over, is_leak = self._reasons(part)
+        numbers = [SPLIT_NUMBERS[split] for split in splits]
+        is_of_split = np.isin(part.column("split")[part.rows], numbers)
+        return (reasons == 0) & ~is_over & ~is_leak & is_of_split
 
-    def _candidates(self, tally: Tally, left_out: Tally) -> Iterator[tuple[int, str, Example]]:
-        """The examples of every `read`, with the number of the data set and the split; in training
-        none twice, and none whose prompt is in another split."""
-        separate = self._separate_prompts
-        held_out = self._held_out_prompts
-        training_hashes: set[int] = set()
-        for number, readers in enumerate(self.readers):
-            for example in readers.read(tally):
-                split = self._split_of(example, readers)
-                if not self.rules.is_short(example):
-                    left_out.skip("too many words")
-                    continue
-                if separate or (split == "train" and held_out):
-                    prompt = _hash(identity(example.source))
-                    if prompt in separate or (split == "train" and prompt in held_out):
-                        left_out.skip(HELD_OUT)
-                        continue
-                if split == "train":
-                    digest = _example_hash(example)
-                    if digest in training_hashes:
-                        left_out.duplicates += 1
-                        continue
-                    training_hashes.add(digest)
-                yield number, split, example
+    def _reasons(self, part: _Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For each used row of a shard the number of the reason to leave it out, whether it is
+        more than its share, and whether it is for training and held out too."""
+        tokens = Shard.load(part.tokens)
+        reasons = tokens["reason"]
+        is_training = part.column("split")[part.rows] == TRAIN
+        is_over = np.zeros(len(reasons), bool)
+        if self._thresholds is not None and not part.separate:
+            hashes = part.column("hash")[part.rows]
+            is_over = is_training & ~_is_at_most(hashes, self._thresholds[part.number])
+        return reasons, is_over, self._is_leak(part, tokens)
 
-    def _split_of(self, example: Example, readers: Readers) -> str:
-        valid = 0.0 if "valid" in readers.separate else self.rules.valid
-        test = 0.0 if "test" in readers.separate else self.rules.test
-        return split_of(example, valid=valid, test=test)
+    def _is_leak(self, part: _Part, tokens: Shard) -> np.ndarray:
+        """A history may be shortened to one that is held out, so it is compared with all of
+        these, as the model reads them."""
+        if not self._has_turns:
+            return np.zeros(len(tokens["reason"]), bool)
+        is_training = part.column("split")[part.rows] == TRAIN
+        is_kept = tokens["reason"] == 0
+        return is_training & is_kept & is_in(tokens["history"], self._held_out)
 
-    def _separate(
-        self, split: str, read: Read, tally: Tally, left_out: Tally
-    ) -> Iterator[tuple[str, Example]]:
-        for example in read(tally):
-            if self.rules.is_short(example):
-                yield split, example
-            else:
-                left_out.skip("too many words")
+    def _held_out_histories(self) -> np.ndarray:
+        """Hashes of the histories that are held out."""
+        if not self._has_turns:
+            return np.empty(0, np.uint64)
 
-    @cached_property
-    def _separate_prompts(self) -> set[int]:
-        """Hashes of the prompts in separate splits."""
-        hashes = set()
-        for readers in self.readers:
-            for read in readers.separate.values():
-                hashes.update(_hash(identity(example.source)) for example in read(Tally()))
-        return hashes
+        def histories() -> Iterator[np.ndarray]:
+            for part in self._work.parts:
+                tokens = Shard.load(part.tokens, "reason", "history")
+                is_held_out = part.column("split")[part.rows] != TRAIN
+                yield tokens["history"][is_held_out & (tokens["reason"] == 0)]
 
-    @cached_property
-    def _held_out_prompts(self) -> set[int]:
-        """Hashes of the prompts that are held out of `read`, if one of them may also be in
-        training: in another dialogue, or in another data set."""
-        hashes = set()
-        may_be_in_both = self.dialogues or len(self.readers) > 1
-        if may_be_in_both and self.rules.valid + self.rules.test > 0:
-            for readers in self.readers:
-                for example in readers.read(Tally()):
-                    if self._split_of(example, readers) != "train":
-                        hashes.add(_hash(identity(example.source)))
-        return hashes
+        return distinct(histories())
 
-    @property
-    def _has_shares(self) -> bool:
-        return any(readers.share is not None for readers in self.readers)
-
-    @cached_property
-    def _thresholds_to_fit(self) -> list[int] | None:
-        """The thresholds of the training examples that the tokenizer is fitted to."""
-        if not self._has_shares:
-            return None
-        hashes: list[list[int]] = [[] for _ in self.readers]
-        for number, split, example in self._candidates(Tally(), Tally()):
-            if split == "train":
-                hashes[number].append(_example_hash(example))
-        return self._thresholds(hashes)
-
-    def _thresholds_to_write(self, tokenizer: Tokenizer, output: _Output) -> list[int] | None:
+    def _thresholds_to_write(self) -> list[int] | None:
         """The thresholds of the training examples that are written: those that the rules keep."""
-        if not self._has_shares:
+        work = self._work
+        if not work.preparation.has_shares:
             return None
-        hashes: list[list[int]] = [[] for _ in self.readers]
-        candidates = (item for item in self._candidates(Tally(), Tally()) if item[1] == "train")
-        while chunk := list(islice(candidates, CHUNK)):
-            encoded = self._encode([item[1:] for item in chunk], tokenizer)
-            for (number, split, example), (source, target) in zip(chunk, encoded, strict=True):
-                if self._refusal(split, source, target, tokenizer, output) is None:
-                    hashes[number].append(_example_hash(example))
-        return self._thresholds(hashes)
+        hashes = []
+        for part in work.divided:
+            tokens = Shard.load(part.tokens)
+            is_training = part.column("split")[part.rows] == TRAIN
+            is_kept = is_training & (tokens["reason"] == 0) & ~self._is_leak(part, tokens)
+            hashes.append((part.number, part.column("hash")[part.rows[is_kept]]))
+        return thresholds(work.preparation.readers, hashes)
 
-    def _thresholds(self, hashes: Sequence[list[int]]) -> list[int]:
-        """For each data set the largest hash that is used, so that as many examples are used as the
-        shares allow."""
-        shares = [readers.share or 0.0 for readers in self.readers]
-        total = min(len(own) / share for own, share in zip(hashes, shares, strict=True))
-        thresholds = []
-        for own, share in zip(hashes, shares, strict=True):
-            count = int(share * total + 1e-6)
-            thresholds.append(sorted(own)[count - 1] if count else -1)
-        return thresholds
 
-    def _write_stream(
-        self,
-        stream: Iterator[tuple[str, Example]],
-        tokenizer: Tokenizer,
-        left_out: Tally,
-        output: _Output,
-    ) -> None:
-        """Write those examples of a stream that the rules keep."""
-        while chunk := list(islice(stream, CHUNK if self.form.is_text else SMALL_CHUNK)):
-            encoded = self._encode(chunk, tokenizer)
-            for (split, example), (source, target) in zip(chunk, encoded, strict=True):
-                reason = self._refusal(split, source, target, tokenizer, output)
-                if reason:
-                    left_out.skip(reason)
-                else:
-                    output.add(split, example, source, target)
+class _Numbers:
+    """The numbers of dialogues, in the order in which these are written."""
 
-    def _refusal(
-        self,
-        split: str,
-        source: list[int] | np.ndarray,
-        target: list[int],
-        tokenizer: Tokenizer,
-        output: _Output,
-    ) -> str | None:
-        """Why an encoded example is left out, or None."""
-        reason = self.rules.refuses(source, target, labels=isinstance(tokenizer, Labels))
-        if reason is None and tokenizer.turns and output.is_leak(split, source):
-            return HELD_OUT
-        return reason
+    def __init__(self, writes: Sequence[tuple[_Part, Sequence[str]]], outcome: _Outcome):
+        groups = []
+        for part, splits in writes:
+            keep = outcome.keep(part, splits)
+            groups.append(part.column("group")[part.rows[keep]])
+        first = first_places(groups)
+        is_first = first == np.arange(len(first))
+        self._numbers = (np.cumsum(is_first) - 1)[first]
+        self._counts = iter(map(len, groups))
+        self._start = 0
 
-    def _encode(
-        self, chunk: Sequence[tuple[str, Example]], tokenizer: Tokenizer
-    ) -> Iterator[tuple[list[int] | np.ndarray, list[int]]]:
-        """The source and the target of each example as numbers."""
-        if tokenizer.turns:
-            sources = self._histories([example for _, example in chunk], tokenizer)
-        else:
-            sources = self._sources([example.source for _, example in chunk], tokenizer)
-        targets = tokenizer.encode_many([example.target for _, example in chunk])
-        return zip(sources, targets, strict=True)
-
-    def _histories(self, examples: Sequence[Example], tokenizer: Tokenizer) -> list[list[int]]:
-        """The tokens of each example's turns, as many of the last ones as `max_source` allows."""
-        histories = [turns_of(example) for example in examples]
-        texts = [self.rules.prompt(turn) for turns, _ in histories for turn in turns]
-        encoded = iter(tokenizer.encode_many(texts))
-        sources = []
-        for turns, speakers in histories:
-            tokens = list(islice(encoded, len(turns)))
-            sources.append(join_turns(tokens, speakers, limit=self.rules.max_source))
-        return sources
-
-    def _sources(
-        self, sources: Sequence[str | Item], tokenizer: Tokenizer
-    ) -> Sequence[list[int]] | Sequence[np.ndarray]:
-        items = [source for source in sources if isinstance(source, Item)]
-        if not items:
-            texts = [self.rules.prompt(text) for text in sources if isinstance(text, str)]
-            return tokenizer.source_tokenizer.encode_many(texts)
-        for item in items:
-            is_of_form = item.values.dtype == self.form.dtype
-            is_of_form &= self.form.shape in (None, item.values.shape)
-            if not is_of_form or len(items) != len(sources):
-                raise DataError(
-                    f"sources must be {self.form.to_json()}",
-                    where=item.name,
-                    got=f"{item.values.dtype} {item.values.shape}",
-                )
-        return [item.values.reshape(-1) for item in items]
+    def next(self) -> np.ndarray:
+        """The numbers of the next shard that is written."""
+        start = self._start
+        self._start += next(self._counts)
+        return self._numbers[start : self._start]
 
 
 class _Output:
     """The files of a corpus while they are written."""
 
-    def __init__(self, folder: Path, form: Form, dialogues: bool, stack: ExitStack):
-        columns = COLUMNS | {"source": form.dtype}
-        if dialogues:
+    def __init__(self, folder: Path, preparation: Preparation, stack: ExitStack):
+        columns = COLUMNS | {"source": preparation.form.dtype}
+        if preparation.dialogues:
             columns[DIALOGUE] = np.int64
         self._writers = {
             (split, column): stack.enter_context(
@@ -409,56 +577,129 @@ class _Output:
             for split in SPLITS
             for column, dtype in columns.items()
         }
-        self._form = form
-        self._numbers: dict[bytes, int] | None = {} if dialogues else None  # of dialogues
-        self._held_out: set[int] = set()  # hashes of histories, as the model reads them
-        self.used = 0  # examples
+        self._form = preparation.form
 
-    def is_leak(self, split: str, source: list[int] | np.ndarray) -> bool:
-        """Whether a source is for training, and held out too. Sources that are held out are
-        remembered, so these must come first."""
-        digest = _hash(np.asarray(source, np.int32).tobytes())
-        if split == "train":
-            return digest in self._held_out
-        self._held_out.add(digest)
-        return False
-
-    def add(
-        self, split: str, example: Example, source: list[int] | np.ndarray, target: list[int]
-    ) -> None:
-        self.used += 1
-        writer = self._writers[split, "source"]
-        if self._form.shape is not None and example.source is writer.last:
-            writer.repeat()  # another caption of the same picture
+    def add(self, split: str, part: _Part, shard: Shard, tokens: Shard, keep: np.ndarray) -> None:
+        """Write the rows of a shard that are in a split. `keep` is of the used rows."""
+        rows = part.rows
+        keep = keep & (shard["split"][rows] == SPLIT_NUMBERS[split])
+        if not keep.any():
+            return
+        is_row = np.zeros(len(part.status), bool)
+        is_row[rows[keep]] = True
+        for column in ("source-text", "target-text"):
+            selected = select(shard[column], shard[f"{column}.ends"], is_row)
+            self._writers[split, column].append(*selected)
+        selected = select(tokens["target"], tokens["target.ends"], keep)
+        self._writers[split, "target"].append(*selected)
+        if "row" in shard.columns:
+            selected = _items(shard, rows[keep], shared=self._form.shape is not None)
         else:
-            writer.extend([source])
-        writer.last = example.source
-        self._writers[split, "target"].extend([target])
-        self._writers[split, "source-text"].extend([shown(example.source).encode()])
-        self._writers[split, "target-text"].extend([shown(example.target).encode()])
-        if self._numbers is not None:
-            key = identity(example.source)
-            if isinstance(example, DialogueExample):
-                key = example.dialogue
-            number = self._numbers.setdefault(key, len(self._numbers))
-            self._writers[split, DIALOGUE].extend([[number]])
+            selected = select(tokens["source"], tokens["source.ends"], keep)
+        self._writers[split, "source"].append(*selected)
+
+    def add_numbers(self, numbers: np.ndarray, splits: np.ndarray) -> None:
+        for split in SPLITS:
+            own = numbers[splits == SPLIT_NUMBERS[split]]
+            self._writers[split, DIALOGUE].append(own, np.ones(len(own), np.int64))
+
+    def sums(self) -> dict[str, Sums]:
+        sums: dict[str, Sums] = {}
+        for writer in self._writers.values():
+            sums |= writer.sums
+        return sums
+
+
+def _items(shard: Shard, rows: np.ndarray, *, shared: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The values of sources that are not text, and their lengths; with `shared`, a length of 0
+    where the source is that of the row before, such as another caption of a picture."""
+    sources = shard["row"][rows]
+    is_new = np.ones(len(sources), bool)
+    if shared:
+        is_new = np.diff(sources, prepend=-1) != 0
+    wanted = np.zeros(len(shard["source.ends"]), bool)
+    wanted[sources] = True
+    values, _ = select(shard["source"], shard["source.ends"], wanted)
+    return values, np.where(is_new, shard.lengths("source")[sources], 0)
+
+
+def thresholds(readers: Sequence[Readers], hashes: Iterable[tuple[int, np.ndarray]]) -> list[int]:
+    """For each data set the largest hash that is used, so that as many examples are used as the
+    shares allow. `hashes` are those of training examples, with the number of their data set."""
+    columns: list[list[np.ndarray]] = [[np.empty(0, np.uint64)] for _ in readers]
+    for number, column in hashes:
+        columns[number].append(column)
+    sets = [np.sort(np.concatenate(own)) for own in columns]
+    shares = [own.share or 0.0 for own in readers]
+    total = min(len(own) / share for own, share in zip(sets, shares, strict=True))
+    largest = []
+    for own, share in zip(sets, shares, strict=True):
+        count = int(share * total + 1e-6)
+        largest.append(int(own[count - 1]) if count else -1)
+    return largest
+
+
+def _is_at_most(hashes: np.ndarray, threshold: int) -> np.ndarray:
+    if threshold < 0:
+        return np.zeros(len(hashes), bool)
+    return hashes <= np.uint64(threshold)
+
+
+def _mixed(hashes: np.ndarray) -> np.ndarray:
+    """A number from 0 to 1 for each hash, unrelated to its size, which decides shares."""
+    return (hashes * np.uint64(0x9E3779B97F4A7C15)) / 2.0**64
+
+
+def _chunks(examples: Iterator[Example]) -> Iterator[list[Example]]:
+    """Examples in lists of about BLOCK bytes. A list ends between dialogues, and between sources
+    that are not text: these are stored once for all their targets."""
+    chunk: list[Example] = []
+    size = 0
+    last: object = None
+    for example in examples:
+        source, target = example
+        together: object = None if isinstance(source, str) else source
+        if isinstance(example, DialogueExample):
+            together = example.dialogue
+        is_same = together is not None and (together is last or together == last)
+        if size >= BLOCK and not is_same:
+            yield chunk
+            chunk = []
+            size = 0
+        chunk.append(example)
+        if isinstance(source, str):
+            size += len(source)
+        elif source is not last:
+            size += source.values.nbytes
+        size += len(target)
+        last = together
+    if chunk:
+        yield chunk
+
+
+def _keep_plan(work: Path) -> None:
+    """Forget what is in the folder of work if it was divided in another way."""
+    plan = {"format": 1, "block": BLOCK, "fit": FIT_BYTES}
+    if _read_json(work / PLAN) == plan:
+        return
+    for file in work.iterdir():
+        if file.suffix in (".examples", ".tokens", ".json", ".new"):
+            file.unlink()
+    _write_json(work / PLAN, plan)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _write_json(path: Path, content: Any) -> None:
+    draft = path.with_name(f"{path.name}.new")
+    write_json(draft, content)
+    draft.replace(path)
 
 
 def write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n", "utf-8")
-
-
-def _hash(content: bytes) -> int:
-    """8 bytes: two different ones among 10 million agree once in 400,000 corpora."""
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
-
-
-def _example_hash(example: Example) -> int:
-    """A hash of both sides of an example."""
-    return _hash(_content(example))
-
-
-def _content(example: Example) -> bytes:
-    """Both sides of an example; texts as they are written."""
-    source = example.source.encode() if isinstance(example.source, str) else example.source.content
-    return source + b"\0" + example.target.encode()

@@ -103,6 +103,15 @@ def split_of(example: Example, *, valid: float, test: float) -> Literal["train",
     return part_of(example.source, valid=valid, test=test)
 
 
+def split_of_identity(
+    example: Example, same: bytes, *, valid: float, test: float
+) -> Literal["train", "valid", "test"]:
+    """`split_of` for a source whose `identity` is known already."""
+    is_dialogue = isinstance(example, DialogueExample)
+    digest = example.dialogue if is_dialogue else hashlib.sha256(same).digest()
+    return _part(digest, valid, test)
+
+
 def _part(digest: bytes, valid: float, test: float) -> Literal["train", "valid", "test"]:
     place = int.from_bytes(digest[:8], "big") / 2**64
     return "test" if place < test else "valid" if place < test + valid else "train"

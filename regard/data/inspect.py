@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from dataclasses import dataclass, field
@@ -11,12 +12,14 @@ from typing import Any
 from regard.data.column_types import LABELS
 from regard.data.detect import SeveralDataSets, recognise
 from regard.data.examples import DialogueExample, Example, Item, shown
+from regard.data.hashes import HashSet, hash_of
 from regard.data.kinds import KINDS, LOOKED_AT, DataSet
 from regard.data.lines import Tally
 from regard.data.reading import quantiles, word_count
 from regard.data.roles import Column
 
 SAMPLES = 3
+MOST_LABELS = 100_000  # that are counted: with more they are no labels
 
 
 def inspect(
@@ -70,8 +73,8 @@ class _Statistics:
     source_words: Counter[int] = field(default_factory=Counter)
     target_words: Counter[int] = field(default_factory=Counter)
     sound_lengths: Counter[int] = field(default_factory=Counter)  # in samples of a sound
-    pictures: set[str] = field(default_factory=set)
-    dialogues: set[bytes] = field(default_factory=set)
+    pictures: HashSet = field(default_factory=HashSet)
+    dialogues: HashSet = field(default_factory=HashSet)
     labels: Counter[str] = field(default_factory=Counter)
     samples: list[dict[str, str]] = field(default_factory=list)
     count: int = 0
@@ -80,17 +83,18 @@ class _Statistics:
     def add(self, example: Example) -> None:
         source, target = example
         if isinstance(example, DialogueExample):
-            self.dialogues.add(example.dialogue)
+            self.dialogues.add(hash_of(example.dialogue))
         if isinstance(source, str):
             if self.answer != "blank":  # otherwise source and target are the same
                 self.source_words[word_count(source)] += 1
         elif source.values.ndim == 1:
             self.sound_lengths[len(source.values)] += 1
         else:
-            self.pictures.add(source.name)
+            self.pictures.add(hash_of(os.fsencode(source.name)))
 
         if self.answer == "label":
-            self.labels[target] += 1
+            if target in self.labels or len(self.labels) < MOST_LABELS:
+                self.labels[target] += 1
         else:
             self.target_words[word_count(target)] += 1
         self._sample(source, target)

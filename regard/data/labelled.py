@@ -11,6 +11,7 @@ from pathlib import Path
 from regard.data.examples import Example, legible
 from regard.data.lines import Tally, is_binary, read_lines
 from regard.data.pairs import read_pairs
+from regard.data.places import files_at, is_file
 from regard.data.reading import checked, tidy, usable
 from regard.data.roles import LABELLED, Column
 from regard.errors import DataError
@@ -31,7 +32,7 @@ def read_labelled(
     has a text a file, in the folder of its label; a folder of files has a text a line, in the
     file of its label (as rt-polarity has)."""
     path = Path(path)
-    if path.is_file():
+    if is_file(path):
         columns = {"source_column": text_column, "target_column": label_column}
         return read_pairs(path, **columns, tally=tally, limit=limit, roles=LABELLED)
     files = labelled_files(path)
@@ -43,8 +44,8 @@ def read_labelled(
 def labelled_files(path: Path | str) -> list[Path]:
     """The files that `read_labelled` reads."""
     path = Path(path)
-    if path.is_file():
-        return [path]
+    if is_file(path):
+        return files_at(path)
     if not path.is_dir():
         raise DataError("no such file or folder", where=path)
     folders = sorted(inner for inner in path.iterdir() if inner.is_dir())

@@ -4,17 +4,16 @@ was skipped or replaced."""
 from __future__ import annotations
 
 import codecs
-import gzip
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
-from regard.errors import DataError
+from regard.data.packed import PIECE, NotWholeError, Position, pieces
+from regard.data.places import files_at
 
 LINE = 1 << 20  # bytes; a longer line is not an example
 EMPTY = "empty side"
@@ -55,6 +54,13 @@ class Tally:
         ]
         return ", ".join(part for part in parts if part)
 
+    def add(self, other: Tally) -> None:
+        """Add the counts of another part of the same corpus."""
+        self.used += other.used
+        self.skipped += other.skipped
+        self.duplicates += other.duplicates
+        self.replaced += other.replaced
+
     def to_json(self) -> dict[str, Any]:
         skipped = dict(sorted((+self.skipped).items()))
         return {
@@ -69,39 +75,87 @@ class Tally:
         return cls(**{**data, "skipped": Counter(data["skipped"])})
 
 
-def read_lines(path: Path, tally: Tally, declared: str = "utf-8") -> Iterator[str]:
+def read_lines(
+    path: Path, tally: Tally, declared: str = "utf-8", *, gaps: bool = True
+) -> Iterator[str]:
     """The lines of a file as text: any encoding with a byte order mark, else UTF-8, else (line
-    by line) cp1252."""
-    try:
-        with _open(path) as file:
-            for line in _cut(_as_utf8(file, tally), tally):
-                yield _decoded(line, tally, declared)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise DataError("not a whole gzip file", where=path, got=str(problem)) from None
-    except OSError as problem:
-        raise DataError(
-            "cannot be read", where=path, got=problem.strerror or str(problem)
-        ) from None
+    by line) cp1252. If the path stands for several files, with `gaps` an empty line is between
+    them."""
+    for number, file in enumerate(_files(path)):
+        if number and gaps:
+            yield ""
+        for line in _cut(_as_utf8(pieces(file), tally), tally):
+            yield _decoded(line, tally, declared)
+
+
+def read_blocks(path: Path, tally: Tally, position: Position, size: int) -> Iterator[bytes]:
+    """The same lines of one file as blocks of whole lines, to be decoded with `block_lines`; lines
+    that are too long are left out."""
+    rest = bytearray()
+    too_long = False  # the rest is the end of a line that is left out
+    for piece in _as_utf8(pieces(path, position), tally):
+        rest += piece
+        while too_long or len(rest) >= size:
+            end = _line_end(rest, 0 if too_long else size - 1)
+            if end:
+                if not too_long:
+                    yield bytes(rest[:end])
+                too_long = False
+                del rest[:end]
+                continue
+            if too_long:
+                del rest[:-1]  # but for a CR, which may be half of a CRLF
+                break
+            begin = max(rest.rfind(b"\n"), rest.rfind(b"\r", 0, len(rest) - 1)) + 1
+            if len(rest) - begin <= LINE:
+                break
+            if begin:
+                yield bytes(rest[:begin])
+                del rest[:begin]
+            tally.skip("line too long")
+            too_long = True
+    if rest and not too_long:
+        yield bytes(rest)
+
+
+def _line_end(content: bytearray, start: int) -> int:
+    """The place after the first line end from `start` on; 0 if there is none. A CR at the end may
+    be half of a CRLF, and is none yet."""
+    feed = content.find(b"\n", start) + 1
+    turn = content.find(b"\r", start, feed or len(content)) + 1
+    if not turn or turn == len(content):
+        return feed
+    return turn + (content[turn : turn + 1] == b"\n")
+
+
+def block_lines(block: bytes, tally: Tally, declared: str = "utf-8") -> Iterator[str]:
+    """The lines of a block as text."""
+    for line in block.splitlines(keepends=True):
+        if len(line) > LINE:
+            tally.skip("line too long")
+        else:
+            yield _decoded(line.rstrip(b"\r\n"), tally, declared)
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of a path; a path that has none is opened, so that the system says why."""
+    return files_at(path) or [path]
 
 
 def is_binary(path: Path) -> bool:
     """Whether a file begins as no text does: one in fifty of its first bytes, or more, are
     control characters."""
-    try:
-        with _open(path) as file:
-            head = b"".join(islice(_as_utf8(file, Tally()), 2))
-    except (OSError, EOFError, zlib.error):
+    files = files_at(path)
+    if not files or files[0].name.lower().endswith(".parquet"):
         return False  # what is wrong with it, its reader says
+    try:
+        head = b"".join(islice(_as_utf8(pieces(files[0]), Tally()), 2))[:PIECE]
+    except NotWholeError:
+        return False
     return 50 * len(_CONTROL.findall(head)) > len(head)
 
 
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-
-
-def _open(path: Path) -> BinaryIO:
-    if path.name.lower().endswith(".gz"):
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return path.open("rb")
 
 
 _BOMS = (  # UTF-32 first: its mark begins with that of UTF-16
@@ -113,19 +167,23 @@ _BOMS = (  # UTF-32 first: its mark begins with that of UTF-16
 )
 
 
-def _as_utf8(file: BinaryIO, tally: Tally) -> Iterator[bytes]:
-    """The file in pieces, without its byte order mark, in UTF-8 if that mark says what it is in."""
-    head = file.read(4)
+def _as_utf8(content: Iterator[bytes], tally: Tally) -> Iterator[bytes]:
+    """Pieces of a file without its byte order mark, in UTF-8 if that mark says what it is in."""
+    head = b""
+    for piece in content:
+        head += piece
+        if len(head) >= 4:
+            break
     mark, encoding = next(
         ((mark, encoding) for mark, encoding in _BOMS if head.startswith(mark)), (b"", None)
     )
+    head = head[len(mark) :]
     if encoding is None:
-        yield head[len(mark) :]
-        yield from iter(lambda: file.read(1 << 16), b"")
+        yield head
+        yield from content
         return
-    pieces = filter(None, chain([head[len(mark) :]], iter(lambda: file.read(1 << 16), b"")))
     decoder = codecs.getincrementaldecoder(encoding)("replace")
-    for piece in chain(pieces, [b""]):
+    for piece in chain(filter(None, chain([head], content)), [b""]):
         text = decoder.decode(piece, final=not piece)
         tally.replaced += text.count("\ufffd")
         yield text.encode()
@@ -203,6 +261,8 @@ def clean_text(text: str, tally: Tally) -> str:
         is_surrogate = character >= "\ud800" and character != "\ufeff"
         return "\ufffd" if is_surrogate else ""
 
+    if text.isascii() and text.isprintable():  # much faster than the search, and nearly always
+        return text
     clean, count = _ODD.subn(replacement, text)
     tally.replaced += count
     return clean

@@ -4,18 +4,22 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from regard.data.columns import choose
 from regard.data.examples import Example
 from regard.data.lines import Tally, clean_text
 from regard.data.messages import exchanges
+from regard.data.parsers import LineExamples, ParsedFile, Parser, parser
+from regard.data.places import files_at
 from regard.data.reading import checked, existing_file, spoken_value, tidy, usable
 from regard.data.roles import PAIRS, Column, Roles
-from regard.data.rows import read_rows
-from regard.data.tables import look
+from regard.data.rows import Format, json_object, read_rows
+from regard.data.tables import look, shown
+from regard.errors import DataError
 
 
 def read_pairs(
@@ -35,40 +39,113 @@ def read_pairs(
     asked for (`columns.choose`).
     """
     path = existing_file(path)
+    kind, _ = read_rows(path, Tally())
+    if kind == "csv":
+        rows = _rows(path, source_column, target_column, tally, roles)
+        return checked(rows, path, tally, limit=limit)
 
-    def examples() -> Iterator[Example]:
-        for source, target in _pairs(path, source_column, target_column, tally, roles):
-            yield from usable(Example(tidy(source), tidy(target)), tally)
+    def files() -> Iterator[ParsedFile]:
+        table = _parser(path, source_column, target_column, roles)
+        for file in files_at(path):
+            yield ParsedFile(file, replace(table, path=str(file)))
 
-    return checked(examples(), path, tally, limit=limit)
+    return LineExamples(files, path, tally, limit=limit)
 
 
-def _pairs(
+def _rows(
     path: Path, source: Column, target: Column, tally: Tally, roles: Roles
-) -> Iterator[tuple[str, str]]:
-    table = look(path, asked=(source, target))
-    kind, rows = read_rows(path, tally)
-    if source is None and target is None and table.has_messages:
-        yield from _messages(rows, tally)
-        return
-    if table.is_empty:
-        for _ in islice(rows, table.header, None):  # counted by their reasons
-            tally.skip("wrong field count" if kind != "jsonl" else "missing field")
-        return
+) -> Iterator[Example]:
+    """The pairs of a file in which a row may have several lines: CSV."""
+    table = _parser(path, source, target, roles)
+    _, rows = read_rows(path, tally)
+    return table.pairs(islice(rows, table.header, None), tally)
 
+
+def _parser(path: Path, source: Column, target: Column, roles: Roles) -> TableParser:
+    """The parser of a table, after a look at its first rows."""
+    table = look(path, asked=(source, target))
+    if source is None and target is None and table.has_messages:
+        return TableParser(table.format, "messages")
+    if table.is_empty:
+        return TableParser(table.format, "nothing", list(table.names), header=table.header)
     choice = choose(table, roles, source, target)
-    if kind == "jsonl":
-        extra = None if choice.extra is None else table.names[choice.extra]
-        keys = (table.names[choice.source], table.names[choice.target])
-        yield from _values(rows, *keys, tally, extra)
-        return
-    for row in islice(rows, table.header, None):
-        if len(row) != len(table.names):
-            tally.skip("wrong field count")
-        elif choice.extra is None:
-            yield row[choice.source], row[choice.target]
-        else:
-            yield _joined(row[choice.source], row[choice.extra]), row[choice.target]
+    columns = [choice.source, choice.target]
+    if choice.extra is not None:
+        columns.append(choice.extra)
+    return TableParser(
+        table.format,
+        "columns",
+        names=list(table.names),
+        columns=columns,
+        header=table.header,
+    )
+
+
+@parser
+@dataclass(frozen=True)
+class TableParser(Parser):
+    """Parses the rows of a table. `columns` are the numbers, from 0, of source and target, and of
+    the column whose text follows the source's, if there is one."""
+
+    kind = "table"
+
+    format: Format
+    holds: Literal["columns", "messages", "nothing"]
+    names: list[str] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    header: bool = False
+    path: str = ""  # of the file, for messages
+
+    def examples(self, lines: Iterator[str], tally: Tally, *, first: bool) -> Iterator[Example]:
+        if self.format == "jsonl":
+            objects = (json_object(line, tally) for line in lines)
+            yield from self.pairs((row for row in objects if row is not None), tally)
+            return
+        rows: Iterator[list[str]] = (line.split("\t") for line in lines if line)
+        if first and self.header:
+            self._check_header(next(rows, None))
+        yield from self.pairs(rows, tally)
+
+    def _check_header(self, row: list[str] | None) -> None:
+        """Every file of a table begins with the same names."""
+        names = None if row is None else [cell.strip() for cell in row]
+        if names is not None and names != self.names:
+            raise DataError(
+                "files of one table have different columns",
+                where=self.path,
+                got=f"{', '.join(map(shown, names))} and {', '.join(map(shown, self.names))}",
+                hint="give files with the same first line",
+            )
+
+    def pairs(self, rows: Iterator[Any], tally: Tally) -> Iterator[Example]:
+        is_tidy = self.format == "jsonl" and self.holds == "columns"
+        for source, target in self._texts(rows, tally):
+            if not is_tidy:
+                source = tidy(source)
+                target = tidy(target)
+            yield from usable(Example(source, target), tally)
+
+    def _texts(self, rows: Iterator[Any], tally: Tally) -> Iterator[tuple[str, str]]:
+        if self.holds == "messages":
+            yield from _messages(rows, tally)
+            return
+        if self.holds == "nothing":
+            for _ in rows:  # counted by their reasons
+                tally.skip("wrong field count" if self.format != "jsonl" else "missing field")
+            return
+
+        source, target, *extra = self.columns
+        if self.format == "jsonl":
+            keys = [self.names[column] for column in self.columns]
+            yield from _values(rows, *keys[:2], tally, *keys[2:])
+            return
+        for row in rows:
+            if len(row) != len(self.names):
+                tally.skip("wrong field count")
+            elif extra:
+                yield _joined(row[source], row[extra[0]]), row[target]
+            else:
+                yield row[source], row[target]
 
 
 def _joined(first: str, second: str) -> str:
@@ -95,9 +172,13 @@ def _values(
     """The two values of every object; capitals of their keys make no difference. A value of `extra`
     follows the source's."""
     for row in rows:
-        keys = {key.lower(): key for key in reversed(row)}
-        source_key = source if source in row else keys.get(source.lower())
-        target_key = target if target in row else keys.get(target.lower())
+        source_key: str | None = source
+        target_key: str | None = target
+        keys: dict[str, str] = {}
+        if extra is not None or source not in row or target not in row:
+            keys = {key.lower(): key for key in reversed(row)}
+            source_key = source if source in row else keys.get(source.lower())
+            target_key = target if target in row else keys.get(target.lower())
         if source_key is None or target_key is None:
             tally.skip("missing field")
             continue
@@ -113,7 +194,7 @@ def _values(
 
         prompt = spoken_value(prompt, tally)
         if extra is not None:
-            prompt = _joined(prompt, spoken_value(continuation, tally))
+            prompt = tidy(_joined(prompt, spoken_value(continuation, tally)))
         yield prompt, spoken_value(answer, tally)
 
 

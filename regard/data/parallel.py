@@ -8,6 +8,7 @@ from pathlib import Path
 
 from regard.data.examples import Example
 from regard.data.lines import Tally, read_lines
+from regard.data.places import is_file
 from regard.data.reading import checked, tidy, usable
 from regard.errors import DataError
 
@@ -15,11 +16,12 @@ from regard.errors import DataError
 def read_parallel(
     source: Path | str, target: Path | str, *, tally: Tally, limit: float = 0.5
 ) -> Iterator[Example]:
-    """Line i of one file is the translation of line i of the other; both may be gzipped. Files
-    of different length are refused: from the first missing line on, all would be wrong."""
+    """Line i of one file is the translation of line i of the other; both may be packed as .gz or
+    .zst. Files of different length are refused: from the first missing line on, all would be
+    wrong."""
     paths = [Path(source), Path(target)]
     for path in paths:
-        if not path.is_file():
+        if not is_file(path):
             raise DataError("no such file", where=path)
 
     def examples() -> Iterator[Example]:
@@ -41,7 +43,7 @@ def _whole_lines(path: Path, tally: Tally) -> Iterator[str]:
     """Every line: one that is too long would be skipped, and all after it would have the wrong
     partner."""
     skipped = tally.skipped["line too long"]
-    for line in read_lines(path, tally):
+    for line in read_lines(path, tally, gaps=False):
         if tally.skipped["line too long"] > skipped:
             raise DataError("a line is too long to be a sentence", where=path)
         yield line

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
 
 import numpy as np
 
-from regard import disk
+from regard.data.sums import SummedFile, Sums
 
 
 class RaggedArray:
@@ -49,29 +48,37 @@ class RaggedArray:
 
 
 class RaggedArrayWriter:
-    """Writes the files of a RaggedArray, row by row."""
+    """Writes the files of a RaggedArray, and computes their checksums."""
 
     def __init__(self, path: Path, dtype: type[np.generic]):
         self._path = path
-        self._dtype = dtype
+        self._dtype = np.dtype(dtype).newbyteorder("<")
         self._end = 0
-        self.last: object = None  # the object the last row was encoded from, if the caller sets it
 
     def __enter__(self) -> RaggedArrayWriter:
-        self._values: BinaryIO = self._path.with_suffix(".values").open("wb")
-        self._ends: BinaryIO = self._path.with_suffix(".ends").open("wb")
+        self._values = SummedFile(self._path.with_suffix(".values"))
+        self._ends = SummedFile(self._path.with_suffix(".ends"))
         return self
 
-    def extend(self, rows: Iterable[Iterable[int] | np.ndarray | bytes]) -> None:
+    def extend(self, rows: Iterable[Sequence[int] | np.ndarray]) -> None:
         for row in rows:
-            values = row if isinstance(row, bytes) else np.asarray(row, self._dtype).tobytes()
-            self._end += len(values) // np.dtype(self._dtype).itemsize
-            self._values.write(values)
-            self.repeat()
+            values = np.asarray(row, self._dtype)
+            self.append(values, np.array([len(values)]))
 
-    def repeat(self) -> None:
-        """Write the last row once more; only if all rows have one shape."""
-        self._ends.write(self._end.to_bytes(8, "little"))
+    def append(self, values: np.ndarray, lengths: np.ndarray) -> None:
+        """Write rows: their values, and the length of each. If all rows have one shape, a length
+        of 0 repeats the row before."""
+        if not len(lengths):
+            return
+        ends = self._end + np.cumsum(lengths)
+        self._end = int(ends[-1])
+        self._values.write(np.ascontiguousarray(values, self._dtype))
+        self._ends.write(ends.astype("<i8"))
+
+    @property
+    def sums(self) -> dict[str, Sums]:
+        """The checksums of both files, by name."""
+        return {file.path.name: file.sums() for file in (self._values, self._ends)}
 
     def __exit__(
         self,
@@ -80,8 +87,7 @@ class RaggedArrayWriter:
         trace: TracebackType | None,
     ) -> None:
         for file in (self._values, self._ends):
-            with file:
-                disk.flush(file)
+            file.close()
 
 
 def _mapped(path: Path, dtype: type[np.generic]) -> np.ndarray:

@@ -13,18 +13,25 @@ from typing import Any, TypeVar
 
 from regard.data.examples import Example
 from regard.data.lines import EMPTY, Tally, clean_text
+from regard.data.places import exists, files_at, is_file
 from regard.errors import DataError
 
 E = TypeVar("E", bound=Example)
 
 
 def existing_file(path: Path | str) -> Path:
+    """The path of a file, of several files, or of standard input."""
     path = Path(path)
-    if not path.exists():
+    if not exists(path):
         raise DataError("no such file", where=path)
-    if not path.is_file():
+    if not is_file(path):
         raise DataError("not a file", where=path)
     return path
+
+
+def existing_files(path: Path | str) -> list[Path]:
+    """The files that a path stands for."""
+    return files_at(existing_file(path))
 
 
 def usable(example: Example, tally: Tally) -> Iterator[Example]:
@@ -41,12 +48,17 @@ def checked(
 ) -> Iterator[E]:
     """The examples; at their end an error if there were none, or if too many rows were bad. `hint`
     says what a row has to be."""
-    used_before = tally.used
-    bad_before = tally.bad
+    before = Tally(tally.used, tally.skipped.copy())
     yield from examples
+    check_rows(where, tally, before, limit=limit, hint=hint)
 
-    used = tally.used - used_before
-    bad = tally.bad - bad_before
+
+def check_rows(
+    where: object, tally: Tally, before: Tally, *, limit: float, hint: str | None = None
+) -> None:
+    """Raise an error if no row since `before` was usable, or if too many were bad."""
+    used = tally.used - before.used
+    bad = tally.bad - before.bad
     if used == 0:
         raise DataError(f"no usable examples in {where}", got=tally.summary(), hint=hint)
     if bad > limit * (used + bad):

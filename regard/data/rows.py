@@ -13,17 +13,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 from regard.data.lines import Tally, read_lines
+from regard.data.places import files_at, plain_name
 from regard.errors import DataError
 
 Format = Literal["tsv", "csv", "jsonl"]
 
 QUOTED = 50  # lines that one quoted CSV field may span before its quote counts as a mistake
 DELIMITER_LINES = 20  # that tell the delimiter of a CSV file
-SUFFIXES: dict[str, Format] = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+SUFFIXES: dict[str, Format] = {
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "jsonl",  # its rows are read as such lines
+}
 
 
 def format_of(path: Path, first: str) -> Format:
-    name = path.name.lower().removesuffix(".gz")
+    name = plain_name(path)
     for suffix, kind in SUFFIXES.items():
         if name.endswith(suffix):
             return kind
@@ -33,7 +40,30 @@ def format_of(path: Path, first: str) -> Format:
 
 
 def read_rows(path: Path, tally: Tally) -> tuple[Format, Iterator[Any]]:
-    """The format of a file, and its rows: lists of cells, or objects."""
+    """The format of a file, and its rows: lists of cells, or objects. If the path stands for
+    several files, the names of the columns come once, from the first one."""
+    files = files_at(path)
+    if len(files) < 2:
+        return _rows_of_file(path, tally)
+    kind, rows = _rows_of_file(files[0], tally)
+    return kind, _chained(rows, files[1:], kind, tally)
+
+
+def _chained(
+    rows: Iterator[Any], files: Iterable[Path], kind: Format, tally: Tally
+) -> Iterator[Any]:
+    first = next(rows, None)
+    if first is not None:
+        yield first
+    yield from rows
+    for file in files:
+        _, rows = _rows_of_file(file, tally)
+        for number, row in enumerate(rows):
+            if number or row != first or kind == "jsonl":
+                yield row
+
+
+def _rows_of_file(path: Path, tally: Tally) -> tuple[Format, Iterator[Any]]:
     lines = read_lines(path, tally)
     head = list(islice(lines, 1))
     kind = format_of(path, "".join(head))
@@ -60,13 +90,16 @@ def json_object(line: str, tally: Tally) -> dict[str, Any] | None:
     return row
 
 
+_UNPACK = {".gz": "zcat", ".zst": "zstdcat", ".zstd": "zstdcat"}
+
+
 def is_json_lines(path: Path) -> bool:
     """Whether a .json file has an object a line, and is not COCO's; an array is refused."""
     lines = (line for line in read_lines(path, Tally()) if line.strip())
     first = next(lines, "").strip()
     if first.startswith("["):
-        rows = path.name.removesuffix(".gz").removesuffix(".json") + ".jsonl"
-        unpack = ["gzip", "-dc", str(path)] if path.name.endswith(".gz") else ["cat", str(path)]
+        rows = plain_name(path).removesuffix(".json") + ".jsonl"
+        unpack = [_UNPACK.get(path.suffix.lower(), "cat"), str(path)]
         convert = f"{shlex.join(unpack)} | jq -c '.[]' > {shlex.quote(rows)}"
         raise DataError(
             "a JSON array, of which regard reads the form with one object a line (.jsonl)",

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from regard.data.examples import Example
+from regard.data.hashes import HashSet, hash_of
 from regard.data.lines import Tally, read_lines
+from regard.data.places import files_at, is_file, plain_name
 from regard.data.reading import checked, tidy, word_count
 from regard.errors import DataError
 
@@ -20,7 +22,7 @@ LONGEST = 2000  # characters; a longer sentence is none
 FEWEST = 3  # words, so that something stands around a blank
 SAMPLE = 400  # lines that tell how a file is laid out
 TABLES = (
-    *(".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".npz"),
+    *(".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".npz", ".parquet"),
     *(".toml", ".yml", ".yaml", ".html", ".xml"),
 )
 
@@ -45,14 +47,16 @@ def read_text(path: Path | str, *, layout: Layout = "auto", tally: Tally) -> Ite
 def text_files(path: Path | str) -> list[Path]:
     """The files that `read_text` reads."""
     path = Path(path)
-    if path.is_file():
-        return [path]
+    if is_file(path):
+        return files_at(path)
     if not path.is_dir():
         raise DataError("no such file or folder", where=path)
-    texts = (file for file in path.rglob("*") if file.name.lower().endswith((".txt", ".txt.gz")))
+    texts = (file for file in path.rglob("*") if plain_name(file).endswith(".txt"))
     files = sorted(file for file in texts if file.is_file())
     if not files:
-        raise DataError(f"no usable examples in {path}", got="no .txt or .txt.gz files")
+        raise DataError(
+            f"no usable examples in {path}", got="no .txt files, also packed as .gz or .zst"
+        )
     return files
 
 
@@ -69,14 +73,13 @@ def sentences_of(
 
     def read_sentences(*, tally: Tally) -> Iterator[Example]:
         rows = Tally()
-        yielded: set[str] = set()
+        yielded = HashSet()
         for example in _sentences(texts(rows), tally):
-            if example.target in yielded:  # an answer is often the next prompt
+            if yielded.add(hash_of(example.target.encode("utf-8", "replace"))):
+                yield example
+            else:  # an answer is often the next prompt
                 tally.used -= 1
                 tally.duplicates += 1
-            else:
-                yielded.add(example.target)
-                yield example
         tally.replaced += rows.replaced
 
     return read_sentences
@@ -85,8 +88,7 @@ def sentences_of(
 def is_text(path: Path | str) -> bool:
     """A file that is text rather than a table: few of its first lines have tabs or braces."""
     path = Path(path)
-    name = path.name.lower().removesuffix(".gz")
-    if not path.is_file() or name.endswith(TABLES):
+    if not is_file(path) or plain_name(path).endswith(TABLES):
         return False
     lines = [line for line in islice(read_lines(path, Tally()), SAMPLE) if line.strip()]
     odd = sum("\t" in line or line.lstrip().startswith(("{", "[")) for line in lines)

@@ -20,6 +20,7 @@ from regard.tokenizers.base import (
 from regard.tokenizers.bpe import BPE
 from regard.tokenizers.characters import Characters
 from regard.tokenizers.files import KINDS, dumps, load, read, write
+from regard.tokenizers.fitting import Fit
 from regard.tokenizers.labels import Labels
 from regard.tokenizers.text import plain
 from regard.tokenizers.turns import OTHER, SELF, join_turns
@@ -38,6 +39,7 @@ __all__ = [
     "START",
     "UNKNOWN",
     "Characters",
+    "Fit",
     "Labels",
     "Tokenizer",
     "Words",

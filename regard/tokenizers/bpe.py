@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 from tokenizers import Tokenizer as HubTokenizer
@@ -13,6 +14,9 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from regard.errors import InputError
 from regard.tokenizers.base import NUM_SPECIAL_TOKENS, Tokenizer
 from regard.tokenizers.text import replace_surrogates
+
+MANY = 256  # texts, from which on each word is encoded once
+MOST_WORDS = 200_000  # words that are remembered for it: about 50 MB
 
 
 class BPE(Tokenizer):
@@ -42,6 +46,15 @@ class BPE(Tokenizer):
         if numbers != list(range(self.size)) or names[:NUM_SPECIAL_TOKENS] != self._special_tokens:
             raise ValueError("tokens must be numbered from 0, the four special tokens first")
         self.turns = names[NUM_SPECIAL_TOKENS:][:2] == self._turn_tokens
+
+        self._first_words: dict[str, list[int]] = {}  # of earlier calls, see `_encode_by_word`
+        self._words: dict[str, list[int]] = {}  # with a space before them
+        own = json.loads(tokenizer.to_str())
+        parts = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+        self._splits_at_spaces = (
+            own.get("normalizer") is None
+            and parts.items() <= (own.get("pre_tokenizer") or {}).items()
+        )
 
         byte = _byte_of_character()
         self._bytes = [b""] * self.num_special_tokens
@@ -83,6 +96,61 @@ class BPE(Tokenizer):
         return self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        if len(texts) < MANY or not self._splits_at_spaces:
+            return self._encode_all(texts)
+        return self._encode_by_word(texts)
+
+    def _encode_by_word(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of many texts, of which each word is encoded once.
+
+        A space begins a new part in byte-level BPE, so that the tokens of a text are those of its
+        words, each with the space before it. This holds if there is no other white space.
+        """
+        rows: list[list[int] | None] = []
+        for text in texts:
+            words = text.split(" ")
+            try:
+                rows.append(self._of_known(words) if words == text.split() else None)
+            except KeyError:
+                rows.append(None)
+
+        missing = [i for i, row in enumerate(rows) if row is None]
+        self._learn_words(texts[i] for i in missing)
+        others = []
+        for i in missing:
+            words = texts[i].split(" ")
+            if words == texts[i].split():
+                rows[i] = self._of_known(words)
+            else:
+                others.append(i)
+        for i, row in zip(others, self._encode_all([texts[i] for i in others]), strict=True):
+            rows[i] = row
+        return [row for row in rows if row is not None]
+
+    def _of_known(self, words: list[str]) -> list[int]:
+        """The tokens of words; KeyError if one of them is not known."""
+        tokens = self._first_words[words[0]].copy()
+        tokens.extend(chain.from_iterable(map(self._words.__getitem__, words[1:])))
+        return tokens
+
+    def _learn_words(self, texts: Iterable[str]) -> None:
+        """Encode the words of texts that are not known, without and with a space before them."""
+        if len(self._words) + len(self._first_words) > MOST_WORDS:
+            self._words.clear()
+            self._first_words.clear()
+        first: dict[str, None] = {}
+        others: dict[str, None] = {}
+        for text in texts:
+            word, *words = text.split(" ")
+            if [word, *words] == text.split():
+                first[word] = None
+                others.update(dict.fromkeys(words))
+        for known, words, space in ((self._first_words, first, ""), (self._words, others, " ")):
+            fresh = [word for word in words if word not in known]
+            encoded = self._encode_all([space + word for word in fresh])
+            known.update(zip(fresh, encoded, strict=True))
+
+    def _encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         encodings = self._tokenizer.encode_batch_fast(
             [replace_surrogates(text) for text in texts], add_special_tokens=False
         )

@@ -47,13 +47,33 @@ class Characters(Tokenizer):
         turns: bool = False,
     ) -> Characters:
         """A tokenizer of the characters in `texts`, or of those in `alphabet`, if given."""
-        if alphabet is not None:
-            return cls(list(dict.fromkeys(alphabet)), lower=lower, turns=turns)
+        counts = [] if alphabet is not None else cls.count(texts, lower=lower)
+        return cls.from_counts(
+            counts, lower=lower, min_count=min_count, alphabet=alphabet, turns=turns
+        )
 
+    @classmethod
+    def count(cls, texts: Iterable[str], *, lower: bool = False) -> list[Counter[str]]:
+        """How often characters occur."""
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(replace_surrogates(text.lower() if lower else text))
-        return cls(most_frequent(counts, min_count), lower=lower, turns=turns)
+        return [counts]
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: Sequence[Counter[str]],
+        *,
+        lower: bool = False,
+        min_count: int = 1,
+        alphabet: str | None = None,
+        turns: bool = False,
+    ) -> Characters:
+        """A tokenizer of the characters that occur often enough, or of those in `alphabet`."""
+        if alphabet is not None:
+            return cls(list(dict.fromkeys(alphabet)), lower=lower, turns=turns)
+        return cls(most_frequent(counts[0], min_count), lower=lower, turns=turns)
 
     def encode(self, text: str) -> list[int]:
         if self.lower:

@@ -25,6 +25,15 @@ def plain(text: str) -> str:
     >>> plain("?!")
     '?!'
     """
-    unified = " ".join(unicodedata.normalize("NFC", text.lower()).translate(_CURLY).split())
+    if text.isascii():  # nothing to normalise, and of the curly quotes only `
+        unified = " ".join(text.lower().replace("`", "'").split())
+        if "," not in unified:
+            return unified.rstrip("?!. ") or unified or text
+    else:
+        unified = _unified(text)
     without_commas = " ".join(_COMMAS.sub(" ", unified).split())
     return without_commas.rstrip("?!.… ") or unified or text
+
+
+def _unified(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text.lower()).translate(_CURLY).split())

@@ -56,8 +56,15 @@ class Words(Tokenizer):
         turns: bool = False,
     ) -> Words:
         """A tokenizer of the most frequent words in `texts`, at most `size` tokens."""
+        counts = cls.count(texts, lower=lower)
+        return cls.from_counts(counts, size=size, min_count=min_count, lower=lower, turns=turns)
+
+    @classmethod
+    def count(cls, texts: Iterable[str], *, lower: bool = True) -> list[Counter[str]]:
+        """How often words occur, and how often each spelling inside sentences, capitals
+        included."""
         counts: Counter[str] = Counter()
-        forms: Counter[str] = Counter()  # spellings inside sentences, capitals included
+        forms: Counter[str] = Counter()
         for text in texts:
             tokens = list(_split(replace_surrogates(text)))
             counts.update(token.lower() for token in tokens) if lower else counts.update(tokens)
@@ -65,9 +72,22 @@ class Words(Tokenizer):
                 forms.update(_inside_sentences(tokens))
             forget_rare(counts)
             forget_rare(forms)
+        return [counts, forms]
 
+    @classmethod
+    def from_counts(
+        cls,
+        counts: Sequence[Counter[str]],
+        *,
+        size: int = 20_000,
+        min_count: int = 1,
+        lower: bool = True,
+        turns: bool = False,
+    ) -> Words:
+        """A tokenizer of the most frequent words, at most `size` tokens."""
+        word_counts, forms = counts
         special_tokens = cls([], turns=turns).size
-        words = most_frequent(counts, min_count)[: max(size - special_tokens, 0)]
+        words = most_frequent(word_counts, min_count)[: max(size - special_tokens, 0)]
         surface = _usual_forms(words, forms) if lower else None
         return cls(words, lower=lower, surface=surface, turns=turns)
 

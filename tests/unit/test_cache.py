@@ -104,7 +104,7 @@ def test_the_codec_sees_training_texts_only(tmp_path):
 def test_small_chunks_change_nothing(tmp_path, monkeypatch):
     whole = prepared(tmp_path / "a")
     frequency = document_frequency(whole.train, whole.tokenizer.size)
-    monkeypatch.setattr("regard.data.encode.CHUNK", 3)
+    monkeypatch.setattr("regard.data.encode.BLOCK", 100)
     monkeypatch.setattr("regard.data.corpus.ROWS", 3)
     chunked = prepared(tmp_path / "b")
     assert texts(whole.train) == texts(chunked.train)
@@ -357,7 +357,7 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(RaggedArrayWriter, "extend", full)
+    monkeypatch.setattr(RaggedArrayWriter, "append", full)
     with pytest.raises(
         NoRoomError, match="no space left on the disk; got .* bytes free, at least [1-9].* needed"
     ):

@@ -71,7 +71,7 @@ class DataPairs(TextFiles):
 
 def _pairs(section: DataPairs, form: SourceForm) -> Contents:
     from regard.data.pairs import read_pairs
-    from regard.data.reading import existing_file
+    from regard.data.reading import existing_files
 
     def reader(path: str) -> Reader:
         source, target = columns_of(
@@ -79,7 +79,7 @@ def _pairs(section: DataPairs, form: SourceForm) -> Contents:
         )
         return partial(read_pairs, path, source_column=source, target_column=target)
 
-    return contents_of_paths(section, reader, lambda path: [existing_file(path)])
+    return contents_of_paths(section, reader, existing_files)
 
 
 def _read_pairs(path: Path, source: Column, target: Column) -> Reader:

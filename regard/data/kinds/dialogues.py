@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -17,6 +18,7 @@ from regard.data.kinds.kind import (
     contents_of_paths,
 )
 from regard.data.kinds.sections import DialogueFiles
+from regard.data.places import files_at, is_file, plain_name
 from regard.data.public import Download, PublicDataSet
 from regard.fields import File
 
@@ -55,9 +57,8 @@ def _dailydialog(section: DataDailyDialog, form: SourceForm) -> Contents:
     readers = {}
     for split, file in files.items():
         readers[split] = partial(read_dailydialog, file, turns=section.turns)
-    return Contents(
-        readers["train"], list(files.values()), readers.get("valid"), readers.get("test")
-    )
+    all_files = list(chain.from_iterable(map(files_at, files.values())))
+    return Contents(readers["train"], all_files, readers.get("valid"), readers.get("test"))
 
 
 def _recognise_dailydialog(path: Path) -> DataSet | None:
@@ -118,17 +119,17 @@ class DataDialogues(DialogueFiles):
 
     def note(self) -> str | None:
         path = Path(self.path)
-        return MESSAGES if path.is_file() and _has_messages(path) else None
+        return MESSAGES if is_file(path) and _has_messages(path) else None
 
 
 def _dialogues(section: DataDialogues, form: SourceForm) -> Contents:
     from regard.data.dialogues import read_dialogues
-    from regard.data.reading import existing_file
+    from regard.data.reading import existing_files
 
     def reader(path: str) -> Reader:
         return partial(read_dialogues, path, turns=section.turns)
 
-    return contents_of_paths(section, reader, lambda path: [existing_file(path)])
+    return contents_of_paths(section, reader, existing_files)
 
 
 def _recognise_dialogues(path: Path) -> DataSet | None:
@@ -137,8 +138,7 @@ def _recognise_dialogues(path: Path) -> DataSet | None:
     from regard.data.dialogues import has_dialogues
     from regard.data.rows import SUFFIXES
 
-    name = path.name.lower().removesuffix(".gz")
-    is_json_lines = path.is_file() and SUFFIXES.get(Path(name).suffix) == "jsonl"
+    is_json_lines = is_file(path) and SUFFIXES.get(Path(plain_name(path)).suffix) == "jsonl"
     if not is_json_lines or not has_dialogues(path) or _has_messages(path):
         return None
     return dialogues_at(path)

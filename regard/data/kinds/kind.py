@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from regard.data.columns import same_columns
 from regard.data.kinds.sections import DataSection
+from regard.data.places import is_file
 from regard.data.public import PublicDataSet
 from regard.data.roles import Column, Roles
 
@@ -148,6 +149,6 @@ def columns_of(
 ) -> tuple[Column, Column]:
     """The columns of one of a section's files: validation and test files have the columns of the
     training file."""
-    if path == section.path or not (Path(section.path).is_file() and Path(path).is_file()):
+    if path == section.path or not (is_file(section.path) and is_file(path)):
         return source, target
     return same_columns(Path(section.path), Path(path), roles, source, target)

@@ -12,7 +12,7 @@ from regard.fields import File
 
 
 class DataText(TextFiles):
-    """Plain text of any size, also gzipped: a file, or a folder of .txt files."""
+    """Plain text of any size, also packed as .gz or .zst: a file, or a folder of .txt files."""
 
     answer = "blank"
 

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from regard.data.kinds.conversations import TRANSLATE
 from regard.data.kinds.kind import Contents, DataKind, DataSet, Reader, SourceForm
 from regard.data.kinds.sections import TextFiles, Texts
+from regard.data.places import PACKED, files_at
 from regard.data.public import Download, PublicDataSet
 from regard.fields import File, HeldOutFile, Seed
 
@@ -44,7 +45,7 @@ def _made_translation(section: DataMadeTranslation, form: SourceForm) -> Content
 
 
 class DataParallel(TextFiles):
-    """Parallel text: two files in two languages, aligned line by line; also gzipped."""
+    """Parallel text: two files in two languages, aligned line by line; also .gz or .zst."""
 
     kind: Literal["parallel"]
     path: File
@@ -79,7 +80,7 @@ def _parallel(section: DataParallel, form: SourceForm) -> Contents:
     def reader(source: str | None, target: str | None) -> Reader | None:
         if source is None or target is None:
             return None
-        files.extend([Path(source), Path(target)])
+        files.extend([*files_at(source), *files_at(target)])
         return partial(read_parallel, source, target)
 
     train = reader(section.path, section.target_path)
@@ -138,7 +139,9 @@ def _parts(folder: Path) -> defaultdict[str, dict[str, Path]]:
     """The files called `part.language`, by part and language."""
     parts: defaultdict[str, dict[str, Path]] = defaultdict(dict)
     for file in sorted(folder.iterdir()):
-        name = file.name.removesuffix(".gz").removesuffix(".txt")
+        name = file.name
+        for suffix in (*PACKED, ".txt"):
+            name = name.removesuffix(suffix)
         if file.is_file() and (match := LANGUAGE.fullmatch(name)):
             parts[match["part"]][match["language"]] = file
     return parts
