@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import struct
@@ -134,7 +135,7 @@ def _train(chosen: Any, run: Path, steps: int) -> None:
 class Child:
     """A process that trains."""
 
-    def __init__(self, chosen: Any, run: Path, sabotage: Callable[[], None] | None = None):
+    def __init__(self, chosen: Any, run: Path, sabotage: Callable[[], object] | None = None):
         self._read, write = os.pipe()
         self.started = time.monotonic()
         self.pid = os.fork()
@@ -163,6 +164,10 @@ class Child:
                 return False
             time.sleep(0.002)
         return True
+
+    def wait_for_training(self) -> None:
+        """Until it tells of its first step, or ends."""
+        select.select([self._read], [], [])
 
     def end(self) -> tuple[bool, int, int, int]:
         """Whether it was killed; the step it was resumed at, the last step it made, and the epoch
@@ -226,14 +231,17 @@ class Run:
         self.log = log(whole)
         # Again, now that the corpus is prepared and the C library compiled.
         child = Child(self.chosen, self.folder / "again")
+        child.wait_for_training()
+        self.until_training = time.monotonic() - child.started
         child.end()
-        self.seconds = time.monotonic() - child.started
+        self.training = time.monotonic() - child.started - self.until_training
         self.result: dict[str, Any] = {
             "kills": 0,
             "runs": 0,
             "different": [],
             "repeated": 0,
             "in_one_epoch": 0,
+            "while": {"starting": 0, "resuming": 0, "training": 0},
             "at": [],
         }
         self._compare(self.folder / "again", "a second uninterrupted run")
@@ -243,6 +251,12 @@ class Run:
             self.result["different"].append(f"{what}: state")
         if log(run) != self.log:
             self.result["different"].append(f"{what}: log")
+
+    def _phase(self, run: Path, resumed_at: int) -> str:
+        """What a process did that was killed: `resumed_at` is -1 before its first step."""
+        if resumed_at >= 0:
+            return "training"
+        return "resuming" if any(run.glob("checkpoints/step-*")) else "starting"
 
     def forget_corpus(self) -> None:
         """Kills come while the corpus is prepared, too."""
@@ -265,6 +279,7 @@ class Run:
             if was_killed:
                 self.result["kills"] += 1
                 self.result["at"].append(step)
+                self.result["while"][self._phase(run, resumed_at)] += 1
                 epochs.append(epoch)
         self.result["in_one_epoch"] = max(
             [self.result["in_one_epoch"], *(epochs.count(epoch) for epoch in epochs if epoch >= 0)]
@@ -274,8 +289,12 @@ class Run:
         shutil.rmtree(run)
 
 
-def _kill_after(seconds: float) -> Life:
+def _kill_after(seconds: float, *, in_training: bool) -> Life:
+    """Kill so many seconds after the start of the process, or of its training."""
+
     def watch(child: Child) -> None:
+        if in_training:
+            child.wait_for_training()
         if not child.wait(seconds):
             child.kill()
 
@@ -327,9 +346,11 @@ def main() -> None:
         while run.result["kills"] < settings.get("kills", 0):
             if draw.random() < 0.3:
                 run.forget_corpus()
-            lives = [
-                _kill_after(draw.uniform(0, run.seconds)) for _ in range(settings.get("lives", 5))
-            ]
+            lives = []
+            for _ in range(settings.get("lives", 5)):
+                in_training = draw.random() < 0.6
+                longest = run.training if in_training else run.until_training
+                lives.append(_kill_after(draw.uniform(0, longest), in_training=in_training))
             run.live(run.folder / "killed", lives)
         for first, *more in settings.get("points", []):
             begun = [_kill_at_step(first)] if first else []

@@ -31,7 +31,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def read_while(write: Callable[[], None], read: Callable[[], float]) -> list[float]:
+def read_while(write: Callable[[], object], read: Callable[[], float]) -> list[float]:
     """What is read, again and again, until a process that writes has ended."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the fork uses none of torch's threads
@@ -85,7 +85,7 @@ def check_checkpoints(trained: Path, tmp_path: Path, saves: int) -> None:
 
     save(1)
     values = read_while(
-        lambda: [save(number) for number in range(2, saves + 1)] and None,
+        lambda: [save(number) for number in range(2, saves + 1)],
         lambda: the_number(bundle.load(run).model),
     )
     assert values == sorted(values) and values[-1] == saves and len(values) > 3
@@ -105,7 +105,7 @@ def check_weights(trained: Path, tmp_path: Path, saves: int) -> None:
 
     save(1)
     values = read_while(
-        lambda: [save(number) for number in range(2, saves + 1)] and None,
+        lambda: [save(number) for number in range(2, saves + 1)],
         lambda: the_number(bundle.load(run).model),
     )
     assert values == sorted(values) and values[-1] == saves and len(values) > 3
