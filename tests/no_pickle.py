@@ -117,11 +117,12 @@ def _forbidden(name: str) -> str | None:
 
 
 def _of_import(node: ast.AST) -> Iterator[Finding]:
-    names = []
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
         names = [f"{node.module}.{alias.name}" for alias in node.names]
+    else:
+        return
     for name in names:
         if module := _forbidden(name):
             yield Finding(node.lineno, f"import of {module}, which {MODULES[module]}")

@@ -5,12 +5,8 @@ Nothing in the run's folder changes: what has to be written is written to a temp
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
 import tempfile
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +17,7 @@ from regard.checkpoint import Progress
 from regard.doctor.checks import Check, failed
 from regard.doctor.laws import laws
 from regard.errors import BundleError, DataError, InputError, RegardError
-from regard.train import METRICS, SilentReporter, Stopped, train_job
+from regard.train import METRICS, SilentReporter, train_job
 
 STEPS = 3  # that a resume makes, twice
 FILES = (bundle.RECIPE, bundle.TOKENIZER, bundle.WEIGHTS)
@@ -56,8 +52,9 @@ def _manifest(run: Path) -> Check:
 
 
 def _files(run: Path) -> Iterator[Check]:
-    for name in FILES:
-        if name == bundle.WEIGHTS and name not in disk.manifest(run):
+    listed = disk.manifest(run)
+    for name in [*FILES, *sorted(listed.keys() - {*FILES})]:
+        if name == bundle.WEIGHTS and name not in listed:
             yield Check(name, "skipped", "no validation has saved weights yet")
             continue
         try:
@@ -127,16 +124,14 @@ def _loaded(run: Path) -> Iterator[Check]:
 # -- a resume --------------------------------------------------------------------------------------
 
 
-class _Enough(SilentReporter):
-    """Stops training after a few steps, as Ctrl-C does; the losses say whether two are the same."""
+class _Losses(SilentReporter):
+    """Keeps the loss of each step."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
 
     def stepped(self, progress: Progress, loss: float, speed: float, done: float) -> None:
         self.losses.append(loss)
-        if len(self.losses) == STEPS:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 def _resume(run: Path) -> Check:
@@ -146,9 +141,7 @@ def _resume(run: Path) -> Check:
         return Check(name, "skipped", "there is no checkpoint to resume from")
     if disk.is_locked(run):
         return Check(name, "skipped", "a process is training in this folder", "try again later")
-    if threading.current_thread() is not threading.main_thread():
-        return Check(name, "skipped", "training is stopped by a signal: main thread only")
-    limits = runs.Limits(steps=step + STEPS + 1)
+    limits = runs.Limits(steps=step + STEPS)
     try:
         runs.resumed(run, limits=limits)  # only reads: whether the data is there
         with tempfile.TemporaryDirectory(prefix="regard-doctor-") as folder:
@@ -172,16 +165,15 @@ def _resumed(run: Path, copy: Path, step: int, limits: runs.Limits) -> dict[str,
     """The state of a copy of the run a few steps after its newest checkpoint: the SHA-256 of each
     file of weights, averages and optimiser, the counters, and the losses."""
     copy.mkdir()
-    for name in (*FILES, disk.MANIFEST, METRICS):
+    for name in {*disk.manifest(run), disk.MANIFEST, METRICS}:
         if (run / name).is_file():
             shutil.copyfile(run / name, copy / name)
     newest = Path(checkpoint.FOLDER) / f"step-{step:06d}"
     shutil.copytree(run / newest, copy / newest)
 
     job = runs.resumed(copy, limits=limits)
-    reporter = _Enough()
-    with contextlib.suppress(Stopped):
-        train_job(job, reporter, device="cpu")
+    reporter = _Losses()
+    train_job(job, reporter, device="cpu")
     end = copy / checkpoint.FOLDER / f"step-{step + STEPS:06d}"
     disk.verify_folder(end)
     state: dict[str, object] = {file.name: disk.digest(file) for file in end.glob("*.safetensors")}
