@@ -814,22 +814,32 @@ def load(folder: Path | str, *, device: str | torch.device = "auto") -> Bundle:
         folder = folder.resolve().parent.parent
         listed = disk.manifest(folder)
         disk.verify_files(folder, RECIPE, TOKENIZER, *listed.keys() & {RETRIEVAL})
+        saved = _read_weights(weights)
     elif weights.exists():
         disk.verify(folder, RECIPE, TOKENIZER, WEIGHTS)
+        saved = _read_weights(weights)
     else:
-        weights = _checkpoint_weights(folder)
-    check_memory(2 * weights.stat().st_size, "the weights of this run, read and in the model,")
+        weights, saved = _checkpoint_weights(folder)
     recipe = Recipe.from_json(disk.read_json(folder / RECIPE), folder / RECIPE)
     tokenizer = tokenizers.read(folder / TOKENIZER)
     model = build.model(recipe, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
-    load_tensors(model, read_tensors(weights), weights)
+    load_tensors(model, saved, weights)
     retrieval = None
     if RETRIEVAL in disk.manifest(folder):
         retrieval = Retrieval.read(folder / RETRIEVAL, tokenizer)
     return Bundle(recipe, build.task(recipe, tokenizer), model.to(device).eval(), retrieval)
 
 
-def _checkpoint_weights(folder: Path) -> Path:
+def _read_weights(file: Path) -> dict[str, Tensor]:
+    try:
+        count = file.stat().st_size
+    except FileNotFoundError:
+        raise BundleError("a file is missing", where=file) from None
+    check_memory(2 * count, "the weights of this run, read and in the model,")
+    return read_tensors(file)
+
+
+def _checkpoint_weights(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     """The weights of the newest checkpoint, of a run that has kept none yet; a warning says so."""
     again = f"regard train --resume {quote(str(folder))}"
     if WEIGHTS in disk.manifest(folder):
@@ -844,9 +854,15 @@ def _checkpoint_weights(folder: Path) -> Path:
             hint=f"train it with: {again} --minutes 1",
         )
     file, step = newest
+    try:
+        saved = _read_weights(file)
+    except BundleError:
+        if file.exists():
+            raise
+        return _checkpoint_weights(folder)  # a trainer has removed it, after it saved a newer one
     LOG.warning(
         "%s: not validated yet; using the weights of its checkpoint of step %s",
         folder,
         f"{step:,}",
     )
-    return file
+    return file, saved

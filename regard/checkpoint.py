@@ -193,6 +193,7 @@ def newest_weights(run: Path, noted: Callable[[str], None]) -> tuple[Path, int] 
     """The weights that a validation would judge now, those of the newest whole checkpoint: their
     file, and their step. None if there is no whole checkpoint; damaged ones are named. Nothing on
     disk changes."""
+    problems: list[BundleError] = []
     for folder in _steps(run):
         try:
             file = _judged_weights(folder)
@@ -201,9 +202,15 @@ def newest_weights(run: Path, noted: Callable[[str], None]) -> tuple[Path, int] 
         except OtherFormatError:
             raise
         except BundleError as problem:
-            noted(str(problem))
+            if not folder.is_dir():  # a trainer has removed it, after it saved a newer one
+                return newest_weights(run, noted)
+            problems.append(problem)
             continue
+        for problem in problems:
+            noted(str(problem))
         return file, _step_of(folder)
+    for problem in problems:
+        noted(str(problem))
     return None
 
 

@@ -67,7 +67,7 @@ INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 EPILOG = """\b
-Exit codes: 0 done, 1 a fault in regard,
+Exit codes: 0 done, 1 a fault in regard (or one that doctor finds),
 2 something to correct in the command or its files,
 3 a claim of the lab that does not hold,
 130, 141 or 143 stopped by a signal."""

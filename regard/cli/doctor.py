@@ -1,8 +1,9 @@
-"""regard doctor: what regard finds on this machine."""
+"""regard doctor: what regard finds on this machine, or in a run."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,18 +12,34 @@ from regard.cli.waiting import Waiting
 from regard.errors import printable
 
 if TYPE_CHECKING:
-    from regard.doctor import Findings
+    from regard.doctor import Check, Findings
+
+
+FOUND = 1  # the exit code if something is wrong
+MARKS = {"ok": "ok", "failed": "FAILED", "skipped": "-"}
 
 
 def doctor(
+    run: Annotated[
+        Path | None, typer.Argument(help="A run to check; without one, this machine.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """Versions, devices, the C library, folders and extras: what regard finds on this machine.
+    """What regard finds on this machine, or whether a run is whole and can go on.
+
+    Of a run: its files and checkpoints against their sums, laws on its own weights (step by step =
+    all at once, padding changes nothing, masked places weigh 0, beam 1 = greedy, save then load =
+    before), and two resumes of a temporary copy, which must be equal. The run is not changed.
+    Exit code 0: all is well; 1: something is wrong, and what to do is said.
 
     \b
     regard doctor
-    regard doctor --json
+    regard doctor runs/first
+    regard doctor runs/first --json
     """
+    if run is not None:
+        _examine_run(run, as_json)
+        return
     with Waiting("looking"):
         from regard.doctor import examine
 
@@ -31,6 +48,38 @@ def doctor(
         print(json.dumps(findings.to_json(), ensure_ascii=False, indent=1))
     else:
         print("\n".join(_lines(findings)))
+    if findings.faults:
+        raise typer.Exit(FOUND)
+
+
+def _examine_run(run: Path, as_json: bool) -> None:
+    with Waiting(f"checking {printable(run)}"):
+        from regard.doctor import examine_run
+
+        checks = list(examine_run(run))
+    failures = [check for check in checks if check.state == "failed"]
+    if as_json:
+        record = {
+            "run": str(run),
+            "ok": not failures,
+            "checks": [check.to_json() for check in checks],
+        }
+        print(json.dumps(record, ensure_ascii=False, indent=1))
+    else:
+        for check in checks:
+            print(_line(check))
+        print()
+        if failures:
+            print(f"{len(failures)} of {len(checks)} checks failed")
+        else:
+            print("all is well: the run is whole and can go on")
+    if failures:
+        raise typer.Exit(FOUND)
+
+
+def _line(check: Check) -> str:
+    hint = f"; {check.hint}" if check.hint else ""
+    return f"{MARKS[check.state]:<8}{check.name:<28}{printable(check.what + hint)}"
 
 
 def _lines(findings: Findings) -> list[str]:
@@ -42,7 +91,7 @@ def _lines(findings: Findings) -> list[str]:
         "memory": f"{_size(findings.memory)} available",
         "device": _devices(findings),
         "C library": _library(findings),
-        "cache": f"{findings.cache}, {_size(findings.cache_free)} free",
+        "cache": _cache(findings),
         "data": f"{findings.data}: {', '.join(findings.data_sets) or 'nothing fetched'}",
     }
     for name, installed in findings.extras.items():
@@ -73,6 +122,13 @@ def _library(findings: Findings) -> str:
         case "wrong":
             return f"differs from torch by {library.difference:.1g}; turn it off: REGARD_NATIVE=0"
     return f"compiled with {library.compiler}; differs from torch by {library.difference:.1g}"
+
+
+def _cache(findings: Findings) -> str:
+    if findings.cache_fault is None:
+        return f"{findings.cache}, {_size(findings.cache_free)} free, can be written and synced"
+    hint = "REGARD_CACHE names another folder"
+    return f"{findings.cache} cannot be written: {findings.cache_fault}; {hint}"
 
 
 def _size(count: int) -> str:

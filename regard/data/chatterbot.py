@@ -79,10 +79,10 @@ def _conversations(file: Path) -> list[Any]:
     import yaml  # slow to import, and only needed here
 
     # Ten times as fast, where PyYAML was built with it. Both are safe loaders.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    safe_loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         text = file.read_text("utf-8-sig", errors="replace")
-        return yaml.load(text, Loader=loader)["conversations"]  # noqa: S506
+        return safe_loader(text).get_single_data()["conversations"]
     except (yaml.YAMLError, KeyError, TypeError) as problem:
         raise DataError(
             "not a ChatterBot corpus file", where=file, got=str(problem)[:200]

@@ -59,7 +59,7 @@ def model_names(runs: Sequence[Path]) -> dict[str, Path]:
     """
     named: dict[str, Path] = {}
     for run in runs:
-        name = run.resolve().name
+        name = os.path.basename(os.path.realpath(run))  # Path.resolve raises for a loop of links
         if name in named:
             raise InputError(
                 "two runs have the same name", where=name, hint="rename the folder of one of them"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import random
+import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 
-from regard import cli, device, doctor
+from regard import build, bundle, cli, device, disk, doctor, recipe
+from regard.doctor import laws
 from regard.errors import InputError
 from regard.layers import native
+from regard.train import train
+from regard.weights import read_tensors
+from tests import killing, tiny
 
 
 @pytest.fixture(autouse=True)
@@ -80,12 +87,205 @@ def test_a_library_that_is_wrong_is_noticed(capsys, monkeypatch):
         return q.new_zeros(*q.shape[:2], v.shape[2]), q.new_ones(*q.shape[:2], 1)
 
     monkeypatch.setattr(native, "forward", wrong_forward)
-    assert "turn it off: REGARD_NATIVE=0" in lines_of(capsys)["C library"]
+    assert cli.main(["doctor"]) == 1
+    assert "turn it off: REGARD_NATIVE=0" in capsys.readouterr().out
 
 
 def test_the_extras_are_those_of_the_package():
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
     assert {*project["project"]["optional-dependencies"]} - {"dev"} == {*doctor.EXTRAS}
+
+
+def test_a_cache_that_cannot_be_written_is_wrong(tmp_path: Path, capsys, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "file"))
+    assert cli.main(["doctor"]) == 1
+    assert "cannot be written: File exists; REGARD_CACHE names another" in capsys.readouterr().out
+    assert cli.main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["faults"] == ["the cache folder"]
+
+
+# -- a run --
+
+RECIPES = ["chat-attention", "chat-maclaurin", "speech-attention", "caption-attention"]
+RECIPES += ["image-pool", "image-patches", "sentiment-lstm", "blank-rnn"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("doctor")
+    killing.make_data(folder)
+    tiny.text_file(folder)
+    return folder
+
+
+def small(name: str, data: Path) -> recipe.Recipe:
+    overrides = killing.overrides(name, data)
+    if name.startswith("blank"):
+        overrides = tiny.memorised(data / "sentences.txt")
+    return recipe.load(name, [*overrides, "train.steps=5", "train.save_every=4"])
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(data / "cache"))
+        train(small("chat-attention", data), data / "run", reporter=tiny.Silent())
+    return data / "run"
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def state(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(file.relative_to(folder)): (file.stat().st_mtime_ns, file.read_bytes())
+        for file in folder.rglob("*")
+        if file.is_file()
+    }
+
+
+def checks_of(run: Path, capsys, code: int) -> dict[str, dict[str, str]]:
+    assert cli.main(["doctor", str(run), "--json"]) == code
+    record = json.loads(capsys.readouterr().out)
+    assert record["ok"] == (code == 0)
+    return {check["name"]: check for check in record["checks"]}
+
+
+def test_a_whole_run_is_well_and_not_changed(run: Path, capsys):
+    before = state(run)
+    assert cli.main(["doctor", str(run)]) == 0
+    output = capsys.readouterr().out
+    assert output.endswith("all is well: the run is whole and can go on\n")
+    assert "two resumes from step 5 are equal after 3 steps" in output
+    assert "FAILED" not in output and "checkpoints/step-000004" in output
+    assert state(run) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "hint"),
+    [
+        ("manifest.json", "manifest", "copy manifest.json from another copy"),
+        ("recipe.json", "recipe.json", "copy recipe.json from another copy"),
+        ("tokenizer.json", "tokenizer.json", "copy tokenizer.json from another copy"),
+        ("model.safetensors", "model.safetensors", "restore it from a checkpoint with: regard"),
+        ("metrics.jsonl", "metrics.jsonl", "leaves them out"),
+        (
+            "checkpoints/step-000004/optimiser.safetensors",
+            "checkpoints/step-000004",
+            "sets it aside and goes on without it",
+        ),
+    ],
+)
+def test_damage_is_named_with_what_to_do(
+    run: Path, capsys, monkeypatch, name: str, check: str, hint: str
+):
+    from regard.doctor import run as doctor_run
+
+    monkeypatch.setattr(doctor_run, "STEPS", 1)
+    content = bytearray((run / name).read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 2] = b'"{'
+    (run / name).write_bytes(content)
+    before = state(run)
+    checks = checks_of(run, capsys, 1)
+    assert checks[check]["state"] == "failed" and hint in checks[check]["hint"]
+    assert Path(name).name in checks[check]["what"] + check
+    assert state(run) == before
+
+
+def test_a_run_whose_data_is_elsewhere_is_checked_without_a_resume(run: Path, capsys):
+    content = json.loads((run / "recipe.json").read_text())
+    content["data"]["path"] = "gone.tsv"
+    disk.put(run, "recipe.json", lambda draft: draft.write_text(json.dumps(content)))
+    resume = checks_of(run, capsys, 0)["resume"]
+    assert resume["state"] == "skipped" and "gone.tsv: no such file" in resume["what"]
+
+
+def test_a_run_in_training_is_checked_without_a_resume(run: Path, capsys):
+    with disk.locked(run):
+        assert "a process is training" in checks_of(run, capsys, 0)["resume"]["what"]
+
+
+def test_weights_that_are_not_numbers_are_found(run: Path, capsys):
+    weights = read_tensors(run / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] = torch.nan
+    bundle.put_weights(run, weights)
+    check = checks_of(run, capsys, 1)["weights are numbers"]
+    assert check["state"] == "failed" and "not finite" in check["what"]
+
+
+def test_a_resume_that_is_not_the_same_twice_is_found(run: Path, capsys, monkeypatch):
+    from regard.train import loop
+
+    draw = random.Random(1)
+    monkeypatch.setattr(loop, "_seed", lambda *_: draw.randrange(1 << 30))
+    check = checks_of(run, capsys, 1)["resume"]
+    assert "differ after 3 steps: " in check["what"] and "weights.safetensors" in check["what"]
+
+
+def test_not_a_run(tmp_path: Path, capsys):
+    for path, message in [(tmp_path / "no", "no such run"), (tmp_path, "not a run folder")]:
+        assert cli.main(["doctor", str(path)]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_laws_hold_for_every_kind_of_model(name: str, data: Path, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(data / "cache"))
+    bot = untrained(small(name, data))
+    states = {check.name: (check.state, check.what) for check in laws.laws(bot)}
+    assert "failed" not in {state for state, _ in states.values()}, states
+    assert states["step by step = all at once"][0] == "ok"
+    if name in ("chat-attention", "speech-attention"):
+        assert {state for state, _ in states.values()} == {"ok"}
+
+
+def untrained(chosen: recipe.Recipe) -> bundle.Bundle:
+    tokenizer = build.corpus(chosen, None).tokenizer
+    torch.manual_seed(1)
+    model = build.model(chosen, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size)
+    return bundle.Bundle(chosen, build.task(chosen, tokenizer), model.eval())
+
+
+def test_laws_can_fail(trained: Path, monkeypatch):
+    bot = bundle.load(trained)
+    decoder = bot.model.decoder
+    step, real_forward = decoder.step, type(bot.model).encode
+
+    def wrong_step(token, state):
+        result = step(token, state)
+        weights = None if result.weights is None else result.weights + 0.1
+        return dataclasses.replace(result, logits=-result.logits, weights=weights)
+
+    def wrong_encode(model, raw, mask):
+        return real_forward(model, raw, torch.ones_like(mask))
+
+    def failures() -> set[str]:
+        return {check.name for check in laws.laws(bot) if check.state == "failed"}
+
+    assert failures() == set()
+    with monkeypatch.context() as patch:
+        patch.setattr(decoder, "step", wrong_step)
+        assert {"step by step = all at once", "masked places weigh 0"} <= failures()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(bot.model), "encode", wrong_encode)
+        assert "padding changes nothing" in failures()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            laws, "read_tensors", lambda file: {n: t + 1 for n, t in read_tensors(file).items()}
+        )
+        assert failures() == {"save then load = before"}
+    answers = bundle.Bundle.answer_rows
+
+    def wrong_answers(bot, rows, options):
+        return [[dataclasses.replace(a, tokens=(4,) * 3)] for (a,) in answers(bot, rows, options)]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bundle.Bundle, "answer_rows", wrong_answers)
+        assert failures() == {"beam 1 = greedy"}
 
 
 # -- --device --

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -48,19 +47,6 @@ def settings(folder: Path, *more: str) -> list[str]:
     )
 
 
-def command(folder: Path, run: Path) -> list[str]:
-    """A program that begins the run, or goes on with it."""
-    code = (
-        "import sys; from pathlib import Path; from regard import recipe\n"
-        "from regard.train import train\n"
-        "from tests.tiny import Silent; from tests.faults.test_resume import settings\n"
-        "folder, run = Path(sys.argv[1]), Path(sys.argv[2])\n"
-        "chosen = recipe.load(sys.argv[3], settings(folder))\n"
-        "train(chosen, run, reporter=Silent(), resume=(run / 'manifest.json').exists())\n"
-    )
-    return [sys.executable, "-c", code, str(folder), str(run)]
-
-
 def environment(folder: Path) -> dict[str, str]:
     root = Path(__file__).parents[2]
     return os.environ | {
@@ -81,58 +67,6 @@ def fingerprint(run: Path) -> dict[str, str]:
 def scores(run: Path) -> list[dict]:
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{k: v for k, v in line.items() if k not in ("seconds", "speed")} for line in lines]
-
-
-def killed_and_resumed(folder: Path, name: str, kills: int, seed: int) -> tuple[Path, int]:
-    """A run that was killed with SIGKILL `kills` times at random moments, then left alone."""
-    run, draw, done = folder / "killed", random.Random(seed), 0
-    while True:
-        process = subprocess.Popen(
-            [*command(folder, run), name], env=environment(folder), stderr=subprocess.PIPE
-        )
-        if done < kills:
-            _wait_for_a_new_checkpoint(process, run)
-            time.sleep(draw.random() * 0.2)
-            process.send_signal(signal.SIGKILL)
-        error = process.communicate(timeout=600)[1].decode()
-        if process.returncode == 0:
-            return run, done
-        assert process.returncode == -signal.SIGKILL, error
-        done += 1
-
-
-def _wait_for_a_new_checkpoint(process: subprocess.Popen, run: Path) -> None:
-    """So that every kill hits a run that is training, not one that is still importing torch."""
-    before = set((run / checkpoint.FOLDER).glob("step-*"))
-    while process.poll() is None and set((run / checkpoint.FOLDER).glob("step-*")) <= before:
-        time.sleep(0.005)
-
-
-def uninterrupted(folder: Path, name: str) -> Path:
-    run = folder / "whole"
-    subprocess.run([*command(folder, run), name], env=environment(folder), check=True, timeout=600)
-    return run
-
-
-@pytest.mark.parametrize("name", ["chat-attention", "chat-transformer", "chat-dialogue"])
-def test_killed_runs_end_with_the_same_bits(tmp_path: Path, name: str):
-    whole = uninterrupted(tmp_path, name)
-    killed, kills = killed_and_resumed(tmp_path, name, kills=3, seed=5)
-    assert kills >= 1
-    assert fingerprint(killed) == fingerprint(whole)
-    assert scores(killed) == scores(whole)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", [n for n in recipe.names() if n.startswith("chat-")])
-def test_killed_many_times(tmp_path: Path, name: str):
-    whole = uninterrupted(tmp_path, name)
-    for seed in range(4):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        killed, _ = killed_and_resumed(folder, name, kills=5, seed=seed)
-        assert fingerprint(killed) == fingerprint(whole)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -7,6 +7,7 @@ import os
 import platform
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -69,17 +70,29 @@ class Findings:
     library: Library
     cache: str
     cache_free: int  # bytes
+    cache_fault: str | None  # why nothing can be kept there
     data: str  # the folder of fetched data sets
     data_sets: list[str]
     extras: dict[str, bool]
 
+    @property
+    def faults(self) -> list[str]:
+        """What should be corrected before anything is trained here."""
+        faults = []
+        if self.library.state == "wrong":
+            faults.append("the C library")
+        if self.cache_fault is not None:
+            faults.append("the cache folder")
+        return faults
+
     def to_json(self) -> dict[str, Any]:
         """All fields as JSON can hold them."""
-        return asdict(self)
+        return asdict(self) | {"faults": self.faults}
 
 
 def examine() -> Findings:
-    """Look at this machine. Nothing is changed, except that the C library is compiled."""
+    """Look at this machine. Nothing is changed, except that the cache folder is made and the C
+    library compiled."""
     cache = disk.cache_folder()
     data = cache / "data"
     kinds = {kind: device_count(kind) for kind in ("cpu", "cuda", "mps")}
@@ -97,6 +110,7 @@ def examine() -> Findings:
         library=examine_library(),
         cache=str(cache),
         cache_free=shutil.disk_usage(_existing(cache)).free,
+        cache_fault=_write_fault(cache),
         data=str(data),
         data_sets=sorted(folder.parent.name for folder in data.glob("*/fetched.json")),
         extras={name: _is_installed(module) for name, module in EXTRAS.items()},
@@ -141,6 +155,23 @@ def _attention_difference() -> float:
     in_c = maclaurin_attention(q, k, v, causal=True, form="chunked")
     in_torch = maclaurin_attention(q, k, v, causal=True, form="quadratic")
     return (in_c - in_torch).abs().max().item()
+
+
+def _write_fault(folder: Path) -> str | None:
+    """Why a file cannot be written, synced and read again in this folder, or None if it can. A
+    folder that does not exist yet is made."""
+    content = os.urandom(4096)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(content)
+            disk.flush(file)
+            file.seek(0)
+            same = file.read() == content
+        disk.sync(folder)
+    except OSError as problem:
+        return problem.strerror or type(problem).__name__
+    return None if same else "what is read is not what was written"
 
 
 def _device_names(kind: str, count: int) -> Iterator[str]:

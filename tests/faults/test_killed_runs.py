@@ -1,0 +1,111 @@
+"""kill -9 at any moment: every resume works, repeats at most one interval, and the run ends with
+the bits of one that was not interrupted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from regard import recipe
+from tests.killing import SAVE_EVERY, killed
+
+RECIPES = [
+    "chat-attention",
+    "speech-attention",
+    "caption-attention",
+    "image-pool",
+    "sentiment-lstm",
+]
+
+# Where a save or a resume is killed: the function, which of its calls, and before, after or in it.
+# The first number of a row is the step after which the run was killed before: 0 is a new run.
+SAVE = [
+    ("regard.bundle.create", 1, "before"),
+    ("regard.bundle.create", 1, "after"),
+    ("regard.checkpoint.save", 2, "before"),
+    ("regard.checkpoint.write_tensors", 4, "before"),  # weights
+    ("regard.checkpoint.write_tensors", 5, "before"),  # averages
+    ("regard.checkpoint.write_tensors", 6, "before"),  # optimiser
+    ("regard.checkpoint.write_tensors", 6, "after"),
+    ("regard.disk.digest", 20, "before"),
+    ("regard.disk.sync", 25, "after"),
+    ("os.replace", 12, "before"),
+    ("os.replace", 13, "after"),
+    ("os.replace", 20, "before"),
+    ("os.replace", 21, "after"),
+    ("regard.disk.remove_folder", 1, "before"),
+    ("regard.disk.remove_folder", 1, "after"),
+    ("regard.bundle.put_weights", 1, "before"),
+    ("regard.bundle.put_weights", 1, "after"),
+    ("regard.bundle.put_weights", 2, "after"),
+    ("regard.disk.append_line", 1, "half"),
+    ("regard.disk.append_line", 2, "after"),
+    ("regard.checkpoint.save", 6, "after"),
+]
+RESUME = [
+    ("regard.disk.recover", 1, "before"),
+    ("regard.disk.recover", 2, "after"),
+    ("regard.checkpoint.load_newest", 1, "before"),
+    ("regard.checkpoint.load_newest", 1, "after"),
+    ("regard.checkpoint.read_tensors", 2, "before"),
+    ("regard.disk.write_text", 1, "before"),  # the log without what will come again
+    ("regard.bundle.put_recipe", 1, "before"),
+    ("regard.bundle.put_recipe", 1, "after"),
+]
+POINTS = [*([0, point] for point in SAVE), *([10, point, point] for point in RESUME)]
+QUICK = [
+    [0, SAVE[1], SAVE[5], SAVE[10], SAVE[15], SAVE[18]],
+    [10, RESUME[1], RESUME[3], RESUME[4], RESUME[5], RESUME[6]],
+]
+
+
+def check(result: dict[str, Any]) -> None:
+    assert not result["different"]
+    assert 0 <= result["repeated"] <= SAVE_EVERY
+
+
+def test_kills_at_random_moments(tmp_path: Path):
+    for result in killed(tmp_path, RECIPES[:4], kills=3, seed=5, lives=3).values():
+        check(result)
+        assert result["kills"] >= 3
+
+
+def test_kills_at_points_of_a_save_and_of_a_resume(tmp_path: Path):
+    result = killed(tmp_path, ["chat-attention"], points=QUICK)["chat-attention"]
+    check(result)
+    assert result["kills"] == 5 + 1 + 5
+
+
+def test_five_kills_in_one_epoch(tmp_path: Path):
+    # A batch of one example each: an epoch has more steps than the run.
+    more = ["train.batch_tokens=1", "train.gradient_accumulation_steps=1", "data.valid=0.0"]
+    (tmp_path / "more.tsv").write_text("".join(f"Say {n}!\tYes, {n} it is.\n" for n in range(30)))
+    more.append(f'data.path="{tmp_path / "more.tsv"}"')
+    job = {"steps": [3, 7, 12, 18, 22], "more": more}
+    result = killed(tmp_path, ["chat-attention"], **job)["chat-attention"]
+    check(result)
+    assert result["kills"] == result["in_one_epoch"] == 5
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", [*RECIPES, "chat-transformer", "chat-maclaurin", "chat-dialogue"])
+def test_a_hundred_kills_at_random_moments(tmp_path: Path, name: str):
+    result = killed(tmp_path, [name], kills=100, seed=11)[name]
+    check(result)
+    assert result["kills"] >= 100
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", RECIPES)
+def test_kills_at_every_point_of_a_save_and_of_a_resume(tmp_path: Path, name: str):
+    result = killed(tmp_path, [name], points=POINTS)[name]
+    check(result)
+    assert result["kills"] == len(SAVE) + 3 * len(RESUME)
+
+
+def test_the_recipes_are_shipped():
+    assert {*RECIPES} <= {*recipe.names()}

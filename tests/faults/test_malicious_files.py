@@ -1,0 +1,312 @@
+"""Files made to do harm, wherever a file is read: nothing in them is executed, nothing is unpacked
+without a bound, and the error is one line."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import shutil
+import struct
+import tracemalloc
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from regard import build, bundle, checkpoint, cli, disk, recipe
+from regard.train import train
+from regard.weights import read_tensors
+from tests.tiny import Silent, memorised, memorised_pictures, pairs_file, pictures_folder
+
+STEP = "step-000002"
+SMALL = ("train.steps=2", "encoder.width=8", "train.ema_decay=0.9", "tokenizer.size=300")
+
+
+class Payload:
+    """Makes a folder when it is loaded."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def forms(target: Path) -> dict[str, bytes]:
+    """Pickles as different programs write them."""
+    buffer, array, archive = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    torch.save({"weight": Payload(target)}, buffer)
+    np.save(array, np.array([Payload(target)], dtype=object), allow_pickle=True)
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in ("train_images.npy", "train_labels.npy", "test_images.npy", "test_labels.npy"):
+            file.writestr(name, array.getvalue())
+    return {
+        "text": pickle.dumps(Payload(target), protocol=0),
+        "binary": pickle.dumps(Payload(target), protocol=4),
+        "torch": buffer.getvalue(),
+        "npy": array.getvalue(),
+        "npz": archive.getvalue(),
+    }
+
+
+FORMS = ["text", "binary", "torch", "npy", "npz"]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    """What a payload would make. It is not there at the end."""
+    return tmp_path / "executed"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("malicious")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        chosen = recipe.load("chat-gru", memorised(pairs_file(folder), *SMALL))
+        train(chosen, folder / "run", reporter=Silent())
+        patch.setenv("REGARD_CACHE", str(folder / "cache of pictures"))
+        pictures = recipe.load(
+            "image-pool", memorised_pictures(pictures_folder(folder), *SMALL[:1])
+        )
+        train(pictures, folder / "pictures-run", reporter=Silent())
+    return folder / "run"
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(trained.parent / "cache", tmp_path / "cache")
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def one_line(capsys, *words: object) -> str:
+    capsys.readouterr()
+    code = cli.main([str(word) for word in words])
+    error = capsys.readouterr().err
+    assert code == 2, error
+    assert error.startswith("regard: ") and error.count("\n") == 1 and len(error) < 1000, error
+    return error
+
+
+def plant(file: Path, content: bytes, *, with_sum: bool) -> None:
+    """Put the content there; `with_sum` as somebody who writes the manifest too."""
+    if with_sum:
+        disk.put(file.parent, file.name, lambda draft: draft.write_bytes(content))
+    else:
+        file.write_bytes(content)
+
+
+def test_the_payloads_work(target: Path):
+    """Otherwise the tests below show nothing."""
+    for name, content in forms(target).items():
+        if name in ("text", "binary"):
+            pickle.loads(content)
+        elif name == "torch":
+            torch.load(io.BytesIO(content), weights_only=False)
+        else:
+            loaded = np.load(io.BytesIO(content), allow_pickle=True)
+            loaded["train_images"] if name == "npz" else loaded
+        assert target.is_dir(), name
+        target.rmdir()
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_sum", [True, False])
+@pytest.mark.parametrize("name", [bundle.RECIPE, bundle.TOKENIZER, bundle.WEIGHTS, disk.MANIFEST])
+def test_pickles_in_a_bundle(run, target, capsys, name: str, with_sum: bool):
+    if name == disk.MANIFEST and with_sum:
+        pytest.skip("a manifest has no sum")
+    for content in forms(target).values():
+        plant(run / name, content, with_sum=with_sum)
+        assert str(run) in one_line(capsys, "ask", run, "Hello!")
+    assert str(run) in one_line(capsys, "evaluate", run)
+    assert str(run) in one_line(capsys, "report", run)
+    assert cli.main(["doctor", str(run)]) == 1
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("with_sum", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [checkpoint.WEIGHTS, checkpoint.AVERAGE, checkpoint.OPTIMISER, checkpoint.PROGRESS],
+)
+def test_pickles_in_a_checkpoint(run, target, capsys, name: str, with_sum: bool):
+    file = run / checkpoint.FOLDER / STEP / name
+    for content in forms(target).values():
+        plant(file, content, with_sum=with_sum)
+        error = one_line(capsys, "train", "--resume", run, "--steps", "3")
+        assert str(run) in error
+    assert not target.exists()
+
+
+def test_pickles_in_the_cache_of_corpora(run, target, caplog, tmp_path):
+    (folder,) = (path for path in (tmp_path / "cache").iterdir() if len(path.name) == 32)
+    chosen = recipe.Recipe.from_json(disk.read_json(run / bundle.RECIPE), run)
+    for number, file in enumerate(sorted(folder.iterdir())):
+        before = file.read_bytes()
+        file.write_bytes(forms(target)[FORMS[number % len(FORMS)]])
+        caplog.clear()
+        assert len(build.corpus(chosen, None).train) == 10
+        assert "is not trusted" in caplog.text
+        assert (folder / file.name).read_bytes() == before
+    assert not target.exists()
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["text", "torch"])
+@pytest.mark.parametrize(
+    "name",
+    ["a.tsv", "a.csv", "a.jsonl", "a.json", "a.txt", "a.npz", "a.npy", "a.pkl", "a.pt", "a.zip"],
+)
+def test_pickles_as_data(tmp_path, target, capsys, monkeypatch, name: str, form: str):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    (tmp_path / name).write_bytes(forms(target)[form])
+    words = ["train", "chat-gru", "--data", tmp_path / name, "--steps", "1", "--out"]
+    code = cli.main([str(word) for word in (*words, tmp_path / "run")])
+    error = capsys.readouterr().err
+    assert code in (0, 2), error  # as text, some of it may be lines
+    assert "Traceback" not in error and "a fault in regard" not in error
+    cli.main(["data", "inspect", str(tmp_path / name)])
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pickles_as_medmnist_recipes_and_questions(tmp_path, trained, target, capsys, form: str):
+    content = forms(target)[form]
+    for name in ("a.npz", "a.toml", "a.png", "a.wav", "a.txt"):
+        (tmp_path / name).write_bytes(content)
+    medmnist = ["--set", "data.kind=medmnist", "--set", f'data.path="{tmp_path / "a.npz"}"']
+    error = one_line(capsys, "train", "image-pool", *medmnist, "--out", tmp_path / "run")
+    assert "a.npz" in error
+    assert "a.toml" in one_line(capsys, "train", tmp_path / "a.toml")
+    assert "a.toml" in one_line(capsys, "recipes", "show", tmp_path / "a.toml")
+    pictures = trained.parent / "pictures-run"
+    assert "a.png" in one_line(capsys, "ask", pictures, tmp_path / "a.png")
+    cli.main(["ask", str(trained), "--file", str(tmp_path / "a.txt"), "--greedy"])
+    cli.main(["evaluate", str(trained), "--data", str(tmp_path / "a.txt")])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err and "a fault in regard" not in captured.err
+    assert not target.exists()
+
+
+# -- safetensors -----------------------------------------------------------------------------------
+
+
+def safetensors(header: bytes, data: bytes = b"", length: int | None = None) -> bytes:
+    return struct.pack("<Q", len(header) if length is None else length) + header + data
+
+
+def tensor(**fields: object) -> bytes:
+    default = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    return json.dumps({"decoder.output.weight": default | fields}).encode()
+
+
+HEADERS: dict[str, bytes] = {
+    "empty": b"",
+    "seven bytes": b"1234567",
+    "2^63 bytes of header": safetensors(b"{}", length=1 << 63),
+    "2^64-1 bytes of header": safetensors(b"{}", length=(1 << 64) - 1),
+    "a header beyond the end": safetensors(b"{}", length=1 << 20),
+    "150 MB of spaces": safetensors(b"{}" + b" " * 150_000_000),
+    "deep JSON": safetensors(b'{"a":' * 100_000),
+    "not UTF-8": safetensors(b"\xff" * 100),
+    "a shape of 2^60": safetensors(tensor(shape=[1 << 60]), b"\0" * 8),
+    "a shape that overflows": safetensors(tensor(shape=[1 << 32, 1 << 32, 4]), b"\0" * 8),
+    "a negative shape": safetensors(tensor(shape=[-2]), b"\0" * 8),
+    "offsets beyond the end": safetensors(tensor(data_offsets=[0, 1 << 50]), b"\0" * 8),
+    "offsets backwards": safetensors(tensor(data_offsets=[8, 0]), b"\0" * 8),
+    "an unknown type": safetensors(tensor(dtype="PICKLE"), b"\0" * 8),
+    "another model": safetensors(tensor(), b"\0" * 8),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_absurd_headers_of_weights(run, capsys, name: str):
+    plant(run / bundle.WEIGHTS, HEADERS[name], with_sum=True)
+    assert "model.safetensors" in one_line(capsys, "ask", run, "Hello!")
+    newest = run / checkpoint.FOLDER / STEP / checkpoint.WEIGHTS
+    plant(newest, HEADERS[name], with_sum=True)
+    assert str(run) in one_line(capsys, "train", "--resume", run, "--steps", "3")
+
+
+def test_weights_that_fit_are_read_after_all(run):
+    """The manifest that `plant` writes is not what is refused above."""
+    content = (run / bundle.WEIGHTS).read_bytes()
+    plant(run / bundle.WEIGHTS, content, with_sum=True)
+    assert read_tensors(run / bundle.WEIGHTS)
+    bundle.load(run)
+
+
+# -- bombs -----------------------------------------------------------------------------------------
+
+
+def _npz_bomb(folder: Path) -> Path:
+    """4 GB of zeros in 4 MB."""
+    header = io.BytesIO()
+    shape = (5_000_000, 28, 28)
+    described = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, described)
+    with zipfile.ZipFile(
+        folder / "bomb.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1
+    ) as archive:
+        for name in ("train_images.npy", "train_labels.npy"):
+            with archive.open(name, "w", force_zip64=True) as file:
+                file.write(header.getvalue())
+                for _ in range(240):
+                    file.write(bytes(1 << 24))
+    return folder / "bomb.npz"
+
+
+def _gzip_bomb(folder: Path) -> Path:
+    path = folder / "bomb.tsv.gz"
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        for _ in range(4):
+            file.write(bytes(1 << 24))
+    return path
+
+
+def _png_bomb(folder: Path) -> Path:
+    path = folder / "bomb.png"
+    Image.new("1", (12_000, 12_000)).save(path, optimize=True)
+    return path
+
+
+@pytest.mark.parametrize("bomb", [_gzip_bomb, _png_bomb])
+def test_bombs_are_not_unpacked(tmp_path, trained, capsys, monkeypatch, bomb: Callable):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    path = bomb(tmp_path)
+    tracemalloc.start()
+    try:
+        if path.suffix == ".png":
+            error = one_line(capsys, "ask", trained.parent / "pictures-run", path)
+        else:
+            error = one_line(capsys, "train", "chat-gru", "--data", path, "--out", tmp_path / "r")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert path.name in error and peak < 100e6
+
+
+@pytest.mark.long
+def test_a_bomb_of_arrays_is_not_unpacked(tmp_path, capsys):
+    path = _npz_bomb(tmp_path)
+    medmnist = ["--set", "data.kind=medmnist", "--set", f'data.path="{path}"']
+    tracemalloc.start()
+    try:
+        error = one_line(capsys, "train", "image-pool", *medmnist, "--out", tmp_path / "run")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "bomb.npz" in error and peak < 100e6

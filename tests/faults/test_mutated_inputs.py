@@ -1,0 +1,184 @@
+"""Inputs of every format with random mutations: each is read, or refused with an error of ours;
+never another exception, and never more memory than a bound."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+from PIL import Image
+
+from regard.data.album import Album, ResizedPictures
+from regard.data.captions import read_captioned
+from regard.data.cornell import read_cornell
+from regard.data.dailydialog import read_dailydialog
+from regard.data.lines import Tally
+from regard.data.pairs import read_pairs
+from regard.data.parallel import read_parallel
+from regard.data.pictures import read_picture
+from regard.data.sentences import read_text
+from regard.data.sound import read_sound
+from regard.errors import RegardError
+
+QUICK = 60
+PEAK = 128e6  # bytes: a header may promise a picture of millions of pixels
+TOKENS = [b"\0", b"\n", b"\r", b"\t", b",", b'"', b"{", b"[", b"\xff\xfe", b"\xef\xbb\xbf"]
+TOKENS += [b"\xed\xa0\x80", b"\xe2\x80\xa8", b" +++$+++ ", b"__eou__", b"9" * 400, b"'", b"\\u"]
+PAIRS = [("Hello, you!", "Hi there."), ("How are you?", "Fine, thanks."), ("Bye", "See you")] * 4
+
+
+def _mutated(content: bytes, draw: random.Random) -> bytes:
+    """One to eight changes: bits, cuts, copies, and bytes that mean something."""
+    data = bytearray(content)
+    for _ in range(draw.randint(1, 8)):
+        place = draw.randrange(len(data) + 1)
+        kind = draw.randrange(6)
+        if kind == 0 and place < len(data):
+            data[place] ^= 1 << draw.randrange(8)
+        elif kind == 1:
+            data[place:place] = draw.choice(TOKENS)
+        elif kind == 2:
+            del data[place : place + draw.randint(1, 40)]
+        elif kind == 3:
+            data[place:place] = data[place : place + draw.randint(1, 60)]
+        elif kind == 4:
+            data[place : place + 4] = draw.randbytes(4)
+        elif draw.random() < 0.2:
+            del data[place:]
+    return bytes(data)
+
+
+def _sound(form: str) -> bytes:
+    buffer = io.BytesIO()
+    time = np.arange(1600) / 8000
+    soundfile.write(buffer, np.sin(2 * np.pi * 440 * time) * 0.5, 8000, format=form)
+    return buffer.getvalue()
+
+
+def _picture(form: str) -> bytes:
+    buffer = io.BytesIO()
+    pixels = np.random.default_rng(1).integers(0, 256, (16, 16, 3), np.uint8)
+    Image.fromarray(pixels).save(buffer, form)
+    return buffer.getvalue()
+
+
+def _lines(separator: str) -> bytes:
+    return "".join(f"{source}{separator}{target}\n" for source, target in PAIRS).encode()
+
+
+CORNELL = "".join(f"L{n} +++$+++ u0 +++$+++ m0 +++$+++ ANN +++$+++ text {n}\n" for n in range(9))
+NAMES = ", ".join(f"'L{n}'" for n in range(9))
+MESSAGES = [
+    {"messages": [{"role": "user", "content": a}, {"role": "assistant", "content": b}]}
+    for a, b in PAIRS
+]
+JSON_PAIRS = [{"prompt": source, "reply": target} for source, target in PAIRS]
+
+Reader = Callable[[Path, Tally], Any]
+
+
+def _pairs(path: Path, tally: Tally) -> Any:
+    return list(read_pairs(path, tally=tally))
+
+
+def _captions(path: Path, tally: Tally) -> Any:
+    pictures = ResizedPictures(lambda: Album(path.parent), size=(16, 16), channels_in=3)
+    return list(read_captioned(path, pictures=pictures, tally=tally))
+
+
+def _parallel(path: Path, tally: Tally) -> Any:
+    return list(read_parallel(path, path.with_name("other.de"), tally=tally))
+
+
+FORMATS: dict[str, tuple[str, bytes, Reader]] = {
+    "tsv": ("a.tsv", _lines("\t"), _pairs),
+    "csv": ("a.csv", _lines(";"), _pairs),
+    "jsonl": ("a.jsonl", "\n".join(map(json.dumps, JSON_PAIRS)).encode(), _pairs),
+    "messages": ("a.jsonl", "\n".join(map(json.dumps, MESSAGES)).encode(), _pairs),
+    "cornell": (
+        "movie_lines.txt",
+        CORNELL.encode(),
+        lambda path, tally: list(read_cornell(path.parent, tally=tally)),
+    ),
+    "dailydialog": (
+        "dialogues_train.txt",
+        b"Hi . __eou__ Hello , you . __eou__ Bye . __eou__\n" * 6,
+        lambda path, tally: list(read_dailydialog(path, tally=tally, turns=3)),
+    ),
+    "plain text": (
+        "a.txt",
+        b"A sentence of several words.\nAnother one follows it here.\n" * 6,
+        lambda path, tally: list(read_text(path, tally=tally)),
+    ),
+    "parallel": ("a.en", b"one line\nanother line\n" * 6, _parallel),
+    "captions": ("a.tsv", b"path\ttext\n" + b"p.png\ta red square\n" * 6, _captions),
+    "wav": ("a.wav", _sound("WAV"), lambda path, _: read_sound(path, rate=8000, max_seconds=9)),
+    "flac": ("a.flac", _sound("FLAC"), lambda path, _: read_sound(path, rate=8000, max_seconds=9)),
+    "ogg": ("a.ogg", _sound("OGG"), lambda path, _: read_sound(path, rate=8000, max_seconds=9)),
+    "png": (
+        "a.png",
+        _picture("PNG"),
+        lambda path, _: read_picture(path, size=(16, 16), channels_in=3),
+    ),
+    "jpeg": (
+        "a.jpg",
+        _picture("JPEG"),
+        lambda path, _: read_picture(path, size=(16, 16), channels_in=3),
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "other.de").write_text("eine Zeile\nnoch eine\n" * 6)
+    (tmp_path / "p.png").write_bytes(_picture("PNG"))
+    conversation = f"u0 +++$+++ u2 +++$+++ m0 +++$+++ [{NAMES}]\n"
+    (tmp_path / "movie_conversations.txt").write_text(conversation)
+    return tmp_path
+
+
+def check(form: str, folder: Path, count: int) -> tuple[int, int]:
+    """How many were read, and how many refused."""
+    name, content, read = FORMATS[form]
+    draw = random.Random(count)
+    path = folder / name
+    path.write_bytes(content)
+    read(path, Tally())  # as it is, it can be read
+    outcomes = [0, 0]
+    tracemalloc.start()
+    try:
+        for _ in range(count):
+            mutant = _mutated(content, draw)
+            path.write_bytes(mutant)
+            try:
+                read(path, Tally())
+                outcomes[0] += 1
+            except RegardError as problem:
+                outcomes[1] += "\n" not in str(problem)  # one that is not one line is missed below
+            except Exception as problem:
+                pytest.fail(f"{type(problem).__name__}: {problem}\nof {mutant!r}")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < PEAK
+    return outcomes[0], outcomes[1]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_mutated_inputs(form: str, folder: Path):
+    assert sum(check(form, folder, QUICK)) == QUICK
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("form", FORMATS)
+def test_ten_thousand_mutated_inputs(form: str, folder: Path):
+    assert sum(check(form, folder, 10_000)) == 10_000
