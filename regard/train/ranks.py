@@ -127,6 +127,7 @@ class ManyRanks(Ranks):
         self._store = store
         self._job_store = job_store
         self._numbers = count()
+        self.has_failed = False
         self._pulse = _Pulse(pulse_store, self.rank, self.world)
 
     # -- beginning and end -----------------------------------------------------------------------
@@ -141,13 +142,19 @@ class ManyRanks(Ranks):
         if self.is_leader:
             for rank in range(1, self.world):
                 self._wait(f"ended/{rank}")
-        self._pulse.stop()
 
     def fail(self, problem: BaseException) -> bool:
         """Tell the others why this rank ends; False: another one had failed before."""
-        is_first = self._pulse.fail(str(problem), getattr(problem, "exit_code", 1))
+        self.has_failed = True
+        return self._pulse.fail(str(problem), getattr(problem, "exit_code", 1))
+
+    def leave(self) -> None:
+        """Show no more signs of life, and expect none."""
         self._pulse.stop()
-        return is_first
+
+    def first_failure(self) -> tuple[int, str, int]:
+        """The rank, message and exit code of the first failure."""
+        return self._pulse.first_failure()
 
     # -- what the loop asks ----------------------------------------------------------------------
 
@@ -167,7 +174,11 @@ class ManyRanks(Ranks):
     def lead(self, action: Callable[[], T]) -> T:
         key = f"lead/{next(self._numbers)}"
         if self.is_leader:
-            result = action()
+            try:
+                result = action()
+            except BaseException as problem:
+                self.fail(problem)
+                raise
             self._store.set(key, json.dumps(result))
             return result
         self._wait(key)
@@ -265,6 +276,10 @@ class _Pulse:
         except (RuntimeError, dist.DistError):  # the store is gone, and with it all who read it
             return True
 
+    def first_failure(self) -> tuple[int, str, int]:
+        rank, message, exit_code = json.loads(self._store.get("failed"))
+        return rank, message, exit_code
+
     def _hear_all(self) -> None:
         self._answered = time.monotonic()
         self._heard = dict.fromkeys(self._peers, self._answered)
@@ -294,10 +309,10 @@ class _Pulse:
         if not self.signals and self._store.check(["stop"]):
             self.signals.append(int(self._store.get("stop")))
         if self.failure is None and self._store.check(["failed"]):
-            rank, message, exit_code = json.loads(self._store.get("failed"))
-            if rank != self._rank:
-                self.failure = (rank, message, exit_code)
-                threading.Timer(NOTICE, self._follow, [exit_code]).start()
+            failure = self.first_failure()
+            if failure[0] != self._rank:
+                self.failure = failure
+                threading.Timer(NOTICE, self._follow, [failure[2]]).start()
         self._answered = now
 
     def _follow(self, exit_code: int) -> None:
@@ -341,30 +356,32 @@ def joined() -> Iterator[Ranks]:
     if launched.is_alone:
         yield Ranks()
         return
+    owns_group = not dist.is_initialized()
     ranks = _join(launched, next(_sessions))
+    agreed = None
     try:
-        yield ranks
+        try:
+            yield ranks
+        except (Stopped, DivergedError) as problem:
+            if ranks.has_failed:
+                raise
+            agreed = problem  # by all ranks
         ranks.end()
-    except (Stopped, DivergedError) as problem:
-        # Every rank knows it, and the leader says it.
-        if ranks.is_leader:
-            ranks.fail(problem)
-            raise
-        raise OtherRankError(0, str(problem), problem.exit_code) from None
     except OtherRankError:
         raise
     except BaseException as problem:
-        _raise_once(ranks, _as_lost(problem))
-    if dist.is_initialized():
+        problem = _as_lost(problem)
+        if ranks.fail(problem):
+            raise problem from None
+        raise OtherRankError(*ranks.first_failure()) from None
+    finally:
+        ranks.leave()
+    if owns_group:
         dist.destroy_process_group()
-
-
-def _raise_once(ranks: ManyRanks, problem: BaseException) -> None:
-    """Raise an error of this rank, unless another one failed before and says so."""
-    if ranks.fail(problem):
-        raise problem
-    ranks.check()
-    raise OtherRankError(-1, str(problem), getattr(problem, "exit_code", 1)) from None
+    if agreed is not None and ranks.is_leader:
+        raise agreed
+    if agreed is not None:
+        raise OtherRankError(0, str(agreed), agreed.exit_code)
 
 
 def _as_lost(problem: BaseException) -> BaseException:

@@ -39,6 +39,7 @@ def plain(folder: Path, *more: str) -> list[str]:
         "train.label_smoothing=0.1",
         "train.contrastive_weight=0.5",
         "train.ema_decay=0.9",
+        "train.schedule=constant",  # the same for any budget
         *more,
     )
 
