@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import resource
 import signal
 import sys
 import threading
@@ -56,6 +57,16 @@ def main(folder: Path) -> None:
         regard.train(recipe, set=changes | {"train.steps": 10**6}, out=stopped, quiet=True)
     except RegardError as problem:
         record["stopped"] = problem.exit_code
+
+    # Only the first process writes, and files of weights are too large for it.
+    if rank == "0":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+    try:
+        regard.train(recipe, set=changes, out=folder / "unwritable", quiet=True)
+    except RegardError as problem:
+        record["unwritable"] = problem.exit_code
+        (folder / f"message-{rank}.txt").write_text(str(problem))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
     record["halved"] = digest(regard.train(resume=folder / "halved", steps=24, quiet=True))
     (folder / f"rank-{rank}.json").write_text(json.dumps(record))

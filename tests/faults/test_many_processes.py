@@ -18,6 +18,7 @@ import torch
 
 import regard
 from regard import checkpoint, disk
+from regard.train.ranks import SILENCE
 from regard.weights import read_tensors
 from tests.tiny import captions_table, memorised, memorised_captions, pairs_file
 
@@ -234,6 +235,12 @@ class TestTwoProcesses:
         assert [record["stopped"] for record in together] == [143, 143]
         assert checkpoint.newest(folder / "stopped") is not None
 
+    def test_a_save_that_fails_ends_all(self, folder: Path, together):
+        assert [record["unwritable"] for record in together] == [2, 2]
+        messages = [(folder / f"message-{rank}.txt").read_text() for rank in range(2)]
+        assert "cannot be written: File too large" in messages[0]
+        assert messages[1] == f"process 0 of this training ended: {messages[0]}"
+
     def test_a_run_of_one_process_goes_on_with_two(self, folder: Path, together):
         assert difference(folder / "whole", folder / "halved") < TOLERANCE
         last = disk.read_json(folder / "halved/checkpoints/step-000024/progress.json")
@@ -246,3 +253,152 @@ class TestTwoProcesses:
         kills = kill_randomly(folder, run, kills=1, seed=3)
         assert kills == 1
         assert fingerprint(run) == fingerprint(folder / "dropout-2")
+
+
+# -- the whole figures------------------------------------------------------------------------------
+
+LONGER = ("train.steps=150", "train.save_every=10", "train.valid_every=40")
+
+
+def uninterrupted(folder: Path) -> Path:
+    process = start(folder, folder / "whole", more=LONGER)
+    output = process.communicate(timeout=900)[0].decode()
+    assert process.returncode == 0, output[-3000:]
+    return folder / "whole"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_thirty_kills_at_random_moments(tmp_path: Path):
+    whole = fingerprint(uninterrupted(tmp_path))
+    kills = seed = 0
+    while kills < 30:
+        run = tmp_path / f"killed-{seed}"
+        kills += kill_randomly(tmp_path, run, kills=6, seed=seed, more=LONGER)
+        assert fingerprint(run) == whole
+        seed += 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_process_that_is_stopped_is_named(tmp_path: Path, rank: int):
+    process = start(tmp_path, tmp_path / "run", more=("train.steps=1000000",))
+    wait_for_checkpoint(process, tmp_path / "run")
+    ranks = pids(process)
+    os.kill(ranks[rank], signal.SIGSTOP)
+    began = time.monotonic()
+    other = Path(f"/proc/{ranks[1 - rank]}")
+    while other.exists() and time.monotonic() - began < 120:
+        time.sleep(0.1)
+    assert time.monotonic() - began < 60
+    output = process.communicate(timeout=120)[0].decode()  # torchrun kills it after 30 s
+    assert f"regard: process {rank} (" in output
+    assert f"pid {ranks[rank]}) of this training has been silent for {SILENCE:.0f} s" in output
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_the_same_curve_on_one_two_and_four_processes(tmp_path: Path):
+    base, settings = JOBS["plain"]
+    sets = [word for change in settings(tmp_path) for word in ("--set", change)]
+    arguments = ("-m", "regard", "train", base, *sets, "--out")
+    for processes in (1, 2, 4):
+        command = torchrun(*arguments, tmp_path / str(processes), processes=processes)
+        subprocess.run(command, env=environment(tmp_path), cwd=ROOT, check=True, timeout=600)
+    assert difference(tmp_path / "1", tmp_path / "2") < TOLERANCE
+    assert difference(tmp_path / "1", tmp_path / "4") < TOLERANCE
+
+
+# -- two machines, as network namespaces------------------------------------------------------------
+
+
+class TwoMachines:
+    """Two network namespaces with addresses of their own, joined by a virtual cable."""
+
+    def __init__(self) -> None:
+        self.names = [f"regard-{os.getpid()}-{side}" for side in range(2)]
+        self.addresses = ["10.213.77.1", "10.213.77.2"]
+
+    def __enter__(self) -> TwoMachines:
+        cables = [f"rg{os.getpid() % 10**6}{side}" for side in "ab"]
+        for name in self.names:
+            self.ip("netns", "add", name)
+        self.ip("link", "add", cables[0], "type", "veth", "peer", "name", cables[1])
+        for name, cable, address in zip(self.names, cables, self.addresses, strict=True):
+            self.ip("link", "set", cable, "netns", name)
+            self.ip("-n", name, "link", "set", cable, "name", "cable")
+            self.ip("-n", name, "address", "add", f"{address}/24", "dev", "cable")
+            for device in ("cable", "lo"):
+                self.ip("-n", name, "link", "set", device, "up")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in self.names:
+            self.ip("netns", "delete", name)
+
+    def ip(self, *arguments: str) -> None:
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True)
+        if done.returncode:
+            raise OSError(done.stderr.strip())
+
+    def cut(self) -> None:
+        """Pull the cable."""
+        self.ip("-n", self.names[1], "link", "set", "cable", "down")
+
+    def start(self, side: int, folder: Path, run: Path, *more: str) -> subprocess.Popen:
+        base, settings = JOBS["dropout"]
+        sets = [word for change in [*settings(folder), *more] for word in ("--set", change)]
+        command = [
+            *("ip", "netns", "exec", self.names[side]),
+            *(sys.executable, "-m", "torch.distributed.run"),
+            *("--nnodes", "2", "--node-rank", str(side), "--nproc-per-node", "1"),
+            *("--master-addr", self.addresses[0], "--master-port", "29400"),
+            *("-m", "regard", "train", base, "--out", str(run), *sets),
+        ]
+        own = {"GLOO_SOCKET_IFNAME": "cable", "REGARD_CACHE": str(folder / f"cache-{side}")}
+        return subprocess.Popen(
+            command,
+            env=environment(folder) | own,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+
+@pytest.fixture
+def two_machines():
+    try:
+        machines = TwoMachines().__enter__()
+    except OSError as problem:
+        pytest.skip(f"no network namespaces here: {problem}")
+    yield machines
+    machines.__exit__()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_two_machines_with_caches_of_their_own(tmp_path: Path, two_machines: TwoMachines):
+    """The second one has neither the run's folder nor the prepared data."""
+    run = tmp_path / "run"
+    sides = [two_machines.start(side, tmp_path, run) for side in range(2)]
+    outputs = [process.communicate(timeout=600)[0].decode() for process in sides]
+    assert [process.returncode for process in sides] == [0, 0], outputs
+    here = start(tmp_path, tmp_path / "here")
+    here.communicate(timeout=600)
+    assert fingerprint(run) == fingerprint(tmp_path / "here")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_cable_that_is_pulled_ends_both_sides(tmp_path: Path, two_machines: TwoMachines):
+    run = tmp_path / "run"
+    sides = [two_machines.start(side, tmp_path, run, "train.steps=1000000") for side in range(2)]
+    wait_for_checkpoint(sides[0], run)
+    two_machines.cut()
+    began = time.monotonic()
+    outputs = [process.communicate(timeout=300)[0].decode() for process in sides]
+    assert all(process.returncode != 0 for process in sides)
+    assert "regard: process 1 (" in outputs[0] and "has been silent" in outputs[0]
+    assert "regard: the store of this training" in outputs[1], outputs[1][-2000:]
+    assert time.monotonic() - began < 120
