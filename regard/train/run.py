@@ -94,6 +94,8 @@ def _train_ranks(
     ):
         if ranks.is_leader and not resume:
             _refuse_other_contents(run)
+        if ranks.is_leader:
+            ranks.remember(run)
         _check_memory(recipe, corpus.tokenizer.size, corpus.tokenizer.source_size)
         loop = Loop(
             recipe, run, corpus, reporter, device=device, tensorboard=tensorboard, ranks=ranks
@@ -105,7 +107,6 @@ def _train_ranks(
         if loop.retrieval is not None:
             bundle.put_retrieval(run, loop.retrieval)
         if ranks.is_leader:
-            ranks.remember(run)
             loop.report_file = ReportFile(run, recipe, corpus, reporter.noted)
             loop.report_file.begin(
                 base=base, command=command, device=str(device), step=loop.progress.step
