@@ -13,11 +13,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from regard import build, runs, tokenizers
+from regard import build, checkpoint, runs, tokenizers
 from regard.bundle import Bundle, load
 from regard.errors import InputError, did_you_mean, printable
 from regard.plot import JUDGED_ON, curves
 from regard.recipe import Recipe
+from regard.retrieval import Retrieval
 from regard.train.ranks import Ranks, joined
 from regard.train.report import Facts, SilentReporter, main_scores
 from regard.train.run import agreed_job, train_job
@@ -132,15 +133,19 @@ def _loaded(run: Path, ranks: Ranks, device: torch.device) -> Bundle:
 
     def description() -> list[Any]:
         assert bundle is not None
-        return [bundle.recipe.to_json(), bundle.tokenizer.to_json()]
+        data = checkpoint.recorded_data(run)
+        return [bundle.recipe.to_json(), bundle.tokenizer.to_json(), data]
 
-    fields, vocabulary = ranks.lead(description)
+    fields, vocabulary, data = ranks.lead(description)
     if bundle is None:
         recipe = Recipe.from_json(fields)
         tokenizer = tokenizers.load(vocabulary)
         sizes = {"vocabulary": tokenizer.size, "source_vocabulary": tokenizer.source_size}
         model = build.model(recipe, **sizes).to(device).eval()
-        bundle = Bundle(recipe, build.task(recipe, tokenizer), model)
+        retrieval = None
+        if recipe.search.retrieved and (corpus := build.opened_corpus(recipe, data)) is not None:
+            retrieval = Retrieval.of(corpus.train, tokenizer)
+        bundle = Bundle(recipe, build.task(recipe, tokenizer), model, retrieval)
     ranks.copy(list(tensors(bundle.model).values()))
     return bundle
 
