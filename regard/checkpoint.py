@@ -30,7 +30,9 @@ class Progress:
 
     step: int = 0
     epoch: int = 0
-    batch: int = 0  # batches of this epoch already used
+    window: int = 0  # windows of this epoch already used
+    batch: int = 0  # batches of this window already used
+    order: int = 0  # of the batches, `regard.data.batches.ORDER`; 0: it had no number yet
     tokens: int = 0  # target tokens learned from
     seconds: float = 0.0
     skipped: int = 0  # steps not taken, because something was not a number
@@ -56,11 +58,7 @@ def save(
     content = {WEIGHTS: tensors(model)}
     if average is not None:
         content[AVERAGE] = tensors(average)
-    content[OPTIMISER] = {
-        f"{name}/{key}": value
-        for name, parameter in model.named_parameters()
-        for key, value in optimiser.state.get(parameter, {}).items()
-    }
+    content[OPTIMISER] = optimiser_tensors(model, optimiser)
 
     def write(folder: Path) -> None:
         for name, part in content.items():
@@ -151,7 +149,7 @@ def _load(
         # Without saved averages, averaging was not on yet: the mean begins with the weights.
         file = _judged_weights(folder)
         load_tensors(average, read_tensors(file), file)
-    _load_optimiser(optimiser, model, read_tensors(folder / OPTIMISER))
+    load_optimiser(optimiser, model, read_tensors(folder / OPTIMISER))
     return progress
 
 
@@ -296,9 +294,19 @@ def _progress(folder: Path) -> Progress:
     return progress
 
 
-def _load_optimiser(
+def optimiser_tensors(model: Model, optimiser: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The state of an optimiser, by the names of parameters: `decoder.output.bias/exp_avg`."""
+    return {
+        f"{name}/{key}": value
+        for name, parameter in model.named_parameters()
+        for key, value in optimiser.state.get(parameter, {}).items()
+    }
+
+
+def load_optimiser(
     optimiser: torch.optim.Optimizer, model: Model, saved: dict[str, torch.Tensor]
 ) -> None:
+    """Restore the state of an optimiser."""
     parameters = dict(model.named_parameters())
     for name, value in saved.items():
         owner, key = name.rsplit("/", 1)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from regard import disk
 from regard.data.detect import recognise
@@ -63,6 +64,15 @@ class Job:
     resume: bool = False
     anyway: bool = False
     base: str = ""  # the name or path of the recipe, without its changes
+
+    def to_json(self) -> dict[str, Any]:
+        """The job as another process reads it."""
+        return asdict(self) | {"recipe": self.recipe.to_json(), "run": str(self.run)}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Job:
+        recipe = Recipe.from_json(fields["recipe"])
+        return cls(**fields | {"recipe": recipe, "run": Path(fields["run"])})
 
 
 @dataclass(frozen=True)

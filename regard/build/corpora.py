@@ -12,9 +12,10 @@ import numpy as np
 from regard import disk, tokenizers
 from regard import recipe as r
 from regard.data import cache, detect
-from regard.data.corpus import TOKENS, Corpus, Form
-from regard.data.encode import Readers, Rules
+from regard.data.corpus import SPLITS, TOKENS, Corpus, Form, Split
+from regard.data.encode import TALLY, TOKENIZER, Readers, Rules
 from regard.data.kinds import KINDS, Contents, DataSet, Reader, SourceForm
+from regard.data.lines import Tally
 from regard.data.places import is_file
 from regard.data.sentences import sentences_of
 from regard.errors import DataError
@@ -57,6 +58,23 @@ def corpus(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer | None = None) -> C
             hint="give the data it began with, or train a new run",
         )
     return prepared
+
+
+def opened(recipe: r.Recipe, fingerprint: str) -> Corpus | None:
+    """A corpus that another process has prepared and checked; None if it is not in the cache."""
+    folder = disk.cache_folder() / fingerprint[:32]
+    if not (folder / cache.MANIFEST).exists():
+        return None
+    splits = {
+        name: Split.open(folder, name, _form(recipe), dialogues=recipe.data.dialogues)
+        for name in SPLITS
+    }
+    return Corpus(
+        **splits,
+        tokenizer=tokenizers.read(folder / TOKENIZER),
+        tally=Tally.from_json(disk.read_json(folder / TALLY)),
+        fingerprint=fingerprint,
+    )
 
 
 def with_tokenizer(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer) -> Corpus:

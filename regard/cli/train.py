@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +15,7 @@ from regard.cli.devices import Device, Ray
 from regard.cli.paths import filled_path
 from regard.cli.waiting import Waiting
 from regard.errors import InputError, printable
+from regard.torchrun import launch
 
 if TYPE_CHECKING:
     from regard.cli.progress import Bar, Lines
@@ -102,7 +105,8 @@ def train(
 ) -> None:
     """Train a model from a recipe. Ctrl-C saves a checkpoint, from which --resume continues.
 
-    A resumed run has the same result as one that was not interrupted.
+    A resumed run has the same result as one that was not interrupted. Under torchrun several
+    processes train one model, on one machine or many.
 
     \b
     regard train chat-attention --minutes 2
@@ -111,6 +115,7 @@ def train(
     regard train chat-gru --steps 2000 --sweep train.learning_rate=1e-4..1e-1 --ray auto
     regard train --resume runs/chat-attention
     regard train --resume runs/chat-attention --minutes 5 --anyway --set train.learning_rate=1e-4
+    torchrun --nproc-per-node 2 -m regard train chat-transformer --out runs/two
     """
     from regard import runs
 
@@ -123,8 +128,12 @@ def train(
         )
     if resume is not None:
         _refuse_with_resume(recipe, out, sweep)
-        job = runs.resumed(resume, data=data, changes=changes or (), limits=limits, anyway=anyway)
-        _train(job, as_json, tensorboard, device, command)
+        run = resume
+
+        def go_on(earlier: Path | None) -> Job:
+            return runs.resumed(run, data=data, changes=changes or (), limits=limits, anyway=anyway)
+
+        _train(go_on, as_json, tensorboard, device, command)
         return
 
     if anyway:
@@ -136,13 +145,20 @@ def train(
             "no recipe given",
             hint="regard recipes list shows them; try: regard train chat-attention",
         )
-    new = runs.new(recipe, data=data, changes=changes or (), limits=limits)
     if sweep:
         from regard.cli.sweeping import swept
 
+        _refuse_under_torchrun()
+        new = runs.new(recipe, data=data, changes=changes or (), limits=limits)
         swept(new, sweep, out, trials, storage, prune, device, as_json, ray=ray)
         return
-    _train(new.job(out), as_json, tensorboard, device, command)
+    base = recipe
+
+    def begin(earlier: Path | None) -> Job:
+        new = runs.new(base, data=data, changes=changes or (), limits=limits)
+        return new.job(earlier or out)
+
+    _train(begin, as_json, tensorboard, device, command)
 
 
 def _refuse_with_resume(recipe: str | None, out: Path | None, sweep: list[str] | None) -> None:
@@ -159,22 +175,58 @@ def _refuse_with_resume(recipe: str | None, out: Path | None, sweep: list[str] |
         )
 
 
-def _train(job: Job, as_json: bool, tensorboard: bool, device: str, command: str) -> None:
-    with Waiting("loading"):
+def _refuse_under_torchrun() -> None:
+    started = launch()
+    if not started.is_alone:
+        raise InputError(
+            "a sweep trains its runs one after the other, each in one process",
+            got=f"{started.world} processes of torchrun",
+            hint="leave torchrun out; --storage shares a sweep among machines",
+        )
+
+
+def _train(
+    make: Callable[[Path | None], Job],
+    as_json: bool,
+    tensorboard: bool,
+    device: str,
+    command: str,
+) -> None:
+    """Train the job that `make` makes. Of several processes that torchrun started, the first makes
+    it, prints and writes."""
+    started = launch()
+    if started.is_alone:
+        alone = make(None)  # before torch is loaded, so that a mistake is told at once
+        make = lambda _: alone  # noqa: E731
+    with Waiting("loading") if started.rank == 0 else contextlib.nullcontext():
         from rich.console import Console
 
         from regard.cli.preparing import Preparing
         from regard.cli.progress import Bar, Lines
-        from regard.device import resolve
         from regard.plot import curves
-        from regard.train import train_job
+        from regard.train import OtherRankError, agreed_job, joined, train_job
 
-    resolve(device)  # before anything is printed
-    console = Console(stderr=as_json, highlight=False)
-    console.print(f"run       {printable(job.run)}", soft_wrap=True, markup=False)
-    reporting = Bar(console) if console.is_terminal else Lines(console)
-    with Preparing(console), reporting as reporter:
-        result = train_job(job, reporter, tensorboard=tensorboard, device=device, command=command)
+    try:
+        with joined() as ranks:
+            ranks.device(device)  # before anything is printed
+            job = agreed_job(ranks, make)
+            if not ranks.is_leader:
+                train_job(job, device=device, ranks=ranks)
+                return
+            console = Console(stderr=as_json, highlight=False)
+            console.print(f"run       {printable(job.run)}", soft_wrap=True, markup=False)
+            reporting = Bar(console) if console.is_terminal else Lines(console)
+            with Preparing(console), reporting as reporter:
+                result = train_job(
+                    job,
+                    reporter,
+                    tensorboard=tensorboard,
+                    device=device,
+                    command=command,
+                    ranks=ranks,
+                )
+    except OtherRankError as problem:  # that process says why
+        raise typer.Exit(problem.exit_code) from None
     try:
         plot = f"curves in {curves(job.run)}"
     except InputError as problem:  # a person's own file has this name

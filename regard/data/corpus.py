@@ -78,6 +78,17 @@ class Split:
     def __len__(self) -> int:
         return len(self.source)
 
+    def select(self, index: np.ndarray) -> Split:
+        """The examples with these indices, without a copy of their values."""
+        return Split(
+            self.form,
+            source=self.source.select(index),
+            target=self.target.select(index),
+            source_text=self.source_text.select(index),
+            target_text=self.target_text.select(index),
+            dialogues=None if self.dialogues is None else self.dialogues[index],
+        )
+
     @property
     def groups(self) -> np.ndarray | None:
         """(n,): where each run of examples with the same source begins, such as the captions of one

@@ -46,6 +46,29 @@ class RaggedArray:
     def lengths(self) -> np.ndarray:
         return np.diff(self.ends, prepend=0)
 
+    def select(self, index: np.ndarray) -> RaggedArray:
+        """The rows with these indices, without a copy of their values."""
+        return _SelectedRows(self, index)
+
+
+class _SelectedRows(RaggedArray):
+    """Some rows of another array."""
+
+    def __init__(self, array: RaggedArray, index: np.ndarray):
+        self._array = array
+        self._index = index
+        self.values = array.values
+        self.ends = array.ends[index]
+        self.shape = array.shape
+
+    def __getitem__(self, index: int | np.integer) -> np.ndarray:
+        return self._array[self._index[index]]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        before = self._array.ends[np.maximum(self._index - 1, 0)]
+        return self.ends - np.where(self._index > 0, before, 0)
+
 
 class RaggedArrayWriter:
     """Writes the files of a RaggedArray, and computes their checksums."""

@@ -1,9 +1,9 @@
 """Training: one plain loop for every model, which can be killed at any moment.
 
-Data order is a function of (seed, epoch) and every other draw of (seed, step), so a checkpoint is
-weights, optimiser and counters; a run that was stopped and resumed ends with the same bits as one
-that was not. (If its budget is minutes, the clock decides where the schedule stands, and two runs
-are never quite the same.)
+Data order is a function of (seed, epoch) and every other draw of a seed and counters, so a
+checkpoint is weights, optimiser and counters; a run that was stopped and resumed ends with the same
+bits as one that was not. (If its budget is minutes, the clock decides where the schedule stands,
+and two runs are never quite the same.)
 
     model.py        the function regard.train(recipe), which trains a model and returns it
     run.py          train(recipe, run): the checks before the first step, then the loop;
@@ -15,12 +15,14 @@ are never quite the same.)
     report.py       what a reporter is told
     page.py         report.html, written anew at every validation
     process.py      threads, signals, memory
+    ranks.py        the processes that train together
 """
 
 from __future__ import annotations
 
 from regard.train.log import CHANGED, FITTED, METRICS, TRAIN, VALID
 from regard.train.process import effective_threads, keep_memory
+from regard.train.ranks import OtherRankError, joined
 from regard.train.report import (
     Facts,
     Reporter,
@@ -30,7 +32,7 @@ from regard.train.report import (
     keeps_last,
     kept_because,
 )
-from regard.train.run import train, train_job
+from regard.train.run import agreed_job, train, train_job
 
 __all__ = [
     "CHANGED",
@@ -39,11 +41,14 @@ __all__ = [
     "TRAIN",
     "VALID",
     "Facts",
+    "OtherRankError",
     "Reporter",
     "Result",
     "SilentReporter",
     "Stopped",
+    "agreed_job",
     "effective_threads",
+    "joined",
     "keep_memory",
     "keeps_last",
     "kept_because",

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard import build, bundle, checkpoint, metrics
 from regard.checkpoint import Progress
-from regard.data.batches import batches
+from regard.data.batches import ORDER, Batches, Place
 from regard.data.corpus import Corpus, document_frequency
 from regard.errors import DivergedError, RegardError
-from regard.model import OtherAnswers
+from regard.model import Model, OtherAnswers
 from regard.optimise import factor, optimiser, used_up
-from regard.recipe import Recipe
+from regard.recipe import Recipe, Train
 from regard.retrieval import Retrieval
 from regard.sessions import State
 from regard.tasks.task import Batch, text_targets
 from regard.train.log import FITTED, TRAIN, VALID, Log
 from regard.train.page import ReportFile
 from regard.train.process import effective_threads, release_memory
+from regard.train.ranks import STOP_SIGNALS, Ranks
 from regard.train.report import Facts, Reporter, Stopped, keeps_last
 from regard.train.validation import Scores, Validation
 from regard.weights import tensors
@@ -40,6 +43,46 @@ CONTRASTED = 0.25  # share of the examples of a batch in the contrastive loss
 
 class _StopSignal(Exception):
     """A signal asked for the end."""
+
+    def __init__(self, number: int):
+        self.number = number
+
+
+class _Part(NamedTuple):
+    """What one rank computes of a batch."""
+
+    batch: Batch
+    weight: float  # 0 if none of the rows are its own
+    others: OtherAnswers | None
+    share_of_others: float  # its own among those of the batch
+
+    @property
+    def tokens(self) -> float:
+        """Target tokens that count."""
+        return self.weight * int(self.batch.real.sum())
+
+
+class _Loss(nn.Module):
+    """`Model.loss` on the device and in the precision of a run, as a module that can be
+    synchronised."""
+
+    def __init__(self, model: Model, how: Train, device: torch.device):
+        super().__init__()
+        self.model = model
+        self.how = how
+        self.device = device
+
+    def forward(self, part: _Part, contrastive_weight: float) -> tuple[Tensor, Tensor]:
+        is_half = self.how.precision == "bfloat16"
+        others = part.others
+        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_half):
+            return self.model.loss(
+                *part.batch.to(self.device),
+                smoothing=self.how.label_smoothing,
+                ctc_weight=self.how.ctc_weight,
+                others=None if others is None else others.to(self.device),
+                contrastive_weight=contrastive_weight,
+            )
 
 
 def inverse_document_frequency(corpus: Corpus) -> Tensor:
@@ -61,6 +104,7 @@ class Loop:
         *,
         device: torch.device,
         tensorboard: bool,
+        ranks: Ranks,
     ):
         self.recipe = recipe
         self.how = recipe.train
@@ -68,21 +112,24 @@ class Loop:
         self.corpus = corpus
         self.reporter = reporter
         self.device = device
+        self.ranks = ranks
         self.task = build.task(recipe, corpus.tokenizer)
         self.model = build.model(
             recipe, vocabulary=corpus.tokenizer.size, source_vocabulary=corpus.tokenizer.source_size
         )
         self.model.idf.copy_(inverse_document_frequency(corpus))
         self.model.to(device)  # built on the CPU: the same weights whatever the device
-        self.average = copy.deepcopy(self.model) if self.how.ema_decay else None
+        # Only the leader validates and saves it.
+        is_averaged = self.how.ema_decay > 0 and ranks.is_leader
+        self.average = copy.deepcopy(self.model) if is_averaged else None
         self.optimiser = optimiser(self.model, self.how)
-        self.progress = Progress(data=corpus.fingerprint, threads=effective_threads())
+        self.progress = Progress(data=corpus.fingerprint, threads=effective_threads(), order=ORDER)
         self.saved: Progress | None = None  # of the newest checkpoint
         self.clock = time.perf_counter()  # when its seconds began
         self.lost_weights = False  # those that were kept, and there is no checkpoint of them
-        self.log = Log(run, tensorboard=tensorboard)
+        self.log = Log(run, tensorboard=tensorboard) if ranks.is_leader else None
         self.retrieval = None
-        if recipe.search.retrieved:
+        if recipe.search.retrieved and ranks.is_leader:  # only the leader answers
             self.retrieval = Retrieval.of(corpus.train, corpus.tokenizer)
         self.validation = Validation(recipe, self.task, corpus, self.retrieval)
         self.report_file: ReportFile | None = None  # that shows people how it goes
@@ -90,31 +137,43 @@ class Loop:
     def go(self, signals: list[int]) -> Progress:
         """Train to the end of the budget, or until there is a number in `signals`."""
         self.signals = signals
-        self.plan = self._plan()
+        self.ranks.watch(signals)
+        self.loss = self.ranks.synchronised(_Loss(self.model, self.how, self.device))
+        self.groups = self.corpus.train.groups
+        self.batches = self._batches()
         self.recent = _Recent(self.progress)
         self.clock = time.perf_counter() - self.progress.seconds
         self.reporter.began(self._facts())
         try:
             self._train()
-        except _StopSignal:
+        except _StopSignal as stop:
             if self.saved != self.progress and not self.recent.bad:
                 self.reporter.noted("stopping; saving a checkpoint (Ctrl-C again drops it)")
                 self.save()
-            saved = checkpoint.newest(self.run)
+            saved = self.ranks.lead(lambda: checkpoint.newest(self.run))
             self._show("stopped")
-            raise Stopped(signals[0], self.run, step=self.progress.step, saved=saved) from None
+            raise Stopped(stop.number, self.run, step=self.progress.step, saved=saved) from None
         except RegardError:
             self._show("stopped")
             raise
         else:
             self._show("done")
         finally:
-            self.log.close()
+            if self.log is not None:
+                self.log.close()
         return self.progress
 
     def _heed(self) -> None:
+        """Stop if this rank knows of a signal."""
         if self.signals:
-            raise _StopSignal
+            raise _StopSignal(self.signals[0])
+
+    def _heed_all(self) -> None:
+        """Stop if any rank knows of a signal: all of them stop at the same step."""
+        known = self.ranks.sum(*(float(number in self.signals) for number in STOP_SIGNALS))
+        for number, ranks in zip(STOP_SIGNALS, known, strict=True):
+            if ranks:
+                raise _StopSignal(number)
 
     def _train(self) -> None:
         self.model.train()
@@ -123,16 +182,17 @@ class Loop:
             self._validate()
             self.save()
         while not self._finished():
-            if self.progress.batch >= len(self.plan):
-                self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
-                self.plan = self._plan()
-            first = self.progress.batch
-            self._update(self.plan[first : first + self.how.gradient_accumulation_steps])
+            if self.batches.is_at_end(self.place):
+                self.progress = replace(
+                    self.progress, epoch=self.progress.epoch + 1, window=0, batch=0
+                )
+            group, after = self.batches.take(self.place, self.how.gradient_accumulation_steps)
+            self._update(group, after)
             if self._is_due() and not self.recent.bad:
                 self._validate()
             if self._ends(self.how.save_every) and not self.recent.bad:
                 self.save()
-            self._heed()
+            self._heed_all()
         if self.progress.validated != self.progress.step:
             self._validate()
         if self.saved != self.progress:
@@ -144,19 +204,25 @@ class Loop:
 
     def _ends(self, every: int) -> bool:
         """So many steps end here, or, with 0, an epoch."""
-        return self.progress.step % every == 0 if every else self.progress.batch >= len(self.plan)
+        if every:
+            return self.progress.step % every == 0
+        return self.batches.is_at_end(self.place)
 
-    def _plan(self) -> list[np.ndarray]:
-        """The batches of this epoch."""
-        source, target = self.task.lengths(self.corpus.train)
-        return batches(
-            source,
-            target,
+    @property
+    def place(self) -> Place:
+        """Where the next batch is."""
+        return Place(self.progress.epoch, self.progress.window, self.progress.batch)
+
+    def _batches(self) -> Batches:
+        """The batches of all epochs."""
+        split = self.corpus.train
+        return Batches(
+            lambda index: self.task.lengths(split.select(index)),
+            len(split),
             tokens=self.how.batch_tokens,
             most=self.how.batch_examples,
-            groups=self.corpus.train.groups,
+            groups=self.groups,
             seed=self.recipe.seed,
-            epoch=self.progress.epoch,
         )
 
     def _finished(self) -> bool:
@@ -175,17 +241,18 @@ class Loop:
 
     def _epochs(self) -> float:
         """Passes over the data so far; the last one may be under way."""
-        return self.progress.epoch + self.progress.batch / len(self.plan)
+        return self.progress.epoch + self.batches.share(self.place)
 
-    def _update(self, group: Sequence[np.ndarray]) -> None:
-        nats, tokens = self._step(group)
+    def _update(self, group: Sequence[tuple[Place, np.ndarray]], after: Place) -> None:
+        nats, tokens, seconds = self._step(group)
         taken = math.isfinite(nats)
         self.progress = replace(
             self.progress,
             step=self.progress.step + 1,
-            batch=self.progress.batch + len(group),
+            window=after.window,
+            batch=after.batch,
             tokens=self.progress.tokens + tokens,
-            seconds=time.perf_counter() - self.clock,
+            seconds=seconds,
             skipped=self.progress.skipped + (not taken),
         )
         self.recent.add(nats, tokens, self.progress.seconds, taken)
@@ -193,7 +260,7 @@ class Loop:
             self.progress, window_nats=self.recent.nats, window_tokens=self.recent.tokens
         )
         if self.recent.bad == BAD_STEPS_IN_A_ROW:
-            raise self._divergence(group[0])
+            raise self._divergence(group[0][1])
         self.reporter.stepped(self.progress, self.recent.loss, self.recent.speed, self._done())
         if self.progress.step % RELEASE_EVERY == 0:
             release_memory()
@@ -204,7 +271,8 @@ class Loop:
         """A line about the steps since the last one."""
         rate = max(part["lr"] for part in self.optimiser.param_groups)
         window = {"loss": self.recent.loss, "speed": self.recent.speed, "rate": rate}
-        self.log.add(self.progress, TRAIN, window)
+        if self.log is not None:
+            self.log.add(self.progress, TRAIN, window)
         self.recent.clear(self.progress.seconds)
         self.progress = replace(self.progress, window_nats=0.0, window_tokens=0)
 
@@ -221,16 +289,15 @@ class Loop:
             hint=f"{kept}; lower the rate with: {again}",
         )
 
-    def _step(self, group: Sequence[np.ndarray]) -> tuple[float, int]:
-        """One update from a group of batches: its nats and target tokens. If anything is not a
-        number, none is made."""
-        torch.manual_seed(_seed(self.recipe.seed, self.progress.step))
-        micro_batches = [self._batch(index, number) for number, index in enumerate(group)]
-        total, nats = sum(int(batch.real.sum()) for batch in micro_batches), 0.0
-        for number, batch in enumerate(micro_batches):
-            loss, plain = self._loss(batch, self._others(batch, number))
-            (loss / total).backward()
-            nats += float(plain)
+    def _step(self, group: Sequence[tuple[Place, np.ndarray]]) -> tuple[float, int, float]:
+        """One update from a group of batches: its nats and target tokens, and the clock. If
+        anything is not a number, none is made."""
+        torch.manual_seed(_seed(self.recipe.seed, self.progress.step, self.ranks.rank))
+        parts = [self._part(place, index) for place, index in group]
+        tokens = self.ranks.sum(*(part.tokens for part in parts))
+        nats = self._backward(parts, tokens)
+        seconds = time.perf_counter() - self.clock if self.ranks.is_leader else 0.0
+        nats, seconds = self.ranks.sum(nats, seconds)
         norm = torch.nn.utils.clip_grad_norm_(
             self.model.parameters(), self.how.max_grad_norm or math.inf, foreach=True
         )
@@ -242,46 +309,70 @@ class Loop:
             self.optimiser.step()
             self._follow()
         self.optimiser.zero_grad(set_to_none=True)
-        return (nats if healthy else math.nan), total
+        return (nats if healthy else math.nan), round(sum(tokens)), seconds
 
-    def _loss(self, batch: Batch, others: OtherAnswers | None) -> tuple[Tensor, Tensor]:
-        """`Model.loss` on the device and in the precision of this run."""
-        is_half = self.how.precision == "bfloat16"
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_half):
-            return self.model.loss(
-                *batch.to(self.device),
-                smoothing=self.how.label_smoothing,
-                ctc_weight=self.how.ctc_weight,
-                others=None if others is None else others.to(self.device),
-                contrastive_weight=self.how.contrastive_weight,
-            )
+    def _backward(self, parts: Sequence[_Part], tokens: Sequence[float]) -> float:
+        """Gradients of the loss per token, where each batch has so many `tokens` on all ranks;
+        the nats of this rank."""
+        nats = 0.0
+        for number, (part, count) in enumerate(zip(parts, tokens, strict=True)):
+            is_last = number == len(parts) - 1
+            # As the mean over ranks is taken, not the sum, a loss counts for all of them.
+            divisor = sum(tokens) / self.ranks.world
+            with contextlib.nullcontext() if is_last else self.ranks.accumulating(self.loss):
+                loss, plain = self.loss(part, self._contrastive_weight(part, count))
+                (loss * part.weight / divisor).backward()
+            nats += part.weight * float(plain)
+        return nats
 
-    def _others(self, batch: Batch, number: int) -> OtherAnswers | None:
-        """Random answers of the training data, to compare with those of a part of this batch; None
-        without a contrastive loss. An empty prompt has no answer of its own, so it is left out."""
+    def _contrastive_weight(self, part: _Part, tokens: float) -> float:
+        """`Model.loss` multiplies the mean over a rank's other answers by its tokens. This makes
+        it the mean over those of all ranks, times the `tokens` of the batch."""
+        if part.others is None:
+            return 0.0
+        return self.how.contrastive_weight * part.share_of_others * (tokens / part.tokens)
+
+    def _part(self, place: Place, index: np.ndarray) -> _Part:
+        """What this rank computes of a batch."""
+        split = self.corpus.train
+        draw = np.random.default_rng([self.recipe.seed, *place])
+        targets = [split.target[i] for i in index]
+        sources = self.task.augment_pairs(split.gather_sources(index), targets, draw)
+        groups = self._group_starts(index)
+        own = self.ranks.own_rows(groups)
+        weight = 1.0
+        if own.start == own.stop:
+            own = slice(0, groups[1])
+            weight = 0.0
+        others, share = self._others(place, sources, own) if weight else (None, 0.0)
+        return _Part(self.task.batch(sources[own], targets[own]), weight, others, share)
+
+    def _group_starts(self, index: np.ndarray) -> Sequence[int]:
+        """Where groups of rows begin that stay together, and the number of rows."""
+        if self.groups is None:
+            return range(len(index) + 1)
+        numbers = np.searchsorted(self.groups, index, side="right")
+        return [*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), len(index)]
+
+    def _others(
+        self, place: Place, sources: Sequence[np.ndarray], own: slice
+    ) -> tuple[OtherAnswers | None, float]:
+        """Random answers of the training data, to compare with those of a part of this batch, and
+        the share of them that belongs to a rank's `own` rows; None without a contrastive loss. An
+        empty prompt has no answer of its own, so it is left out."""
         if not self.how.contrastive_weight or self._done() < self.how.contrastive_start:
-            return None
-        draw = np.random.default_rng(
-            [self.recipe.seed, self.progress.epoch, self.progress.batch + number, _OTHERS]
-        )
-        has_prompt = np.flatnonzero(batch.mask.sum(1).numpy() > 1)  # more than the end token
-        count = min(len(has_prompt), math.ceil(CONTRASTED * len(batch.tokens)))
-        if not count:
-            return None
-        rows = draw.choice(has_prompt, count, replace=False)
+            return None, 0.0
+        draw = np.random.default_rng([self.recipe.seed, *place, _OTHERS])
+        has_prompt = np.flatnonzero([len(source) > 0 for source in sources])
+        count = min(len(has_prompt), math.ceil(CONTRASTED * len(sources)))
+        rows = draw.choice(has_prompt, count, replace=False) if count else has_prompt
         examples = draw.integers(len(self.corpus.train), size=count)
-        answers = text_targets([self.corpus.train.target[i] for i in examples.tolist()])
-        return OtherAnswers(torch.from_numpy(rows), *answers)
-
-    def _batch(self, index: np.ndarray, number: int) -> Batch:
-        part = self.corpus.train
-        draw = np.random.default_rng(
-            [self.recipe.seed, self.progress.epoch, self.progress.batch + number]
-        )
-        targets = [part.target[i] for i in index]
-        return self.task.batch(
-            self.task.augment_pairs(part.gather_sources(index), targets, draw), targets
-        )
+        is_own = (own.start <= rows) & (rows < own.stop)
+        if not is_own.any():
+            return None, 0.0
+        answers = text_targets([self.corpus.train.target[i] for i in examples[is_own].tolist()])
+        others = OtherAnswers(torch.from_numpy(rows[is_own] - own.start), *answers)
+        return others, float(is_own.mean())
 
     @torch.no_grad()
     def _follow(self) -> None:
@@ -299,6 +390,20 @@ class Loop:
         """Score the weights that would be kept, and keep them if they are the best so far. A
         signal ends it before anything has changed; it is then made again when the run is
         resumed."""
+        outcome = self.ranks.lead(self._validate_here)
+        if outcome["signal"]:
+            raise _StopSignal(outcome["signal"])
+        self.progress = Progress(**outcome["progress"])
+
+    def _validate_here(self) -> dict[str, Any]:
+        """A validation by the leader: the signal that ended it, and the progress after it."""
+        try:
+            self._judge()
+        except _StopSignal as stop:
+            return {"signal": stop.number, "progress": asdict(self.progress)}
+        return {"signal": 0, "progress": asdict(self.progress)}
+
+    def _judge(self) -> None:
         began = time.perf_counter()
         judged = self.average if self.average is not None else self.model
         judged.eval()
@@ -337,6 +442,7 @@ class Loop:
             "score": self.validation.score,
         }
         kind = VALID if self.validation.is_held_out else FITTED
+        assert self.log is not None  # only the leader validates
         self.log.add(self.progress, kind, record | scores.tables | {"samples": scores.samples})
         self.reporter.validated({"step": self.progress.step, "kind": kind} | record, scores.samples)
 
@@ -347,6 +453,11 @@ class Loop:
 
     def save(self) -> None:
         """Write a checkpoint."""
+        self.ranks.lead(self.save_here)
+        self.saved = self.progress
+
+    def save_here(self) -> None:
+        """Write a checkpoint; only the leader does."""
         began = time.perf_counter()
         checkpoint.save(self.run, self.model, self.average, self.optimiser, self.progress)
         self.saved = self.progress

@@ -11,13 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from regard import runs
+import torch
+
+from regard import build, checkpoint, runs, tokenizers
 from regard.bundle import Bundle, load
 from regard.errors import InputError, did_you_mean, printable
 from regard.plot import JUDGED_ON, curves
 from regard.recipe import Recipe
+from regard.retrieval import Retrieval
+from regard.train.ranks import Ranks, joined
 from regard.train.report import Facts, SilentReporter, main_scores
-from regard.train.run import train_job
+from regard.train.run import agreed_job, train_job
+from regard.weights import tensors
 
 PathLike = str | os.PathLike[str]
 P = ParamSpec("P")
@@ -71,6 +76,10 @@ def train(
     anyway   with `resume`: go on although the data or settings changed
     device   "auto" (a GPU if there is one), "cpu", "cuda" or "mps"
     quiet    print nothing
+
+    In a program that torchrun started, its processes train one model together, and each of them
+    gets it.
+
     >>> bot = regard.train("chat-attention", data="pairs.tsv", minutes=2)  # doctest: +SKIP
     >>> bot.ask("Hello!").text  # doctest: +SKIP
     'Hi there.'
@@ -86,11 +95,19 @@ def train(
             raise InputError(
                 "anyway is for a run that is resumed", where="train", hint="give resume=RUN"
             )
-        new = runs.new(_base(recipe), data=own_data, changes=changes, limits=limits)
-        job = new.job(None if out is None else Path(out))
+        base = _base(recipe)
+        folder = None if out is None else Path(out)
+
+        def make(earlier: Path | None) -> runs.Job:
+            new = runs.new(base, data=own_data, changes=changes, limits=limits)
+            return new.job(earlier or folder)
+
     elif recipe is None and out is None:
         run = Path(resume)
-        job = runs.resumed(run, data=own_data, changes=changes, limits=limits, anyway=anyway)
+
+        def make(earlier: Path | None) -> runs.Job:
+            return runs.resumed(run, data=own_data, changes=changes, limits=limits, anyway=anyway)
+
     else:
         raise InputError(
             "resume goes on in the run's own folder with its own recipe",
@@ -100,11 +117,37 @@ def train(
         )
 
     reporter = SilentReporter() if quiet else PrintingReporter()
-    result = train_job(job, reporter, device=device)
-    with contextlib.suppress(InputError):  # a person's own file has the name of the curves
-        curves(job.run)
-    reporter.noted(f"{result.kept_because}; the run is {job.run}")
-    return load(job.run, device=device)
+    with joined() as ranks:
+        job = agreed_job(ranks, make)
+        result = train_job(job, reporter, device=device, ranks=ranks)
+        if ranks.is_leader:
+            with contextlib.suppress(InputError):  # a person's own file has the name of the curves
+                curves(job.run)
+            reporter.noted(f"{result.kept_because}; the run is {job.run}")
+        return _loaded(job.run, ranks, ranks.device(device))
+
+
+def _loaded(run: Path, ranks: Ranks, device: torch.device) -> Bundle:
+    """The model of a run, which only the leader reads from its folder."""
+    bundle = load(run, device=device) if ranks.is_leader else None
+
+    def description() -> list[Any]:
+        assert bundle is not None
+        data = checkpoint.recorded_data(run)
+        return [bundle.recipe.to_json(), bundle.tokenizer.to_json(), data]
+
+    fields, vocabulary, data = ranks.lead(description)
+    if bundle is None:
+        recipe = Recipe.from_json(fields)
+        tokenizer = tokenizers.load(vocabulary)
+        sizes = {"vocabulary": tokenizer.size, "source_vocabulary": tokenizer.source_size}
+        model = build.model(recipe, **sizes).to(device).eval()
+        retrieval = None
+        if recipe.search.retrieved and (corpus := build.opened_corpus(recipe, data)) is not None:
+            retrieval = Retrieval.of(corpus.train, tokenizer)
+        bundle = Bundle(recipe, build.task(recipe, tokenizer), model, retrieval)
+    ranks.copy(list(tensors(bundle.model).values()))
+    return bundle
 
 
 def _check_limits(**limits: object) -> None:

@@ -7,12 +7,15 @@ and settings; weights that do not fit are refused in any case.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from regard import bundle, checkpoint, disk
+from regard.checkpoint import Progress
+from regard.data.batches import ORDER
 from regard.errors import TrainingError
 from regard.recipe import Mark, Recipe, differences, marks_of
 from regard.train.log import CHANGED
@@ -50,8 +53,46 @@ def changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
 
 
 def resume_loop(loop: Loop, changed: list[str], anyway: bool) -> None:
-    """Stand where the newest checkpoint stands. What is `changed` is written down where it
-    can be found again."""
+    """Stand where the newest checkpoint stands, on every rank. What is `changed` is written down
+    where it can be found again."""
+    stand = loop.ranks.lead(lambda: _resume_here(loop, changed, anyway))
+    loop.progress = Progress(**stand["progress"])
+    loop.saved = None if stand["saved"] is None else Progress(**stand["saved"])
+    loop.lost_weights = stand["lost_weights"]
+    torch.set_num_threads(stand["threads"])
+    _copy_optimiser(loop, stand["optimiser"])  # weights are copied when the first step begins
+
+
+def _copy_optimiser(loop: Loop, forms: dict[str, tuple[list[int], str]]) -> None:
+    """Give the optimisers of all ranks the state that the leader restored."""
+    state = checkpoint.optimiser_tensors(loop.model, loop.optimiser)
+    if not loop.ranks.is_leader:
+        state = {
+            name: torch.empty(shape, dtype=getattr(torch, dtype), device=loop.device)
+            for name, (shape, dtype) in forms.items()
+        }
+    loop.ranks.copy([state[name] for name in forms])
+    if not loop.ranks.is_leader:
+        checkpoint.load_optimiser(loop.optimiser, loop.model, state)
+
+
+def _resume_here(loop: Loop, changed: list[str], anyway: bool) -> dict[str, Any]:
+    """Restore the leader, and say where it stands."""
+    _restore(loop, changed, anyway)
+    state = checkpoint.optimiser_tensors(loop.model, loop.optimiser)
+    return {
+        "progress": asdict(loop.progress),
+        "saved": None if loop.saved is None else asdict(loop.saved),
+        "lost_weights": loop.lost_weights,
+        "threads": torch.get_num_threads(),
+        "optimiser": {
+            name: (list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            for name, tensor in state.items()
+        },
+    }
+
+
+def _restore(loop: Loop, changed: list[str], anyway: bool) -> None:
     restored = checkpoint.load_newest(
         loop.run, loop.model, loop.average, loop.optimiser, loop.reporter.noted
     )
@@ -61,8 +102,10 @@ def resume_loop(loop: Loop, changed: list[str], anyway: bool) -> None:
         loop.saved = loop.progress = restored
         _use_threads(loop, restored.threads)
         changed = changed + _data_change(loop, restored.data, anyway)
+        _use_order(loop)
     if loop.progress.kept_step and not bundle.has_weights(loop.run):
         _rebuild_weights(loop)
+    assert loop.log is not None  # only the leader restores
     loop.log.forget(after=loop.progress)
     if changed:
         _change(loop, changed)
@@ -118,6 +161,20 @@ def _use_threads(loop: Loop, number: int) -> None:
     loop.progress = replace(loop.progress, threads=threads)
 
 
+def _use_order(loop: Loop) -> None:
+    """A checkpoint of a version with another order of batches does not say which examples of its
+    epoch are left."""
+    before = loop.progress
+    if before.order == ORDER:
+        return
+    loop.progress = replace(before, window=0, batch=0, order=ORDER)
+    if before.batch:
+        loop.reporter.noted(
+            f"{loop.run}: this checkpoint was saved by a version of regard "
+            f"with another order of batches; epoch {before.epoch + 1} begins anew"
+        )
+
+
 def _rebuild_weights(loop: Loop) -> None:
     """The weights of the bundle are damaged or missing. Those of the same step are in its
     checkpoint, if there still is one; otherwise what the best score was says nothing any
@@ -146,7 +203,7 @@ def _change(loop: Loop, changed: list[str]) -> None:
     is_other_data = OTHER_DATA in keys
     marks = frozenset[Mark]().union(*(marks_of(key) for key in keys - {OTHER_DATA}))
     if is_other_data or Mark.BATCHES in marks:
-        loop.progress = replace(loop.progress, batch=0)  # the epoch has other batches now
+        loop.progress = replace(loop.progress, window=0, batch=0)  # the epoch has other batches
     answered = loop.validation.score != "perplexity" and Mark.SEARCH in marks
     if answered or is_other_data or "train.score" in keys:
         # The best score so far cannot be compared with the next one.
@@ -156,6 +213,7 @@ def _change(loop: Loop, changed: list[str]) -> None:
         if model is not None:
             model.idf.copy_(inverse_document_frequency(loop.corpus))
     if loop.saved is not None:  # a run that is killed before its next checkpoint does not go back
-        loop.save()
+        loop.save_here()
+    assert loop.log is not None
     loop.log.add(loop.progress, CHANGED, {"changes": changed})
     loop.reporter.noted(f"going on with a change, {', '.join(changed)}")

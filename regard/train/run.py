@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from regard import build, bundle, checkpoint, disk, tokenizers
 from regard.checkpoint import Progress
-from regard.device import resolve
+from regard.data.corpus import Corpus
 from regard.errors import DataError, TrainingError
 from regard.recipe import Recipe
 from regard.resources import allocations, check_memory
@@ -16,9 +22,11 @@ from regard.runs import Job
 from regard.train.loop import Loop
 from regard.train.page import ReportFile
 from regard.train.process import keep_memory, stop_signals, threads_of
+from regard.train.ranks import Ranks, joined
 from regard.train.report import Reporter, Result, SilentReporter
 from regard.train.resume import changes, resume_loop
 
+WAIT = 0.5  # seconds between two looks for data that another process prepares
 FEWEST_TOKENS = tokenizers.NUM_SPECIAL_TOKENS + 1  # of any vocabulary
 
 
@@ -33,6 +41,7 @@ def train(
     device: str | torch.device = "auto",
     base: str = "",
     command: str = "",
+    ranks: Ranks | None = None,
 ) -> Progress:
     """Train in the folder `run`, which then holds a bundle of the best weights (or the last ones,
     see `train.keep`), and a report.html that every validation writes anew.
@@ -40,43 +49,140 @@ def train(
     A run that is resumed may have another budget. Whatever else differs from how it began is
     refused, unless `anyway`; what its weights cannot survive is refused in any case. `device` is
     not part of a run: it may be resumed on another one. `base`, the name of the recipe, and
-    `command`, what was typed, are for the report.
+    `command`, what was typed, are for the report. `ranks` are the processes that train together; by
+    default those that torchrun started.
     """
-    device = resolve(device)
-    if not resume:
-        _refuse_other_contents(run)
+    with contextlib.nullcontext(ranks) if ranks is not None else joined() as ranks:
+        return _train_ranks(
+            recipe,
+            run,
+            reporter=reporter,
+            resume=resume,
+            anyway=anyway,
+            tensorboard=tensorboard,
+            device=ranks.device(device),
+            base=base,
+            command=command,
+            ranks=ranks,
+        )
+
+
+def _train_ranks(
+    recipe: Recipe,
+    run: Path,
+    *,
+    reporter: Reporter,
+    resume: bool,
+    anyway: bool,
+    tensorboard: bool,
+    device: torch.device,
+    base: str,
+    command: str,
+    ranks: Ranks,
+) -> Progress:
     keep_memory()
     # Before the corpus is prepared, which may take long.
     _check_memory(recipe, FEWEST_TOKENS, FEWEST_TOKENS)
-    changed = changes(recipe, run, anyway) if resume else []
-    corpus = build.corpus(recipe, tokenizers.read(run / bundle.TOKENIZER) if resume else None)
-    if not len(corpus.train):
-        raise DataError("no usable examples to train on", got=corpus.tally.summary())
+    prepared = Prepared(recipe, run, resume=resume, anyway=anyway)
+    corpus = prepared.corpus(ranks)
 
-    run.mkdir(parents=True, exist_ok=True)
     with (
-        disk.locked(run),
+        _owned(run) if ranks.is_leader else contextlib.nullcontext(),
         threads_of(recipe.train.threads),
         stop_signals() as signals,
         allocations(),
     ):
-        for folder in (run, run / checkpoint.FOLDER):
-            disk.recover(folder)
-        if not resume:
+        if ranks.is_leader and not resume:
             _refuse_other_contents(run)
+        if ranks.is_leader:
+            ranks.remember(run)
         _check_memory(recipe, corpus.tokenizer.size, corpus.tokenizer.source_size)
-        loop = Loop(recipe, run, corpus, reporter, device=device, tensorboard=tensorboard)
+        loop = Loop(
+            recipe, run, corpus, reporter, device=device, tensorboard=tensorboard, ranks=ranks
+        )
         if resume:
-            resume_loop(loop, changed, anyway)
-        else:
+            resume_loop(loop, prepared.changed, anyway)
+        elif ranks.is_leader:
             bundle.create(run, recipe, corpus.tokenizer)
         if loop.retrieval is not None:
             bundle.put_retrieval(run, loop.retrieval)
-        loop.report_file = ReportFile(run, recipe, corpus, reporter.noted)
-        loop.report_file.begin(
-            base=base, command=command, device=str(device), step=loop.progress.step
-        )
+        if ranks.is_leader:
+            loop.report_file = ReportFile(run, recipe, corpus, reporter.noted)
+            loop.report_file.begin(
+                base=base, command=command, device=str(device), step=loop.progress.step
+            )
         return loop.go(signals)
+
+
+@contextlib.contextmanager
+def _owned(run: Path) -> Iterator[None]:
+    """The run's folder, which nobody else writes in; saves that were cut short are put right."""
+    run.mkdir(parents=True, exist_ok=True)
+    with disk.locked(run):
+        for folder in (run, run / checkpoint.FOLDER):
+            disk.recover(folder)
+        yield
+
+
+class Prepared:
+    """The data of a run, and what changed since it began."""
+
+    def __init__(self, recipe: Recipe, run: Path, *, resume: bool, anyway: bool):
+        self.recipe = recipe
+        self.run = run
+        self.resume = resume
+        self.anyway = anyway
+        self.changed: list[str] = []
+
+    def corpus(self, ranks: Ranks) -> Corpus:
+        """The prepared data. The leader prepares it. Other ranks open it, or prepare it if they are
+        the first on a machine that does not have it."""
+        fingerprint = ranks.lead(self._prepare)
+        if ranks.is_leader:
+            return self._corpus
+        while (corpus := build.opened_corpus(self.recipe, fingerprint)) is None:
+            if ranks.is_first_here:
+                return self._prepared_again(fingerprint, ranks.rank)
+            ranks.check()
+            time.sleep(WAIT)
+        return corpus
+
+    def _prepare(self) -> str:
+        if not self.resume:
+            _refuse_other_contents(self.run)
+        else:
+            self.changed = changes(self.recipe, self.run, self.anyway)
+        own = tokenizers.read(self.run / bundle.TOKENIZER) if self.resume else None
+        self._corpus = build.corpus(self.recipe, own)
+        if not len(self._corpus.train):
+            raise DataError("no usable examples to train on", got=self._corpus.tally.summary())
+        return self._corpus.fingerprint
+
+    def _prepared_again(self, fingerprint: str, rank: int) -> Corpus:
+        corpus = build.corpus(self.recipe)
+        if corpus.fingerprint != fingerprint:
+            raise DataError(
+                "the data on this machine is not that of process 0",
+                where=f"process {rank}, {socket.gethostname()}",
+                got=f"fingerprint {corpus.fingerprint[:12]}, not {fingerprint[:12]}",
+                hint="copy the same files to every machine, or let REGARD_CACHE be a folder that "
+                "all of them share",
+            )
+        return corpus
+
+
+def agreed_job(ranks: Ranks, make: Callable[[Path | None], Job]) -> Job:
+    """What all ranks train: the job that the leader makes. Its argument is the folder of the run
+    that was under way when torchrun started the processes again; this one is then resumed."""
+
+    def chosen() -> dict[str, Any]:
+        earlier = ranks.earlier_run
+        job = make(earlier)
+        if earlier is not None and job.run == earlier and bundle.has_begun(earlier):
+            job = replace(job, resume=True)
+        return job.to_json()
+
+    return Job.from_json(ranks.lead(chosen))
 
 
 def train_job(
@@ -86,21 +192,25 @@ def train_job(
     tensorboard: bool = False,
     device: str | torch.device = "auto",
     command: str = "",
+    ranks: Ranks | None = None,
 ) -> Result:
     """Train a run that `regard.runs` describes, new or resumed."""
-    reporter = reporter or SilentReporter()
-    progress = train(
-        job.recipe,
-        job.run,
-        reporter=reporter,
-        resume=job.resume,
-        anyway=job.anyway,
-        tensorboard=tensorboard,
-        device=device,
-        base=job.base,
-        command=command,
-    )
-    return Result(job.run, reporter.facts, progress)
+    with contextlib.nullcontext(ranks) if ranks is not None else joined() as ranks:
+        if reporter is None or not ranks.is_leader:
+            reporter = SilentReporter()
+        progress = train(
+            job.recipe,
+            job.run,
+            reporter=reporter,
+            resume=job.resume,
+            anyway=job.anyway,
+            tensorboard=tensorboard,
+            device=device,
+            base=job.base,
+            command=command,
+            ranks=ranks,
+        )
+        return Result(job.run, reporter.facts, progress)
 
 
 def _refuse_other_contents(run: Path) -> None:

@@ -156,6 +156,23 @@ def test_a_whole_checkpoint_of_another_version_is_not_thrown_away(tiny_run):
     assert state(run) == before
 
 
+def test_a_checkpoint_of_another_order_begins_its_epoch_anew(tiny_run):
+    chosen, run = tiny_run
+    newest = run / checkpoint.FOLDER / f"step-{STEPS:06d}"
+    progress = disk.read_json(newest / checkpoint.PROGRESS)
+    del progress["order"], progress["window"]  # as it was before there were windows
+    progress["batch"] = 1
+    text = json.dumps(progress)
+    disk.put(newest, checkpoint.PROGRESS, lambda draft: draft.write_text(text))
+    reporter = Silent()
+    longer = chosen.override([f"train.steps={STEPS + 1}"])
+    ended = train(longer, run, reporter=reporter, resume=True)
+    assert len(reporter.notes) == 1
+    assert f"order of batches; epoch {progress['epoch'] + 1} begins anew" in reporter.notes[0]
+    # One more update of two batches, the first of that epoch.
+    assert (ended.epoch, ended.window, ended.batch) == (progress["epoch"], 0, 2)
+
+
 def test_a_checkpoint_of_a_newer_format_is_refused_and_kept(tiny_run):
     chosen, run = tiny_run
     newest = run / checkpoint.FOLDER / f"step-{STEPS:06d}"

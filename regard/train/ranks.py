@@ -1,0 +1,434 @@
+"""The processes of one training (ranks): who leads, who has which rows, and what happens if one of
+them is lost. torchrun starts them; a process that was started alone is a rank of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from regard.device import device_count, resolve
+from regard.errors import DivergedError, InputError, RegardError, TrainingError, printable
+from regard.torchrun import Launch, launch
+from regard.train.report import Stopped
+
+BEAT = 1.0  # seconds between two signs of life of a rank
+SILENCE = 30.0  # seconds without one after which a rank is lost
+COLLECTIVE = timedelta(minutes=30)  # the longest that a rank may wait for others in a step
+MEETING = timedelta(minutes=10)  # the longest that a process waits for the others to be started
+POLL = 0.02  # seconds between two looks at the store
+NOTICE = 3.0  # seconds that a process has to notice itself that another failed
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+T = TypeVar("T")
+_sessions = count()  # a program may train several times
+
+
+class LostRankError(TrainingError):
+    """A process of this training was lost. The exit code is that of a temporary failure: the same
+    command may succeed."""
+
+    exit_code = 75
+
+
+class OtherRankError(TrainingError):
+    """Another process of this training failed and has said why, so this one ends as well."""
+
+    def __init__(self, rank: int, message: str, exit_code: int):
+        super().__init__(f"process {rank} of this training ended: {message}")
+        self.exit_code = exit_code
+
+
+class Ranks:
+    """A single process."""
+
+    rank = 0
+    world = 1
+    is_leader = True
+    is_first_here = True  # on this machine
+
+    def device(self, name: str | torch.device) -> torch.device:
+        """The device of this rank."""
+        return resolve(name)
+
+    def lead(self, action: Callable[[], T]) -> T:
+        """The result of an action that only the leader carries out: something that JSON can say."""
+        return action()
+
+    def sum(self, *numbers: float) -> list[float]:
+        """The sums over all ranks."""
+        return list(numbers)
+
+    def copy(self, tensors: Sequence[Tensor]) -> None:
+        """Give these tensors the leader's values."""
+
+    def own_rows(self, groups: Sequence[int]) -> slice:
+        """The rows of a batch that are this rank's; may be none. `groups` are where groups of rows
+        begin that stay together, and the number of rows."""
+        first = (len(groups) - 1) * self.rank // self.world
+        last = (len(groups) - 1) * (self.rank + 1) // self.world
+        return slice(groups[first], groups[last])
+
+    def synchronised(self, module: nn.Module) -> nn.Module:
+        """A module whose gradients are the mean over all ranks."""
+        return module
+
+    def accumulating(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
+        """Within this context, gradients of a synchronised module stay those of this rank."""
+        return contextlib.nullcontext()
+
+    def watch(self, signals: list[int]) -> None:
+        """From now on, a signal that one rank gets comes to the `signals` of all."""
+
+    def check(self) -> None:
+        """Raise an error if another rank failed."""
+
+    @property
+    def earlier_run(self) -> Path | None:
+        """The run of this job that was under way when torchrun started its processes again."""
+        return None
+
+    def remember(self, run: Path) -> None:
+        """If the processes are started again, they go on with this run."""
+
+
+class ManyRanks(Ranks):
+    """One of several processes."""
+
+    def __init__(
+        self,
+        launched: Launch,
+        store: dist.Store,
+        job_store: dist.Store,
+        pulse_store: dist.Store,
+    ):
+        self.rank = launched.rank
+        self.world = launched.world
+        self.is_leader = launched.rank == 0
+        self.is_first_here = launched.local == 0
+        self._launch = launched
+        self._store = store
+        self._job_store = job_store
+        self._numbers = count()
+        self.has_failed = False
+        self._pulse = _Pulse(pulse_store, self.rank, self.world)
+
+    # -- beginning and end -----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Show signs of life, and watch those of others."""
+        self._pulse.start()
+
+    def end(self) -> None:
+        """All ranks have come to their end. The leader, which may own the store, is the last."""
+        self._store.set(f"ended/{self.rank}", "")
+        if self.is_leader:
+            for rank in range(1, self.world):
+                self._wait(f"ended/{rank}")
+
+    def fail(self, problem: BaseException) -> bool:
+        """Tell the others why this rank ends; False: another one had failed before."""
+        self.has_failed = True
+        return self._pulse.fail(str(problem), getattr(problem, "exit_code", 1))
+
+    def leave(self) -> None:
+        """Show no more signs of life, and expect none."""
+        self._pulse.stop()
+
+    def first_failure(self) -> tuple[int, str, int]:
+        """The rank, message and exit code of the first failure."""
+        return self._pulse.first_failure()
+
+    # -- what the loop asks ----------------------------------------------------------------------
+
+    def device(self, name: str | torch.device) -> torch.device:
+        device = resolve(name)
+        if device.type != "cuda" or device.index is not None:
+            return device
+        if self._launch.local >= device_count("cuda"):
+            raise InputError(
+                "more processes than GPUs on this machine",
+                where=f"process {self.rank}",
+                got=f"{device_count('cuda')} GPUs",
+                hint="give torchrun a smaller --nproc-per-node",
+            )
+        return torch.device("cuda", self._launch.local)
+
+    def lead(self, action: Callable[[], T]) -> T:
+        key = f"lead/{next(self._numbers)}"
+        if self.is_leader:
+            try:
+                result = action()
+            except BaseException as problem:
+                self.fail(problem)
+                raise
+            self._store.set(key, json.dumps(result))
+            return result
+        self._wait(key)
+        return json.loads(self._store.get(key))
+
+    def sum(self, *numbers: float) -> list[float]:
+        total = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(total)
+        return total.tolist()
+
+    def copy(self, tensors: Sequence[Tensor]) -> None:
+        for tensor in tensors:
+            dist.broadcast(tensor, src=0)
+
+    def synchronised(self, module: nn.Module) -> nn.Module:
+        # With find_unused_parameters, DDP does not arrange its buckets anew after the first step:
+        # sums are added up in the same order before and after a resume. It warns if it finds none.
+        device = next(module.parameters()).device
+        module.register_parameter("unused", nn.Parameter(torch.zeros((), device=device)))
+        with warnings.catch_warnings():
+            # The name of broadcast_buffers in later versions is not known to earlier ones.
+            warnings.simplefilter("ignore", FutureWarning)
+            return DistributedDataParallel(
+                module,
+                broadcast_buffers=False,
+                find_unused_parameters=True,
+                gradient_as_bucket_view=True,
+            )
+
+    def accumulating(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
+        assert isinstance(module, DistributedDataParallel)
+        return module.no_sync()
+
+    def watch(self, signals: list[int]) -> None:
+        self._pulse.signals = signals
+
+    def check(self) -> None:
+        if self._pulse.failure is not None:
+            raise OtherRankError(*self._pulse.failure)
+
+    @property
+    def earlier_run(self) -> Path | None:
+        if not self._launch.attempt or not self._job_store.check(["run"]):
+            return None
+        return Path(self._job_store.get("run").decode())
+
+    def remember(self, run: Path) -> None:
+        self._job_store.set("run", str(run.absolute()))
+
+    def _wait(self, key: str) -> None:
+        """Wait until a key is there. The pulse ends the wait if a process is lost."""
+        while not self._store.check([key]):
+            self.check()
+            time.sleep(POLL)
+
+
+class _Pulse:
+    """A rank's signs of life, and the watch over those of others.
+
+    One thread counts in the store and reads the counters of others: the leader those of all, the
+    others that of the leader. Another one judges, because reading may block if the network fails.
+    Blocked collective calls cannot be interrupted, so a lost rank ends the process.
+    """
+
+    def __init__(self, store: dist.Store, rank: int, world: int):
+        self._store = store
+        self._rank = rank
+        self._peers = list(range(1, world)) if rank == 0 else [0]
+        self._counters: dict[int, bytes] = {}
+        self._heard: dict[int, float] = {}
+        self._answered = 0.0  # when the store last answered
+        self._ended = threading.Event()
+        self._has_told = False
+        self.signals: list[int] = []
+        self.failure: tuple[int, str, int] | None = None  # rank, message, exit code
+        store.set(f"who/{rank}", f"{socket.gethostname()}, pid {os.getpid()}")
+        store.set(f"beat/{rank}", "0")
+
+    def start(self) -> None:
+        """All ranks have written their first sign of life."""
+        names = self._store.multi_get([f"who/{peer}" for peer in self._peers])
+        self._names = {peer: name.decode() for peer, name in zip(self._peers, names, strict=True)}
+        self._hear_all()
+        for target in (self._beat, self._judge):
+            threading.Thread(target=target, name=f"ranks{target.__name__}", daemon=True).start()
+
+    def stop(self) -> None:
+        self._ended.set()
+
+    def fail(self, message: str, exit_code: int) -> bool:
+        """Write why this rank ends, unless another one was first."""
+        record = json.dumps([self._rank, message, exit_code])
+        try:
+            return self._store.compare_set("failed", "", record).decode() == record
+        except (RuntimeError, dist.DistError):  # the store is gone, and with it all who read it
+            return True
+
+    def first_failure(self) -> tuple[int, str, int]:
+        rank, message, exit_code = json.loads(self._store.get("failed"))
+        return rank, message, exit_code
+
+    def _hear_all(self) -> None:
+        self._answered = time.monotonic()
+        self._heard = dict.fromkeys(self._peers, self._answered)
+
+    def _beat(self) -> None:
+        for number in count(1):
+            if self._ended.wait(BEAT):
+                return
+            try:
+                self._exchange(number)
+            except (RuntimeError, dist.DistError) as problem:
+                if not self._ended.is_set():
+                    self._end(f"the store of this training is gone ({_first_line(problem)})")
+                return
+
+    def _exchange(self, number: int) -> None:
+        self._store.set(f"beat/{self._rank}", str(number))
+        counters = self._store.multi_get([f"beat/{peer}" for peer in self._peers])
+        now = time.monotonic()
+        for peer, counter in zip(self._peers, counters, strict=True):
+            if self._counters.get(peer) != counter:
+                self._counters[peer] = counter
+                self._heard[peer] = now
+        if self.signals and not self._has_told:
+            self._store.set("stop", str(self.signals[0]))
+            self._has_told = True
+        if not self.signals and self._store.check(["stop"]):
+            self.signals.append(int(self._store.get("stop")))
+        if self.failure is None and self._store.check(["failed"]):
+            failure = self.first_failure()
+            if failure[0] != self._rank:
+                self.failure = failure
+                threading.Timer(NOTICE, self._follow, [failure[2]]).start()
+        self._answered = now
+
+    def _follow(self, exit_code: int) -> None:
+        """The main thread has not noticed that another rank failed: it waits for it."""
+        if not self._ended.is_set():
+            os._exit(exit_code)
+
+    def _judge(self) -> None:
+        last = time.monotonic()
+        while not self._ended.wait(BEAT):
+            now = time.monotonic()
+            if now - last > SILENCE / 2:  # this process was stopped itself
+                self._hear_all()
+            last = now
+            if now - self._answered > SILENCE:
+                self._end(f"the store of this training has not answered for {SILENCE:.0f} s")
+            for peer, heard in self._heard.items():
+                if now - heard > SILENCE and self.failure is None:
+                    name = f"process {peer} ({self._names[peer]})"
+                    self._end(f"{name} of this training has been silent for {SILENCE:.0f} s")
+
+    def _end(self, message: str) -> None:
+        """End this process at once, and say why if no other did."""
+        code = LostRankError.exit_code
+        hint = "torchrun starts all processes again if --max-restarts allows it"
+        told = threading.Thread(target=self.fail, args=(message, code), daemon=True)
+        told.start()
+        told.join(BEAT)
+        print(f"regard: {printable(message)}; {hint}", file=sys.stderr, flush=True)
+        os._exit(code)
+
+
+def _first_line(problem: BaseException) -> str:
+    return str(problem).strip().partition("\n")[0][:120]
+
+
+@contextlib.contextmanager
+def joined() -> Iterator[Ranks]:
+    """The ranks of this training. An error of one ends all of them."""
+    launched = launch()
+    if launched.is_alone:
+        yield Ranks()
+        return
+    owns_group = not dist.is_initialized()
+    ranks = _join(launched, next(_sessions))
+    agreed = None
+    try:
+        try:
+            yield ranks
+        except (Stopped, DivergedError) as problem:
+            if ranks.has_failed:
+                raise
+            agreed = problem  # by all ranks
+        ranks.end()
+    except OtherRankError:
+        raise
+    except BaseException as problem:
+        problem = _as_lost(problem)
+        if ranks.fail(problem):
+            raise problem from None
+        raise OtherRankError(*ranks.first_failure()) from None
+    finally:
+        ranks.leave()
+    if owns_group:
+        dist.destroy_process_group()
+    if agreed is not None and ranks.is_leader:
+        raise agreed
+    if agreed is not None:
+        raise OtherRankError(0, str(agreed), agreed.exit_code)
+
+
+def _as_lost(problem: BaseException) -> BaseException:
+    """A failed collective call as an error about the training."""
+    is_network = isinstance(problem, dist.DistError) or (
+        isinstance(problem, RuntimeError) and "gloo" in str(problem)
+    )
+    if not is_network or isinstance(problem, RegardError):
+        return problem
+    return LostRankError(
+        "the connection to another process of this training was lost",
+        got=_first_line(problem),
+        hint="torchrun starts all processes again if --max-restarts allows it",
+    )
+
+
+def _join(launched: Launch, session: int) -> ManyRanks:
+    """Meet the other processes."""
+    host, port = launched.address
+    owns_store = launched.rank == 0 and not launched.has_agent
+    try:
+        # A connection serves one call at a time, and the pulse must not wait for another's.
+        base, own = (
+            dist.TCPStore(host, port, is_master=is_server, timeout=MEETING, wait_for_workers=False)
+            for is_server in (owns_store, False)
+        )
+        prefix = f"regard/{launched.attempt}/{session}"
+        ranks = ManyRanks(
+            launched,
+            dist.PrefixStore(f"{prefix}/ranks", base),
+            dist.PrefixStore(f"regard/job/{session}", base),
+            dist.PrefixStore(f"{prefix}/ranks", own),
+        )
+        if not dist.is_initialized():
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if device_count("cuda") else "gloo",
+                store=dist.PrefixStore(f"{prefix}/group", base),
+                rank=launched.rank,
+                world_size=launched.world,
+                timeout=COLLECTIVE,
+            )
+    except (RuntimeError, dist.DistError) as problem:
+        raise LostRankError(
+            "the processes of this training do not reach each other",
+            where=f"process {launched.rank} of {launched.world}, {host}:{port}",
+            got=_first_line(problem),
+            hint="check --nnodes, the addresses and, with several networks, GLOO_SOCKET_IFNAME",
+        ) from None
+    ranks.begin()
+    return ranks

@@ -1,0 +1,131 @@
+"""The share of each rank: together they have the rows of one process, whatever their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from regard import build, recipe
+from regard.data.batches import Place
+from regard.errors import InputError
+from regard.torchrun import Launch, launch
+from regard.train.loop import Loop
+from regard.train.ranks import Ranks
+from tests.tiny import (
+    Silent,
+    captions_table,
+    memorised,
+    memorised_captions,
+    memorised_sounds,
+    pairs_file,
+    sounds_table,
+)
+
+EPOCH = 3
+
+
+class Share(Ranks):
+    """One of several ranks, without the others."""
+
+    def __init__(self, rank: int, world: int):
+        self.rank = rank
+        self.world = world
+
+
+def chat(folder: Path) -> recipe.Recipe:
+    changes = ("source.word_dropout=0.3", "source.prompt_dropout=0.2", "train.batch_tokens=90")
+    contrast = ("train.contrastive_weight=0.5", "train.steps=9")
+    return recipe.load("chat-attention", memorised(pairs_file(folder), *changes, *contrast))
+
+
+def captions(folder: Path) -> recipe.Recipe:
+    changes = ("train.batch_examples=3", "source.random_crop=0.3", "source.horizontal_flip=true")
+    table = captions_table(folder)
+    return recipe.load("caption-attention", memorised_captions(table, *changes, "train.steps=9"))
+
+
+def speech(folder: Path) -> recipe.Recipe:
+    changes = ("train.batch_examples=4", "source.speed_perturbation=0.1", "source.noise=0.01")
+    table = sounds_table(folder)
+    return recipe.load("speech-attention", memorised_sounds(table, *changes, "train.steps=9"))
+
+
+@pytest.fixture(scope="module", params=[chat, captions, speech])
+def loop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Loop:
+    folder = tmp_path_factory.mktemp("ranks")
+    make: Callable[[Path], recipe.Recipe] = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        chosen = make(folder)
+        corpus = build.corpus(chosen)
+    device = torch.device("cpu")
+    made = Loop(chosen, folder, corpus, Silent(), device=device, tensorboard=False, ranks=Ranks())
+    made.groups = corpus.train.groups
+    made.batches = made._batches()
+    return made
+
+
+def rows(batch) -> list[tuple]:
+    """The rows of a batch without padding: source, tokens, targets."""
+    of = range(len(batch.tokens)) if batch.rows is None else batch.rows.tolist()
+    # A picture has no padding, and the mask of a sound is of frames.
+    has_tokens = batch.raw.shape == batch.mask.shape
+    content = []
+    for row, source in enumerate(of):
+        real = batch.real[row]
+        raw = batch.raw[source]
+        raw = raw[batch.mask[source]] if has_tokens else raw
+        values = np.trim_zeros(raw.flatten().numpy(), "b")
+        content.append((values.tobytes(), batch.tokens[row][real].tolist()))
+        content[-1] += (batch.targets[row][real].tolist(),)
+    return content
+
+
+@pytest.mark.parametrize("world", [2, 3, 5, 17])
+def test_ranks_share_the_rows_of_a_batch(loop: Loop, world: int):
+    place = Place(EPOCH, 0, 0)
+    count = 0
+    while not loop.batches.is_at_end(place):
+        ((_, index),), after = loop.batches.take(place, 1)
+        loop.ranks = Ranks()
+        whole = loop._part(place, index)
+        parts = []
+        for rank in range(world):
+            loop.ranks = Share(rank, world)
+            parts.append(loop._part(place, index))
+        shares = [part for part in parts if part.weight]
+        assert [row for part in shares for row in rows(part.batch)] == rows(whole.batch)
+        assert sum(part.tokens for part in parts) == whole.tokens
+        assert all(len(part.batch.tokens) > 0 for part in parts)
+        if whole.others is not None:
+            assert sum(part.share_of_others for part in parts) == pytest.approx(1)
+        place = after
+        count += 1
+    assert count > 1
+
+
+def test_captions_of_a_picture_stay_together():
+    starts = [0, 2, 4, 5, 8, 9, 10]  # six pictures, ten captions
+    shares = [Share(rank, 4).own_rows(starts) for rank in range(4)]
+    assert [(share.start, share.stop) for share in shares] == [(0, 2), (2, 5), (5, 8), (8, 10)]
+
+
+def test_what_torchrun_says(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("RANK", raising=False)
+    assert launch() == Launch() and launch().is_alone
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert launch().is_alone  # torchrun with one process
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("MASTER_PORT", "no number")
+    with pytest.raises(InputError, match="the environment variable MASTER_PORT: not a number"):
+        launch()
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    started = launch()
+    assert (started.rank, started.world, started.attempt) == (3, 4, 2)
+    assert started.address[1] == 29500 and not started.has_agent
