@@ -49,7 +49,7 @@ def work(run: Path, threads: int, rows: int, wait: float, waiting: Any, updates:
     bundle = load(run)
     task = bundle.task
     greedy = bundle.search_options(greedy=True)
-    outputs = Outputs(weights=False, stream=True)
+    outputs = Outputs(weights=False, scores=False, stream=True)
     updates.put("ready")
     while True:
         batch = collect(waiting, rows, wait)

@@ -124,6 +124,23 @@ class Engine:
         prefix     tokens with which every answer begins, as if they had been chosen. Then no
                    training answer is retrieved
         """
+        (request,) = self.submit_copies(
+            raw, mask, options, seeds=[seed], outputs=outputs, prefix=prefix
+        )
+        return request
+
+    def submit_copies(
+        self,
+        raw: Shaped[Tensor, "1 ..."],
+        mask: Bool[Tensor, "1 S"],
+        options: Options,
+        *,
+        seeds: Sequence[int | None],
+        outputs: Outputs = DEFAULT_OUTPUTS,
+        prefix: Sequence[int] = (),
+    ) -> list[Request]:
+        """A request for each seed, all with the same input, which is encoded once. The seeds are
+        not used unless the options sample."""
         if len(raw) != 1 or len(mask) != 1:
             raise InputError("a request has one input", where="submit", got=f"{len(raw)} rows")
         if not isinstance(options, Options):
@@ -131,15 +148,25 @@ class Engine:
             raise InputError("options must be regard.Options", where="submit", got=kind)
         if not bool(mask.any()):
             raise InputError("the input is empty: its mask is False everywhere", where="submit")
-        if seed is None and options.do_sample:
-            (seed,) = seeds_of(options, [_content(raw, mask)]) or [None]
+        if options.do_sample and None in seeds:
+            (own,) = seeds_of(options, [_content(raw, mask)]) or [None]
+            seeds = [own if seed is None else seed for seed in seeds]
         retrieved: Sequence[RetrievedAnswer] = ()
         if options.retrieved:
             retrieved = self._retrieve(raw, mask, options, prefix)
         source = self._input(raw, mask)
-        return self.submit_input(
-            source, options, seed=seed, outputs=outputs, prefix=prefix, retrieved=retrieved
-        )
+        source.shared = len(seeds) > 1
+        return [
+            self.submit_input(
+                source,
+                options,
+                seed=seed if options.do_sample else None,
+                outputs=outputs,
+                prefix=prefix,
+                retrieved=retrieved,
+            )
+            for seed in seeds
+        ]
 
     def submit_input(
         self,
@@ -397,22 +424,25 @@ class Engine:
 
     def _stream_tokens(self, batch: Batch) -> None:
         """Stream the last token of each request with one answer, where it is certain at once."""
+        end = self.special_tokens.end
         for track in batch.tracks:
             request = track.request
-            if not request.streams or not request.one_answer or not track.active or track.near_tie:
+            if not request.streams_at_once or not track.active or track.near_tie:
                 continue
             node = track.nodes[0]
             if node is None or track.steps <= request.token_count:
                 continue  # searched again: these tokens were streamed before
-            if node.token != self.special_tokens.end:
-                step = track.steps - 1
-                weights = batch.weights(track, step, node.row)
-                alternatives = None
-                if request.outputs.alternatives:
-                    alternatives = batch.alternatives(track, step, node.row)
-                request.stream_token(StreamedToken(node.token, node.logprob, weights, alternatives))
-                if request.error is not None:  # of the caller's function: its rows are dropped
-                    self._any_cancelled = True
+            if node.token == end:
+                continue
+            weights = None
+            if request.outputs.weights:
+                weights = batch.weights(track, track.steps - 1, node.row)
+            alternatives = None
+            if request.outputs.alternatives:
+                alternatives = batch.alternatives(track, track.steps - 1, node.row)
+            request.stream_token(StreamedToken(node.token, node.logprob, weights, alternatives))
+            if request.error is not None:  # of the caller's function: its rows are dropped
+                self._any_cancelled = True
 
     def _finish(self, batch: Batch, track: Track) -> PriorScoring | None:
         """Give a request the answers of its track, which leaves the batch. If MMI re-ranks them,
@@ -515,25 +545,46 @@ def _track(request: Request) -> Track:
 
 def _padded_size(requests: Sequence[Request]) -> int:
     """The numbers in the inputs of requests that are encoded together."""
-    sizes = [source.raw.numel() for r in requests if isinstance(source := r.source, RawInput)]
+    sizes = [source.raw.numel() for source in _to_encode([r.source for r in requests])]
     return len(sizes) * max(sizes, default=0)
+
+
+def _to_encode(sources: Sequence[Input]) -> list[RawInput]:
+    """The inputs that are not encoded yet, each once."""
+    raw = [source for source in sources if isinstance(source, RawInput) and source.memory is None]
+    return list(dict.fromkeys(raw))
 
 
 def _encode_together(model: Model, sources: Sequence[Input]) -> Memory:
     """The memory of several inputs, one row for each. Inputs that are not encoded yet are encoded
-    in one pass."""
-    if len(sources) == 1:
-        return sources[0].encode(model)
-    if all(isinstance(source, RawInput) for source in sources):
-        raw = _stacked([source.raw for source in sources if isinstance(source, RawInput)])
-        mask = _stacked([source.mask for source in sources if isinstance(source, RawInput)])
-        return model.encode(raw, mask)
-    memories = [source.encode(model) for source in sources]
+    in one pass, one that several requests share only once."""
+    to_encode = _to_encode(sources)
+    memory = None
+    if len(to_encode) == 1:
+        memory = to_encode[0].encode(model)
+    elif to_encode:
+        raw = _stacked([source.raw for source in to_encode])
+        mask = _stacked([source.mask for source in to_encode])
+        memory = model.encode(raw, mask)
+    is_kept = any(source.shared for source in to_encode)
+    if memory is not None and len(to_encode) == len(sources) and not is_kept:
+        return memory
+
+    rows: dict[Input, Memory] = {}
+    for number, source in enumerate(to_encode):
+        assert memory is not None
+        rows[source] = memory.rows(torch.tensor([number], device=memory.mask.device))
+        if source.shared:
+            source.memory = rows[source]
+    memories = [rows[source] if source in rows else source.memory for source in sources]
+    known = [memory for memory in memories if memory is not None]
+    if len(known) == 1:
+        return known[0]
     return Memory(
-        states=_stacked([memory.states for memory in memories]),
-        mask=_stacked([memory.mask for memory in memories]),
-        summary=torch.cat([memory.summary for memory in memories]),
-        grid=memories[0].grid,
+        states=_stacked([memory.states for memory in known]),
+        mask=_stacked([memory.mask for memory in known]),
+        summary=torch.cat([memory.summary for memory in known]),
+        grid=known[0].grid,
     )
 
 

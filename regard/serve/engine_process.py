@@ -19,7 +19,6 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from regard.values import Alternative, Answer
 
 DIGITS = 4  # of weights and probabilities in JSON
 EXAMPLES = 6
+MAX_KNOWN_OPTIONS = 256
 MAX_EFFECT_CELLS = 20_000  # tokens x places; beyond it, effects would take minutes
 
 
@@ -58,9 +58,12 @@ class TextOfTokens:
 
 
 class ActiveJob:
-    """A job that the engine is answering."""
+    """One answer of a job that the engine is searching."""
 
-    def __init__(self, job: Job, row: np.ndarray, request: Request, tokenizer: Tokenizer):
+    def __init__(
+        self, number: int, job: Job, row: np.ndarray, request: Request, tokenizer: Tokenizer
+    ):
+        self.number = number
         self.job = job
         self.row = row
         self.request = request
@@ -84,6 +87,7 @@ class EngineProcess:
         self._active_lock = threading.Lock()  # the reading thread adds jobs
         self._work = threading.Event()
         self._rows_sent = 0
+        self._options: dict[tuple[Any, ...], Options] = {}  # of jobs, checked already
         self._effects: queue.SimpleQueue[tuple[ActiveJob, Answer]] = queue.SimpleQueue()
 
     def run(self) -> None:
@@ -111,23 +115,24 @@ class EngineProcess:
 
     def _begin(self, job: Job) -> None:
         try:
-            active = self._submitted(job)
+            answers = self._submitted(job)
         except (RegardError, ValueError) as problem:
-            self._send([failure(job.number, "input", str(problem))])
+            self._send([failure(number, "input", str(problem)) for number in job.numbers])
             return
         except MemoryError:
-            self._send([failure(job.number, "overload", "the input needs too much memory")])
+            self._send([failure(number, "overload", "the input needs too much memory") for number in job.numbers])
             return
         except Exception as problem:
-            self._send([failure(job.number, "model", _one_line(problem))])
+            self._send([failure(number, "model", _one_line(problem)) for number in job.numbers])
             return
         with self._active_lock:
-            self._active[job.number] = active
+            for active in answers:
+                self._active[active.number] = active
         self._work.set()
 
-    def _submitted(self, job: Job) -> ActiveJob:
+    def _submitted(self, job: Job) -> list[ActiveJob]:
         task = self.bundle.task
-        options = self.bundle.search_options(Options(**job.options))
+        options = self._checked_options(job.options)
         size = task.answer_tokenizer.size
         if job.prefix and not all(0 <= token < size for token in job.prefix):
             raise InputError(f"a token is a number from 0 to {size - 1:,}", where="prefix")
@@ -135,14 +140,29 @@ class EngineProcess:
         raw, mask = task.sources([row])
         outputs = Outputs(
             weights=job.attention or job.effect,
+            scores=job.logprobs,
             alternatives=job.alternatives,
             stream=job.stream or bool(job.stops),
         )
-        seed = job.seed if options.do_sample else None
-        request = self.engine.submit(
-            raw, mask, options, seed=seed, outputs=outputs, prefix=job.prefix
+        requests = self.engine.submit_copies(
+            raw, mask, options, seeds=job.seeds, outputs=outputs, prefix=job.prefix
         )
-        return ActiveJob(job, row, request, task.answer_tokenizer)
+        return [
+            ActiveJob(number, job, row, request, task.answer_tokenizer)
+            for number, request in zip(job.numbers, requests, strict=True)
+        ]
+
+    def _checked_options(self, fields: dict[str, Any]) -> Options:
+        """The search options of a job. Most jobs have the same, and to check them against the
+        recipe takes longer than some answers."""
+        key = tuple(fields.items())
+        options = self._options.get(key)
+        if options is None:
+            options = self.bundle.search_options(Options(**fields))
+            if len(self._options) >= MAX_KNOWN_OPTIONS:
+                self._options.clear()
+            self._options[key] = options
+        return options
 
     def _cancel(self, number: int) -> None:
         with self._active_lock:
@@ -160,13 +180,16 @@ class EngineProcess:
         updates: list[Update] = []
         ended = []
         for active in under_way:
+            request = active.request
+            if not request.has_tokens and not request.done:
+                continue
             try:
-                updates += self._updates(active)
+                self._add_updates(active, updates)
             except Exception as problem:  # of this job: the others go on
-                self.engine.cancel(active.request)
-                updates.append(failure(active.job.number, "model", _one_line(problem)))
-            if active.request.done:
-                ended.append(active.job.number)
+                self.engine.cancel(request)
+                updates.append(failure(active.number, "model", _one_line(problem)))
+            if request.done:
+                ended.append(active.number)
         if ended:
             with self._active_lock:
                 for number in ended:
@@ -174,45 +197,48 @@ class EngineProcess:
         if updates or self.engine.rows != self._rows_sent:
             self._send(updates)
 
-    def _updates(self, active: ActiveJob) -> Iterator[Update]:
+    def _add_updates(self, active: ActiveJob, updates: list[Update]) -> None:
         job, request = active.job, active.request
-        number = job.number
+        number = active.number
         for token in request.tokens():
-            yield from self._started(active, token.weights)
-            text = active.stops.add(active.text.add(token.token))
+            if not active.started:
+                updates.append(self._started(active, token.weights))
+            text = active.text.add(token.token)
+            if job.stops:
+                text = active.stops.add(text)
             active.tokens.append(token)
             active.pieces.append(text)
             if job.stream:
-                yield {"job": number, "token": self._token_record(active, token, text)}
+                updates.append({"job": number, "token": self._token_record(active, token, text)})
             if active.stops.found:
                 self.engine.cancel(request)
-                yield {"job": number, "finished": self._stopped_record(active)}
+                updates.append({"job": number, "finished": self._stopped_record(active)})
                 return
         if not request.done or request.cancelled:
             return
         if request.error is not None:
             fault = "input" if isinstance(request.error, RegardError) else "model"
-            yield failure(number, fault, _one_line(request.error))
+            updates.append(failure(number, fault, _one_line(request.error)))
             return
-        yield from self._finished(active)
+        self._add_answer(active, updates)
 
-    def _finished(self, active: ActiveJob) -> Iterator[Update]:
+    def _add_answer(self, active: ActiveJob, updates: list[Update]) -> None:
         job = active.job
         answer = self.bundle.answers_from(active.row, active.request.result()[:1])[0]
-        yield from self._started(active, None if answer.weights is None else answer.weights[0])
+        if not active.started:
+            weights = None if answer.weights is None else answer.weights[0]
+            updates.append(self._started(active, weights))
         held_back = active.stops.rest()
         if held_back and job.stream:
             rest = {"token": None, "text": held_back, "logprob": None}
-            yield {"job": job.number, "token": rest}
+            updates.append({"job": active.number, "token": rest})
         if job.effect:
             self._effects.put((active, answer))
             return
-        yield {"job": job.number, "finished": answer_record(answer, job)}
+        updates.append({"job": active.number, "finished": answer_record(answer, job)})
 
-    def _started(self, active: ActiveJob, weights: torch.Tensor | None) -> Iterator[Update]:
-        """The first update of a job, when the number of places of its memory is known."""
-        if active.started:
-            return
+    def _started(self, active: ActiveJob, weights: torch.Tensor | None) -> Update:
+        """The first update of an answer, when the number of places of its memory is known."""
         active.started = True
         task = self.bundle.task
         grid = self.bundle.model.frontend.grid
@@ -224,13 +250,13 @@ class EngineProcess:
             "place_names": list(names),
             "grid": None if grid is None else list(grid),
         }
-        yield {"job": active.job.number, "started": started}
+        return {"job": active.number, "started": started}
 
     def _token_record(self, active: ActiveJob, token: StreamedToken, text: str) -> dict[str, Any]:
         record: dict[str, Any] = {
             "token": token.token,
             "text": text,
-            "logprob": _number(token.logprob),
+            "logprob": _number(token.logprob) if active.job.logprobs else None,
         }
         if active.job.attention:
             weights = token.weights
@@ -288,9 +314,9 @@ class EngineProcess:
                     effects = with_effect(subject).effect
                     record["effects"] = None if effects is None else _rounded(effects)
             except Exception as problem:
-                self._send([failure(job.number, "model", _one_line(problem))])
+                self._send([failure(active.number, "model", _one_line(problem))])
                 continue
-            self._send([{"job": job.number, "finished": record}])
+            self._send([{"job": active.number, "finished": record}])
 
     def _send(self, updates: list[Update]) -> None:
         self._rows_sent = self.engine.rows
@@ -322,10 +348,10 @@ def answer_record(answer: Answer, job: Job) -> dict[str, Any]:
         "text": text,
         "finish": "stop" if text != answer.text else answer.finish,
         "retrieved": answer.retrieved,
-        "score": _number(answer.score),
+        "score": _number(answer.score) if job.logprobs else None,
         "tokens": list(answer.tokens),
         "pieces": list(answer.pieces),
-        "logprobs": [_number(logprob) for logprob in answer.logprobs],
+        "logprobs": [_number(logprob) for logprob in answer.logprobs] if job.logprobs else [],
         "step_names": list(answer.step_names),
         "place_names": list(answer.place_names) if job.attention or job.effect else [],
         "grid": None if answer.grid is None else list(answer.grid),
