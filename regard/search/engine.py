@@ -48,7 +48,11 @@ from regard.values import Capture, Memory, State
 MAX_ROWS = 64  # the most rows of the batch
 MAX_JOINING = 16  # the most requests that join a running batch at once
 PATIENCE = 4  # the most steps that a request waits for others to join with it
-SLICE = 0.05  # seconds that encoding may hold up a running batch, if more than one request joins
+# How long encoding may hold up a running batch, if more than one request joins: so many seconds, or
+# as long as so many steps take, if that is more (on a slow or busy machine, where a join of a few
+# requests takes longer than the seconds, the batch would never fill).
+SLICE = 0.05
+SLICE_STEPS = 4
 DEFAULT_OUTPUTS = Outputs()
 
 
@@ -62,7 +66,7 @@ class Engine:
                   many while MMI applies; a request with more rows than this runs alone
     max_joining   the most requests that join a running batch between two steps: the others wait
                   while the inputs of the new ones are encoded. Fewer join if that would take longer
-                  than SLICE, as measured so far
+                  than a slice of time, as measured so far
     device        where the model is: inputs are moved there; by default they are there already
 
     `submit` and `cancel` may be called from other threads than the one that calls `step`.
@@ -99,6 +103,7 @@ class Engine:
         self._waiting: deque[Request] = deque()
         self._steps_waited = 0
         self._encoding_seconds = 0.0  # of one number of an input, by the last measurements
+        self._step_seconds = 0.0  # of one step of the batch, by the last measurements
         self._any_cancelled = False
         self._batch = Batch(model.decoder, special_tokens, detect_ties=True)
         self._alone: list[Batch] = []  # requests that are searched in a batch of their own
@@ -354,7 +359,8 @@ class Engine:
         return joining
 
     def _exceeds_slice(self, requests: Sequence[Request]) -> bool:
-        return _padded_size(requests) * self._encoding_seconds > SLICE
+        most = max(SLICE, SLICE_STEPS * self._step_seconds)
+        return _padded_size(requests) * self._encoding_seconds > most
 
     def _measure_encoding(self, requests: Sequence[Request], seconds: float) -> None:
         size = _padded_size(requests)
@@ -395,7 +401,10 @@ class Engine:
         """One step of a batch. Tracks that have ended leave it; their requests get their answers,
         or go on with another track."""
         try:
+            began = time.perf_counter()
             leaving = batch.step()
+            seconds = time.perf_counter() - began
+            self._step_seconds += 0.2 * (seconds - self._step_seconds)
             self._stream_tokens(batch)
             scorings = [self._finish(batch, track) for track in leaving]
             for track in leaving:

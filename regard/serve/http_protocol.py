@@ -25,6 +25,7 @@ from regard.serve.safety import ENCODED_HEADERS, HEADER_BYTES, error_content
 # uvicorn warns of every request that is not HTTP; a scan of ports must not fill the log.
 LOG = logging.getLogger("regard.serve.http")
 LOG.setLevel(logging.ERROR)
+FRAMING_HEADERS = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 CHUNKED = b"\r\ntransfer-encoding: chunked\r\n"
 SPARE_FILES = 128  # for logs, pipes of engines, uploads
 
@@ -91,10 +92,11 @@ def protocol_with(connection_limits: ConnectionLimits) -> type[TimedProtocol]:
 
 
 class Connection(h11.Connection):
-    """h11's connection, with a short way for the parts of a chunked answer: h11 checks and copies
-    each of them, which takes longer than to make a token's event.
+    """h11's connection, with short ways where h11 takes longer than to make a token's event.
 
-    Such a part changes no state of the connection, so only the framing of RFC 9112, 7.1, is left.
+    A part of a chunked answer changes no state, so only its framing is left (RFC 9112, 7.1). h11
+    adds headers about the body to those of an answer, and checks all of them again each time; here
+    it gets only those that concern it.
     """
 
     chunked = False
@@ -103,12 +105,25 @@ class Connection(h11.Connection):
         if self.chunked and type(event) is h11.Data:
             size = len(event.data)
             return b"%x\r\n%b\r\n" % (size, event.data) if size else b""
-        content = super().send(event)
-        if isinstance(event, h11.Response):
-            self.chunked = content is not None and CHUNKED in content.lower()
-        elif isinstance(event, h11.EndOfMessage):
+        if type(event) is h11.Response:
+            return self._send_head(event)
+        if type(event) is h11.EndOfMessage:
             self.chunked = False
-        return content
+        return super().send(event)
+
+    def _send_head(self, event: h11.Response) -> bytes:
+        framing: list[tuple[bytes, bytes]] = []
+        others: list[bytes] = []
+        for name, value in event.headers:
+            if name in FRAMING_HEADERS:
+                framing.append((name, value))
+            else:
+                others.append(b"%b: %b\r\n" % (name, value))
+        head = super().send(
+            h11.Response(status_code=event.status_code, headers=framing, reason=event.reason)
+        )
+        self.chunked = CHUNKED in head.lower()
+        return head.removesuffix(b"\r\n") + b"".join(others) + b"\r\n"
 
 
 class TimedProtocol(H11Protocol):
