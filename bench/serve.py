@@ -9,8 +9,8 @@ seconds between two pieces of text (p50 and p99 over all requests of a round), o
 
     ours         `regard serve`
     plain        the same model behind a FastAPI handler, one request at a time
-    static       the same model in static batches of what is waiting (up to 64, or after 10 ms), each
-                 computed until its longest answer has ended: LitServe's and Ray's dynamic batching
+    static       the same model in static batches of what is waiting (up to 64, or after 10 ms),
+                 each computed until its longest answer has ended: dynamic batching as in LitServe, Ray
     static_drop  the same, but rows that have ended are no longer computed
     ctranslate2  the same Transformer in CTranslate2, which batches what is waiting in the same way
 
@@ -153,7 +153,9 @@ def _arguments() -> ArgumentParser:
     parser.add_argument("--requests", type=int, default=256, help="the least requests of a round")
     parser.add_argument("--sides", nargs="+", help="measure only these")
     parser.add_argument("--ctranslate2", metavar="PYTHON", help="a Python that has ctranslate2")
-    parser.add_argument("--quick", action="store_true", help="fewer clients and requests, one round")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer clients and requests, one round"
+    )
     parser.add_argument("--out", type=Path, default=measure.RESULTS, help="folder of the record")
     return parser
 

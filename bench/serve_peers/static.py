@@ -8,9 +8,9 @@ a time is over, answer all of it, then take the next batch. The model has a proc
 answers are streamed token by token.
 
 The loop over the batch is the one that is usually written, as in `generate` of transformers: every
-row is computed until the longest answer has ended. With `--drop`, rows that have ended are no longer
-computed: the strongest form that we know. It uses our own search, so only the joining of running
-batches is missing.
+row is computed until the longest answer has ended. With `--drop`, rows that have ended are no
+longer computed: the strongest form that we know. It uses our own search, so only the joining of
+running batches is missing.
 """
 
 from __future__ import annotations

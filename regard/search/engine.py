@@ -585,7 +585,7 @@ def _encode_together(model: Model, sources: Sequence[Input]) -> Memory:
         rows[source] = memory.rows(torch.tensor([number], device=memory.mask.device))
         if source.shared:
             source.memory = rows[source]
-    memories = [rows[source] if source in rows else source.memory for source in sources]
+    memories = [rows.get(source, source.memory) for source in sources]
     known = [memory for memory in memories if memory is not None]
     if len(known) == 1:
         return known[0]

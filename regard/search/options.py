@@ -134,7 +134,7 @@ class Options(Section, metaclass=_OneLineErrors):
     @property
     def group(self) -> tuple[Any, ...]:
         """What requests must have in common to choose their tokens together."""
-        return _group(self)
+        return _group(self)  # type: ignore[arg-type]  # it is frozen, so it has a hash
 
     def replaced(self, **changes: Any) -> Options:
         """A copy with some options changed.

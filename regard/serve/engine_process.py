@@ -378,7 +378,10 @@ class EngineProcess:
     def _send(self, updates: list[Update]) -> None:
         self._rows_sent = self.engine.rows
         frame = {"updates": updates, "rows": self._rows_sent}
-        with self._write_lock, contextlib.suppress(OSError):  # the web process has ended: so does `run`
+        with (
+            self._write_lock,
+            contextlib.suppress(OSError),
+        ):  # the web process has ended: so does `run`
             self._connection.sendall(Frame(frame).to_bytes())
 
     def send_description(self, name: str, run: Path) -> None:

@@ -138,7 +138,7 @@ class TimedProtocol(H11Protocol):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.logger = LOG
-        self.conn = Connection(h11.SERVER, self.config.h11_max_incomplete_event_size)
+        self.conn = Connection(h11.SERVER, self.limits.header_bytes)
         self.phase: tuple[str, object] = ("idle", None)
         self.phase_timer: asyncio.TimerHandle | None = None
         self.write_timer: asyncio.TimerHandle | None = None

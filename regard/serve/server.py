@@ -37,8 +37,8 @@ class Settings:
     key          what clients must send; None: anybody who reaches the server may ask
     hosts        names by which requests may address the server, beside those of loopback
     workers      engine processes of each run
-    threads      of an engine process; None: the cores are divided among the engine processes, but one
-                 core is left to the web process and to the system
+    threads      of an engine process; None: the cores are divided among the engine processes, but
+                 one core is left to the web process and to the system
     """
 
     runs: dict[str, Path]

@@ -798,9 +798,8 @@ def test_a_first_token_does_not_wait_for_others_to_end() -> None:
             engine.step()
             steps += 1
         assert steps <= engine_module.PATIENCE + 1
-        assert [request.token_count - count for request, count in zip(running, before)] == [
-            steps
-        ] * len(running)
+        for request, count in zip(running, before, strict=True):
+            assert request.token_count - count == steps
         encodings = [place for place, call in enumerate(recorded.calls) if call != "step"]
         assert all(recorded.calls[place + 1] == "step" for place in encodings)
         running.append(late)
