@@ -10,7 +10,8 @@ seconds between two pieces of text (p50 and p99 over all requests of a round), o
     ours         `regard serve`
     plain        the same model behind a FastAPI handler, one request at a time
     static       the same model in static batches of what is waiting (up to 64, or after 10 ms),
-                 each computed until its longest answer has ended: dynamic batching as in LitServe, Ray
+                 each computed until its longest answer has ended: the dynamic batching of
+                 LitServe and of Ray's `@serve.batch`
     static_drop  the same, but rows that have ended are no longer computed
     ctranslate2  the same Transformer in CTranslate2, which batches what is waiting in the same way
 

@@ -277,7 +277,8 @@ class EngineProcess:
         hypothesis = active.request.result()[0]
         job = active.job
         looks_inside = job.attention or job.effect or job.alternatives
-        was_streamed = job.stream and len(active.pieces) == len(hypothesis.tokens)
+        # Of several candidates, the one that is chosen may be retrieved.
+        was_streamed = job.stream and active.request.streams_at_once
         is_text = self.bundle.task.answers_are_text
         if looks_inside or job.stops or not was_streamed or not is_text:
             return self.bundle.answers_from(active.row, [hypothesis])[0]
