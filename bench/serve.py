@@ -1,15 +1,18 @@
-"""Serving: throughput and waiting times of `regard serve` against three other ways.
+"""Serving: throughput and waiting times of `regard serve` against other ways.
 
     python -m bench.serve                                          # trains two small models first
     python -m bench.serve --run rnn=runs/demo --run transformer=runs/demo-transformer
-    python -m bench.serve --quick                                  # minutes instead of an hour
+    python -m bench.serve --quick                                  # two minutes instead of ten
 
 For each model and number of streaming clients: tokens/s, seconds to the first text of an answer and
 seconds between two pieces of text (p50 and p99 over all requests of a round), of
 
     ours         `regard serve`
     plain        the same model behind a FastAPI handler, one request at a time
-    static       the same model in static batches of what is waiting: up to 64, or after 10 ms
+    static       the same model in static batches of what is waiting (up to 64, or after 10 ms),
+                 each computed until its longest answer has ended: the dynamic batching of
+                 LitServe and of Ray's `@serve.batch`
+    static_drop  the same, but rows that have ended are no longer computed
     ctranslate2  the same Transformer in CTranslate2, which batches what is waiting in the same way
 
 Every side is a server in its own process; the clients are a third one. The sides take turns, and
@@ -17,13 +20,14 @@ only one works at a time. All have the same prompts, greedy search and the same 
 Each client sends its next request when it has read the last answer. The first requests of all
 clients come at the same moment, which says nothing about a server that runs: their times to the
 first text are apart (`first_wave`), the targets are about the others. `agreement` is the share of
-answers with the same text as ours.
+answers with the same text as ours. Tokens that come in one read of a client have no time between
+them: a server that is behind sends them together.
 
 The overhead of the web layer is the time of a token of `regard serve` less that of the engine alone
 in one process. The processor time that the web process takes for a token is given beside it.
 
 CTranslate2 is not a dependency of ours. It is measured if this Python can import it, or the one
-that `--ctranslate2` names.
+that `--ctranslate2` names. A side that fails is recorded as failed, and the others go on.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -53,6 +58,8 @@ ROWS = 64  # of a batch, on every side that has batches
 WAIT = 0.01  # seconds that static batches wait for more
 WARM_UP = 16  # requests
 OVERHEAD_CLIENTS = (1, 64)
+MANY_CLIENTS = 64  # with more than these, there is one round less
+QUICK_CLIENTS = (1, 8, 64)
 WAITING_TIMES = (
     "first_wave_p50",
     "first_wave_p99",
@@ -61,7 +68,17 @@ WAITING_TIMES = (
     "token_p50",
     "token_p99",
 )
-TARGETS = {"clients": 64, "plain": 4.0, "static": 1.3, "first_token_of_static": 0.5}
+TARGETS = {
+    "clients": 64,
+    "plain": 4.0,
+    "static": 1.3,
+    "static_drop": 1.3,
+    "first_token_of_static": 0.5,
+}
+
+
+class SideFailed(Exception):
+    """A server that did not start, or did not answer every request."""
 
 
 @dataclass
@@ -75,19 +92,34 @@ class Server:
 
 def main() -> None:
     args = _arguments().parse_args()
-    if args.threads != os.cpu_count():
-        raise SystemExit(
-            f"regard serve uses all cores, so the other sides must, too: --threads {os.cpu_count()}"
-        )
     if args.quick:
-        args.clients = args.clients or [1, 8]
-        args.requests = min(args.requests, 32)
+        args.clients = args.clients or list(QUICK_CLIENTS)
+        args.requests = min(args.requests, 128)
         args.rounds = 1
     args.clients = args.clients or list(CLIENTS)
+    began = time.monotonic()
+    figures: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         runs = _runs(args, Path(folder))
-        figures = {name: _measure_run(name, run, args) for name, run in runs.items()}
-    record = {
+        for name, run in runs.items():
+            figures[name] = _measure_run(name, run, args)
+            path = measure.write(_record_name(args), _record(args, runs, figures, began), args.out)
+    for name, by_clients in figures.items():
+        print("\n".join(_table(name, by_clients, args.clients)))
+    print()
+    for line in _target_lines(_targets(figures)):
+        print(line)
+    print(f"{time.monotonic() - began:,.0f} seconds; {path}")
+
+
+def _record_name(args: Namespace) -> str:
+    return "serve_quick" if args.quick else "serve"
+
+
+def _record(
+    args: Namespace, runs: Mapping[str, Path], figures: Mapping[str, Any], began: float
+) -> dict[str, Any]:
+    return {
         "unit": "tokens/s and seconds",
         "setting": {
             "clients": args.clients,
@@ -95,17 +127,16 @@ def main() -> None:
             "max_tokens": MAX_TOKENS,
             "rows": ROWS,
             "wait": WAIT,
-            "rounds": args.rounds,
+            "rounds": {clients: _rounds(args, clients) for clients in args.clients},
+            "threads": {"ours": _our_threads(args), "others": args.threads},
             "quick": args.quick,
+            "seconds": time.monotonic() - began,
             "models": {name: _about(name, args) for name in runs},
         },
         "figures": figures,
         "targets": _targets(figures),
         "facts": measure.facts(args),
     }
-    for line in _target_lines(record["targets"]):
-        print(line)
-    print(measure.write("serve_quick" if args.quick else "serve", record, args.out))
 
 
 def _arguments() -> ArgumentParser:
@@ -118,11 +149,14 @@ def _arguments() -> ArgumentParser:
         help="a trained run, instead of models trained here; may be repeated",
     )
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of the training here")
+    parser.add_argument("--our-threads", type=int, help="threads of regard serve's engine process")
     parser.add_argument("--clients", type=int, nargs="+", help="numbers of clients")
     parser.add_argument("--requests", type=int, default=256, help="the least requests of a round")
     parser.add_argument("--sides", nargs="+", help="measure only these")
     parser.add_argument("--ctranslate2", metavar="PYTHON", help="a Python that has ctranslate2")
-    parser.add_argument("--quick", action="store_true", help="few clients, one round")
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer clients and requests, one round"
+    )
     parser.add_argument("--out", type=Path, default=measure.RESULTS, help="folder of the record")
     return parser
 
@@ -139,7 +173,7 @@ def _runs(args: Namespace, folder: Path) -> dict[str, Path]:
         run = folder / name
         print(f"training {recipe}: {args.steps} steps", flush=True)
         command = [sys.executable, "-m", "regard", "train", recipe, "--out", str(run)]
-        command += ["--steps", str(args.steps), "--seed", str(args.seed)]
+        command += ["--steps", str(args.steps), "--set", f"seed={args.seed}"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         runs[name] = run
     return runs
@@ -160,8 +194,18 @@ def _prompts(run: Path) -> list[str]:
 
 
 def _requests(args: Namespace, clients: int) -> int:
-    """At least four for each client, so that most requests meet others that began before them."""
-    return max(args.requests, 4 * clients)
+    """At least three for each client, so that most requests meet others that began before them."""
+    return max(args.requests, 3 * clients)
+
+
+def _rounds(args: Namespace, clients: int) -> int:
+    return args.rounds if clients <= MANY_CLIENTS else max(1, args.rounds - 1)
+
+
+def _our_threads(args: Namespace) -> int:
+    from regard.serve.server import threads_of_each
+
+    return args.our_threads or threads_of_each(1)
 
 
 # --- sides ---
@@ -174,11 +218,13 @@ def _sides(run: Path, args: Namespace) -> dict[str, list[str]]:
     sides = {
         "plain": _command(sys.executable, "plain", run, common),
         "static": _command(sys.executable, "static", run, batched),
+        "static_drop": _command(sys.executable, "static", run, [*batched, "--drop"]),
     }
     python = _ctranslate2_python(args)
     if python is not None and _is_transformer(run):
         sides["ctranslate2"] = _command(python, "ctranslate", run, batched)
-    sides["ours"] = _command(sys.executable, "ours", run, common)
+    own = ["--threads", str(_our_threads(args)), "--rows", str(ROWS)]
+    sides["ours"] = _command(sys.executable, "ours", run, own)
     if args.sides:
         sides = {name: command for name, command in sides.items() if name in args.sides}
     return sides
@@ -211,7 +257,7 @@ def _server(name: str, command: Sequence[str]) -> Iterator[Server]:
             if line.startswith("port "):
                 yield Server(name, int(line.removeprefix("port ")), process.pid)
                 return
-        raise SystemExit(f"{name} did not start")
+        raise SideFailed(f"{name} did not start")
     finally:
         process.terminate()
         try:
@@ -227,30 +273,60 @@ def _server(name: str, command: Sequence[str]) -> Iterator[Server]:
 def _measure_run(name: str, run: Path, args: Namespace) -> dict[str, Any]:
     prompts = _prompts(run)
     figures: dict[str, Any] = {}
+    sides = _sides(run, args)
+    failed: dict[str, str] = {}
     with ExitStack() as stack:
-        servers = [
-            stack.enter_context(_server(side, command))
-            for side, command in _sides(run, args).items()
-        ]
-        for server in servers:
-            _load(server, 4, _cycle(prompts, WARM_UP))
+        servers = []
+        for side, command in sides.items():
+            try:
+                server = stack.enter_context(_server(side, command))
+                _load(server, 4, _cycle(prompts, WARM_UP))
+                servers.append(server)
+            except SideFailed as problem:
+                failed[side] = str(problem)
+                print(problem)
         for clients in args.clients:
-            texts = _cycle(prompts, _requests(args, clients))
-            rounds: dict[str, list[dict[str, Any]]] = {server.name: [] for server in servers}
-            for number in range(args.rounds):
-                for server in servers:
-                    figure = _load(server, clients, texts)
-                    rounds[server.name].append(figure)
-                    line = _line(figure)
-                    print(f"{name}, {clients} clients, round {number + 1}: {server.name:12}{line}")
+            working = [server for server in servers if server.name not in failed]
+            rounds = _measure_level(name, clients, working, prompts, args, failed)
             figures[f"{clients} clients"] = _summary(rounds)
-    if "ours" in _sides(run, args):
+    if "ours" in sides and "ours" not in failed:
         figures["overhead"] = {
             f"{clients} clients": _overhead(run, clients, prompts, figures, args)
             for clients in OVERHEAD_CLIENTS
             if clients in args.clients
         }
-    return figures
+    return figures | ({"failed": failed} if failed else {})
+
+
+def _measure_level(
+    model: str,
+    clients: int,
+    servers: Sequence[Server],
+    prompts: Sequence[str],
+    args: Namespace,
+    failed: dict[str, str],
+) -> dict[str, list[dict[str, Any]]]:
+    """The figures of every side, round by round. A side that fails is noted and left out."""
+    texts = _cycle(prompts, _requests(args, clients))
+    rounds: dict[str, list[dict[str, Any]]] = {server.name: [] for server in servers}
+    for number in range(_rounds(args, clients)):
+        for server in servers:
+            if server.name in failed:
+                continue
+            try:
+                figure = _load(server, clients, texts)
+            except SideFailed as problem:
+                failed[server.name] = f"{clients} clients: {problem}"
+                rounds.pop(server.name)
+                print(failed[server.name], flush=True)
+                continue
+            rounds[server.name].append(figure)
+            line = _line(figure)
+            print(
+                f"{model}, {clients} clients, round {number + 1}: {server.name:12}{line}",
+                flush=True,
+            )
+    return rounds
 
 
 def _cycle(prompts: Sequence[str], count: int) -> list[str]:
@@ -272,11 +348,11 @@ def _load(server: Server, clients: int, prompts: Sequence[str]) -> dict[str, Any
         command, input=json.dumps(load), capture_output=True, text=True, env=environment
     )
     if done.returncode:
-        raise SystemExit(f"the clients of {server.name} failed:\n{done.stderr[-2000:]}")
+        raise SideFailed(f"the clients of {server.name} failed:\n{done.stderr[-2000:]}")
     result = json.loads(done.stdout)
     web = _processor_seconds(server.pid) - web
     if result["failed"]:
-        raise SystemExit(f"{server.name}: {result['failed']} failed: {result['failures']}")
+        raise SideFailed(f"{server.name}: {result['failed']} failed: {result['failures']}")
     return {
         "rate": result["tokens"] / result["seconds"],
         "tokens": result["tokens"],
@@ -349,7 +425,7 @@ def _overhead(
         sys.executable,
         "engine_alone",
         run,
-        ["--threads", str(args.threads), "--rows", str(ROWS), "--clients", str(clients)],
+        ["--threads", str(_our_threads(args)), "--rows", str(ROWS), "--clients", str(clients)],
     )
     command += ["--max-tokens", str(MAX_TOKENS)]
     texts = json.dumps(_cycle(prompts, _requests(args, clients)))
@@ -376,6 +452,33 @@ def _overhead(
     return overhead
 
 
+# --- what is printed ---
+
+
+def _table(model: str, figures: Mapping[str, Any], clients: Sequence[int]) -> Iterator[str]:
+    """The medians of all rounds."""
+    yield ""
+    yield f"{model:14}{'clients':>8}{'tokens/s':>12}{'first text, ms':>20}{'a token, ms':>18}"
+    yield f"{'':34}{'p50':>10}{'p99':>10}{'p50':>9}{'p99':>9}   ours is"
+    for count in clients:
+        for name, side in figures[f"{count} clients"].items():
+            times = [side[field] for field in WAITING_TIMES[2:]]
+            shown = ["-" if time is None else f"{time['median'] * 1000:,.1f}" for time in times]
+            ratio = side.get("ours_faster")
+            yield (
+                f"{name:14}{count:>8}{side['tokens/s']['median']:>12,.0f}"
+                f"{shown[0]:>10}{shown[1]:>10}{shown[2]:>9}{shown[3]:>9}"
+                + ("" if ratio is None else f"   {ratio['median']:.2f} x")
+            )
+    for count, overhead in figures.get("overhead", {}).items():
+        yield (
+            f"web layer, {count}: {overhead['overhead_us']:,.0f} us a token more than the engine "
+            f"alone, {overhead['web_cpu_us']:,.0f} us of processor time"
+        )
+    for name, reason in figures.get("failed", {}).items():
+        yield f"{name} failed: {reason}"
+
+
 # --- targets ---
 
 
@@ -387,14 +490,15 @@ def _targets(figures: Mapping[str, Any]) -> list[dict[str, Any]]:
         sides = by_clients.get(level)
         if sides is None or "ours" not in sides:
             continue
-        for name in ("plain", "static"):
+        for name in ("plain", "static", "static_drop"):
             if name in sides:
                 ratio = sides[name]["ours_faster"]["median"]
                 rows.append(_target(model, f"tokens/s, times {name}", ratio, TARGETS[name], True))
-        if "static" in sides:
-            ratio = sides["static"]["our_first_p99"]["median"]
-            goal = TARGETS["first_token_of_static"]
-            rows.append(_target(model, "p99 to first text, of static", ratio, goal, False))
+        for name in ("static", "static_drop"):
+            if name in sides:
+                ratio = sides[name]["our_first_p99"]["median"]
+                goal = TARGETS["first_token_of_static"]
+                rows.append(_target(model, f"p99 to first text, of {name}", ratio, goal, False))
     return rows
 
 
@@ -405,7 +509,7 @@ def _target(model: str, what: str, ratio: float, goal: float, at_least: bool) ->
 
 def _target_lines(targets: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for target in targets:
-        verdict = "reached" if target["reached"] else "NOT reached"
+        verdict = "holds" if target["reached"] else "DOES NOT HOLD"
         yield (
             f"{target['model']}, {TARGETS['clients']} clients: {target['what']}: "
             f"{target['ratio']:.2f} (goal {target['goal']}): {verdict}"

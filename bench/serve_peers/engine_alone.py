@@ -30,7 +30,7 @@ def main() -> None:
     task = bundle.task
     engine = bundle.engine(max_rows=args.rows)
     options = bundle.search_options(greedy=True).replaced(max_new_tokens=args.max_tokens)
-    outputs = Outputs(weights=False, stream=True)
+    outputs = Outputs(weights=False, scores=False, stream=True)
     prompts: list[str] = json.load(sys.stdin)
 
     def begin(prompt: str):

@@ -22,7 +22,7 @@ def main() -> None:
         tokens_under_way=4_000_000,
         deadline=600.0,
     )
-    settings = Settings(runs={MODEL: args.run}, port=0, limits=limits)
+    settings = Settings(runs={MODEL: args.run}, port=0, limits=limits, threads=args.threads)
     asyncio.run(serve(settings, on_ready=lambda port: print(f"port {port}", flush=True)))
 
 

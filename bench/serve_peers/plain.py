@@ -21,7 +21,7 @@ def answer_with(bundle: Bundle) -> Answer:
     lock = asyncio.Lock()
     task = bundle.task
     greedy = bundle.search_options(greedy=True)
-    outputs = Outputs(weights=False, stream=True)
+    outputs = Outputs(weights=False, scores=False, stream=True)
 
     async def answer(prompt: str, max_tokens: int) -> Pieces:
         async with lock:

@@ -98,7 +98,7 @@ class Batch:
         for track in tracks:
             request = track.request
             self._most_alternatives = max(self._most_alternatives, request.outputs.alternatives)
-            self._records_weights |= request.outputs.weights or request.streams
+            self._records_weights |= request.outputs.weights
         self._groups = None
 
     def step(self) -> list[Track]:

@@ -48,7 +48,11 @@ from regard.values import Capture, Memory, State
 MAX_ROWS = 64  # the most rows of the batch
 MAX_JOINING = 16  # the most requests that join a running batch at once
 PATIENCE = 4  # the most steps that a request waits for others to join with it
-SLICE = 0.05  # seconds that encoding may hold up a running batch, if more than one request joins
+# How long encoding may hold up a running batch, if more than one request joins: so many seconds, or
+# as long as so many steps take, if that is more (on a slow or busy machine, where a join of a few
+# requests takes longer than the seconds, the batch would never fill).
+SLICE = 0.05
+SLICE_STEPS = 4
 DEFAULT_OUTPUTS = Outputs()
 
 
@@ -62,7 +66,7 @@ class Engine:
                   many while MMI applies; a request with more rows than this runs alone
     max_joining   the most requests that join a running batch between two steps: the others wait
                   while the inputs of the new ones are encoded. Fewer join if that would take longer
-                  than SLICE, as measured so far
+                  than a slice of time, as measured so far
     device        where the model is: inputs are moved there; by default they are there already
 
     `submit` and `cancel` may be called from other threads than the one that calls `step`.
@@ -99,6 +103,7 @@ class Engine:
         self._waiting: deque[Request] = deque()
         self._steps_waited = 0
         self._encoding_seconds = 0.0  # of one number of an input, by the last measurements
+        self._step_seconds = 0.0  # of one step of the batch, by the last measurements
         self._any_cancelled = False
         self._batch = Batch(model.decoder, special_tokens, detect_ties=True)
         self._alone: list[Batch] = []  # requests that are searched in a batch of their own
@@ -124,6 +129,23 @@ class Engine:
         prefix     tokens with which every answer begins, as if they had been chosen. Then no
                    training answer is retrieved
         """
+        (request,) = self.submit_copies(
+            raw, mask, options, seeds=[seed], outputs=outputs, prefix=prefix
+        )
+        return request
+
+    def submit_copies(
+        self,
+        raw: Shaped[Tensor, "1 ..."],
+        mask: Bool[Tensor, "1 S"],
+        options: Options,
+        *,
+        seeds: Sequence[int | None],
+        outputs: Outputs = DEFAULT_OUTPUTS,
+        prefix: Sequence[int] = (),
+    ) -> list[Request]:
+        """A request for each seed, all with the same input, which is encoded once. The seeds are
+        not used unless the options sample."""
         if len(raw) != 1 or len(mask) != 1:
             raise InputError("a request has one input", where="submit", got=f"{len(raw)} rows")
         if not isinstance(options, Options):
@@ -131,15 +153,25 @@ class Engine:
             raise InputError("options must be regard.Options", where="submit", got=kind)
         if not bool(mask.any()):
             raise InputError("the input is empty: its mask is False everywhere", where="submit")
-        if seed is None and options.do_sample:
-            (seed,) = seeds_of(options, [_content(raw, mask)]) or [None]
+        if options.do_sample and None in seeds:
+            (own,) = seeds_of(options, [_content(raw, mask)]) or [None]
+            seeds = [own if seed is None else seed for seed in seeds]
         retrieved: Sequence[RetrievedAnswer] = ()
         if options.retrieved:
             retrieved = self._retrieve(raw, mask, options, prefix)
         source = self._input(raw, mask)
-        return self.submit_input(
-            source, options, seed=seed, outputs=outputs, prefix=prefix, retrieved=retrieved
-        )
+        source.shared = len(seeds) > 1
+        return [
+            self.submit_input(
+                source,
+                options,
+                seed=seed if options.do_sample else None,
+                outputs=outputs,
+                prefix=prefix,
+                retrieved=retrieved,
+            )
+            for seed in seeds
+        ]
 
     def submit_input(
         self,
@@ -327,7 +359,8 @@ class Engine:
         return joining
 
     def _exceeds_slice(self, requests: Sequence[Request]) -> bool:
-        return _padded_size(requests) * self._encoding_seconds > SLICE
+        most = max(SLICE, SLICE_STEPS * self._step_seconds)
+        return _padded_size(requests) * self._encoding_seconds > most
 
     def _measure_encoding(self, requests: Sequence[Request], seconds: float) -> None:
         size = _padded_size(requests)
@@ -368,7 +401,10 @@ class Engine:
         """One step of a batch. Tracks that have ended leave it; their requests get their answers,
         or go on with another track."""
         try:
+            began = time.perf_counter()
             leaving = batch.step()
+            seconds = time.perf_counter() - began
+            self._step_seconds += 0.2 * (seconds - self._step_seconds)
             self._stream_tokens(batch)
             scorings = [self._finish(batch, track) for track in leaving]
             for track in leaving:
@@ -397,22 +433,25 @@ class Engine:
 
     def _stream_tokens(self, batch: Batch) -> None:
         """Stream the last token of each request with one answer, where it is certain at once."""
+        end = self.special_tokens.end
         for track in batch.tracks:
             request = track.request
-            if not request.streams or not request.one_answer or not track.active or track.near_tie:
+            if not request.streams_at_once or not track.active or track.near_tie:
                 continue
             node = track.nodes[0]
             if node is None or track.steps <= request.token_count:
                 continue  # searched again: these tokens were streamed before
-            if node.token != self.special_tokens.end:
-                step = track.steps - 1
-                weights = batch.weights(track, step, node.row)
-                alternatives = None
-                if request.outputs.alternatives:
-                    alternatives = batch.alternatives(track, step, node.row)
-                request.stream_token(StreamedToken(node.token, node.logprob, weights, alternatives))
-                if request.error is not None:  # of the caller's function: its rows are dropped
-                    self._any_cancelled = True
+            if node.token == end:
+                continue
+            weights = None
+            if request.outputs.weights:
+                weights = batch.weights(track, track.steps - 1, node.row)
+            alternatives = None
+            if request.outputs.alternatives:
+                alternatives = batch.alternatives(track, track.steps - 1, node.row)
+            request.stream_token(StreamedToken(node.token, node.logprob, weights, alternatives))
+            if request.error is not None:  # of the caller's function: its rows are dropped
+                self._any_cancelled = True
 
     def _finish(self, batch: Batch, track: Track) -> PriorScoring | None:
         """Give a request the answers of its track, which leaves the batch. If MMI re-ranks them,
@@ -515,25 +554,46 @@ def _track(request: Request) -> Track:
 
 def _padded_size(requests: Sequence[Request]) -> int:
     """The numbers in the inputs of requests that are encoded together."""
-    sizes = [source.raw.numel() for r in requests if isinstance(source := r.source, RawInput)]
+    sizes = [source.raw.numel() for source in _to_encode([r.source for r in requests])]
     return len(sizes) * max(sizes, default=0)
+
+
+def _to_encode(sources: Sequence[Input]) -> list[RawInput]:
+    """The inputs that are not encoded yet, each once."""
+    raw = [source for source in sources if isinstance(source, RawInput) and source.memory is None]
+    return list(dict.fromkeys(raw))
 
 
 def _encode_together(model: Model, sources: Sequence[Input]) -> Memory:
     """The memory of several inputs, one row for each. Inputs that are not encoded yet are encoded
-    in one pass."""
-    if len(sources) == 1:
-        return sources[0].encode(model)
-    if all(isinstance(source, RawInput) for source in sources):
-        raw = _stacked([source.raw for source in sources if isinstance(source, RawInput)])
-        mask = _stacked([source.mask for source in sources if isinstance(source, RawInput)])
-        return model.encode(raw, mask)
-    memories = [source.encode(model) for source in sources]
+    in one pass, one that several requests share only once."""
+    to_encode = _to_encode(sources)
+    memory = None
+    if len(to_encode) == 1:
+        memory = to_encode[0].encode(model)
+    elif to_encode:
+        raw = _stacked([source.raw for source in to_encode])
+        mask = _stacked([source.mask for source in to_encode])
+        memory = model.encode(raw, mask)
+    is_kept = any(source.shared for source in to_encode)
+    if memory is not None and len(to_encode) == len(sources) and not is_kept:
+        return memory
+
+    rows: dict[Input, Memory] = {}
+    for number, source in enumerate(to_encode):
+        assert memory is not None
+        rows[source] = memory.rows(torch.tensor([number], device=memory.mask.device))
+        if source.shared:
+            source.memory = rows[source]
+    memories = [rows.get(source, source.memory) for source in sources]
+    known = [memory for memory in memories if memory is not None]
+    if len(known) == 1:
+        return known[0]
     return Memory(
-        states=_stacked([memory.states for memory in memories]),
-        mask=_stacked([memory.mask for memory in memories]),
-        summary=torch.cat([memory.summary for memory in memories]),
-        grid=memories[0].grid,
+        states=_stacked([memory.states for memory in known]),
+        mask=_stacked([memory.mask for memory in known]),
+        summary=torch.cat([memory.summary for memory in known]),
+        grid=known[0].grid,
     )
 
 

@@ -5,6 +5,7 @@ This module does not load torch.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
@@ -133,7 +134,7 @@ class Options(Section, metaclass=_OneLineErrors):
     @property
     def group(self) -> tuple[Any, ...]:
         """What requests must have in common to choose their tokens together."""
-        return tuple(value for name, value in self if name not in _OF_EACH_REQUEST)
+        return _group(self)  # type: ignore[arg-type]  # it is frozen, so it has a hash
 
     def replaced(self, **changes: Any) -> Options:
         """A copy with some options changed.
@@ -142,6 +143,11 @@ class Options(Section, metaclass=_OneLineErrors):
         4
         """
         return Options(**{**dict(self), **changes})
+
+
+@lru_cache(maxsize=256)  # a server has many requests with the same options
+def _group(options: Options) -> tuple[Any, ...]:
+    return tuple(value for name, value in options if name not in _OF_EACH_REQUEST)
 
 
 def _input_error(problem: Any) -> InputError:

@@ -87,7 +87,8 @@ class Outputs:
     capture       "cross" or "all": answers have the attention of every layer. The request is then
                   searched in a batch of its own
     beam          whether `request.beam` records the hypotheses that a beam search keeps
-    stream        whether `request.tokens()` gives the tokens as they come
+    stream        whether `request.tokens()` gives the tokens as they come, with their weights if
+                  `weights`
     on_token      is called with each token of the best answer as soon as it is certain
     """
 
@@ -146,6 +147,7 @@ class Request:
             self.draws = uniforms([seed], options.candidates, options.max_new_tokens)
         self.wants_scores = outputs.scores or not self.one_answer
         self.streams = outputs.stream or outputs.on_token is not None
+        self.streams_at_once = self.streams and self.one_answer  # not only when it has ended
 
         self.hypotheses: list[Hypothesis] = []
         self.beam: list[BeamNode] = []  # if `outputs.beam`: step by step, best first
@@ -180,6 +182,11 @@ class Request:
         if self.error is not None:
             raise self.error
         return self.hypotheses
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether tokens have come since the last call of `tokens`."""
+        return bool(self._tokens)
 
     def tokens(self) -> Iterator[StreamedToken]:
         """The tokens that have come since the last call."""
@@ -224,11 +231,15 @@ class Request:
                 return
 
 
-class RawInput(NamedTuple):
-    """An input that is not encoded yet, without padding: one row."""
+@dataclass(eq=False)
+class RawInput:
+    """An input that is not encoded yet, without padding: one row. Several requests may share it:
+    then it is encoded once, for the batch of all requests (`memory`)."""
 
     raw: Shaped[Tensor, "1 ..."]
     mask: Bool[Tensor, "1 S"]
+    shared: bool = False
+    memory: Memory | None = None
 
     def encode(self, model: Model, capture: Capture = "none") -> Memory:
         if capture == "none":
@@ -236,7 +247,8 @@ class RawInput(NamedTuple):
         return model.encode(self.raw, self.mask, capture=capture)
 
 
-class EncodedInput(NamedTuple):
+@dataclass(eq=False)
+class EncodedInput:
     """An input that is encoded already: one row of a memory."""
 
     memory: Memory

@@ -65,6 +65,14 @@ class Sampling(Track):
             logprobs = [0.0] * len(scores.rows)
 
         tokens = token.tolist()
+        if len(tokens) == len(tracks):  # one row each, as in a server: no slices of lists
+            for n, track in enumerate(tracks):
+                if not track.active:
+                    continue
+                track.near_tie = tied_rows is not None and tied_rows[n]
+                if not track.near_tie:
+                    track._extend_only_row(tokens[n], logprobs[n], scores.rows[n])
+            return
         first = 0
         for track in tracks:
             rows = slice(first, first + track.width)
@@ -93,6 +101,16 @@ class Sampling(Track):
             self.nodes[i] = node
             if token == end or last_step:
                 self._finish(i, node, ended=token == end)
+
+    def _extend_only_row(self, token: int, logprob: float, row: int) -> None:
+        """`_extend`, for a track of one row, which runs until the track has ended."""
+        self.steps += 1
+        self.tokens = [token]
+        node = Node(self.nodes[0], token, logprob, row)
+        self.nodes[0] = node
+        ended = token == self.request.special_tokens.end
+        if ended or self.steps >= self.request.options.max_new_tokens:
+            self._finish(0, node, ended=ended)
 
     def _finish(self, row: int, node: Node, *, ended: bool) -> None:
         path = node.path()

@@ -25,10 +25,10 @@ from regard.errors import RegardError
 from regard.serve import questions
 from regard.serve.api_errors import ApiError
 from regard.serve.engine_client import Engines
-from regard.serve.event_stream import answer_unless_gone, event, stream_answer
+from regard.serve.event_stream import EventStream, answer_unless_gone, event
 from regard.serve.fields import AskBody, checked, parse_json
-from regard.serve.jobs import Job
-from regard.serve.models import Models, answer_of, updates_of
+from regard.serve.jobs import Job, Update
+from regard.serve.models import Models, answers_of
 from regard.serve.openai_routes import usage_of
 from regard.serve.safety import DOCUMENT_POLICY
 
@@ -51,8 +51,9 @@ def router(models: Models) -> APIRouter:
         job, tokens, seed = _job(engines, body)
         form = AskForm(engines.name, seed if job.options["do_sample"] else None)
         if body.stream:
-            return await stream_answer(request, form.events(engines, job, tokens))
-        answer, read = await answer_unless_gone(request, answer_of(engines, job, tokens))
+            return EventStream(form.events(engines, job, tokens))
+        answers = await answer_unless_gone(request, answers_of(engines, [job], tokens))
+        answer, read = answers[0]
         return JSONResponse(form.whole(answer, read))
 
     @routes.get("/models/{name}/curves")
@@ -149,13 +150,14 @@ def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
     tokens = questions.tokens_of(question, options, model)
     engines.check_room(1, tokens)
     job = Job(
-        number=engines.next_number(),
+        numbers=(engines.next_number(),),
+        seeds=(questions.seed_of_choice(seed, 0),),
         input=question.text,
         options=options.model_dump(),
-        seed=questions.seed_of_choice(seed, 0),
         stops=questions.stop_list(body.stop, limits),
         prefix=tuple(body.prefix),
         stream=body.stream,
+        logprobs=True,
         attention=body.attention,
         alternatives=body.alternatives,
         effect=body.effect,
@@ -186,17 +188,22 @@ class AskForm:
 
     async def events(self, engines: Engines, job: Job, tokens: int) -> AsyncGenerator[bytes, None]:
         read = 0
-        async with aclosing(updates_of(engines, job, tokens)) as updates:
-            async for update in updates:
-                if "started" in update:
-                    started = update["started"]
-                    read = started["prompt_tokens"]
-                    start = {"type": "start", "id": self.id, "model": self.model}
-                    yield event(start | {"seed": self.seed} | started)
-                elif "token" in update:
-                    yield event({"type": "token"} | update["token"])
-                else:
-                    yield event({"type": "end"} | self.whole(update["finished"], read))
+        async with aclosing(engines.answer([job], tokens=tokens)) as batches:
+            async for arrivals in batches:
+                events = []
+                for _, update in arrivals:
+                    if "started" in update:
+                        read = update["started"]["prompt_tokens"]
+                    events.append(event(self._event(update, read)))
+                yield b"".join(events)
+
+    def _event(self, update: Update, read: int) -> dict[str, Any]:
+        if "started" in update:
+            start = {"type": "start", "id": self.id, "model": self.model, "seed": self.seed}
+            return start | update["started"]
+        if "token" in update:
+            return {"type": "token"} | update["token"]
+        return {"type": "end"} | self.whole(update["finished"], read)
 
 
 def _curve_lines(file: Path) -> list[dict[str, Any]]:

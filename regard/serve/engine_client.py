@@ -16,8 +16,8 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncGenerator
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,58 @@ DEATH_WINDOW = 60.0
 RATE_WINDOW = 60.0  # seconds over which the rate of finished jobs is measured
 STOP_SECONDS = 5.0  # that an engine process has to end after its socket is closed
 LARGEST_FRAME = 1 << 26
+STATUS = {"input": 400, "model": 500, "overload": 503}  # by whose fault it is
+
+
+# The number of an answer among those of its request, and what is reported of it.
+Arrival = tuple[int, Update]
+
+
+class Inbox:
+    """What has come of the answers of one request.
+
+    Whoever reads it gets everything that has come since the last time: a client that is slower than
+    the engine gets several tokens at once, and costs one task switch for all of them.
+    """
+
+    def __init__(self) -> None:
+        self._arrivals: list[Arrival] = []
+        self._waiting: asyncio.Future[None] | None = None
+        self._expired = False
+
+    def put(self, index: int, update: Update) -> None:
+        self._arrivals.append((index, update))
+        self._wake()
+
+    def expire(self) -> None:
+        """End the waiting: `take` raises a TimeoutError."""
+        self._expired = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def take(self) -> list[Arrival]:
+        """At least one arrival."""
+        while not self._arrivals and not self._expired:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        if self._expired:
+            raise TimeoutError
+        arrivals = self._arrivals
+        self._arrivals = []
+        return arrivals
 
 
 @dataclass
 class Pending:
-    """A job that is waiting or under way: its updates, and what it counts for."""
+    """An answer that is waiting or under way: where its updates go, and what it counts for."""
 
-    updates: asyncio.Queue[Update]
+    inbox: Inbox
+    index: int  # among the answers of its request
     tokens: int
-    sent_at: float = field(default_factory=time.monotonic)
+    sent_at: float
     last_token_at: float | None = None
 
 
@@ -54,6 +97,7 @@ class EngineProcessClient:
         self.name = name
         self.description: dict[str, Any] | None = None
         self.pending: dict[int, Pending] = {}
+        self.tokens = 0  # of all that is pending
         self.rows = 0
         self.problem: str | None = None  # why it cannot be used
         self._arguments = ["--run", str(run), "--name", name, "--device", device]
@@ -100,16 +144,27 @@ class EngineProcessClient:
         self._writer = writer
         self._reading = asyncio.create_task(self._read(reader))
 
-    def send(self, job: Job, tokens: int) -> Pending:
+    def send(self, job: Job, inbox: Inbox, first_index: int, tokens: int) -> None:
+        """Send a job. Its answers have the numbers `first_index`, … among those of their request,
+        and each counts for `tokens`."""
         assert self._writer is not None
-        pending = Pending(asyncio.Queue(), tokens)
-        self.pending[job.number] = pending
+        now = time.monotonic()
+        for index, number in enumerate(job.numbers, first_index):
+            self.pending[number] = Pending(inbox, index, tokens, now)
+            self.tokens += tokens
         self._writer.write(job.to_frame().to_bytes())
-        return pending
+
+    def remove(self, number: int) -> bool:
+        """Remove an answer that has ended. Returns whether it was there."""
+        pending = self.pending.pop(number, None)
+        if pending is None:
+            return False
+        self.tokens -= pending.tokens
+        return True
 
     def forget(self, number: int) -> None:
-        """Cancel a job whose updates nobody reads any more."""
-        if self.pending.pop(number, None) is not None and self._writer is not None:
+        """Cancel an answer whose updates nobody reads any more."""
+        if self.remove(number) and self._writer is not None:
             self._writer.write(cancel_frame(number).to_bytes())
 
     async def close(self) -> None:
@@ -134,7 +189,7 @@ class EngineProcessClient:
                 for update in frame.header["updates"]:
                     pending = self.pending.get(update["job"])
                     if pending is not None:
-                        pending.updates.put_nowait(update)
+                        pending.inbox.put(pending.index, update)
         if not self._closing:
             await self._restart()
 
@@ -148,8 +203,9 @@ class EngineProcessClient:
         LOG.error("%s: the engine process ended (status %s); starting it again", self.name, status)
         message = "the engine process ended while it answered; try again"
         for number, pending in self.pending.items():
-            pending.updates.put_nowait(failure(number, "overload", message))
+            pending.inbox.put(pending.index, failure(number, "overload", message))
         self.pending.clear()
+        self.tokens = 0
         self.rows = 0
         self._deaths.append(time.monotonic())
         recent = [death for death in self._deaths if time.monotonic() - death < DEATH_WINDOW]
@@ -191,6 +247,9 @@ class Engines:
         self.created = int(time.time())
         self.metrics = metrics or Metrics()
         self.metrics.watch(name, lambda: self.under_way, lambda: self.rows)
+        # Of this model: to find a child by its label costs more than to observe a value.
+        self._first_token = self.metrics.first_token.labels(name)
+        self._token = self.metrics.token.labels(name)
         self._numbers = itertools.count(1)
         self._finished: deque[float] = deque(maxlen=1024)
         self.processes = [
@@ -218,14 +277,12 @@ class Engines:
 
     @property
     def under_way(self) -> int:
-        """Jobs that are waiting or under way."""
+        """Answers that are waiting or under way."""
         return sum(len(process.pending) for process in self.processes)
 
     @property
     def tokens_under_way(self) -> int:
-        return sum(
-            pending.tokens for process in self.processes for pending in process.pending.values()
-        )
+        return sum(process.tokens for process in self.processes)
 
     @property
     def rows(self) -> int:
@@ -259,26 +316,47 @@ class Engines:
         rate = (len(recent) - 1) / max(recent[-1] - recent[0], 1e-3)
         return min(60, max(1, math.ceil(jobs / rate)))
 
-    async def answer(self, job: Job, *, tokens: int) -> AsyncGenerator[Update, None]:
-        """The updates of a job, to its last one. Closing this iterator cancels the job."""
-        process = self._least_busy()
-        pending = process.send(job, tokens)
-        deadline = pending.sent_at + self.limits.deadline
+    async def answer(
+        self, jobs: Sequence[Job], *, tokens: int
+    ) -> AsyncGenerator[list[Arrival], None]:
+        """What comes of the answers of some jobs, until all have ended. Each counts for `tokens`.
+        If one fails, its error is raised. Closing this iterator cancels the jobs."""
+        inbox = Inbox()
+        processes: dict[int, EngineProcessClient] = {}  # by the number of an answer
+        for job in jobs:
+            process = self._least_busy()
+            process.send(job, inbox, len(processes), tokens)
+            processes.update(dict.fromkeys(job.numbers, process))
+        unfinished = len(processes)
+        timer = asyncio.get_running_loop().call_later(self.limits.deadline, inbox.expire)
         try:
-            while True:
-                update = await self._next_update(pending, deadline)
-                yield update
-                if "finished" in update or "failed" in update:
-                    self._ended(process, job, update)
-                    return
+            while unfinished:
+                arrivals = await self._take(inbox)
+                failed = None
+                for place, (_, update) in enumerate(arrivals):
+                    process = processes[update["job"]]
+                    if "token" in update:
+                        self._measure_token(process, update)
+                    elif "finished" in update:
+                        self._ended(process, update)
+                        unfinished -= 1
+                    elif "failed" in update:
+                        self._ended(process, update)
+                        failed = update["failed"]
+                        arrivals = arrivals[:place]
+                        break
+                if arrivals:
+                    yield arrivals
+                if failed is not None:
+                    raise _failure(failed)
         finally:
-            process.forget(job.number)
+            timer.cancel()
+            for number, process in processes.items():
+                process.forget(number)
 
-    async def _next_update(self, pending: Pending, deadline: float) -> Update:
-        remaining = deadline - time.monotonic()
+    async def _take(self, inbox: Inbox) -> list[Arrival]:
         try:
-            async with asyncio.timeout(max(remaining, 0.001)):
-                update = await pending.updates.get()
+            return await inbox.take()
         except TimeoutError:
             self.metrics.errors.labels(self.name, "deadline").inc()
             raise ApiError(
@@ -287,16 +365,16 @@ class Engines:
                 code="deadline",
                 retry_after=self._retry_after(1),
             ) from None
-        if "token" in update:
-            self._measure_token(pending)
-        return update
 
-    def _measure_token(self, pending: Pending) -> None:
+    def _measure_token(self, process: EngineProcessClient, update: Update) -> None:
+        pending = process.pending.get(update["job"])
+        if pending is None:  # the process has died since
+            return
         now = time.monotonic()
         if pending.last_token_at is None:
-            self.metrics.first_token.labels(self.name).observe(now - pending.sent_at)
+            self._first_token.observe(now - pending.sent_at)
         else:
-            self.metrics.token.labels(self.name).observe(now - pending.last_token_at)
+            self._token.observe(now - pending.last_token_at)
         pending.last_token_at = now
 
     def _least_busy(self) -> EngineProcessClient:
@@ -306,10 +384,17 @@ class Engines:
             raise ApiError(503, f"the model {self.name} cannot answer: {problem}", retry_after=1)
         return min(ready, key=lambda process: len(process.pending))
 
-    def _ended(self, process: EngineProcessClient, job: Job, update: Update) -> None:
-        process.pending.pop(job.number, None)
+    def _ended(self, process: EngineProcessClient, update: Update) -> None:
+        process.remove(update["job"])
         self._finished.append(time.monotonic())
         if "finished" in update:
             self.metrics.tokens.labels(self.name).inc(len(update["finished"]["tokens"]))
         else:
             self.metrics.errors.labels(self.name, update["failed"]["fault"]).inc()
+
+
+def _failure(failed: Mapping[str, str]) -> ApiError:
+    status = STATUS[failed["fault"]]
+    kind = "api_error" if status == 500 else None
+    retry_after = 1 if status == 503 else None
+    return ApiError(status, failed["message"], kind, retry_after=retry_after)

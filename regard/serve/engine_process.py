@@ -2,9 +2,10 @@
 
     python -m regard.serve.engine_process --socket FD --run RUN --name NAME …
 
-A thread reads jobs and turns their inputs into rows, so that a large file does not hold up the
-steps of other jobs. The main thread lets the engine step as long as there is work, and reports
-once a step. A third thread measures effects, which takes many passes of the decoder.
+The main thread reads jobs, lets the engine step as long as there is work, and reports once a step.
+Two more threads do what would hold up the steps of other jobs: one turns files and long texts into
+rows, one measures effects, which takes many passes of the decoder. Short texts are read between two
+steps: a thread for them would cost more, because it and the steps wait for each other.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import contextlib
 import math
 import os
 import queue
+import select
 import signal
 import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ from regard.bundle import Bundle
 from regard.errors import InputError, RegardError
 from regard.pages.attend import Subject, with_effect
 from regard.search import Options, Outputs, Request, StreamedToken
-from regard.serve.frames import BrokenFrame, Frame, read_frame
-from regard.serve.jobs import Job, Update, failure
+from regard.serve.frames import BrokenFrame, Frame, FrameBuffer
+from regard.serve.jobs import Fault, Job, Turns, Update, failure
 from regard.serve.stop_strings import StopStrings
 from regard.tasks.sources import PictureSource, SoundSource, TextSource
 from regard.tokenizers import Tokenizer
@@ -41,6 +42,9 @@ from regard.values import Alternative, Answer
 
 DIGITS = 4  # of weights and probabilities in JSON
 EXAMPLES = 6
+SHORT_TEXT = 2000  # characters
+PIECE = 1 << 18  # bytes that are read at once
+MAX_KNOWN_OPTIONS = 256
 MAX_EFFECT_CELLS = 20_000  # tokens x places; beyond it, effects would take minutes
 
 
@@ -58,9 +62,12 @@ class TextOfTokens:
 
 
 class ActiveJob:
-    """A job that the engine is answering."""
+    """One answer of a job that the engine is searching."""
 
-    def __init__(self, job: Job, row: np.ndarray, request: Request, tokenizer: Tokenizer):
+    def __init__(
+        self, number: int, job: Job, row: np.ndarray, request: Request, tokenizer: Tokenizer
+    ):
+        self.number = number
         self.job = job
         self.row = row
         self.request = request
@@ -78,56 +85,90 @@ class EngineProcess:
         self.bundle = bundle
         self.engine = bundle.engine(max_rows=max_rows)
         self._connection = connection
-        self._file = connection.makefile("rb")
+        self._frames = FrameBuffer()
         self._write_lock = threading.Lock()
         self._active: dict[int, ActiveJob] = {}
-        self._active_lock = threading.Lock()  # the reading thread adds jobs
-        self._work = threading.Event()
+        self._reading: set[int] = set()  # numbers of answers whose input is being read
+        self._lock = threading.Lock()  # of the two above: a thread adds jobs
+        self._awake, self._wake = socket.socketpair()  # ends the waiting of the main thread
         self._rows_sent = 0
+        self._options: dict[tuple[Any, ...], Options] = {}  # of jobs, checked already
+        self._large: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._effects: queue.SimpleQueue[tuple[ActiveJob, Answer]] = queue.SimpleQueue()
 
     def run(self) -> None:
         """Answer until the web process closes the socket."""
         threading.Thread(target=self._measure_effects, daemon=True).start()
-        threading.Thread(target=self._read, daemon=True).start()
-        while True:
-            self._work.wait()
-            self._work.clear()
-            while self.engine.busy:
-                self.engine.step()
+        threading.Thread(target=self._read_large, daemon=True).start()
+        with contextlib.suppress(BrokenFrame, OSError):
+            while self._receive(wait=not self.engine.busy):
+                if self.engine.busy:
+                    self.engine.step()
                 self._report()
-            self._report()
+        os._exit(0)  # the web process has ended, and nobody waits for an answer
 
     # --- what comes in ---
 
-    def _read(self) -> None:
-        with contextlib.suppress(BrokenFrame, OSError):
-            while (frame := read_frame(self._file)) is not None:
+    def _receive(self, *, wait: bool) -> bool:
+        """Read what has come, and wait for it if there is nothing else to do. False: the web
+        process has closed the socket."""
+        if wait:
+            ready, _, _ = select.select([self._connection, self._awake], [], [])
+            if self._awake in ready:
+                self._awake.recv(PIECE)
+        while True:
+            try:
+                content = self._connection.recv(PIECE, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return True
+            if not content:
+                return False
+            for frame in self._frames.add(content):
                 if "job" in frame.header:
                     self._begin(Job.from_frame(frame))
                 elif "cancel" in frame.header:
                     self._cancel(frame.header["cancel"])
-        os._exit(0)  # the web process has ended, and nobody waits for an answer
 
     def _begin(self, job: Job) -> None:
-        try:
-            active = self._submitted(job)
-        except (RegardError, ValueError) as problem:
-            self._send([failure(job.number, "input", str(problem))])
-            return
-        except MemoryError:
-            self._send([failure(job.number, "overload", "the input needs too much memory")])
-            return
-        except Exception as problem:
-            self._send([failure(job.number, "model", _one_line(problem))])
-            return
-        with self._active_lock:
-            self._active[job.number] = active
-        self._work.set()
+        with self._lock:
+            self._reading.update(job.numbers)
+        if _is_short(job.input):
+            self._read(job)
+        else:
+            self._large.put(job)
 
-    def _submitted(self, job: Job) -> ActiveJob:
+    def _read_large(self) -> None:
+        while True:
+            self._read(self._large.get())
+            self._wake.send(b"1")
+
+    def _read(self, job: Job) -> None:
+        """Turn the input of a job into a row, and submit it."""
+        try:
+            answers = self._submitted(job)
+        except (RegardError, ValueError) as problem:
+            self._fail(job, "input", str(problem))
+        except MemoryError:
+            self._fail(job, "overload", "the input needs too much memory")
+        except Exception as problem:
+            self._fail(job, "model", _one_line(problem))
+        else:
+            with self._lock:
+                for active in answers:
+                    if active.number in self._reading:
+                        self._active[active.number] = active
+                    else:  # cancelled meanwhile
+                        self.engine.cancel(active.request)
+                self._reading.difference_update(job.numbers)
+
+    def _fail(self, job: Job, fault: Fault, message: str) -> None:
+        with self._lock:
+            self._reading.difference_update(job.numbers)
+        self._send([failure(number, fault, message) for number in job.numbers])
+
+    def _submitted(self, job: Job) -> list[ActiveJob]:
         task = self.bundle.task
-        options = self.bundle.search_options(Options(**job.options))
+        options = self._checked_options(job.options)
         size = task.answer_tokenizer.size
         if job.prefix and not all(0 <= token < size for token in job.prefix):
             raise InputError(f"a token is a number from 0 to {size - 1:,}", where="prefix")
@@ -135,84 +176,127 @@ class EngineProcess:
         raw, mask = task.sources([row])
         outputs = Outputs(
             weights=job.attention or job.effect,
+            scores=job.logprobs,
             alternatives=job.alternatives,
             stream=job.stream or bool(job.stops),
         )
-        seed = job.seed if options.do_sample else None
-        request = self.engine.submit(
-            raw, mask, options, seed=seed, outputs=outputs, prefix=job.prefix
+        requests = self.engine.submit_copies(
+            raw, mask, options, seeds=job.seeds, outputs=outputs, prefix=job.prefix
         )
-        return ActiveJob(job, row, request, task.answer_tokenizer)
+        return [
+            ActiveJob(number, job, row, request, task.answer_tokenizer)
+            for number, request in zip(job.numbers, requests, strict=True)
+        ]
+
+    def _checked_options(self, fields: dict[str, Any]) -> Options:
+        """The search options of a job. Most jobs have the same, and to check them against the
+        recipe takes longer than some answers."""
+        key = tuple(fields.items())
+        options = self._options.get(key)
+        if options is None:
+            options = self.bundle.search_options(Options(**fields))
+            if len(self._options) >= MAX_KNOWN_OPTIONS:
+                self._options.clear()
+            self._options[key] = options
+        return options
 
     def _cancel(self, number: int) -> None:
-        with self._active_lock:
+        with self._lock:
+            self._reading.discard(number)
             active = self._active.pop(number, None)
         if active is not None:
             self.engine.cancel(active.request)
-            self._work.set()
 
     # --- what goes out ---
 
     def _report(self) -> None:
         """Send what has come of all jobs since the last report."""
-        with self._active_lock:
+        with self._lock:
             under_way = list(self._active.values())
         updates: list[Update] = []
         ended = []
         for active in under_way:
+            request = active.request
+            if not request.has_tokens and not request.done:
+                continue
             try:
-                updates += self._updates(active)
+                self._add_updates(active, updates)
             except Exception as problem:  # of this job: the others go on
-                self.engine.cancel(active.request)
-                updates.append(failure(active.job.number, "model", _one_line(problem)))
-            if active.request.done:
-                ended.append(active.job.number)
+                self.engine.cancel(request)
+                updates.append(failure(active.number, "model", _one_line(problem)))
+            if request.done:
+                ended.append(active.number)
         if ended:
-            with self._active_lock:
+            with self._lock:
                 for number in ended:
                     self._active.pop(number, None)
         if updates or self.engine.rows != self._rows_sent:
             self._send(updates)
 
-    def _updates(self, active: ActiveJob) -> Iterator[Update]:
+    def _add_updates(self, active: ActiveJob, updates: list[Update]) -> None:
         job, request = active.job, active.request
-        number = job.number
+        number = active.number
         for token in request.tokens():
-            yield from self._started(active, token.weights)
-            text = active.stops.add(active.text.add(token.token))
+            if not active.started:
+                updates.append(self._started(active, token.weights))
+            text = active.text.add(token.token)
+            if job.stops:
+                text = active.stops.add(text)
             active.tokens.append(token)
             active.pieces.append(text)
             if job.stream:
-                yield {"job": number, "token": self._token_record(active, token, text)}
+                updates.append({"job": number, "token": self._token_record(active, token, text)})
             if active.stops.found:
                 self.engine.cancel(request)
-                yield {"job": number, "finished": self._stopped_record(active)}
+                updates.append({"job": number, "finished": self._stopped_record(active)})
                 return
         if not request.done or request.cancelled:
             return
         if request.error is not None:
             fault = "input" if isinstance(request.error, RegardError) else "model"
-            yield failure(number, fault, _one_line(request.error))
+            updates.append(failure(number, fault, _one_line(request.error)))
             return
-        yield from self._finished(active)
+        self._add_answer(active, updates)
 
-    def _finished(self, active: ActiveJob) -> Iterator[Update]:
+    def _add_answer(self, active: ActiveJob, updates: list[Update]) -> None:
         job = active.job
-        answer = self.bundle.answers_from(active.row, active.request.result()[:1])[0]
-        yield from self._started(active, None if answer.weights is None else answer.weights[0])
+        answer = self._answer(active)
+        if not active.started:
+            weights = None if answer.weights is None else answer.weights[0]
+            updates.append(self._started(active, weights))
         held_back = active.stops.rest()
         if held_back and job.stream:
             rest = {"token": None, "text": held_back, "logprob": None}
-            yield {"job": job.number, "token": rest}
+            updates.append({"job": active.number, "token": rest})
         if job.effect:
             self._effects.put((active, answer))
             return
-        yield {"job": job.number, "finished": answer_record(answer, job)}
+        updates.append({"job": active.number, "finished": answer_record(answer, job)})
 
-    def _started(self, active: ActiveJob, weights: torch.Tensor | None) -> Iterator[Update]:
-        """The first update of a job, when the number of places of its memory is known."""
-        if active.started:
-            return
+    def _answer(self, active: ActiveJob) -> Answer:
+        hypothesis = active.request.result()[0]
+        job = active.job
+        looks_inside = job.attention or job.effect or job.alternatives
+        # Of several candidates, the one that is chosen may be retrieved.
+        was_streamed = job.stream and active.request.streams_at_once
+        is_text = self.bundle.task.answers_are_text
+        if looks_inside or job.stops or not was_streamed or not is_text:
+            return self.bundle.answers_from(active.row, [hypothesis])[0]
+        # Its pieces are known, and nobody asks for the names of places.
+        return Answer(
+            tokens=hypothesis.tokens,
+            text="".join(active.pieces),
+            score=hypothesis.score,
+            pieces=tuple(active.pieces),
+            logprobs=hypothesis.logprobs,
+            finish=hypothesis.finish,
+            weights=None,
+            place_names=(),
+            grid=self.bundle.model.frontend.grid,
+        )
+
+    def _started(self, active: ActiveJob, weights: torch.Tensor | None) -> Update:
+        """The first update of an answer, when the number of places of its memory is known."""
         active.started = True
         task = self.bundle.task
         grid = self.bundle.model.frontend.grid
@@ -224,13 +308,13 @@ class EngineProcess:
             "place_names": list(names),
             "grid": None if grid is None else list(grid),
         }
-        yield {"job": active.job.number, "started": started}
+        return {"job": active.number, "started": started}
 
     def _token_record(self, active: ActiveJob, token: StreamedToken, text: str) -> dict[str, Any]:
         record: dict[str, Any] = {
             "token": token.token,
             "text": text,
-            "logprob": _number(token.logprob),
+            "logprob": _number(token.logprob) if active.job.logprobs else None,
         }
         if active.job.attention:
             weights = token.weights
@@ -288,14 +372,17 @@ class EngineProcess:
                     effects = with_effect(subject).effect
                     record["effects"] = None if effects is None else _rounded(effects)
             except Exception as problem:
-                self._send([failure(job.number, "model", _one_line(problem))])
+                self._send([failure(active.number, "model", _one_line(problem))])
                 continue
-            self._send([{"job": job.number, "finished": record}])
+            self._send([{"job": active.number, "finished": record}])
 
     def _send(self, updates: list[Update]) -> None:
         self._rows_sent = self.engine.rows
         frame = {"updates": updates, "rows": self._rows_sent}
-        with self._write_lock, contextlib.suppress(OSError):  # the reading thread ends the process
+        with (
+            self._write_lock,
+            contextlib.suppress(OSError),
+        ):  # the web process has ended: so does `run`
             self._connection.sendall(Frame(frame).to_bytes())
 
     def send_description(self, name: str, run: Path) -> None:
@@ -322,10 +409,10 @@ def answer_record(answer: Answer, job: Job) -> dict[str, Any]:
         "text": text,
         "finish": "stop" if text != answer.text else answer.finish,
         "retrieved": answer.retrieved,
-        "score": _number(answer.score),
+        "score": _number(answer.score) if job.logprobs else None,
         "tokens": list(answer.tokens),
         "pieces": list(answer.pieces),
-        "logprobs": [_number(logprob) for logprob in answer.logprobs],
+        "logprobs": [_number(logprob) for logprob in answer.logprobs] if job.logprobs else [],
         "step_names": list(answer.step_names),
         "place_names": list(answer.place_names) if job.attention or job.effect else [],
         "grid": None if answer.grid is None else list(answer.grid),
@@ -380,6 +467,14 @@ def _rounded(values: torch.Tensor | np.ndarray) -> list[Any]:
     array = values.float().cpu().numpy() if isinstance(values, torch.Tensor) else values
     # Of float64: a rounded float32 is printed with digits that it does not have.
     return np.nan_to_num(array.astype(np.float64)).round(DIGITS).tolist()
+
+
+def _is_short(source: str | Turns | None) -> bool:
+    """Whether an input is a text that is read in less time than a step takes."""
+    if source is None:
+        return False
+    texts = [source] if isinstance(source, str) else [turn["content"] for turn in source]
+    return sum(len(text) for text in texts) <= SHORT_TEXT
 
 
 def _number(value: float) -> float | None:

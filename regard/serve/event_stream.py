@@ -24,87 +24,81 @@ class ClientGone(Exception):
     """The client has closed the connection before it had its answer."""
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def json_bytes(data: object) -> bytes:
+    return _encode(data).encode("utf-8", "replace")
+
+
 def event(data: Mapping[str, Any]) -> bytes:
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return b"data: " + text.encode("utf-8", "replace") + b"\n\n"
+    return b"data: " + json_bytes(data) + b"\n\n"
 
 
 class EventStream(Response):
-    """Server-sent events. If the client goes away, the events are closed at once, also while they
-    wait, so that the job behind them is cancelled."""
+    """Server-sent events. An error before the first of them is an answer with its own status. If
+    the client goes away, the events are closed at once, also while they wait, so that the job
+    behind them is cancelled."""
 
     media_type = "text/event-stream"
 
     def __init__(
-        self,
-        first: bytes,
-        events: AsyncGenerator[bytes, None],
-        headers: Mapping[str, str] | None = None,
+        self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None
     ):
         super().__init__(None, headers=HEADERS | dict(headers or {}))
         del self.headers["content-length"]
-        self._first = first
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
-        async with contextlib.aclosing(self._events):
-            await send(start)
-            await unless_gone(receive, self._send_all(send))
+        with contextlib.suppress(ClientGone):
+            async with contextlib.aclosing(self._events), while_connected(receive):
+                await self._send_all(send)
 
     async def _send_all(self, send: Send) -> None:
-        await _send_part(send, self._first)
+        part = await anext(self._events)
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        await _send_part(send, part)
         try:
             async for part in self._events:
                 await _send_part(send, part)
-                # Many tokens may be waiting: others have their turn, and a client that has gone is
-                # noticed.
-                await asyncio.sleep(0)
         except ApiError as problem:  # the status has been sent already
             await _send_part(send, event(problem.body()))
-        await _send_part(send, DONE)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.body", "body": DONE, "more_body": False})
 
 
 async def _send_part(send: Send, part: bytes) -> None:
     await send({"type": "http.response.body", "body": part, "more_body": True})
 
 
-async def unless_gone(
-    receive: Callable[[], Awaitable[Mapping[str, Any]]], work: Awaitable[T]
-) -> T | None:
-    """The result of some work. It is cancelled if the client closes the connection; then None."""
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_until_gone(receive))
+@contextlib.asynccontextmanager
+async def while_connected(
+    receive: Callable[[], Awaitable[Mapping[str, Any]]],
+) -> AsyncGenerator[None, None]:
+    """Cancels what is done inside, and raises ClientGone, if the client closes the connection."""
+    task = asyncio.current_task()
+    assert task is not None
+    cancelled_before = task.cancelling()
+    is_gone = False
+
+    async def watch() -> None:
+        nonlocal is_gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        is_gone = True
+        task.cancel()
+
+    watcher = asyncio.create_task(watch())
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    finally:
-        for unfinished in (task, gone):
-            unfinished.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
-
-
-async def _until_gone(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def stream_answer(
-    request: Request, events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None
-) -> EventStream:
-    """A stream of these events. An error before the first one keeps its own status."""
-    try:
-        first = await answer_unless_gone(request, anext(events))
-    except BaseException:
-        await events.aclose()
+        yield
+    except asyncio.CancelledError:
+        if is_gone and task.uncancel() <= cancelled_before:
+            raise ClientGone from None
         raise
-    return EventStream(first, events, headers)
+    finally:
+        watcher.cancel()
 
 
 async def answer_unless_gone(request: Request, work: Awaitable[T]) -> T:
     """The result of some work for a client that does not stream."""
-    result = await unless_gone(request.receive, work)
-    if result is None:
-        raise ClientGone
-    return result
+    async with while_connected(request.receive):
+        return await work

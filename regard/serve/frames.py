@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 LENGTHS = struct.Struct("<II")
 MAX_HEADER = 64_000_000
@@ -40,13 +40,36 @@ class BrokenFrame(Exception):
     """Bytes that are no frame, or a frame of which the end is missing."""
 
 
-def read_frame(file: BinaryIO) -> Frame | None:
-    """The next frame of a blocking file; None at its end."""
-    lengths = file.read(LENGTHS.size)
-    if not lengths:
-        return None
-    header_length, rest_length = _lengths(lengths)
-    return _frame(file.read(header_length), header_length, file.read(rest_length), rest_length)
+class FrameBuffer:
+    """Frames out of bytes that come in pieces.
+
+    >>> buffer = FrameBuffer()
+    >>> content = Frame({"a": 1}).to_bytes()
+    >>> buffer.add(content[:9]), buffer.add(content[9:])
+    ([], [Frame(header={'a': 1}, rest=b'')])
+    """
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, content: bytes) -> list[Frame]:
+        """The frames that are complete now."""
+        self._bytes += content
+        frames = []
+        start = 0
+        while len(self._bytes) - start >= LENGTHS.size:
+            header_length, rest_length = _lengths(self._bytes[start : start + LENGTHS.size])
+            header_start = start + LENGTHS.size
+            rest_start = header_start + header_length
+            end = rest_start + rest_length
+            if len(self._bytes) < end:
+                break
+            header = bytes(self._bytes[header_start:rest_start])
+            rest = bytes(self._bytes[rest_start:end])
+            frames.append(_frame(header, header_length, rest, rest_length))
+            start = end
+        del self._bytes[:start]
+        return frames
 
 
 async def read_frame_async(reader: asyncio.StreamReader) -> Frame | None:
@@ -66,7 +89,7 @@ async def read_frame_async(reader: asyncio.StreamReader) -> Frame | None:
     return _frame(header, header_length, rest, rest_length)
 
 
-def _lengths(raw: bytes) -> tuple[int, int]:
+def _lengths(raw: bytes | bytearray) -> tuple[int, int]:
     if len(raw) < LENGTHS.size:
         raise BrokenFrame("cut inside a frame")
     header, rest = LENGTHS.unpack(raw)

@@ -18,24 +18,28 @@ Fault = Literal["input", "model", "overload"]
 class Job:
     """One input, and how to answer it.
 
+    numbers       one for each answer: the choices of a request have the same input, which is read
+                  and encoded once
+    seeds         of sampling, one for each answer
     input         a text or a conversation; None if `media` is the file of a sound or picture
     options       fields of `regard.search.Options`
-    seed          of sampling; None: nothing is drawn
     stops         strings that end the answer; they are not part of it
     prefix        tokens with which the answer begins
     stream        whether tokens are reported as they come
+    logprobs      whether log-probabilities are reported, which cost a pass over the vocabulary
     attention     whether weights over the source are reported
     alternatives  how many of the likeliest tokens are reported for each step
     effect        whether the effect of hiding each place is measured
     """
 
-    number: int
+    numbers: tuple[int, ...]
+    seeds: tuple[int, ...]
     input: str | Turns | None
     options: dict[str, Any]
-    seed: int | None = None
     stops: tuple[str, ...] = ()
     prefix: tuple[int, ...] = ()
     stream: bool = False
+    logprobs: bool = False
     attention: bool = False
     alternatives: int = 0
     effect: bool = False
@@ -48,7 +52,7 @@ class Job:
     @classmethod
     def from_frame(cls, frame: Frame) -> Job:
         header = dict(frame.header["job"])
-        for name in ("stops", "prefix"):
+        for name in ("numbers", "seeds", "stops", "prefix"):
             header[name] = tuple(header[name])
         return cls(**header, media=frame.rest)
 
@@ -57,7 +61,8 @@ def cancel_frame(number: int) -> Frame:
     return Frame({"cancel": number})
 
 
-# Updates are dictionaries, because there is one for each token: {"job": number, KIND: content}.
+# Updates are dictionaries, because there is one for each token: {"job": number, KIND: content}. The
+# number is that of an answer of a job.
 #
 #     started    {"prompt_tokens", "place_names", "grid"}
 #     token      {"token", "text", "logprob", "weights"?, "alternatives"?}

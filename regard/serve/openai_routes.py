@@ -16,10 +16,10 @@ from starlette.datastructures import UploadFile
 from regard.serve import questions
 from regard.serve.api_errors import ApiError
 from regard.serve.engine_client import Engines
-from regard.serve.event_stream import answer_unless_gone, event, stream_answer
+from regard.serve.event_stream import EventStream, answer_unless_gone, event, json_bytes
 from regard.serve.fields import ChatBody, CompletionBody, SharedFields, checked, parse_json
 from regard.serve.jobs import Job
-from regard.serve.models import Models, answers_of, merged, public_description
+from regard.serve.models import Models, answers_of, public_description
 from regard.serve.questions import Question
 
 LEAST_LOGPROB = -9999.0  # of tokens whose probability is 0, as OpenAI has it
@@ -216,36 +216,29 @@ async def _respond(
     given: Sequence[Question],
     form: CompletionForm,
 ) -> Response:
-    jobs, tokens = _jobs(engines, body, given)
+    jobs, tokens = _jobs(engines, body, given, form)
     ignored = sorted({text for question in given for text in question.ignored})
     headers = {IGNORED: "; ".join(ignored)} if ignored else {}
     if body.stream:
         include_usage = body.stream_options is not None and body.stream_options.include_usage
-        events = _events(engines, jobs, tokens, form, len(given), include_usage=include_usage)
-        return await stream_answer(request, events, headers)
+        events = _events(engines, jobs, tokens, form, include_usage=include_usage)
+        return EventStream(events, headers)
     if body.stream_options is not None:
         raise ApiError(400, "stream_options needs stream = true", param="stream_options")
-    answers = await answer_unless_gone(request, _whole(engines, jobs, tokens))
+    answers = await answer_unless_gone(request, answers_of(engines, jobs, tokens))
     choices = [form.choice(index, answer) for index, (answer, _) in enumerate(answers)]
-    each = len(jobs) // len(given)
+    choices_each = len(answers) // len(given)
     usage = usage_of(
-        sum(read for _, read in answers[::each]),
+        sum(read for _, read in answers[::choices_each]),
         sum(len(answer["tokens"]) for answer, _ in answers),
     )
     return JSONResponse(form.frame(form.whole, choices) | {"usage": usage}, headers=headers)
 
 
-async def _whole(
-    engines: Engines, jobs: Sequence[Job], tokens: int
-) -> list[tuple[dict[str, Any], int]]:
-    try:
-        return await answers_of(engines, jobs, tokens)
-    except ExceptionGroup as group:
-        raise group.exceptions[0] from None
-
-
-def _jobs(engines: Engines, body: SharedFields, given: Sequence[Question]) -> tuple[list[Job], int]:
-    """A job for each choice of each prompt, and what each counts for."""
+def _jobs(
+    engines: Engines, body: SharedFields, given: Sequence[Question], form: CompletionForm
+) -> tuple[list[Job], int]:
+    """A job for each prompt, with an answer for each choice, and what each answer counts for."""
     model = engines.description
     limits = engines.limits
     n = body.n or 1
@@ -276,25 +269,22 @@ def _jobs(engines: Engines, body: SharedFields, given: Sequence[Question]) -> tu
     seed = questions.new_seed() if body.seed is None else body.seed
     for question in given:
         questions.check_length(question, limits)
-        if n * len(question.media) > limits.media_bytes:  # each choice has a copy
-            message = f"n times the bytes of a file may be at most {limits.media_bytes:,}"
-            raise ApiError(413, message, param="n")
     tokens = max(questions.tokens_of(question, options, model) for question in given)
     engines.check_room(n * len(given), n * len(given) * tokens)
     fields = options.model_dump()
     jobs = [
         Job(
-            number=engines.next_number(),
+            numbers=tuple(engines.next_number() for _ in range(n)),
+            seeds=tuple(questions.seed_of_choice(seed, choice) for choice in range(n)),
             input=question.text,
             options=fields,
-            seed=questions.seed_of_choice(seed, choice),
             stops=stops,
             stream=bool(body.stream),
+            logprobs=form.wants_logprobs,
             alternatives=alternatives,
             media=question.media,
         )
         for question in given
-        for choice in range(n)
     ]
     return jobs, tokens
 
@@ -304,36 +294,69 @@ async def _events(
     jobs: Sequence[Job],
     tokens: int,
     form: CompletionForm,
-    prompts: int,
     *,
     include_usage: bool,
 ) -> AsyncGenerator[bytes, None]:
     """The chunks of a stream. The finish chunk has no content; the usage chunk has no choices."""
-    usage = {"usage": None} if include_usage else {}
-    read = [0] * len(jobs)
+    chunks = Chunks(form, include_usage=include_usage)
+    read = [0] * sum(len(job.numbers) for job in jobs)
     written = 0
-
-    def chunk(choice: dict[str, Any]) -> bytes:
-        return event(form.frame(form.chunk, [choice]) | usage)
-
-    async with aclosing(merged(engines, jobs, tokens)) as updates:
-        async for index, update in updates:
-            if "started" in update:
-                read[index] = update["started"]["prompt_tokens"]
-                first = form.first(index)
-                if first is not None:
-                    yield chunk(first)
-            elif "token" in update:
-                token = {"alternatives": None} | update["token"]
-                if token["text"] or form.wants_logprobs:
-                    yield chunk(form.token(index, token))
-            else:
-                answer = update["finished"]
-                written += len(answer["tokens"])
-                yield chunk(form.last(index, answer["finish"]))
+    async with aclosing(engines.answer(jobs, tokens=tokens)) as batches:
+        async for arrivals in batches:
+            parts = []
+            for index, update in arrivals:
+                if "token" in update:
+                    parts.append(chunks.token(index, update["token"]))
+                elif "started" in update:
+                    read[index] = update["started"]["prompt_tokens"]
+                    parts.append(chunks.choice(form.first(index)))
+                else:
+                    answer = update["finished"]
+                    written += len(answer["tokens"])
+                    parts.append(chunks.choice(form.last(index, answer["finish"])))
+            if content := b"".join(parts):
+                yield content
     if include_usage:
-        each = len(jobs) // prompts
-        yield event(form.frame(form.chunk, []) | {"usage": usage_of(sum(read[::each]), written)})
+        choices_each = len(jobs[0].numbers)
+        yield chunks.usage(usage_of(sum(read[::choices_each]), written))
+
+
+class Chunks:
+    """The chunks of one stream as events.
+
+    All chunks with a token and no log-probabilities are the same but for their text, so what is
+    around it is encoded once for each choice.
+    """
+
+    def __init__(self, form: CompletionForm, *, include_usage: bool):
+        self._form = form
+        self._usage = {"usage": None} if include_usage else {}
+        self._around: dict[int, tuple[bytes, bytes]] = {}
+
+    def choice(self, choice: dict[str, Any] | None) -> bytes:
+        """A chunk with one choice; nothing if there is none."""
+        if choice is None:
+            return b""
+        return event(self._form.frame(self._form.chunk, [choice]) | self._usage)
+
+    def token(self, index: int, token: dict[str, Any]) -> bytes:
+        if self._form.wants_logprobs:
+            return self.choice(self._form.token(index, {"alternatives": None} | token))
+        if not token["text"]:  # it ends inside a character
+            return b""
+        around = self._around.get(index)
+        if around is None:
+            around = self._around[index] = self._encode_around(index)
+        return around[0] + json_bytes(token["text"]) + around[1]
+
+    def _encode_around(self, index: int) -> tuple[bytes, bytes]:
+        placeholder = secrets.token_hex(8)  # in no other field
+        choice = self._form.token(index, {"token": 0, "text": placeholder})
+        before, _, after = self.choice(choice).partition(json_bytes(placeholder))
+        return before, after
+
+    def usage(self, usage: dict[str, int]) -> bytes:
+        return event(self._form.frame(self._form.chunk, []) | {"usage": usage})
 
 
 def usage_of(read: int, written: int) -> dict[str, int]:
@@ -375,14 +398,14 @@ async def _transcribe(request: Request, models: Models, form: dict[str, Any]) ->
     tokens = questions.tokens_of(question, options, model)
     engines.check_room(1, tokens)
     job = Job(
-        number=engines.next_number(),
+        numbers=(engines.next_number(),),
+        seeds=(questions.new_seed(),),
         input=None,
         options=options.model_dump(),
-        seed=questions.new_seed(),
         attention=kind == "verbose_json",
         media=question.media,
     )
-    answers = await answer_unless_gone(request, _whole(engines, [job], tokens))
+    answers = await answer_unless_gone(request, answers_of(engines, [job], tokens))
     return _transcript(answers[0][0], kind)
 
 

@@ -37,6 +37,8 @@ class Settings:
     key          what clients must send; None: anybody who reaches the server may ask
     hosts        names by which requests may address the server, beside those of loopback
     workers      engine processes of each run
+    threads      of an engine process; None: the cores are divided among the engine processes, but
+                 one core is left to the web process and to the system
     """
 
     runs: dict[str, Path]
@@ -46,6 +48,7 @@ class Settings:
     insecure: bool = False
     hosts: Sequence[str] = ()
     workers: int = 1
+    threads: int | None = None
     device: str = "auto"
     limits: Limits = DEFAULT_LIMITS
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
@@ -76,8 +79,7 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
         _check_run(run)
     listener = _listen(settings.host, settings.port)
     metrics = Metrics()
-    processes = len(settings.runs) * settings.workers
-    threads = max(1, (os.cpu_count() or 1) // processes)
+    threads = settings.threads or threads_of_each(len(settings.runs) * settings.workers)
     engines = {
         name: Engines(
             name,
@@ -114,6 +116,12 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
     finally:
         stop()
         await _close(engines)
+
+
+def threads_of_each(processes: int) -> int:
+    """The threads of each of so many engine processes."""
+    cores = len(os.sched_getaffinity(0))
+    return max(1, (cores - 1) // processes)
 
 
 def _check_run(run: Path) -> None:

@@ -18,7 +18,7 @@ from regard import recipe
 from regard.train import train
 from tests.doors.conftest import PHONE, WIDE, Open, launched
 from tests.serving import Server, train_runs
-from tests.tiny import Silent, memorised, pairs_file
+from tests.tiny import Silent, labelled_file, memorised, pairs_file, text_file
 
 pytestmark = [
     pytest.mark.timeout(600),  # a busy machine starts a browser slowly
@@ -59,6 +59,27 @@ def runs(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
 @pytest.fixture(scope="module")
 def server(runs: dict[str, Path]) -> Iterator[Server]:
     server = Server(list(runs.values()))
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def desks(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of models that translate, classify and fill in a blank."""
+    folder = tmp_path_factory.mktemp("desks")
+    data = {
+        "translate-attention": (pairs_file(folder), "translation"),
+        "sentiment-cnn": (labelled_file(folder), "labels"),
+        "blank-rnn": (text_file(folder), "blanks"),
+    }
+    runs = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        for name, (path, run) in data.items():
+            changes = memorised(path, "train.steps=120")
+            train(recipe.load(name, changes), folder / run, reporter=Silent())
+            runs.append(folder / run)
+    server = Server(runs)
     yield server
     server.stop()
 
@@ -442,6 +463,80 @@ def test_two_models_side_by_side(visit: Open, server: Server):
     assert tab.locator(".answer-text").all_inner_texts() == [REPLY, SCRIPT]
     left, right = (tab.locator(".reply").nth(i).bounding_box() for i in (0, 1))
     assert left["y"] == right["y"] and left["x"] < right["x"]
+
+
+def asked(server: Server, model: str, text: str) -> dict[str, Any]:
+    """The answer of the API that the page should show."""
+    body = {"model": model, "input": text, "attention": True, "alternatives": 10}
+    with server.client() as client:
+        return client.post("/v1/ask", json=body).json()["answer"]
+
+
+def test_a_translation_beside_its_source(visit: Open, desks: Server):
+    tab = visit(desks)
+    choose(tab, "translation")
+    assert tab.inner_text(".go") == "Translate"
+    assert tab.is_disabled(".go")
+    tab.fill("#prompt", PROMPT)
+    tab.click(".go")
+    tab.wait_for_selector(".answer-tools button")
+    answer = asked(desks, "translation", PROMPT)
+    assert tab.inner_text(".answer-text") == answer["text"] == REPLY
+    assert tab.locator(".word").count() == len(answer["step_names"])
+    source, written = (tab.locator(name).bounding_box() for name in (".pane.source", ".answers"))
+    assert source["x"] < written["x"] and source["y"] == written["y"]
+    tab.hover(".word >> nth=1")
+    until(tab, "document.querySelectorAll('.reading .segment').length > 1")
+
+    tab.click("button:has-text('Edit')")
+    tab.fill("#prompt", "Goodbye")
+    tab.press("#prompt", "Enter")
+    until(tab, "document.querySelector('.answer-text').innerText === 'See you soon!'")
+    assert tab.inner_text(".earlier .was") == PROMPT
+    assert tab.inner_text(".earlier .became") == REPLY
+    tab.click(".earlier-row")
+    until(tab, f"document.querySelector('.answer-text').innerText === {json.dumps(REPLY)}")
+
+
+def candidates(tab: Any) -> list[tuple[str, str]]:
+    """The labels or words that are offered, and their share."""
+    rows = tab.locator(".candidate")
+    return [
+        (rows.nth(i).locator(".label").inner_text(), rows.nth(i).locator(".value").inner_text())
+        for i in range(rows.count())
+    ]
+
+
+def test_a_label_and_its_rivals(visit: Open, desks: Server):
+    tab = visit(desks, size=PHONE)
+    tab.click("#open-drawer")
+    choose(tab, "labels")
+    assert tab.inner_text(".go") == "Classify"
+    tab.fill("#prompt", PROMPT)
+    tab.click(".go")
+    tab.wait_for_selector(".candidate")
+    answer = asked(desks, "labels", PROMPT)
+    names = [label for label, _ in candidates(tab)]
+    assert names == [other["text"] for other in answer["alternatives"][0]]
+    assert sorted(names) == ["fact", "joke", "taste"]
+    assert tab.inner_text(".candidate.taken .label") == answer["text"] == "fact"
+
+
+def test_a_word_for_a_blank(visit: Open, desks: Server):
+    tab = visit(desks)
+    choose(tab, "blanks")
+    assert tab.inner_text(".go") == "Fill in"
+    tab.fill("#prompt", "Four, I ___.")
+    tab.click(".go")
+    tab.wait_for_selector(".candidate")
+    answer = asked(desks, "blanks", "Four, I ___.")
+    assert tab.inner_text(".candidate.taken .label") == answer["text"]
+    assert tab.inner_text(".filled") == answer["text"]
+    other, _ = candidates(tab)[1]
+    tab.hover(".candidate >> nth=1")
+    until(tab, f"document.querySelector('.filled').innerText === {json.dumps(other)}")
+    tab.hover(".pane.source .pane-foot")
+    until(tab, f"document.querySelector('.filled').innerText === {json.dumps(answer['text'])}")
 
 
 def test_settings_and_the_recipes_again(visit: Open, server: Server):

@@ -722,3 +722,85 @@ def test_long_inputs_join_a_running_batch_in_slices(monkeypatch: pytest.MonkeyPa
     for seed, request in enumerate(requests):
         assert answers(request) == alone(seed, 0)
     assert answers(first) == alone(1, 0)
+
+
+class Recorded:
+    """A model that records the order of its calls: the rows of each `encode`, "step" for a step."""
+
+    def __init__(self, model: Model):
+        self.model = model
+        self.decoder = self
+        self.idf = model.idf
+        self.calls: list[int | str] = []
+
+    def encode(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
+        self.calls.append(len(raw))
+        return self.model.encode(raw, mask)
+
+    def start(self, memory: Memory, *, capture: Capture = "none") -> State:
+        return self.model.decoder.start(memory)
+
+    def step(self, token: Tensor, state: State, *, capture: Capture = "none") -> Step:
+        self.calls.append("step")
+        return self.model.decoder.step(token, state)
+
+
+@pytest.mark.parametrize("max_rows", [64, 3], ids=["all join at once", "three at a time"])
+def test_copies_of_an_input_are_encoded_once(max_rows: int) -> None:
+    """Each copy gets the answer that it gets alone with its seed."""
+    model = single_precision(*KINDS[5])
+    options = OPTIONS[4]
+    seeds = range(8)
+    alone = []
+    for seed in seeds:
+        engine = Engine(model, MARKS)
+        request = engine.submit(*source(3), options, seed=seed)
+        engine.run()
+        alone.append(answers(request))
+    assert len({tuple(answer) for answer in alone}) > 1
+
+    recorded = Recorded(model)
+    engine = Engine(recorded, MARKS, max_rows=max_rows)
+    other = engine.submit(*source(1), OPTIONS[0])
+    copies = engine.submit_copies(*source(3), options, seeds=list(seeds))
+    engine.run()
+    assert [answers(copy) for copy in copies] == alone
+    assert answers(other) == Alone(model)(1, 0)
+    assert sum(rows for rows in recorded.calls if isinstance(rows, int)) == 2
+
+
+def test_copies_draw_as_single_requests_do() -> None:
+    """Without seeds, a copy is the same request again."""
+    model = single_precision(*KINDS[0])
+    engine = Engine(model, MARKS)
+    single = engine.submit(*source(5), OPTIONS[4])
+    copies = engine.submit_copies(*source(5), OPTIONS[4], seeds=[None, None])
+    engine.run()
+    assert answers(copies[0]) == answers(copies[1]) == answers(single)
+
+
+def test_a_first_token_does_not_wait_for_others_to_end() -> None:
+    """A request that comes while others run has its first token a few steps later, and streams that
+    run have a step after every encoding."""
+    recorded = Recorded(single_precision(*KINDS[5]))
+    engine = Engine(recorded, MARKS)
+    long = Options(max_new_tokens=400, min_new_tokens=400)
+    outputs = Outputs(weights=False, stream=True)
+    running = [engine.submit(*source(seed), long, outputs=outputs) for seed in range(5)]
+    for _ in range(3):
+        engine.step()
+    for seed in range(5, 20):
+        recorded.calls.clear()
+        before = [request.token_count for request in running]
+        late = engine.submit(*source(seed), long, outputs=outputs)
+        steps = 0
+        while not late.token_count:
+            engine.step()
+            steps += 1
+        assert steps <= engine_module.PATIENCE + 1
+        for request, count in zip(running, before, strict=True):
+            assert request.token_count - count == steps
+        encodings = [place for place, call in enumerate(recorded.calls) if call != "step"]
+        assert all(recorded.calls[place + 1] == "step" for place in encodings)
+        running.append(late)
+    assert not any(request.done for request in running)

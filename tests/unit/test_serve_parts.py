@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import random
 
@@ -13,7 +12,7 @@ from regard.search import Options
 from regard.serve import questions
 from regard.serve.api_errors import ApiError
 from regard.serve.fields import AskBody, ChatBody, CompletionBody, checked, parse_json
-from regard.serve.frames import BrokenFrame, Frame, read_frame, read_frame_async
+from regard.serve.frames import BrokenFrame, Frame, FrameBuffer, read_frame_async
 from regard.serve.jobs import Job
 from regard.serve.limits import Limits
 from regard.serve.stop_strings import StopStrings
@@ -27,8 +26,10 @@ CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 def test_frames_come_back_as_they_were():
     frames = [Frame({"a": "ä\ud800", "n": [1, None]}, b"\x00\xff"), Frame({})]
     content = b"".join(frame.to_bytes() for frame in frames)
-    file = io.BytesIO(content)
-    assert [read_frame(file), read_frame(file), read_frame(file)] == [*frames, None]
+    for size in (1, 5, len(content)):
+        buffer = FrameBuffer()
+        pieces = [content[start : start + size] for start in range(0, len(content), size)]
+        assert [frame for piece in pieces for frame in buffer.add(piece)] == frames
 
     async def read() -> list[Frame | None]:
         reader = asyncio.StreamReader()
@@ -42,17 +43,26 @@ def test_frames_come_back_as_they_were():
 @pytest.mark.parametrize("length", [1, 7, 9, 15])
 def test_a_frame_that_is_cut_is_broken(length: int):
     content = Frame({"a": 1}, b"xyz").to_bytes()[:length]
+    assert FrameBuffer().add(content) == []  # the rest may still come
+
+    async def read() -> None:
+        reader = asyncio.StreamReader()
+        reader.feed_data(content)
+        reader.feed_eof()
+        await read_frame_async(reader)
+
     with pytest.raises(BrokenFrame):
-        read_frame(io.BytesIO(content))
+        asyncio.run(read())
 
 
 def test_a_frame_does_not_promise_gigabytes():
     with pytest.raises(BrokenFrame):
-        read_frame(io.BytesIO(b"\xff" * 8))
+        FrameBuffer().add(b"\xff" * 8)
 
 
 def test_jobs_come_back_as_they_were():
-    job = Job(7, [{"role": "user", "content": "Hi"}], OWN, 3, ("x",), (5, 6), True, media=b"ab")
+    turns = [{"role": "user", "content": "Hi"}]
+    job = Job((7, 8), (3, 4), turns, OWN, ("x",), (5, 6), stream=True, media=b"ab")
     assert Job.from_frame(job.to_frame()) == job
 
 

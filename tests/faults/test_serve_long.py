@@ -1,0 +1,197 @@
+"""A server under load for long: 1,000 streaming clients at once, and half an hour of clients that
+come and go.
+
+    python -m pytest -m long tests/faults/test_serve_long.py
+    REGARD_SOAK_MINUTES=3 python -m pytest -m long tests/faults/test_serve_long.py -k half_an_hour
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import resource
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs the extra serve")
+pytest.importorskip("httpx", reason="needs httpx (extra dev)")
+
+from tests.serving import Server, train_chat
+from tests.tiny import pairs_file
+
+MINUTES = float(os.environ.get("REGARD_SOAK_MINUTES", "30"))
+CLIENTS = 1000
+SOAK_CLIENTS = 24
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(int(MINUTES * 60) + 1800),
+    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
+]
+
+
+@dataclass
+class Outcome:
+    """What one request came to: the status, the text of the answer, whether it ended by [DONE]."""
+
+    status: int
+    text: str
+    is_whole: bool
+    retry_after: str | None
+    seconds: float  # to the status
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+    server = Server([train_chat(tmp_path_factory.mktemp("chat"))])
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def replies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The reply to each prompt that the model has memorised."""
+    lines = pairs_file(tmp_path_factory.mktemp("pairs")).read_text("utf-8").splitlines()
+    return dict(line.split("\t") for line in lines)
+
+
+def memory(pid: int) -> float:
+    """Megabytes of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (line,) = (line for line in status.splitlines() if line.startswith("VmRSS:"))
+    return int(line.split()[1]) / 1024
+
+
+def pids(server: Server) -> list[int]:
+    return [server.process.pid, *server.engine_pids()]
+
+
+def head_and_body(server: Server, prompt: str, **more: Any) -> bytes:
+    fields = {"messages": [{"role": "user", "content": prompt}], "temperature": 0, "stream": True}
+    body = json.dumps(fields | more).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+    head += f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+async def stream(server: Server, prompt: str, start: asyncio.Event | None = None) -> Outcome:
+    """Ask, and read to the end of the connection. A reset raises an OSError."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    if start is not None:
+        await start.wait()
+    began = time.monotonic()
+    writer.write(head_and_body(server, prompt))
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    seconds = time.monotonic() - began
+    content = (await reader.read()).decode()
+    writer.close()
+    lines = head.split("\r\n")
+    headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+    events = [line[6:] for line in content.splitlines() if line.startswith("data: ")]
+    text = ""
+    for event in events:
+        if event != "[DONE]":
+            choices = json.loads(event)["choices"]
+            text += "".join(choice["delta"].get("content", "") for choice in choices)
+    return Outcome(
+        status=int(lines[0].split()[1]),
+        text=text,
+        is_whole=events[-1:] == ["[DONE]"],
+        retry_after=headers.get("retry-after"),
+        seconds=seconds,
+    )
+
+
+def check(outcome: Outcome, expected: str) -> None:
+    """A whole stream with the right text, or 429 with the time to wait."""
+    if outcome.status == 429:
+        assert outcome.retry_after is not None and int(outcome.retry_after) >= 1
+    else:
+        assert outcome.status == 200
+        assert outcome.is_whole
+        assert outcome.text == expected  # of its own prompt, not of another client's
+
+
+def test_a_thousand_streaming_clients_at_once(server: Server, replies: dict[str, str]) -> None:
+    prompts = [list(replies)[number % len(replies)] for number in range(CLIENTS)]
+
+    async def all_at_once() -> list[Outcome]:
+        start = asyncio.Event()
+        tasks = [asyncio.create_task(stream(server, prompt, start)) for prompt in prompts]
+        await asyncio.sleep(2)  # all are connected
+        start.set()
+        return await asyncio.gather(*tasks)
+
+    asyncio.run(all_at_once())  # what a process keeps once it has had this load
+    server.wait_until_idle(120)
+    before = [memory(pid) for pid in pids(server)]
+    for _ in range(3):
+        outcomes = asyncio.run(all_at_once())
+        for prompt, outcome in zip(prompts, outcomes, strict=True):
+            check(outcome, replies[prompt])
+        statuses = Counter(outcome.status for outcome in outcomes)
+        decided = sorted(outcome.seconds for outcome in outcomes if outcome.status == 429)
+        print(f"{dict(statuses)}; the last 429 after {decided[-1] if decided else 0:.2f} s")
+        assert statuses[200] >= 512  # the queue was filled
+        server.wait_until_idle(120)
+    after = [memory(pid) for pid in pids(server)]
+    print(f"megabytes before {before}, after {after}")
+    for mb_before, mb_after in zip(before, after, strict=True):
+        assert mb_after < 1.1 * mb_before + 10
+
+
+def test_memory_stays_flat_for_half_an_hour(server: Server, replies: dict[str, str]) -> None:
+    """Clients that ask, and some that go away in the middle. Memory of the second half is that of
+    the first."""
+    end = time.monotonic() + MINUTES * 60
+    asked = Counter[str]()
+
+    async def client(number: int) -> None:
+        draw = random.Random(number)
+        while time.monotonic() < end:
+            prompt = draw.choice(list(replies))
+            if draw.random() < 0.2:
+                _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+                writer.write(head_and_body(server, prompt, regard={"min_new_tokens": 300}))
+                await asyncio.sleep(draw.random() * 0.05)
+                writer.transport.abort()
+                asked["left"] += 1
+            else:
+                check(await stream(server, prompt), replies[prompt])
+                asked["read"] += 1
+
+    async def load() -> list[list[float]]:
+        clients = [asyncio.create_task(client(number)) for number in range(SOAK_CLIENTS)]
+        samples = []
+        while time.monotonic() < end:
+            await asyncio.sleep(min(5.0, MINUTES * 60 / 40))
+            samples.append([memory(pid) for pid in pids(server)])
+            for task in clients:
+                if task.done():
+                    task.result()
+        await asyncio.gather(*clients)
+        return samples
+
+    samples = asyncio.run(load())
+    server.wait_until_idle(60)
+    warm = samples[len(samples) // 4 :]  # the first quarter warms caches up
+    half = len(warm) // 2
+    for name, series in zip(("web", "engine"), zip(*warm, strict=True), strict=True):
+        first = statistics.median(series[:half])
+        second = statistics.median(series[half:])
+        print(f"{name}: {first:.1f} MB, then {second:.1f} MB")
+        assert second < first * 1.02 + 2, f"{name} grows: {[round(mb) for mb in series]}"
+    print(dict(asked))
+    assert asked["read"] and asked["left"]
