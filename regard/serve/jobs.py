@@ -20,7 +20,7 @@ class Job:
 
     numbers       one for each answer: the choices of a request have the same input, which is read
                   and encoded once
-    seeds         of sampling, one for each answer
+    seeds         of sampling, one for each answer; None: a function of the options and the input
     input         a text or a conversation; None if `media` is the file of a sound or picture
     options       fields of `regard.search.Options`
     stops         strings that end the answer; they are not part of it
@@ -33,7 +33,7 @@ class Job:
     """
 
     numbers: tuple[int, ...]
-    seeds: tuple[int, ...]
+    seeds: tuple[int | None, ...]
     input: str | Turns | None
     options: dict[str, Any]
     stops: tuple[str, ...] = ()

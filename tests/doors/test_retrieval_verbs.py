@@ -14,7 +14,7 @@ from regard import bundle, cli, disk, recipe
 from regard.bundle import Bundle
 from regard.errors import BundleError, InputError, RecipeError
 from regard.serve.engine_process import EngineProcess
-from regard.serve.jobs import Job
+from regard.serve.jobs import Job, Update
 from regard.train import train
 from tests.tiny import PAIRS, Silent, memorised, pairs_file
 
@@ -129,10 +129,13 @@ def test_the_server_answers_like_the_bundle(bot: Bundle) -> None:
     mine, theirs = socket.socketpair()
     with mine, theirs:
         process = EngineProcess(bot, mine, max_rows=8)
-        job = Job(number=1, input=prompt, options=bot.options.model_dump(), attention=True)
-        active = process._submitted(job)
+        options = bot.options.model_dump()
+        job = Job(numbers=(1,), seeds=(None,), input=prompt, options=options, attention=True)
+        (active,) = process._submitted(job)
         process.engine.run()
-        *_, last = process._updates(active)
+        updates: list[Update] = []
+        process._add_updates(active, updates)
+        last = updates[-1]
         answer = bot.ask(prompt)
         assert last["finished"]["text"] == answer.text
         assert last["finished"]["retrieved"] is True
