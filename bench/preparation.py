@@ -1,6 +1,6 @@
 """Preparing a corpus of pairs: regard and Hugging Face `datasets`, the same work, in MB/s.
 
-    python -m bench.preparation                                  # 10 million pairs, about 1 GB
+    python -m bench.preparation                                  # 10 million pairs, about 1.3 GB
     python -m bench.preparation --pairs 200000 --processes 1     # a quick look
 
 Both read the same JSON lines, leave out duplicates, split by a hash of the prompt, learn the same

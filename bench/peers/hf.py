@@ -100,7 +100,7 @@ def train_steps(
                 disable_tqdm=True,
             ),
             # type: ignore
-            train_dataset=[{"input_ids": source, "labels": target} for source, target in pairs],
+            train_dataset=[{"input_ids": source, "labels": target} for source, target in pairs],  # pyright: ignore[reportArgumentType]
             data_collator=counting,
             callbacks=[clock],
         )

@@ -165,7 +165,7 @@ def _damage(final: Path, files: dict[str, str], blocks: dict[str, list[str]]) ->
     A small corpus is read from end to end whenever it is opened, and compared with its SHA-256. So
     is a large one, if a file was written, moved or copied since it was last read like that: its
     size, number or a date differs. Else a part of its blocks is read, others each time, so that
-    damage to the disk is found sooner or later, and opening takes less than a second.
+    damage to the disk is found sooner or later.
     """
     stamps = {file: _stamp(final / file) for file in files}
     total = sum(stamp[0] for stamp in stamps.values())

@@ -136,8 +136,8 @@ class TableParser(Parser):
 
         source, target, *extra = self.columns
         if self.format == "jsonl":
-            keys = [self.names[column] for column in self.columns]
-            yield from _values(rows, *keys[:2], tally, *keys[2:])
+            more = self.names[extra[0]] if extra else None
+            yield from _values(rows, self.names[source], self.names[target], tally, more)
             return
         for row in rows:
             if len(row) != len(self.names):

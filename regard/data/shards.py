@@ -71,7 +71,7 @@ class Shard:
             if len(content) != count:
                 raise ValueError(f"{path.name} is cut short")
             if check:
-                checksum = zlib.crc32(content, checksum)
+                checksum = zlib.crc32(_bytes(content), checksum)
             if not names or name in names:
                 columns[name] = content.view(dtype)
             start += count + -count % ALIGNED
@@ -90,7 +90,7 @@ def is_whole(path: Path) -> bool:
 
 
 def _bytes(column: np.ndarray) -> memoryview:
-    return memoryview(np.ascontiguousarray(column)).cast("B") if len(column) else memoryview(b"")
+    return np.ascontiguousarray(column).data.cast("B") if len(column) else memoryview(b"")
 
 
 def _padded(line: bytes) -> bytes:

@@ -36,7 +36,7 @@ class SummedFile:
         self._blocks: list[str] = []
 
     def write(self, content: np.ndarray) -> None:
-        data = memoryview(content).cast("B") if content.nbytes else memoryview(b"")
+        data = content.data.cast("B") if content.nbytes else memoryview(b"")
         self._file.write(data)
         self._whole.update(data)
         while len(data):

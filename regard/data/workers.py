@@ -97,6 +97,8 @@ class Workers:
             process = _started()
             self._own.process = process
             self._processes.append(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             process.stdin.write(json.dumps(header | {"size": len(payload)}).encode() + b"\n")
             process.stdin.write(payload)

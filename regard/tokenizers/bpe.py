@@ -116,14 +116,15 @@ class BPE(Tokenizer):
 
         missing = [i for i, row in enumerate(rows) if row is None]
         self._learn_words(texts[i] for i in missing)
-        others = []
+        others: list[int] = []
         for i in missing:
             words = texts[i].split(" ")
             if words == texts[i].split():
                 rows[i] = self._of_known(words)
             else:
                 others.append(i)
-        for i, row in zip(others, self._encode_all([texts[i] for i in others]), strict=True):
+        rest: list[str] = [texts[i] for i in others]
+        for i, row in zip(others, self._encode_all(rest), strict=True):
             rows[i] = row
         return [row for row in rows if row is not None]
 

@@ -16,7 +16,7 @@ from regard.data.dailydialog import dailydialog_files, read_dailydialog
 from regard.data.detokenise import detokenise
 from regard.data.dialogues import read_dialogues
 from regard.data.encode import Rules
-from regard.data.examples import Example, identity
+from regard.data.examples import Example, identity, turns_of
 from regard.data.inspect import inspect
 from regard.data.lines import Tally
 from regard.data.messages import exchanges, role_replies
@@ -411,7 +411,7 @@ def test_roles_say_who_speaks(tmp_path):
     row = json.dumps({"messages": messages})
     examples, tally = own(tmp_path / "a.jsonl", row, turns=4)
     assert examples == [("0", "1"), ("0\n1\n2\n3", "4"), ("0\n1\n2\n3", "5")]
-    assert [example.speakers for example in examples] == ["o", "osoo", "osoo"]
+    assert [turns_of(example)[1] for example in examples] == ["o", "osoo", "osoo"]
     assert tally.skipped == {"user message without a reply": 1}
 
 

@@ -94,11 +94,10 @@ def test_dialogues_with_histories_in_shards(tmp_path, small, monkeypatch):
     def read(tally):
         return read_dialogues(talks, tally=tally, turns=3)
 
-    settings = {"turns": True, "dialogues": True}
-    corpus = prepared(read, tmp_path / "shards", count=2, **settings)
+    corpus = prepared(read, tmp_path / "shards", count=2, turns=True, dialogues=True)
     assert corpus.tally.skipped["also held out"] > 0
     monkeypatch.setattr(encode, "BLOCK", 1 << 22)
-    prepared(read, tmp_path / "whole", **settings)
+    prepared(read, tmp_path / "whole", turns=True, dialogues=True)
     assert files_of(tmp_path / "shards") == files_of(tmp_path / "whole")
 
 
