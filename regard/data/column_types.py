@@ -14,7 +14,8 @@ LABEL_WORDS = 3
 NESTED = "\0"  # what stands for a list or an object among the cells of a sample
 
 _WHOLE = re.compile(r"[+-]?\d{1,18}")
-_NUMBER = re.compile(r"[+-]?[$€£]? ?\d{1,3}(?:[.,' ]?\d+)*(?:[.,]\d+)?(?:[eE][+-]?\d+)? ?[%€$£]?")
+# Each digit has one way to match: with an optional separator, long cells would take for ever.
+_NUMBER = re.compile(r"[+-]?[$€£]? ?\d+(?:[.,' ]\d+)*(?:[eE][+-]?\d+)? ?[%€$£]?")
 _UUID = re.compile(
     r"\{?[0-9a-fA-F]{8}-?(?:[0-9a-fA-F]{4}-?){3}[0-9a-fA-F]{12}\}?"
     r"|(?=[a-fA-F]*\d)[0-9a-fA-F]{8,64}"

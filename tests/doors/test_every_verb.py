@@ -255,6 +255,8 @@ def test_odd_bytes_in_the_arguments_of_a_plain_locale(run: Path):
         assert done.stdout.isascii() and done.stderr.isascii()
 
 
+# A writer whose second file cannot be opened leaves the first to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_disk_that_is_full(run: Path, tmp_path: Path, capsys, monkeypatch):
     """Everything that a verb writes goes to a file system without any room."""
     folder = tmp_path / "full"

@@ -154,6 +154,13 @@ def test_a_text_without_empty_lines_is_not_held_in_memory(tmp_path):
     assert count > 299_000 and peak < 20e6
 
 
+@pytest.mark.parametrize("cell", ["9" * 400, "9" * 400 + "x", "1," * 300 + "x", "9 " * 200 + "."])
+def test_no_cell_of_digits_takes_long(tmp_path, cell):
+    """A pattern with two ways to match a digit would need longer than anybody waits."""
+    (tmp_path / "p.tsv").write_text(f"Hello there\tHi, you.\n{cell}\tYes, it is.\n" * 5)
+    assert len(list(read_pairs(tmp_path / "p.tsv", tally=Tally()))) == 10
+
+
 # -- rows-------------------------------------------------------------------------------------------
 
 
