@@ -1,4 +1,4 @@
-"""What the machine has: memory, and what is said when there is not enough of it."""
+"""What the machine has: cores and memory, and what is said when there is not enough of it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ ALLOCATION = re.compile(
 )
 
 ON_GPU = re.compile("CUDA|MPS")
+
+
+def available_cores() -> int:
+    """The cores that this process may use, where the system tells (Linux); otherwise all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def available_memory() -> int:

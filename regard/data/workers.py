@@ -20,6 +20,7 @@ from typing import Any
 
 from regard.data.worker import Task, work
 from regard.errors import DataError, InputError
+from regard.resources import available_cores
 
 ALONE = 4  # tasks of a step that this process does before it starts others
 MOST = 16  # processes, unless REGARD_WORKERS says more: each takes about 100 MB
@@ -29,7 +30,7 @@ def worker_count() -> int:
     """$REGARD_WORKERS, or the number of cores that this process may use, at most MOST."""
     asked = os.environ.get("REGARD_WORKERS")
     if asked is None:
-        return min(len(os.sched_getaffinity(0)), MOST)
+        return min(available_cores(), MOST)
     if not asked.isdecimal() or not 1 <= int(asked) <= 1024:
         raise InputError("must be a number from 1 to 1024", where="REGARD_WORKERS", got=asked)
     return int(asked)

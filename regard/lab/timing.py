@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from statistics import median
 
+from regard.resources import available_cores
+
 CROWDED = 1.5  # load average per core; this process alone causes at most 1
 SPREAD = 1.5  # median / minimum of repeated calls; 1.0 to 1.2 on an idle machine
 
@@ -25,11 +27,7 @@ def load_per_core() -> float | None:
         load = os.getloadavg()[0]
     except (AttributeError, OSError):  # not on Windows
         return None
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
-    return load / cores
+    return load / available_cores()
 
 
 def busy(spreads: Sequence[float], load: float | None) -> str | None:

@@ -16,6 +16,7 @@ import uvicorn
 
 from regard.disk import MANIFEST
 from regard.errors import BundleError, InputError
+from regard.resources import available_cores
 from regard.serve.app import CountsRequests, State, create_app
 from regard.serve.engine_client import Engines
 from regard.serve.http_protocol import ConnectionLimits, uvicorn_settings, with_open_files
@@ -120,8 +121,7 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
 
 def threads_of_each(processes: int) -> int:
     """The threads of each of so many engine processes."""
-    cores = len(os.sched_getaffinity(0))
-    return max(1, (cores - 1) // processes)
+    return max(1, (available_cores() - 1) // processes)
 
 
 def _check_run(run: Path) -> None:

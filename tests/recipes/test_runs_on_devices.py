@@ -14,6 +14,7 @@ from regard.recipe import Recipe
 from regard.search import Options
 from regard.train import train
 from regard.train.loop import Loop
+from regard.train.ranks import Ranks
 from regard.weights import tensors
 from tests.recipes.test_overfit import ten
 from tests.tiny import Silent
@@ -54,7 +55,7 @@ def loop_of(chosen: Recipe, run: Path, on: torch.device) -> Loop:
     corpus = build.corpus(chosen)
     run.mkdir()
     bundle.create(run, chosen, corpus.tokenizer)
-    return Loop(chosen, run, corpus, Silent(), device=on, tensorboard=False)
+    return Loop(chosen, run, corpus, Silent(), device=on, tensorboard=False, ranks=Ranks())
 
 
 @pytest.mark.parametrize("name", EACH_TASK)
