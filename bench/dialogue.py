@@ -4,6 +4,7 @@
     python -m bench.dialogue variants --only "turns 1" --only "turns 5"
     python -m bench.dialogue evaluate RUN [--name dialogue]    every score of a run
     python -m bench.dialogue items items.jsonl ours=RUN before=OTHER_RUN    for bench.blind_judging
+    python -m bench.dialogue score items.jsonl                 BLEU and distinct-n of these replies
 
 A variant is a smaller `chat-dialogue`, for few minutes, with one change. All are trained for the
 same minutes, one thread each, with the same seed, and scored on the validation part: perplexity per
@@ -236,6 +237,16 @@ def items(args: argparse.Namespace) -> None:
     print(f"{len(lines)} histories in {args.file}")
 
 
+def score(args: argparse.Namespace) -> None:
+    """BLEU and distinct-n of the replies in a file of `items`, by the published definitions."""
+    lines = [json.loads(line) for line in args.file.read_text("utf-8").splitlines()]
+    references = [line["replies"]["people"] for line in lines]
+    for source in lines[0]["replies"]:
+        replies = [line["replies"][source] for line in lines]
+        figures = published_dialogue.scores(replies, references)
+        print(f"{source:10}", "  ".join(f"{name} {value:.3f}" for name, value in figures.items()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -260,12 +271,14 @@ def main() -> None:
     writing.add_argument("file", type=Path)
     writing.add_argument("runs", nargs="+", metavar="NAME=RUN")
     writing.add_argument("--count", type=int, default=100)
+    scoring_items = verbs.add_parser("score", parents=[shared])
+    scoring_items.add_argument("file", type=Path)
     args = parser.parse_args()
     if args.verb == "variant":
         print(json.dumps(train_variant(args.name, args)), flush=True)
         return
     torch.set_num_threads(args.threads)
-    {"variants": variants, "evaluate": evaluate, "items": items}[args.verb](args)
+    {"variants": variants, "evaluate": evaluate, "items": items, "score": score}[args.verb](args)
 
 
 if __name__ == "__main__":
