@@ -145,6 +145,10 @@ class BusyError(TrainingError):
     """Somebody else is at work in the same folder."""
 
 
+class BegunError(TrainingError):
+    """A new run was to begin where there is one already."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """A hint naming the nearest known word, or all of them when nothing is near.
 

@@ -34,6 +34,9 @@ EXTRAS = {
     "postgres": "psycopg",
     "serve": "fastapi",
     "ray": "ray",
+    "parquet": "pyarrow",
+    "zstd": "zstandard",
+    "bench": "ctranslate2",
 }
 TOLERANCE = 1e-4  # of sums in single precision, in another order
 

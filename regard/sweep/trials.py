@@ -16,6 +16,7 @@ from typing import Any
 from regard import bundle, disk
 from regard.checkpoint import Progress
 from regard.errors import (
+    BegunError,
     BundleError,
     BusyError,
     DataError,
@@ -97,7 +98,7 @@ class Trials:
                     resume=bundle.has_begun(run),
                     device=self.device,
                 )
-        except BusyError:
+        except (BusyError, BegunError):  # another process has it, or was faster
             return replace(trial, state="elsewhere")
         except Pruned:
             result = replace(trial, state="pruned")

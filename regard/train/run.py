@@ -15,7 +15,7 @@ import torch
 from regard import build, bundle, checkpoint, disk, tokenizers
 from regard.checkpoint import Progress
 from regard.data.corpus import Corpus
-from regard.errors import DataError, TrainingError
+from regard.errors import BegunError, DataError
 from regard.recipe import Recipe
 from regard.resources import allocations, check_memory
 from regard.runs import Job
@@ -216,7 +216,7 @@ def train_job(
 def _refuse_other_contents(run: Path) -> None:
     """A new run never goes where another one is, or anybody's own files."""
     if run.is_dir() and bundle.has_begun(run):
-        raise TrainingError(
+        raise BegunError(
             "this folder already holds a run",
             where=run,
             hint=f"go on with: regard train --resume {run}, or choose another --out",

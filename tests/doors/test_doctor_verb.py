@@ -186,7 +186,7 @@ def test_damage_is_named_with_what_to_do(
 
     monkeypatch.setattr(doctor_run, "STEPS", 1)
     content = bytearray((run / name).read_bytes())
-    content[len(content) // 2 : len(content) // 2 + 2] = b'"{'
+    content[len(content) // 2 : len(content) // 2 + 2] = b"\0{"  # wrong in and between strings
     (run / name).write_bytes(content)
     before = state(run)
     checks = checks_of(run, capsys, 1)
