@@ -90,7 +90,7 @@ class EngineProcess:
         self._active: dict[int, ActiveJob] = {}
         self._reading: set[int] = set()  # numbers of answers whose input is being read
         self._lock = threading.Lock()  # of the two above: a thread adds jobs
-        self._wake_up, self._waker = socket.socketpair()  # a byte ends the main thread's waiting
+        self._wake_up, self._waker = os.pipe()  # a byte ends the waiting of the main thread
         self._rows_sent = 0
         self._options: dict[tuple[Any, ...], Options] = {}  # of jobs, checked already
         self._large: queue.SimpleQueue[Job] = queue.SimpleQueue()
@@ -115,7 +115,7 @@ class EngineProcess:
         if wait:
             ready, _, _ = select.select([self._connection, self._wake_up], [], [])
             if self._wake_up in ready:
-                self._wake_up.recv(PIECE)
+                os.read(self._wake_up, PIECE)
         while True:
             try:
                 content = self._connection.recv(PIECE, socket.MSG_DONTWAIT)
@@ -140,7 +140,7 @@ class EngineProcess:
     def _read_large(self) -> None:
         while True:
             self._read(self._large.get())
-            self._waker.send(b"1")
+            os.write(self._waker, b"1")
 
     def _read(self, job: Job) -> None:
         """Turn the input of a job into a row, and submit it."""
