@@ -1,6 +1,6 @@
 # make demo       train a translator and a chatbot (about two minutes) and show what they attend to
 # make test       run the tests
-# make test-long  run the tests that take minutes
+# make test-long  run the tests that take minutes, or a part: make test-long PART=tests/faults
 # make coverage   run the tests and print the lines and branches of regard/ that they miss
 # make check      check style, types, imports between modules, and that no pickle is read
 # make format     format the code
@@ -15,10 +15,19 @@
 PYTHON ?= python3
 BIN := .venv/bin
 TORCH := torch==2.13.0
+PART ?= tests
 
 NUMBERS := "ninety-one thousand six hundred and twenty-eight" "the first of October nineteen ninety-six"
 PROMPTS := "Hello!" "How are you doing today?" "Are you a robot?" "Tell me another joke" "What is AI?" \
            "Do you like football?" "Can you eat?" "Have you read any books?" "I forgot my password" "Do you get angry?"
+
+# Temporary files of the tests: in memory if there is room. A run of a few steps is synced to the
+# disk fifty times, which takes longer than the steps.
+MEMORY := $(shell [ -w /dev/shm ] && ! grep -q ' /dev/shm .*noexec' /proc/mounts && \
+	[ "$$(df -Pk /dev/shm | awk 'NR == 2 {print $$4}')" -gt 4000000 ] && echo /dev/shm)
+# Worker processes begin with half of the tests each, in order, and take over each other's last
+# ones: what the tests of a file share is made once, and both end at the same time.
+PYTEST := $(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) $(BIN)/python -m pytest -n 2 --dist worksteal -q
 
 .PHONY: demo test test-long coverage check format docs images bench clean
 .DEFAULT_GOAL := demo
@@ -46,13 +55,13 @@ demo: .venv/.installed
 	@printf '    $(BIN)/regard evaluate runs/demo-translation\n\n'
 
 test: .venv/.installed-dev
-	$(BIN)/python -m pytest -n 2 -q
+	$(PYTEST)
 
 test-long: .venv/.installed-dev
-	$(BIN)/python -m pytest -n 2 -q -m long --timeout 3600
+	$(BIN)/python -m pytest -n 2 --dist worksteal -v -m long --timeout 3600 --durations=0 --durations-min=60 $(PART)
 
 coverage: .venv/.installed-dev
-	$(BIN)/python -m pytest -n 2 -q --cov=regard --cov-report=term-missing --timeout 600
+	$(PYTEST) --cov=regard --cov-report=term-missing --timeout 600
 
 check: .venv/.installed-dev
 	$(BIN)/ruff check .

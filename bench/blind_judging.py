@@ -42,23 +42,23 @@ def sheet(
     id. All items must have the same sources."""
     _check_sources(items)
     random = np.random.Generator(np.random.PCG64(seed))
-    drawn = random.permutation(len(items))[:histories].tolist()
+    sample = random.permutation(len(items))[:histories].tolist()
     lines = []
-    for item in drawn:
+    for item in sample:
         sources_of_reply: dict[str, list[str]] = {}
         for source, reply in items[item]["replies"].items():
             sources_of_reply.setdefault(reply, []).append(source)
         for reply, sources in sources_of_reply.items():
             lines.append((item, reply, sources))
 
-    shown = []
+    replies = []
     key = []
     for number, place in enumerate(random.permutation(len(lines)).tolist()):
         item, reply, sources = lines[place]
         name = f"{number:04d}"
-        shown.append({"id": name, "history": items[item]["history"], "reply": reply})
+        replies.append({"id": name, "history": items[item]["history"], "reply": reply})
         key.append({"id": name, "item": item, "sources": sources})
-    return shown, key
+    return replies, key
 
 
 def _check_sources(items: Sequence[Mapping[str, Any]]) -> None:
@@ -155,21 +155,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    writing = verbs.add_parser("sheet", help="write the sheet and its key")
+    sheet_parser = verbs.add_parser("sheet", help="write the sheet and its key")
     for name in ("items", "sheet", "key"):
-        writing.add_argument(name, type=Path)
-    writing.add_argument("--histories", type=int, default=HISTORIES)
-    writing.add_argument("--seed", type=int, default=1)
-    reading = verbs.add_parser("report", help="compare two files of judgements")
+        sheet_parser.add_argument(name, type=Path)
+    sheet_parser.add_argument("--histories", type=int, default=HISTORIES)
+    sheet_parser.add_argument("--seed", type=int, default=1)
+    report_parser = verbs.add_parser("report", help="compare two files of judgements")
     for name in ("key", "first", "second"):
-        reading.add_argument(name, type=Path)
+        report_parser.add_argument(name, type=Path)
     args = parser.parse_args(arguments)
 
     if args.verb == "sheet":
-        shown, key = sheet(_read(args.items), histories=args.histories, seed=args.seed)
-        _write(args.sheet, shown)
+        replies, key = sheet(_read(args.items), histories=args.histories, seed=args.seed)
+        _write(args.sheet, replies)
         _write(args.key, key)
-        print(f"{len(shown)} replies to {len({line['item'] for line in key})} histories")
+        print(f"{len(replies)} replies to {len({line['item'] for line in key})} histories")
     else:
         judgements = [
             {line["id"]: line["sensible"] for line in _read(path)}

@@ -21,8 +21,9 @@ replies of people are scored too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -63,6 +64,25 @@ def quality(replies: Sequence[str], references: Sequence[str]) -> dict[str, floa
 
 def _text(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:,.4g}"
+
+
+def _samples(
+    prompts: Sequence[str],
+    replies: Mapping[str, Sequence[str]],
+    before: Mapping[str, Any] | None,
+) -> list[dict[str, str]]:
+    """Print and return replies to evenly spaced prompts; the classic's may be those of before."""
+    samples = []
+    for place, i in enumerate(range(0, len(prompts), len(prompts) // SAMPLES)[:SAMPLES]):
+        sample = {"prompt": prompts[i]} | {name: texts[i] for name, texts in replies.items()}
+        if before is not None:
+            sample["peer"] = before["samples"][place]["peer"]
+        print(sample["prompt"])
+        for name, text in sample.items():
+            if name != "prompt":
+                print(f"    {name}: {text}")
+        samples.append(sample)
+    return samples
 
 
 def main() -> None:
@@ -116,19 +136,7 @@ def main() -> None:
             figures[name] = figures.get(name, {}) | quality(replies[name], references)
     for name, scores in ({"setting": setting} | figures).items():
         print(name, "  ".join(f"{key} {_text(value)}" for key, value in scores.items()))
-
-    indices = range(0, len(prompts), len(prompts) // SAMPLES)[:SAMPLES]
-    samples = [
-        {"prompt": prompts[i]} | {name: texts[i] for name, texts in replies.items()}
-        for i in indices
-    ]
-    for sample, old in zip(samples, before["samples"] if before else samples, strict=True):
-        sample["peer"] = old["peer"]
-        print(
-            sample["prompt"],
-            *(f"    {name}: {text}" for name, text in sample.items() if name != "prompt"),
-            sep="\n",
-        )
+    samples = _samples(prompts, replies, before)
     if args.only != "peer":
         facts = measure.facts(args)
         peer_facts = before.get("peer_facts", before["facts"]) if before else facts

@@ -64,14 +64,7 @@ def main() -> None:
     args = measure.options(__doc__, rounds=5).parse_args()
     args.rounds *= len(BATCHES)
     rates = measure.take_turns(prepare, args)
-
-    figures = {}
-    for n, size in enumerate(BATCHES):
-        summary = measure.summary(
-            {name: values[n :: len(BATCHES)] for name, values in rates.items()}
-        )
-        figures[f"batch {size}"] = summary
-        print(f"batch {size}\n{measure.format_summary(summary)}")
+    figures = measure.summaries(rates, {f"batch {size}": f"batch {size}" for size in BATCHES})
     if args.only is None:
         setting = {"batches": {f"batch {size}": count for size, count in BATCHES.items()}}
         record = {

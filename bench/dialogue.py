@@ -39,16 +39,19 @@ import torch
 from bench import measure, published_dialogue
 from bench.attending import attention_figures
 from bench.judging import ValidationReporter
-from regard import bundle, disk, recipe
+from regard import bundle, disk, metrics, recipe
+from regard.data.corpus import Split
 from regard.data.dailydialog import dailydialog_files, read_dailydialog
 from regard.data.lines import Tally
 from regard.evaluate import answers, likelihood, questions
 from regard.evaluate import evaluate as evaluation_of
 from regard.ranking import evenly_spread, rank_answers
+from regard.search import Options
 from regard.train import train
 from regard.values import Answer
 
 RANKED = 1000  # validation examples whose true reply is ranked
+GREEDY = 500  # prompts with a greedy reply
 SAMPLES = 20
 TALKS = 5
 TURNS = 6  # of a conversation of the model with itself, the first one included
@@ -67,6 +70,8 @@ VARIANTS: dict[str, list[str]] = {
     "16,000 tokens": ["tokenizer.size=16000"],
     "words": ["tokenizer.kind=words", "tokenizer.size=16000"],
     "label smoothing": ["train.label_smoothing=0.1"],
+    "unlikelihood": ["train.unlikelihood_weight=0.5"],
+    "batches grow to 4 times": ["train.batch_tokens=3000", "train.batch_growth=4"],
     "float32": ["train.precision=float32"],
     "batches of 3,000": ["train.batch_tokens=3000"],
     "learning rate 4e-3": ["train.learning_rate=4e-3"],
@@ -101,6 +106,7 @@ def train_variant(name: str, args: argparse.Namespace) -> dict[str, Any]:
         figures = dict(likelihood(bot.model, bot.task, valid).scores)
         ranking = rank_answers(bot.model, bot.task, valid, at_most=RANKED)
         figures |= {name: statistic.value for name, statistic in ranking.statistics.items()}
+        figures |= greedy_figures(bot, valid)
     return {
         "settings": [*SMALL, *VARIANTS[name]],
         "steps": progress.step,
@@ -109,6 +115,20 @@ def train_variant(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "seed": args.seed,
         "figures": {key: round(value, 4) for key, value in figures.items()},
         "measured": measure.revision(),
+    }
+
+
+def greedy_figures(bot: bundle.Bundle, valid: Split) -> dict[str, float]:
+    """What greedy replies are like, without any measure against repetition."""
+    greedy = Options(max_new_tokens=bot.recipe.search.max_new_tokens)
+    asked = questions(valid, bot.task, at_most=GREEDY)
+    replies = answers(bot, [question.given for question in asked], greedy)
+    return {
+        "greedy_unique_share": metrics.unique_share(replies),
+        "greedy_repetition": metrics.repetition(replies),
+        "greedy_bland_share": metrics.bland_share(replies),
+        "greedy_distinct_2": metrics.distinct(replies, 2),
+        "greedy_length": metrics.mean_length(replies),
     }
 
 
@@ -127,7 +147,7 @@ def variants(args: argparse.Namespace) -> None:
             if process.returncode:
                 raise SystemExit(f"{name}: exit code {process.returncode}")
             entry = json.loads(output.splitlines()[-1])
-            measure.enter("dialogue_variants", "variants", name, entry, args)
+            measure.enter(args.record, "variants", name, entry, args)
             print(name, entry["steps"], entry["figures"], flush=True)
 
 
@@ -263,6 +283,7 @@ def main() -> None:
             verb.add_argument("name", choices=list(VARIANTS))
         else:
             verb.add_argument("--only", action="append", choices=list(VARIANTS))
+            verb.add_argument("--record", default="dialogue_variants")
     scoring = verbs.add_parser("evaluate", parents=[shared])
     scoring.add_argument("run", type=Path)
     scoring.add_argument("--name", default="dialogue")

@@ -4,7 +4,7 @@
     python -m bench.dialogue_retrieval RUN --items items.jsonl  and replies for bench.blind_judging
     python -m bench.dialogue_retrieval RUN --grid               BLEU-2 of many rules, no record
 
-Prompts are those of `bench.dialogue_search`: of the validation part, and in no other figure. For
+Prompts are those of `bench.dialogue_search`: of the validation split, and in no other figure. For
 each, the 48 training replies whose histories are most like it and 16 samples (`top_p` 0.7) are
 scored with and without the prompt. A rule is one line of arithmetic over these numbers, the one of
 `regard.search.reranking`:
@@ -14,7 +14,7 @@ scored with and without the prompt. A rule is one line of arithmetic over these 
 
 "BM25 alone" is the reply to the training history that is most like the given one, without a model.
 
-DailyDialog has dialogues that are in its training and its validation part nearly word for word. A
+DailyDialog has dialogues that are in its training and its validation split nearly word for word. A
 retrieved reply is then the true one, and says little about other conversations. So every figure is
 given for all prompts, and for those that are new. A prompt is not new if its dialogue has two turns
 of six words or more in common with one training dialogue, or if its history is nearly one of the 32
@@ -37,7 +37,14 @@ import torch
 from rapidfuzz.distance import Levenshtein
 
 from bench import measure, published_dialogue
-from bench.dialogue_search import FIXED, chosen_prompts, figures, log_p
+from bench.dialogue_search import (
+    FIXED,
+    chosen_prompts,
+    figures,
+    lengths_of,
+    samples,
+    with_and_without,
+)
 from regard import bundle, disk, metrics
 from regard.data.corpus import Split
 from regard.evaluate import Question, questions
@@ -71,14 +78,14 @@ RULES = {
     "both, no similarity": Rule(8, 16, 0.5, 1.0, 0.0, 0.0),
     "both": Rule(8, 16, 0.5, 1.0, 12.0, 0.25),
 }
-GRID = itertools.product(
-    (8, 16, 32, 48),
-    (16,),
-    (0.0, 0.3, 0.5, 1.0),
-    (0.5, 1.0),
-    (0.0, 2.0, 4.0, 8.0),
-    (0.0, 0.3, 0.4),
-)
+GRID = {
+    "retrieved": (8, 16, 32, 48),
+    "samples": (16,),
+    "mmi_weight": (0.0, 0.3, 0.5, 1.0),
+    "length_penalty": (0.5, 1.0),
+    "retrieval_weight": (0.0, 2.0, 4.0, 8.0),
+    "min_similarity": (0.0, 0.3, 0.4),
+}
 
 
 @dataclass(frozen=True)
@@ -109,35 +116,23 @@ class Pool:
 @torch.inference_mode()
 def pools(bot: bundle.Bundle, retrieval: Retrieval, rows: Sequence[np.ndarray]) -> list[Pool]:
     """The candidates of each prompt, scored."""
-    options = bot.search_options(
-        **FIXED,
-        do_sample=True,
-        top_p=TOP_P,
-        candidates=SAMPLES,
-        retrieved=0,
-        mmi_weight=0.0,
-        idf_weight=0.0,
-        length_penalty=1.0,
-    )
-    longest = options.max_new_tokens - 1
-    drawn = bot.answer_rows(rows, options)
+    longest = bot.search_options(**FIXED).max_new_tokens - 1
     nothing = bot.model.encode(*bot.task.nothing())
     result = []
-    for row, answers in zip(rows, drawn, strict=True):
-        prompt = np.append(row, END)
-        found = retrieval.nearest(prompt, RETRIEVED, shortest=0, longest=longest)
-        tokens = {answer.tokens: answer.similarity for answer in found}
+    for row, answers in zip(rows, samples(bot, rows, TOP_P, SAMPLES), strict=True):
+        found = retrieval.nearest(np.append(row, END), RETRIEVED, shortest=0, longest=longest)
+        similarity = {answer.tokens: answer.similarity for answer in found}
         for answer in answers:
-            tokens.setdefault(answer.tokens, np.nan)
-        arrays = [np.array(each, np.int64) for each in tokens]
-        memory = bot.model.encode(*bot.task.sources([row]))
+            similarity.setdefault(answer.tokens, np.nan)
+        tokens = list(similarity)
+        scores, priors = with_and_without(bot, row, nothing, tokens)
         result.append(
             Pool(
                 texts=[bot.tokenizer.decode(each) for each in tokens],
-                lengths=np.array([len(each) + 1 for each in arrays]),
-                scores=log_p(bot, memory, arrays),
-                priors=log_p(bot, nothing, arrays),
-                similarity=np.array(list(tokens.values())),
+                lengths=lengths_of(tokens),
+                scores=scores,
+                priors=priors,
+                similarity=np.array(list(similarity.values())),
             )
         )
     return result
@@ -224,8 +219,8 @@ def table_of(
     parts = {"all": np.ones(len(new), bool), "new": new, "known": ~new}
     table: dict[str, dict[str, Any]] = {}
     for name, replies in systems.items():
-        for part, chosen in parts.items():
-            index = np.flatnonzero(chosen)
+        for part, mask in parts.items():
+            index = np.flatnonzero(mask)
             table.setdefault(name, {})[part] = line_of(
                 [replies[i] for i in index], [references[i] for i in index], training
             )
@@ -267,7 +262,8 @@ def main() -> None:
 
     if args.grid:
         lines = []
-        for rule in itertools.starmap(Rule, GRID):
+        for values in itertools.product(*GRID.values()):
+            rule = Rule(**dict(zip(GRID, values, strict=True)))
             replies = [pool.best(rule) for pool in candidates]
             table = table_of({"": replies}, references, new, training)[""]
             lines.append((table["new"]["bleu_2"], table["all"]["bleu_2"], rule, table["new"]))

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from regard.data.batches import ordered
 from regard.evaluate import questions
 from regard.ranking import evenly_spread
 from regard.tasks.task import text_targets
+from regard.values import Answer, Memory
 
 EVALUATED = 1000  # prompts of `bench.dialogue evaluate --limit 1000`
 CANDIDATES = 32
@@ -72,34 +74,49 @@ def chosen_prompts(size: int, count: int) -> list[int]:
 @torch.inference_mode()
 def draw(bot: bundle.Bundle, rows: list[np.ndarray], top_p: float) -> list[Candidates]:
     """Candidates of each prompt, in the order in which they were drawn."""
+    nothing = bot.model.encode(*bot.task.nothing())
+    result = []
+    for row, answers in zip(rows, samples(bot, rows, top_p, CANDIDATES), strict=True):
+        tokens = [answer.tokens for answer in answers]
+        scores, priors = with_and_without(bot, row, nothing, tokens)
+        texts = [answer.text for answer in answers]
+        result.append(Candidates(texts, lengths_of(tokens), scores, priors))
+    return result
+
+
+def samples(
+    bot: bundle.Bundle, rows: Sequence[np.ndarray], top_p: float, count: int
+) -> list[list[Answer]]:
+    """Sampled replies to each prompt, not ranked and without retrieved ones."""
     options = bot.search_options(
         **FIXED,
         do_sample=True,
         top_p=top_p,
-        candidates=CANDIDATES,
+        candidates=count,
+        retrieved=0,
         mmi_weight=0.0,
         idf_weight=0.0,
         length_penalty=1.0,
         num_beams=1,
     )
-    drawn = bot.answer_rows(rows, options)
-    nothing = bot.model.encode(*bot.task.nothing())
-    result = []
-    for row, answers in zip(rows, drawn, strict=True):
-        tokens = [np.array(answer.tokens, np.int64) for answer in answers]
-        memory = bot.model.encode(*bot.task.sources([row]))
-        result.append(
-            Candidates(
-                texts=[answer.text for answer in answers],
-                lengths=np.array([len(each) + 1 for each in tokens]),
-                scores=log_p(bot, memory, tokens),
-                priors=log_p(bot, nothing, tokens),
-            )
-        )
-    return result
+    return bot.answer_rows(rows, options)
 
 
-def log_p(bot: bundle.Bundle, memory: Any, answers: list[np.ndarray]) -> np.ndarray:
+def lengths_of(tokens: Sequence[Sequence[int]]) -> np.ndarray:
+    """With the end token."""
+    return np.array([len(each) + 1 for each in tokens])
+
+
+def with_and_without(
+    bot: bundle.Bundle, row: np.ndarray, nothing: Memory, tokens: Sequence[Sequence[int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """log p(T|S) and log p(T|nothing) of some replies to a prompt."""
+    arrays = [np.array(each, np.int64) for each in tokens]
+    memory = bot.model.encode(*bot.task.sources([row]))
+    return log_p(bot, memory, arrays), log_p(bot, nothing, arrays)
+
+
+def log_p(bot: bundle.Bundle, memory: Memory, answers: list[np.ndarray]) -> np.ndarray:
     lengths = np.array([len(answer) + 1 for answer in answers])
     places = np.full(len(answers), memory.mask.shape[1])
     result = np.empty(len(answers))

@@ -146,6 +146,16 @@ def summary(figures: Mapping[str, list[float]]) -> dict[str, Any]:
     return spreads
 
 
+def summaries(rates: Mapping[str, list[float]], titles: Mapping[str, str]) -> dict[str, Any]:
+    """The summary of each setting, printed below its title; rounds cycle through the settings."""
+    figures = {}
+    for n, (key, title) in enumerate(titles.items()):
+        own = {name: values[n :: len(titles)] for name, values in rates.items()}
+        figures[key] = summary(own)
+        print(f"{title}\n{format_summary(figures[key])}")
+    return figures
+
+
 def format_summary(figures: Mapping[str, Any]) -> str:
     """The result of `summary` as lines to print."""
     return "\n".join(

@@ -174,7 +174,7 @@ def _peak(work: Callable[[], None]) -> int:
     """Most bytes that were allocated at a time since it began."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recording:
         work()
     changes: list[tuple[int, int]] = []
 
@@ -184,7 +184,7 @@ def _peak(work: Callable[[], None]) -> int:
                 changes.append((event.start_time_ns, event.typed[1].alloc_size))
             walk(event.children)
 
-    walk(seen.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
+    walk(recording.profiler.kineto_results.experimental_event_tree())  # type: ignore[union-attr]
     now = most = 0
     for _, change in sorted(changes):
         now += change
@@ -198,16 +198,16 @@ def _resident(*, peak: bool = False) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(key)), 0)
 
 
-def compare(given: Namespace) -> list[dict[str, Any]]:
+def compare(args: Namespace) -> list[dict[str, Any]]:
     from regard import recipe
     from regard.budget import budget
 
     rows = []
     context = multiprocessing.get_context("spawn")
-    for name, vocabulary, batch, length, *sets in OTHERS if given.others else MAIN:
+    for name, vocabulary, batch, length, *sets in OTHERS if args.others else MAIN:
         with ProcessPoolExecutor(1, context) as pool:
-            found = pool.submit(
-                measured, name, sets, vocabulary, batch, length, given.threads
+            peaks = pool.submit(
+                measured, name, sets, vocabulary, batch, length, args.threads
             ).result()
         sizes = {
             "batch": batch,
@@ -220,18 +220,18 @@ def compare(given: Namespace) -> list[dict[str, Any]]:
             "recipe": name,
             "sets": sets,
             **sizes,
-            "measured": found,
+            "measured": peaks,
             "formula": {k: closed[k] for k in ("training", "inference")},
         }
-        row["off"] = {k: closed[k] / found[k] - 1 for k in ("training", "inference")}
+        row["off"] = {k: closed[k] / peaks[k] - 1 for k in ("training", "inference")}
         rows.append(row)
         print(
             f"{name:<24} {batch:>3} x {length:<4}"
             + "".join(
-                f"  {k} {found[k] / 1e6:8.1f} MB, formula {row['off'][k]:+7.2%}"
+                f"  {k} {peaks[k] / 1e6:8.1f} MB, formula {row['off'][k]:+7.2%}"
                 for k in ("training", "inference")
             )
-            + f"  resident {found['resident'] / 1e6:8.1f} MB",
+            + f"  resident {peaks['resident'] / 1e6:8.1f} MB",
             flush=True,
         )
     return rows
@@ -240,13 +240,13 @@ def compare(given: Namespace) -> list[dict[str, Any]]:
 def main() -> None:
     parser = measure.options(__doc__)
     parser.add_argument("--others", action="store_true", help="recipes that no form was made from")
-    given = parser.parse_args()
-    rows = compare(given)
+    args = parser.parse_args()
+    rows = compare(args)
     worst = {k: max(abs(row["off"][k]) for row in rows) for k in ("training", "inference")}
     print("largest difference: " + ", ".join(f"{k} {off:.2%}" for k, off in worst.items()))
-    name = "memory_others" if given.others else "memory"
-    print(f"wrote {measure.write(name, measure.facts(given) | {'worst': worst, 'rows': rows})}")
-    if max(worst.values()) > WITHIN and not given.others:
+    name = "memory_others" if args.others else "memory"
+    print(f"wrote {measure.write(name, measure.facts(args) | {'worst': worst, 'rows': rows})}")
+    if max(worst.values()) > WITHIN and not args.others:
         sys.exit(f"more than {WITHIN:.0%} off")
 
 

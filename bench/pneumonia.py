@@ -49,10 +49,10 @@ def trained(name: str, data: Path, rate: float, seed: int, threads: int, folder:
 
 def correct(bundle: Bundle, split: Split) -> np.ndarray:
     """Which images of a split are classified correctly."""
-    asked = questions(split, bundle.task)
-    labels = answers(bundle, [question.given for question in asked])
+    items = questions(split, bundle.task)
+    labels = answers(bundle, [question.given for question in items])
     return np.array(
-        [label in question.references for label, question in zip(labels, asked, strict=True)]
+        [label in question.references for label, question in zip(labels, items, strict=True)]
     )
 
 

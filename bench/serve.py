@@ -3,6 +3,7 @@
     python -m bench.serve                                          # trains two small models first
     python -m bench.serve --run rnn=runs/demo --run transformer=runs/demo-transformer
     python -m bench.serve --quick                                  # two minutes instead of ten
+    python -m bench.serve --clients 64 --sides ours static         # parts of it
 
 For each model and number of streaming clients: tokens/s, seconds to the first text of an answer and
 seconds between two pieces of text (p50 and p99 over all requests of a round), of
@@ -15,16 +16,23 @@ seconds between two pieces of text (p50 and p99 over all requests of a round), o
     static_drop  the same, but rows that have ended are no longer computed
     ctranslate2  the same Transformer in CTranslate2, which batches what is waiting in the same way
 
-Every side is a server in its own process; the clients are a third one. The sides take turns, and
-only one works at a time. All have the same prompts, greedy search and the same limit of tokens.
-Each client sends its next request when it has read the last answer. The first requests of all
-clients come at the same moment, which says nothing about a server that runs: their times to the
-first text are apart (`first_wave`), the targets are about the others. `agreement` is the share of
-answers with the same text as ours. Tokens that come in one read of a client have no time between
-them: a server that is behind sends them together.
+The clients have a process of their own. `plain` and `ctranslate2` are one process, in which the
+model has all cores; `ours`, `static` and `static_drop` are a web process and a process of the
+model, which has all cores but one. All of them and the clients share the cores of the machine. The
+sides take turns, and only one works at a time.
+
+The load is chat: prompts of the training data, all different as far as there are enough, greedy
+search, at most 48 tokens; `answer_tokens` of the record says how long the answers are (most are
+short, a few are long, as models write them). Every side streams each token as an event of the same
+JSON. The first requests come at random moments of half a second; then each client sends its next
+request when it has read the last answer, so from then on requests come when answers end. Times to
+the first text of the first requests are apart (`first_wave`), the targets are about the others.
+`agreement` is the share of answers with the same text as ours. Tokens that come in one read of a
+client have no time between them: a server that is behind sends them together.
 
 The overhead of the web layer is the time of a token of `regard serve` less that of the engine alone
-in one process. The processor time that the web process takes for a token is given beside it.
+in one process. The processor time that the web process takes for a token is given beside it
+(`web_cpu_us`; `all_cpu_us` is that of all processes of a side).
 
 CTranslate2 is not a dependency of ours. It is measured if this Python can import it, or the one
 that `--ctranslate2` names. A side that fails is recorded as failed, and the others go on.
@@ -57,8 +65,9 @@ MAX_TOKENS = 48
 ROWS = 64  # of a batch, on every side that has batches
 WAIT = 0.01  # seconds that static batches wait for more
 WARM_UP = 16  # requests
+SPREAD = 0.5  # seconds over which the first requests of the clients come
 OVERHEAD_CLIENTS = (1, 64)
-MANY_CLIENTS = 64  # with more than these, there is one round less
+MANY_CLIENTS = 64  # with more than these, there is one round
 QUICK_CLIENTS = (1, 8, 64)
 WAITING_TIMES = (
     "first_wave_p50",
@@ -128,10 +137,14 @@ def _record(
             "rows": ROWS,
             "wait": WAIT,
             "rounds": {clients: _rounds(args, clients) for clients in args.clients},
-            "threads": {"ours": _our_threads(args), "others": args.threads},
+            "spread": SPREAD,
+            "threads": {
+                "ours, static, static_drop": _our_threads(args),
+                "plain, ctranslate2": args.threads,
+            },
             "quick": args.quick,
             "seconds": time.monotonic() - began,
-            "models": {name: _about(name, args) for name in runs},
+            "models": {name: _about(name, run, args) for name, run in runs.items()},
         },
         "figures": figures,
         "targets": _targets(figures),
@@ -179,9 +192,8 @@ def _runs(args: Namespace, folder: Path) -> dict[str, Path]:
     return runs
 
 
-def _about(name: str, args: Namespace) -> str:
-    given = [text for text in args.run if text.startswith(f"{name}=")]
-    return given[0] if given else f"{RECIPES[name]}, {args.steps} steps"
+def _about(name: str, run: Path, args: Namespace) -> str:
+    return f"a given run, {run.name}" if args.run else f"{RECIPES[name]}, {args.steps} steps"
 
 
 def _prompts(run: Path) -> list[str]:
@@ -194,12 +206,13 @@ def _prompts(run: Path) -> list[str]:
 
 
 def _requests(args: Namespace, clients: int) -> int:
-    """At least three for each client, so that most requests meet others that began before them."""
-    return max(args.requests, 3 * clients)
+    """So many for each client that most requests meet others that began before them."""
+    each = 12 if clients <= MANY_CLIENTS else 4
+    return max(args.requests, (3 if args.quick else each) * clients)
 
 
 def _rounds(args: Namespace, clients: int) -> int:
-    return args.rounds if clients <= MANY_CLIENTS else max(1, args.rounds - 1)
+    return args.rounds if clients <= MANY_CLIENTS else 1
 
 
 def _our_threads(args: Namespace) -> int:
@@ -213,17 +226,18 @@ def _our_threads(args: Namespace) -> int:
 
 def _sides(run: Path, args: Namespace) -> dict[str, list[str]]:
     """The command of each side."""
-    common = ["--threads", str(args.threads), "--rows", str(ROWS)]
-    batched = [*common, "--wait", str(WAIT)]
+    rows = ["--rows", str(ROWS)]
+    wait = ["--wait", str(WAIT)]
+    one_process = ["--threads", str(args.threads), *rows]
+    own = ["--threads", str(_our_threads(args)), *rows]  # beside a web process
     sides = {
-        "plain": _command(sys.executable, "plain", run, common),
-        "static": _command(sys.executable, "static", run, batched),
-        "static_drop": _command(sys.executable, "static", run, [*batched, "--drop"]),
+        "plain": _command(sys.executable, "plain", run, one_process),
+        "static": _command(sys.executable, "static", run, [*own, *wait]),
+        "static_drop": _command(sys.executable, "static", run, [*own, *wait, "--drop"]),
     }
     python = _ctranslate2_python(args)
     if python is not None and _is_transformer(run):
-        sides["ctranslate2"] = _command(python, "ctranslate", run, batched)
-    own = ["--threads", str(_our_threads(args)), "--rows", str(ROWS)]
+        sides["ctranslate2"] = _command(python, "ctranslate", run, [*one_process, *wait])
     sides["ours"] = _command(sys.executable, "ours", run, own)
     if args.sides:
         sides = {name: command for name, command in sides.items() if name in args.sides}
@@ -339,9 +353,11 @@ def _load(server: Server, clients: int, prompts: Sequence[str]) -> dict[str, Any
         "port": server.port,
         "clients": clients,
         "max_tokens": MAX_TOKENS,
+        "spread": SPREAD,
         "prompts": list(prompts),
     }
-    web = _processor_seconds(server.pid)
+    processes = _processes(server.pid)
+    before = {pid: _processor_seconds(pid) for pid in processes}
     command = [sys.executable, "-m", "bench.serve_peers.clients"]
     environment = os.environ | {"PYTHONPATH": str(measure.ROOT)}
     done = subprocess.run(
@@ -350,12 +366,17 @@ def _load(server: Server, clients: int, prompts: Sequence[str]) -> dict[str, Any
     if done.returncode:
         raise SideFailed(f"the clients of {server.name} failed:\n{done.stderr[-2000:]}")
     result = json.loads(done.stdout)
-    web = _processor_seconds(server.pid) - web
+    seconds = {pid: _processor_seconds(pid) - before[pid] for pid in processes}
     if result["failed"]:
         raise SideFailed(f"{server.name}: {result['failed']} failed: {result['failures']}")
     return {
         "rate": result["tokens"] / result["seconds"],
         "tokens": result["tokens"],
+        "answer_tokens": {
+            "mean": statistics.mean(result["lengths"]),
+            "p50": _quantile(result["lengths"], 0.5),
+            "p99": _quantile(result["lengths"], 0.99),
+        },
         "seconds": result["seconds"],
         "first_wave_p50": _quantile(result["first_wave"], 0.5),
         "first_wave_p99": _quantile(result["first_wave"], 0.99),
@@ -364,9 +385,16 @@ def _load(server: Server, clients: int, prompts: Sequence[str]) -> dict[str, Any
         "token_p50": _quantile(result["gaps"], 0.5),
         "token_p99": _quantile(result["gaps"], 0.99),
         "client_share": result["cpu"] / result["seconds"],
-        "server_cpu_us": web / result["tokens"] * 1e6,
+        "web_cpu_us": seconds[server.pid] / result["tokens"] * 1e6,
+        "all_cpu_us": sum(seconds.values()) / result["tokens"] * 1e6,
         "texts": result["texts"],
     }
+
+
+def _processes(pid: int) -> list[int]:
+    """A process, and all that it has started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(other for child in children for other in _processes(int(child)))]
 
 
 def _processor_seconds(pid: int) -> float:
@@ -390,6 +418,7 @@ def _line(figure: Mapping[str, Any]) -> str:
         f"{figure['rate']:10,.0f} tokens/s   "
         f"first {milliseconds('first_p50')} / {milliseconds('first_p99')} ms   "
         f"token {milliseconds('token_p50')} / {milliseconds('token_p99')} ms   "
+        f"{figure['all_cpu_us']:,.0f} us of processor a token   "
         f"clients {figure['client_share']:.0%} of a core"
     )
 
@@ -403,8 +432,10 @@ def _summary(rounds: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
         for field in WAITING_TIMES:
             values = [figure[field] for figure in figures if figure[field] is not None]
             side[field] = measure.spread(values) if values else None
+        side["answer_tokens"] = figures[0]["answer_tokens"]
         side["client_share"] = max(figure["client_share"] for figure in figures)
-        side["server_cpu_us"] = statistics.median(figure["server_cpu_us"] for figure in figures)
+        for field in ("web_cpu_us", "all_cpu_us"):
+            side[field] = statistics.median(figure[field] for figure in figures)
         if ours is not None and name != "ours":
             pairs = list(zip(ours, figures, strict=True))
             side["ours_faster"] = measure.spread([a["rate"] / b["rate"] for a, b in pairs])
@@ -443,7 +474,7 @@ def _overhead(
     overhead = {
         "engine_tokens/s": measure.spread(rates),
         "overhead_us": 1e6 / through_http - 1e6 / alone,
-        "web_cpu_us": ours["server_cpu_us"],
+        "web_cpu_us": ours["web_cpu_us"],
     }
     print(
         f"{clients} clients: {overhead['overhead_us']:,.0f} us a token more than the engine alone; "

@@ -86,13 +86,7 @@ def main() -> None:
     args = parser.parse_args()
     args.rounds *= len(SENTENCES)
     rates = measure.take_turns(prepare, args)
-
-    figures = {}
-    for n, size in enumerate(SENTENCES):
-        figures[str(size)] = measure.summary(
-            {name: values[n :: len(SENTENCES)] for name, values in rates.items()}
-        )
-        print(f"{size} sentences\n{measure.format_summary(figures[str(size)])}")
+    figures = measure.summaries(rates, {str(size): f"{size} sentences" for size in SENTENCES})
     if args.only is None:
         setting = {"warmup": args.warmup, "steps": args.steps}
         record = {

@@ -17,11 +17,12 @@ is used, so `import regard` is fast.
 from __future__ import annotations
 
 import sys as _sys
-from importlib import import_module as _import_module
-from types import ModuleType as _ModuleType
-from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-if _TYPE_CHECKING:
+# The start of `regard` imports little before it can catch Ctrl-C: no typing, no types.
+TYPE_CHECKING = False
+_ModuleType = type(_sys)
+
+if TYPE_CHECKING:
     from regard.budget import budget as budget
     from regard.bundle import Bundle as Bundle
     from regard.bundle import load as load
@@ -91,14 +92,16 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in _HOMES:
-        module = _import_module(f"regard.{_HOMES[name]}")
+        from importlib import import_module
+
+        module = import_module(f"regard.{_HOMES[name]}")
         return getattr(module, name)
     raise AttributeError(f"module 'regard' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     """The public names and the attributes of the module."""
-    hidden = {"annotations"}
+    hidden = {"annotations", "TYPE_CHECKING"}
     return sorted({*globals(), *__all__} - hidden)
 
 

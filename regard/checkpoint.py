@@ -1,11 +1,17 @@
-"""Checkpoints: weights, optimiser and counters, each whole or not there. No pickle."""
+"""Checkpoints: weights, optimiser and counters, each whole or not there. No pickle.
+
+Where each process of a training has a shard of the model, each writes a file of its own rows,
+`weights-00001-of-00002.safetensors` and so on; otherwise there is one, `weights.safetensors`.
+Whatever wrote a checkpoint, it can be read whole or by rows.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +20,18 @@ import torch
 from regard import disk
 from regard.errors import BundleError, OtherFormatError
 from regard.model import Model
-from regard.weights import load_tensors, read_tensors, size, tensors, write_tensors
+from regard.weights import TensorFiles, load_tensors, size, tensors, write_tensors
 
 FOLDER = "checkpoints"
+LISTINGS = 3  # of the checkpoints, before there are none
 KEPT = 2  # checkpoints
 WEIGHTS = "weights.safetensors"
 AVERAGE = "average.safetensors"
 OPTIMISER = "optimiser.safetensors"
 PROGRESS = "progress.json"
+
+# The tensors of a training, by the name of their file: weights, average (if any), optimiser.
+Content = Mapping[str, dict[str, torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -63,14 +73,28 @@ def save(
     def write(folder: Path) -> None:
         for name, part in content.items():
             write_tensors(folder / name, part)
+
+    with disk.needs(sum(size(part) for part in content.values())):
+        save_folder(run, progress, write)
+
+
+def save_folder(
+    run: Path,
+    progress: Progress,
+    write: Callable[[Path], object],
+    sums: Mapping[str, str] | None = None,
+) -> None:
+    """Write a checkpoint whose tensors are written by `write`; `sums` as in `disk.write_folder`."""
+
+    def write_all(folder: Path) -> None:
+        write(folder)
         disk.write_json(folder / PROGRESS, asdict(progress))
 
-    target = run / FOLDER / _name(progress.step)
+    target = folder_of(run, progress.step)
     target.parent.mkdir(exist_ok=True)
     if target.exists() and _has_extra_files(target):
         _set_aside(target)
-    with disk.needs(sum(size(part) for part in content.values())):
-        disk.write_folder(target, write)
+    disk.write_folder(target, write_all, sums)
 
     older = [folder for folder in _steps(run) if _step_of(folder) < progress.step]
     for folder in older[KEPT - 1 :]:
@@ -80,25 +104,64 @@ def save(
             disk.remove_folder(folder)
 
 
-def load_newest(
-    run: Path,
-    model: Model,
-    average: Model | None,
-    optimiser: torch.optim.Optimizer,
-    noted: Callable[[str], None],
-) -> Progress | None:
-    """Restore the newest whole checkpoint; None if there is none, and then nothing has changed.
+def write_shard(
+    draft: Path, target: Path, content: Content, rank: int, world: int
+) -> dict[str, str]:
+    """Write the files of one of several processes into the draft of a checkpoint, until they are on
+    the disk; their SHA-256. Errors name the checkpoint, `target`."""
+    sums = {}
+    with disk.needs(sum(size(part) for part in content.values())):
+        for name, part in content.items():
+            shard = shard_name(name, rank, world)
+            with disk.room_for(target / shard):
+                write_tensors(draft / shard, part)
+                disk.sync(draft / shard)
+            sums[shard] = disk.digest(draft / shard)
+    return sums
 
-    Damaged checkpoints are named, and set aside once another one is loaded. A checkpoint whose only
-    fault is an extra file is loaded if no other is whole. One that is whole and does not fit the
-    model, or that another version wrote, is an error, and stays.
+
+def shard_name(name: str, rank: int, world: int) -> str:
+    """The file of one of several processes.
+
+    >>> shard_name("weights.safetensors", 0, 2)
+    'weights-00001-of-00002.safetensors'
+    """
+    path = Path(name)
+    return f"{path.stem}-{rank + 1:05d}-of-{world:05d}{path.suffix}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The checkpoint to go on from, and newer ones that are damaged."""
+
+    folder: Path
+    damaged: list[tuple[Path, BundleError]] = field(default_factory=list)
+
+    @property
+    def progress(self) -> Progress:
+        return _progress(self.folder)
+
+    def set_damaged_aside(self, noted: Callable[[str], None]) -> None:
+        """Rename the damaged ones, once the chosen one is loaded, so that they are never taken for
+        the newest again."""
+        for folder, problem in self.damaged:
+            aside = _set_aside(folder)
+            noted(f"{problem}; it is now {aside.name}, trying the checkpoint before it")
+
+
+def choose_newest(run: Path, noted: Callable[[str], None]) -> Choice | None:
+    """The newest whole checkpoint; None if there is none, and then damaged ones are named. Nothing
+    on disk changes.
+
+    A checkpoint whose only fault is an extra file is chosen if no other is whole. One that another
+    version wrote is an error.
     """
     damaged: list[tuple[Path, BundleError]] = []
     with_extra_files: list[Path] = []
     chosen = None
     for folder in _steps(run):
         try:
-            disk.verify(folder, WEIGHTS, OPTIMISER, PROGRESS)
+            _verify(folder)
         except OtherFormatError:
             raise
         except BundleError as problem:
@@ -125,13 +188,8 @@ def load_newest(
         for _, problem in damaged:
             noted(str(problem))
         return None
-
-    progress = _load(chosen, model, average, optimiser)
-    for folder, problem in damaged:
-        if _step_of(folder) > _step_of(chosen):
-            aside = _set_aside(folder)  # so that it is never taken for the newest again
-            noted(f"{problem}; it is now {aside.name}, trying the checkpoint before it")
-    return progress
+    newer = [entry for entry in damaged if _step_of(entry[0]) > _step_of(chosen)]
+    return Choice(chosen, newer)
 
 
 def set_all_aside(run: Path) -> None:
@@ -140,17 +198,41 @@ def set_all_aside(run: Path) -> None:
         _set_aside(folder)
 
 
-def _load(
+def load(
     folder: Path, model: Model, average: Model | None, optimiser: torch.optim.Optimizer
-) -> Progress:
-    progress = _progress(folder)
-    load_tensors(model, read_tensors(folder / WEIGHTS), folder / WEIGHTS)
+) -> None:
+    """Restore a checkpoint. If it does not fit the model, that is an error."""
+    files = tensor_files(folder, WEIGHTS)
+    load_tensors(model, files.read(), files)
     if average is not None:
         # Without saved averages, averaging was not on yet: the mean begins with the weights.
-        file = _judged_weights(folder)
-        load_tensors(average, read_tensors(file), file)
-    load_optimiser(optimiser, model, read_tensors(folder / OPTIMISER))
-    return progress
+        files = judged_weights(folder)
+        load_tensors(average, files.read(), files)
+    load_optimiser(optimiser, model, tensor_files(folder, OPTIMISER).read())
+
+
+def tensor_files(folder: Path, name: str) -> TensorFiles:
+    """The file `name` of a checkpoint, or the files of all processes that wrote it."""
+    paths = tuple(folder / listed for listed in _listed(folder, name))
+    return TensorFiles(paths or (folder / name,))
+
+
+def _listed(folder: Path, name: str) -> list[str]:
+    """The names of a file that the manifest has, or of all its shards if it has any of them."""
+    files = disk.manifest(folder)
+    path = Path(name)
+    form = re.compile(rf"{path.stem}-\d{{5}}-of-(\d{{5}}){re.escape(path.suffix)}")
+    for listed in files:
+        if shard := form.fullmatch(listed):
+            world = int(shard[1])
+            return [shard_name(name, rank, world) for rank in range(world)]
+    return [name] if name in files else []
+
+
+def _verify(folder: Path) -> None:
+    """All files of a checkpoint are what was written, and none that it needs is missing."""
+    needed = [file for name in (WEIGHTS, OPTIMISER) for file in _listed(folder, name) or [name]]
+    disk.verify(folder, *needed, PROGRESS)
 
 
 def _check_step(folder: Path) -> None:
@@ -163,7 +245,7 @@ def _check_step(folder: Path) -> None:
 def _is_loadable(folder: Path) -> bool:
     """Whether the files of a checkpoint are whole, whatever else is beside them."""
     try:
-        disk.verify(folder, WEIGHTS, OPTIMISER, PROGRESS)
+        _verify(folder)
         _check_step(folder)
     except BundleError:
         return False
@@ -183,20 +265,18 @@ def kept_weights(run: Path, step: int) -> dict[str, torch.Tensor] | None:
         if _step_of(folder) == step:
             if not _is_loadable(folder):
                 return None
-            return read_tensors(_judged_weights(folder))
+            return judged_weights(folder).read()
     return None
 
 
-def newest_weights(run: Path, noted: Callable[[str], None]) -> tuple[Path, int] | None:
+def newest_weights(run: Path, noted: Callable[[str], None]) -> tuple[TensorFiles, int] | None:
     """The weights that a validation would judge now, those of the newest whole checkpoint: their
-    file, and their step. None if there is no whole checkpoint; damaged ones are named. Nothing on
+    files, and their step. None if there is no whole checkpoint; damaged ones are named. Nothing on
     disk changes."""
     problems: list[BundleError] = []
     for folder in _steps(run):
         try:
-            file = _judged_weights(folder)
-            disk.verify_files(folder, file.name, PROGRESS)
-            _check_step(folder)
+            files = weights_of(folder)
         except OtherFormatError:
             raise
         except BundleError as problem:
@@ -206,23 +286,23 @@ def newest_weights(run: Path, noted: Callable[[str], None]) -> tuple[Path, int] 
             continue
         for problem in problems:
             noted(str(problem))
-        return file, _step_of(folder)
+        return files, _step_of(folder)
     for problem in problems:
         noted(str(problem))
     return None
 
 
-def _judged_weights(folder: Path) -> Path:
-    """The file that validations judge: the averaged weights, if there are any."""
-    return folder / (AVERAGE if AVERAGE in disk.manifest(folder) else WEIGHTS)
+def judged_weights(folder: Path) -> TensorFiles:
+    """The files that validations judge: the averaged weights, if there are any."""
+    return tensor_files(folder, AVERAGE if _listed(folder, AVERAGE) else WEIGHTS)
 
 
-def weights_of(folder: Path) -> Path:
+def weights_of(folder: Path) -> TensorFiles:
     """The weights of one checkpoint, `checkpoints/step-000400`, that a validation would judge."""
-    file = _judged_weights(folder)
-    disk.verify_files(folder, file.name, PROGRESS)
+    files = judged_weights(folder)
+    disk.verify_files(folder, *(path.name for path in files.paths), PROGRESS)
     _check_step(folder)
-    return file
+    return files
 
 
 def newest(run: Path) -> int | None:
@@ -251,7 +331,18 @@ def recorded_data(run: Path) -> str | None:
 
 
 def _steps(run: Path) -> list[Path]:
-    """Newest first, and only those whose name is exactly what `save` gives."""
+    """Newest first, and only those whose name is exactly what `save` gives.
+
+    A listing may miss a checkpoint that a trainer saves meanwhile, and find the older ones removed.
+    So an empty one is made again.
+    """
+    for _ in range(LISTINGS):
+        if folders := _listed_steps(run):
+            return folders
+    return []
+
+
+def _listed_steps(run: Path) -> list[Path]:
     folders = []
     for folder in (run / FOLDER).glob("step-*"):
         digits = folder.name.removeprefix("step-")
@@ -260,6 +351,11 @@ def _steps(run: Path) -> list[Path]:
         if folder.name == _name(int(digits)) and folder.is_dir():
             folders.append(folder)
     return sorted(folders, key=_step_of, reverse=True)
+
+
+def folder_of(run: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return run / FOLDER / _name(step)
 
 
 def _name(step: int) -> str:

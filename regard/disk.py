@@ -11,7 +11,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO
@@ -38,6 +38,8 @@ _MARKS = (  # how a file of ours begins, and the metadata that its first bytes c
     (b"<!DOCTYPE html>", f'<meta name="generator" content="{MADE_BY}">'.encode()),
 )
 
+_SHA256 = re.compile("[0-9a-f]{64}")
+
 # Only names of this form are ever cleaned up, so that nobody's own files are: the file or folder
 # they are for, the process that wrote them, and which half of a save they are.
 _DRAFT = re.compile(r"\.(?P<name>.+)\.\d+\.regard-(?P<half>new|old)")
@@ -58,7 +60,7 @@ def draft_of(path: Path, half: str = "new") -> Path:
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
     """Write beside the file, sync, rename over it, sync the folder: a crash at any moment leaves
     the old or the new."""
-    with _room_for(path):
+    with room_for(path):
         if (
             path.exists() and not path.is_file()
         ):  # a device or a pipe, which the rename would remove
@@ -119,25 +121,27 @@ def write_json(path: Path, content: Any) -> None:
     write_text(path, json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
 
 
-def write_folder(path: Path, write: Callable[[Path], object]) -> None:
+def write_folder(
+    path: Path, write: Callable[[Path], object], sums: Mapping[str, str] | None = None
+) -> None:
     """A new folder with a manifest of its files; it has its name only once everything in it is on
-    the disk.
+    the disk. `sums` is for files that other processes write: their SHA-256, known when `write` has
+    returned. Of all others it is computed here.
 
     A folder cannot be renamed over another, so there is a moment between two renames at which only
     the halves exist; `recover` puts that right after a kill.
     """
     draft = draft_of(path)
     old = draft_of(path, "old")
-    with _room_for(path):
+    with room_for(path):
         try:
             shutil.rmtree(draft, ignore_errors=True)
             draft.mkdir(parents=True)
             write(draft)
             names = sorted(file.name for file in draft.iterdir())
-            write_json(
-                draft / MANIFEST,
-                {"format": FORMAT, "files": {name: [digest(draft / name)] for name in names}},
-            )
+            known = sums or {}
+            files = {name: [known.get(name) or digest(draft / name)] for name in names}
+            write_json(draft / MANIFEST, {"format": FORMAT, "files": files})
             for name in names:
                 sync(draft / name)
             sync(draft)
@@ -194,13 +198,20 @@ def manifest(folder: Path) -> dict[str, list[str]]:
                 hint="train it again",
             )
         case {"format": int(version), "files": dict(files)} if version == FORMAT:
-            if all(_are_sums(sums) for sums in files.values()):
+            if all(_is_name(name) and _are_sums(sums) for name, sums in files.items()):
                 return files
     raise BundleError("damaged: not a manifest", where=folder / MANIFEST)
 
 
+def _is_name(name: str) -> bool:
+    """Whether it is the name of a file in the folder itself."""
+    return name not in ("", "..") and Path(name).name == name
+
+
 def _are_sums(sums: Any) -> bool:
-    return isinstance(sums, list) and all(isinstance(each, str) for each in sums)
+    return isinstance(sums, list) and all(
+        isinstance(each, str) and _SHA256.fullmatch(each) for each in sums
+    )
 
 
 def verify(folder: Path, *needed: str) -> None:
@@ -230,10 +241,14 @@ def extra_files(folder: Path) -> list[Path]:
 
 def _verify(folder: Path, chosen: Callable[[Iterable[str]], Iterable[str]]) -> None:
     listed = manifest(folder)
+    names = sorted(chosen(listed))
     try:
-        for name in sorted(chosen(listed)):
+        for name in names:
+            if name not in listed and (folder / name).is_file():
+                raise BundleError(f"damaged: it does not list {name}", where=folder / MANIFEST)
+        for name in names:
             file = folder / name
-            if Path(name).name != name or not file.is_file():
+            if not file.is_file():
                 raise BundleError("a file is missing", where=file)
             if digest(file) not in listed.get(name, []):
                 raise BundleError("damaged: its contents are not what was saved", where=file)
@@ -330,7 +345,7 @@ def claim(folder: Path, mark: str, what: str) -> None:
 
 def append_line(path: Path, line: str) -> None:
     content = f"{line}\n".encode()
-    with needs(len(content)), _room_for(path), path.open("ab") as file:
+    with needs(len(content)), room_for(path), path.open("ab") as file:
         file.write(content)
 
 
@@ -370,7 +385,7 @@ def locked(folder: Path) -> Iterator[None]:
                 got=f"pid {owner or 'unknown'}",
                 hint="wait for it, or choose another --out",
             )
-        with _room_for(folder / LOCK):
+        with room_for(folder / LOCK):
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
@@ -405,7 +420,7 @@ def lock_file(path: Path, *, wait: bool = False) -> Iterator[TextIO | None]:
 
 
 @contextlib.contextmanager
-def _room_for(path: Path) -> Iterator[None]:
+def room_for(path: Path) -> Iterator[None]:
     """What the system refuses while `path` is written becomes an error that names it, and none
     of its drafts."""
     try:

@@ -13,7 +13,7 @@ from regard.decoders import Decoder
 from regard.encoders import Encoder
 from regard.frontends import Frontend
 from regard.layers import checks
-from regard.layers.loss import contrastive_loss, ctc_loss
+from regard.layers.loss import contrastive_loss, ctc_loss, earlier_tokens, unlikelihood_loss
 from regard.values import Capture, Memory
 
 TEMPERATURE = 0.2  # of the contrastive loss, in nats per token
@@ -81,6 +81,7 @@ class Model(nn.Module):
         ctc_weight: float = 0.0,
         others: OtherAnswers | None = None,
         contrastive_weight: float = 0.0,
+        unlikelihood_weight: float = 0.0,
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The loss with label smoothing, and the negative log-likelihood in nats, both summed over
         the targets in `real`.
@@ -95,6 +96,9 @@ class Model(nn.Module):
         `contrastive_weight` is the weight of a contrastive loss: given an input, its own answer
         should have a higher log-likelihood per token than that in `others`. It counts once for each
         target, as the mean over `others`.
+
+        `unlikelihood_weight` is the weight of an unlikelihood loss: at each position the tokens of
+        the answer before it, except the target, should be improbable (Welleck et al. 2020).
         """
         memory = self.encode(raw, mask)
         if rows is not None:
@@ -105,7 +109,7 @@ class Model(nn.Module):
         loss, nats = self.decoder.loss(
             real_hidden, targets.flatten()[positions], smoothing=smoothing
         )
-        if others is not None and contrastive_weight:
+        if others is not None:
             compared = others.rows
             other_hidden, _ = self.decoder.hidden_states(others.tokens, memory.rows(compared))
             contrast = contrastive_loss(
@@ -114,6 +118,14 @@ class Model(nn.Module):
                 temperature=TEMPERATURE,
             )
             loss = loss + contrastive_weight * len(positions) * contrast
+        if unlikelihood_weight:
+            row, column = real.nonzero(as_tuple=True)
+            repeated = unlikelihood_loss(
+                self.decoder.output(real_hidden).to(self.idf.dtype),  # also under autocast
+                targets[row],
+                earlier_tokens(targets, real)[row, column],
+            )
+            loss = loss + unlikelihood_weight * repeated
         if ctc_weight:
             ctc = ctc_loss(self.decoder.output(memory.states), memory.mask, targets, real)
             loss = (1 - ctc_weight) * loss + ctc_weight * ctc

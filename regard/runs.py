@@ -50,7 +50,7 @@ class Limits:
         for name, limit in limits.items():
             if limit is not None and not 0 < limit < math.inf:
                 raise InputError(
-                    "a budget is more than nothing", where=f"--{name}", got=f"{limit:g}"
+                    "a budget must be more than 0", where=f"--{name}", got=f"{limit:g}"
                 )
         return [f"train.{name}={'' if limit is None else limit}" for name, limit in limits.items()]
 

@@ -1,4 +1,6 @@
-"""Shapes are checked in every test: the signatures' jaxtyping annotations, enforced by beartype."""
+"""Shapes are checked in the tests of parts, laws and recipes: the signatures' jaxtyping
+annotations, enforced by beartype. Tests of doors and faults train the same models again, and
+mostly in processes of their own; checks would make them a third slower."""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import os
 from pathlib import Path
 
 import hypothesis
+import jaxtyping
 import pytest
 from jaxtyping import install_import_hook
 
@@ -20,6 +23,12 @@ CHECKED += ["search.choice", "search.processors", "search.over_memory"]
 # With PEP 484's tower, as pyright has it: an int will do where a float is asked for.
 CHECKER = "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
 install_import_hook([f"regard.{module}" for module in CHECKED], CHECKER)
+UNCHECKED = {"doors", "faults"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    jaxtyping.config.update("jaxtyping_disable", item.path.parent.name in UNCHECKED)
 
 
 # The same examples in every run; HYPOTHESIS_PROFILE=default looks for new ones.

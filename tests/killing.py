@@ -218,7 +218,8 @@ class Life(NamedTuple):
 class Run:
     """One recipe, and the state that it must end with."""
 
-    def __init__(self, name: str, folder: Path, more: list[str]):
+    def __init__(self, name: str, folder: Path, more: list[str], *, timed: bool):
+        """`timed`: train a second time, to know how long a run takes."""
         from regard import recipe
 
         self.folder = folder / name
@@ -229,12 +230,6 @@ class Run:
         child.end()
         self.state = fingerprint(whole)
         self.log = log(whole)
-        # Again, now that the corpus is prepared and the C library compiled.
-        child = Child(self.chosen, self.folder / "again")
-        child.wait_for_training()
-        self.until_training = time.monotonic() - child.started
-        child.end()
-        self.training = time.monotonic() - child.started - self.until_training
         self.result: dict[str, Any] = {
             "kills": 0,
             "runs": 0,
@@ -244,6 +239,16 @@ class Run:
             "while": {"starting": 0, "resuming": 0, "training": 0},
             "at": [],
         }
+        if timed:
+            self._train_again()
+
+    def _train_again(self) -> None:
+        """Now that the corpus is prepared and the C library compiled."""
+        child = Child(self.chosen, self.folder / "again")
+        child.wait_for_training()
+        self.until_training = time.monotonic() - child.started
+        child.end()
+        self.training = time.monotonic() - child.started - self.until_training
         self._compare(self.folder / "again", "a second uninterrupted run")
 
     def _compare(self, run: Path, what: str) -> None:
@@ -341,7 +346,7 @@ def main() -> None:
         import_module(module)
     folder = Path(settings["folder"])
     for name in names:
-        run = Run(name, folder, settings.get("more", []))
+        run = Run(name, folder, settings.get("more", []), timed="kills" in settings)
         draw = random.Random(settings.get("seed", 1))
         while run.result["kills"] < settings.get("kills", 0):
             if draw.random() < 0.3:

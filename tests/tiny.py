@@ -210,6 +210,7 @@ def memorised(path: Path, *more: str) -> list[str]:
         "source.word_dropout=0.0",
         "source.prompt_dropout=0.0",
         "search.mmi_weight=0.0",
+        "search.max_new_tokens=27",  # the longest answer, in characters; untrained models write on
         "train.label_smoothing=0.0",
         "train.weight_decay=0.0",
         "train.ema_decay=0.0",

@@ -2,11 +2,12 @@
 
     python -m bench.serve_peers.clients < load.json
 
-The load: {"port", "clients", "max_tokens", "prompts": one for each request}. Every client connects
-first; then all send their first request at once, and each sends its next one when it has read the
-last. What is measured: seconds from a request to the first text of its answer (`first_wave` for the
-first request of each client, `first` for the others), seconds between two pieces of text, and the
-seconds of all together.
+The load: {"port", "clients", "max_tokens", "spread", "prompts": one for each request}. Every client
+connects first. Their first requests come at random moments of the first `spread` seconds, and each
+client sends its next one when it has read the last answer. What is measured: seconds from a request
+to the first text of its answer (`first_wave` for the first request of each client, `first` for the
+others), seconds between two pieces of text, the tokens of each answer, and the seconds of all
+together.
 
 An event costs a search in a few bytes, no JSON is parsed, and the process has one asyncio loop, so
 that the clients take little from the servers they measure. `cpu` says how much they took.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import random
 import re
 import resource
 import sys
@@ -89,7 +91,7 @@ class Client(asyncio.Protocol):
             self.last = now
         usage = USAGE.search(event)
         if usage is not None:
-            self.load.tokens += int(usage[1])
+            self.load.lengths.append(int(usage[1]))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.done.done():
@@ -108,13 +110,14 @@ class Client(asyncio.Protocol):
 class Load:
     """The requests of all clients, and what came of them."""
 
-    def __init__(self, port: int, clients: int, max_tokens: int, prompts: list[str]):
+    def __init__(self, port: int, clients: int, max_tokens: int, spread: float, prompts: list[str]):
         self.port = port
         self.clients = clients
+        self.spread = spread
         self.requests = [self._request(prompt, max_tokens) for prompt in prompts]
         self.sent = 0
         self.finished = 0
-        self.tokens = 0
+        self.lengths: list[int] = []  # tokens of each answer
         self.first_wave: list[float] = []
         self.first: list[float] = []
         self.gaps: list[float] = []
@@ -151,13 +154,15 @@ class Load:
             clients.append(client)
         cpu = _cpu()
         start = time.perf_counter()
+        draw = random.Random(0)
         for client in clients:
-            client.ask()
+            loop.call_later(self.spread * draw.random(), client.ask)
         await asyncio.wait_for(asyncio.gather(*(client.done for client in clients)), PATIENCE)
         return {
             "seconds": time.perf_counter() - start,
             "cpu": _cpu() - cpu,
-            "tokens": self.tokens,
+            "tokens": sum(self.lengths),
+            "lengths": self.lengths,
             "finished": self.finished,
             "failures": self.failures[:10],
             "failed": len(self.failures),

@@ -1,7 +1,7 @@
 """What a model costs, before it is trained: the function `budget`, the command `regard budget`.
 
     budget("chat-transformer", batch=32, source_length=64)    a recipe, by closed forms
-    budget("runs/demo"), budget("config.json")                a run; a HuggingFace config
+    budget("runs/demo"), budget("config.json")                a run; a Hugging Face config
     budget(module, example_inputs)                            any module, counted by running it
 
 Closed forms need neither torch nor weights. docs/budget.md says what is counted and how the closed
@@ -62,7 +62,7 @@ def budget(
     """The cost of a model: of a recipe, a run's folder or a config.json by closed forms, of a
     torch.nn.Module by calling it once.
 
-    what            the name or path of a recipe, a `Recipe`, the folder of a run, a HuggingFace
+    what            the name or path of a recipe, a `Recipe`, the folder of a run, a Hugging Face
                     config.json, or a module
     example_inputs  for a module: its arguments, a tensor, a tuple or a dict
     training        for a module: count a training step too
@@ -113,7 +113,7 @@ def _check_size(name: str, value: object) -> None:
 
 
 def kind_of(name: str | Path) -> Literal["recipe", "run", "config"]:
-    """Whether a name or path is a recipe, the folder of a run, or a HuggingFace config.json (the
+    """Whether a name or path is a recipe, the folder of a run, or a Hugging Face config.json (the
     file, or the folder that holds it)."""
     from regard.recipe import names
 
@@ -128,7 +128,7 @@ def kind_of(name: str | Path) -> Literal["recipe", "run", "config"]:
         return "run"
     if path.is_dir():
         raise InputError(
-            "neither a run nor a HuggingFace model",
+            "neither a run nor a Hugging Face model",
             where=name,
             hint="the folder holds no recipe.json and no config.json",
         )
@@ -159,7 +159,7 @@ def of(
     labels: int | None = None,
     title: str | None = None,
 ) -> Budget:
-    """The budget of a recipe, a run's folder or a HuggingFace config.json, by closed forms.
+    """The budget of a recipe, a run's folder or a Hugging Face config.json, by closed forms.
     `changes` override fields of a recipe."""
     from regard.budget import huggingface, recipes
     from regard.recipe import Recipe, load

@@ -1,4 +1,4 @@
-"""The budget of a HuggingFace config.json: parameters, multiplications and key/value cache.
+"""The budget of a Hugging Face config.json: parameters, multiplications and key/value cache.
 
 The class counted is the one named in `architectures`, or the bare model of the family if none is
 named. Parameters equal those of the class in `transformers`; multiplications are those of its

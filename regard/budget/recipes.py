@@ -67,6 +67,8 @@ def codes(recipe: r.Recipe, vocabulary: int | None, labels: int | None) -> Codes
         )
     if recipe.train.contrastive_weight:
         notes.append("the contrastive loss of training is not counted")
+    if recipe.train.unlikelihood_weight:
+        notes.append("the unlikelihood loss of training is not counted")
     return Codes(vocabulary or 0, labels or 0, tuple(notes))
 
 
@@ -117,10 +119,11 @@ def _check_lengths(recipe: r.Recipe, at: Lengths) -> None:
 
 
 def of_run(folder: Path, at: Lengths) -> Budget:
-    """The cost of a trained model. Its vocabulary is that of the weights on disk; a note says
-    whether their parameters equal those of the formulas."""
+    """The cost of a trained model, whose files must be what was saved. Its vocabulary is that of
+    the weights on disk; a note says whether their parameters equal those of the formulas."""
     from regard import disk
 
+    disk.verify(folder, "recipe.json", "tokenizer.json")
     recipe = r.Recipe.from_json(disk.read_json(folder / "recipe.json"), folder / "recipe.json")
     weights = folder / "model.safetensors"
     if not weights.exists():

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from regard.budget import fits, of, plot, scaling
+from regard.budget import fits, of, plot, quantities
 from regard.budget.closed_form.layers import Lengths
 from regard.budget.closed_form.parts import Budget
 from regard.budget.closed_form.supported import NoClosedForm
-from regard.budget.scaling import Scaling
+from regard.budget.scaling import LATENCY, Scaling
 from regard.budget.subject import NamedModel, Subject
 from regard.errors import InputError, printable
 from regard.recipe import Recipe
@@ -149,11 +149,11 @@ def report(subject: Subject, at: Lengths, ask: Questions) -> Report | CountRepor
 
 def _scaling(subject: Subject, budget: Budget, at: Lengths, network: Network) -> Scaling:
     """The estimate, with a rate that is given or measured."""
-    bandwidth = scaling.bandwidth(network.bandwidth)
-    latency = scaling.LATENCY if network.latency is None else scaling.latency(network.latency)
+    bandwidth = quantities.bandwidth(network.bandwidth)
+    latency = LATENCY if network.latency is None else quantities.latency(network.latency)
     estimate = Scaling(budget, network.machines, bandwidth, latency, flops=1.0)
     if network.flops is not None:
-        return replace(estimate, flops=scaling.flops(network.flops))
+        return replace(estimate, flops=quantities.flops(network.flops))
     rate = budget.flops["training"] / subject.seconds_of_step(at)
     return replace(estimate, flops=rate, is_measured=True)
 

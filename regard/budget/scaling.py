@@ -18,21 +18,18 @@ pass adds to a step.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from regard.budget.closed_form.parts import FLOAT, Budget
+from regard.budget.closed_form.real import Real, longest
 from regard.errors import InputError
 
 BUCKET = 25 << 20  # bytes of a bucket of DistributedDataParallel, by default
 EXCHANGES = 3  # short ones in each step: tokens, loss, signals
 LATENCY = 50e-6  # seconds of a message, by default: Ethernet and TCP
 MOST_MACHINES = 1 << 16
-PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "p": 10**15}
-TIMES = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
-NUMBER = r"([0-9][0-9,_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*"
 
 ASSUMPTIONS = (
     "every machine computes 1/N of each batch at this rate; in truth small parts are slower",
@@ -40,150 +37,6 @@ ASSUMPTIONS = (
     "gradients have 4 bytes and are sent in every step: no gradient accumulation, no compression",
     "reading data, validations and checkpoints take no time; of the update only what was measured",
 )
-
-
-# -- quantities ------------------------------------------------------------------------------------
-
-
-def bandwidth(text: str) -> float:
-    """Bytes a second. A small b is bits, as on the labels of networks, a capital B bytes.
-
-    >>> bandwidth("10Gb"), bandwidth("1.25 GB/s"), bandwidth("100Mbit")
-    (1250000000.0, 1250000000.0, 12500000.0)
-    """
-    match = re.fullmatch(NUMBER + r"([kKMGT]?)(bits?|bps|b|B)(?:/s)?", text.strip())
-    value = _number(match)
-    if match is None or not 0 < value < math.inf:
-        raise InputError(
-            "must be a bandwidth above 0",
-            where="--bandwidth",
-            got=f'"{text[:40]}"',
-            hint="as in 10Gb (gigabits a second) or 1.25GB (gigabytes a second)",
-        )
-    return value * PREFIXES[match[2].lower()] / (1 if match[3] == "B" else 8)
-
-
-def latency(text: str) -> float:
-    """Seconds.
-
-    >>> latency("50us"), latency("0.2 ms"), latency("0us")
-    (5e-05, 0.0002, 0.0)
-    """
-    match = re.fullmatch(NUMBER + r"(ns|us|µs|ms|s)", text.strip())
-    value = _number(match)
-    if match is None or not math.isfinite(value):
-        raise InputError(
-            "must be a time", where="--latency", got=f'"{text[:40]}"', hint="as in 50us or 0.2ms"
-        )
-    return float(f"{value * TIMES[match[2]]:.12g}")
-
-
-def flops(text: str) -> float:
-    """Floating-point operations a second.
-
-    >>> flops("50G"), flops("1.5 TFLOPS"), flops("2e9")
-    (50000000000.0, 1500000000000.0, 2000000000.0)
-    """
-    match = re.fullmatch(NUMBER + r"([kKMGTP]?)(?:flops?(?:/s)?)?", text.strip(), re.IGNORECASE)
-    value = _number(match)
-    if match is None or not 0 < value < math.inf:
-        raise InputError(
-            "must be a rate above 0",
-            where="--flops",
-            got=f'"{text[:40]}"',
-            hint="FLOPs that one machine makes in a second, as in 50G or 1.5T",
-        )
-    return value * PREFIXES[match[2].lower()]
-
-
-def _number(match: re.Match[str] | None) -> float:
-    return 0.0 if match is None else float(match[1].replace(",", "").replace("_", ""))
-
-
-# -- formulas of real numbers ----------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Real:
-    """A number and the expression it is the value of, as `symbols.Formula` for whole numbers.
-
-    >>> N, W = Real.named("N", 8), Real.named("W", 1.25e9)
-    >>> e = 2 * (N - 1) / (N * W)
-    >>> e.symbols, e.numbers, f"{e.value:.3g}"
-    ('2 (N - 1) / (N W)', '2·(8 - 1)/(8·1.25e+09)', '1.4e-09')
-    """
-
-    symbols: str
-    numbers: str
-    value: float
-    level: int = 3  # of its outermost operator: 1 sum, 2 product or quotient, 3 none
-
-    @classmethod
-    def named(cls, name: str, value: float) -> Real:
-        return cls(name, _short(value), value)
-
-    @classmethod
-    def of(cls, value: Real | float) -> Real:
-        return value if isinstance(value, Real) else cls(_short(value), _short(value), value)
-
-    def __add__(self, other: Real | float) -> Real:
-        return self._joined(" + ", Real.of(other), self.value + Real.of(other).value)
-
-    def __sub__(self, other: Real | float) -> Real:
-        return self._joined(" - ", Real.of(other), self.value - Real.of(other).value)
-
-    def __mul__(self, other: Real | float) -> Real:
-        right = Real.of(other)
-        return Real(
-            f"{self._in(2)[0]} {right._in(2)[0]}",
-            f"{self._in(2)[1]}·{right._in(2)[1]}",
-            self.value * right.value,
-            level=2,
-        )
-
-    def __rmul__(self, other: float) -> Real:
-        return Real.of(other) * self
-
-    def __truediv__(self, other: Real | float) -> Real:
-        right = Real.of(other)
-        return Real(
-            f"{self._in(2)[0]} / {right._in(3)[0]}",
-            f"{self._in(2)[1]}/{right._in(3)[1]}",
-            self.value / right.value,
-            level=2,
-        )
-
-    def _joined(self, operator: str, right: Real, value: float) -> Real:
-        level = 2 if operator == " - " else 1
-        return Real(
-            self.symbols + operator + right._in(level)[0],
-            self.numbers + operator + right._in(level)[1],
-            value,
-            level=1,
-        )
-
-    def _in(self, level: int) -> tuple[str, str]:
-        """Its texts as a part of an operation, in brackets where they need them."""
-        if self.level < level:
-            return f"({self.symbols})", f"({self.numbers})"
-        return self.symbols, self.numbers
-
-
-def longest(first: Real, second: Real) -> Real:
-    return Real(
-        f"max({first.symbols}, {second.symbols})",
-        f"max({first.numbers}, {second.numbers})",
-        max(first.value, second.value),
-    )
-
-
-def _short(value: float) -> str:
-    if float(value).is_integer() and abs(value) < 1e15 and (value < 1e9 or value % 1e6):
-        return f"{int(value):,}"
-    return f"{value:.6g}"
-
-
-# -- the estimate ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ def _size(count: int) -> str:
 
 
 def _memory_lines(budget: Budget, memory: MemoryFit) -> list[str]:
-    """What fits in a memory. Of a HuggingFace config the activations are not known, so only its
+    """What fits in a memory. Of a Hugging Face config the activations are not known, so only its
     weights and its key/value cache are compared with the memory."""
     is_known = "training" in budget.memory
     lines = [f"in {memory.memory.strip()} fit"]

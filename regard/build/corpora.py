@@ -13,10 +13,12 @@ from regard import disk, tokenizers
 from regard import recipe as r
 from regard.data import cache, detect
 from regard.data.corpus import SPLITS, TOKENS, Corpus, Form, Split
-from regard.data.encode import TALLY, TOKENIZER, Readers, Rules
+from regard.data.encode import TALLY, TOKENIZER
 from regard.data.kinds import KINDS, Contents, DataSet, Reader, SourceForm
 from regard.data.lines import Tally
 from regard.data.places import is_file
+from regard.data.preparation import Readers
+from regard.data.rules import Rules
 from regard.data.sentences import sentences_of
 from regard.errors import DataError
 

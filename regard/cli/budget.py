@@ -16,7 +16,7 @@ def budget(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RECIPE]", help="A recipe, a run's folder, or a HuggingFace config.json."
+            metavar="RECIPE", help="A recipe, a run's folder, or a Hugging Face config.json."
         ),
     ] = None,
     transformer: Annotated[
@@ -100,7 +100,8 @@ def budget(
     bandwidth: Annotated[
         str | None,
         typer.Option(
-            metavar="RATE", help="With --machines: of their network, 10Gb (bits) or 1.25GB (bytes)."
+            metavar="RATE",
+            help="With --machines: of their network, 10Gb (bits) or 1.25GB (bytes) a second.",
         ),
     ] = None,
     latency: Annotated[
@@ -111,13 +112,13 @@ def budget(
         str | None,
         typer.Option(
             metavar="RATE",
-            help="With --machines: FLOPs that one makes in a second, as in 50G. Default: measured "
-            "here by training steps of the model, for some seconds.",
+            help="With --machines: FLOPs a second of one machine, as in 50G. Default: measured "
+            "here, by training the model for three seconds.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON, for programs.")] = False,
 ) -> None:
-    """Parameters, multiplications, memory and depth of a model, by formulas, without building it.
+    """Compute parameters, multiplications, memory and depth of a model by formulas.
 
     \b
     regard budget chat-transformer --formulas
@@ -146,7 +147,9 @@ def budget(
         )
 
     if length is not None and (source_length is not None or target_length is not None):
-        raise InputError("--length is both lengths", hint="give it alone")
+        raise InputError(
+            "--length sets both lengths", hint="leave out --source-length and --target-length"
+        )
     default = 2048 if transformer is not None else 64
     at = lengths(
         batch,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.alone import refuse_under_torchrun
 from regard.cli.devices import Device, Ray
 from regard.cli.evaluate import Split
 from regard.cli.paths import filled_path
@@ -54,15 +55,15 @@ def compare(
         str | None,
         typer.Option(
             metavar="parameters",
-            help="Choose the widths so that all have as many parameters as the first.",
+            help="Choose widths so that all have about as many parameters as the first.",
         ),
     ] = None,
     tune: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUES",
-            help="Choose a value for each contender by its validation score, with as many trials "
-            "for all: train.learning_rate=1e-2,1e-3.",
+            help="Try these values for each contender and keep the one with the best validation "
+            "score: train.learning_rate=1e-2,1e-3.",
         ),
     ] = None,
     score: Annotated[
@@ -106,6 +107,11 @@ def compare(
     regard compare chat-lstm chat-gru --tokens 1000000 --ray auto
     regard compare --plan list
     """
+    refuse_under_torchrun(
+        "a comparison trains its models one after the other, each in one process",
+        where="compare",
+        hint="leave torchrun out; --ray, or the same --out, shares a comparison among machines",
+    )
     if plan == "list":
         print(_plan_list())
         return
@@ -115,9 +121,14 @@ def compare(
             "a plan has its own contenders", where="--plan", got=names[0], hint="leave one out"
         )
     if split == Split.train:
-        raise InputError("training examples decide nothing", where="--split", got="train")
+        raise InputError(
+            "models are not compared on training examples",
+            where="--split",
+            got="train",
+            hint="use test or valid",
+        )
     if match not in (None, "parameters"):
-        raise InputError("can be matched: parameters", where="--match", got=match)
+        raise InputError("cannot be matched", where="--match", got=match, hint="use parameters")
     budget = _budget(
         minutes=minutes,
         tokens=tokens,
@@ -126,29 +137,29 @@ def compare(
         multiplications=multiplications,
     )
     with Waiting("loading"):
-        from regard.cli.comparing import compared
-        from regard.compare.plan import Plan as MadePlan
+        from regard.cli.comparing import run_comparison
+        from regard.compare.plan import Plan as ComparisonPlan
         from regard.compare.plan import axes_of, contenders_of, seeds_of
         from regard.compare.ready import load
 
         if plan is None:
-            made = MadePlan(contenders_of(names, data=data, changes=changes or ()))
+            full_plan = ComparisonPlan(contenders_of(names, data=data, changes=changes or ()))
         else:
-            made = load(plan).plan(data=data, changes=changes or ())
+            full_plan = load(plan).plan(data=data, changes=changes or ())
         if seeds is not None:
-            made = replace(made, seeds=seeds_of(seeds))
+            full_plan = replace(full_plan, seeds=seeds_of(seeds))
         if tune:
-            made = replace(made, tune=axes_of(tune))
-        made = replace(
-            made,
-            budget=budget or made.budget,
-            match="parameters" if match else made.match,
-            split=split.value if split else made.split,
-            limit=limit or made.limit,
-            score=score or made.score,
+            full_plan = replace(full_plan, tune=axes_of(tune))
+        full_plan = replace(
+            full_plan,
+            budget=budget or full_plan.budget,
+            match="parameters" if match else full_plan.match,
+            split=split.value if split else full_plan.split,
+            limit=limit or full_plan.limit,
+            score=score or full_plan.score,
             anyway=anyway,
         )
-    _refuse_budget_of_runs(made, budget)
+    _refuse_budget_of_runs(full_plan, budget)
     words = _words(
         names,
         {
@@ -169,7 +180,7 @@ def compare(
             "anyway": anyway,
         },
     )
-    compared(made, out, device, as_json, words=words, ray=ray)
+    run_comparison(full_plan, out, device, as_json, words=words, ray=ray)
 
 
 def _words(names: Sequence[str], options: Mapping[str, Any]) -> list[str]:
@@ -196,10 +207,10 @@ def _budget(**amounts: float | None) -> Budget | None:
     given = {name: amount for name, amount in amounts.items() if amount is not None}
     if len(given) > 1:
         options = " and ".join(f"--{name}" for name in given)
-        raise InputError("one budget, so that it is equal", got=options, hint="keep one of them")
+        raise InputError("several budgets", got=options, hint="keep one of them")
     for kind, amount in given.items():
         if not 0 < amount <= 1e18:
-            raise InputError("a budget is more than nothing", where=f"--{kind}", got=f"{amount:g}")
+            raise InputError("a budget must be more than 0", where=f"--{kind}", got=f"{amount:g}")
         return Budget(kind, amount)  # pyright: ignore[reportArgumentType]
     return None
 
@@ -207,7 +218,7 @@ def _budget(**amounts: float | None) -> Budget | None:
 def _refuse_budget_of_runs(plan: Plan, budget: Budget | None) -> None:
     if budget is not None and plan.contenders and not plan.trained:
         raise InputError(
-            "finished runs have had their budgets",
+            "finished runs are not trained, so they have no budget",
             where=f"--{budget.kind}",
             hint="leave it out, or give recipes instead of runs",
         )

@@ -26,7 +26,7 @@ SHOWN_PAIRS = 3  # pairs whose buckets and examples are printed
 SHOWN_EXAMPLES = 3  # of each pair; the record has more
 
 
-def compared(
+def run_comparison(
     plan: Plan,
     out: Path | None,
     device: str,
@@ -35,8 +35,8 @@ def compared(
     words: Sequence[str] = (),
     ray: str | None = None,
 ) -> None:
-    """Carry out a plan, or go on with it, and show what it found. `words` are those of the command
-    that asked for it, `ray` is the address of a cluster."""
+    """Carry out a plan, or continue it, and show the result. `words` are those of the command that
+    asked for it, `ray` is the address of a cluster."""
     with Waiting("loading"):
         from regard.compare import plan as plans
         from regard.compare.analysis import compare
@@ -67,30 +67,30 @@ def compared(
     console.print(_heading(plan, folder), soft_wrap=True, markup=False)
 
     bar = PlanBar(console, 1)
-    cells = Cells(plan, folder, split, told=bar.told, device=device, fleet=fleet)
+    cells = Cells(plan, folder, split, make_reporter=bar.reporter, device=device, fleet=fleet)
     command = shlex.join(["regard", "compare", *words, "--out", str(folder)])
     was_stopped = True
     try:
         with connected(fleet), bar:
-            cells.go(bar.learned)
+            cells.go(bar.update)
         was_stopped = False
     except Stopped as stop:
         raise stop.of_many("comparison") from None
     finally:  # also after Ctrl-C: what is known is shown
-        known = cells.known()
-        if any(cell.is_over for cell in known):
+        snapshot = cells.snapshot()
+        if any(cell.is_over for cell in snapshot):
             tuning = {each.name: cells.tuning(each) for each in plan.contenders}
             with Waiting("comparing"):
                 comparison = compare(
-                    plan, known, split, tuning=tuning, notes=notes, same=same, command=command
+                    plan, snapshot, split, tuning=tuning, notes=notes, same=same, command=command
                 )
             if not was_stopped:  # somebody who presses Ctrl-C does not want to wait for pages
                 here = device if fleet is None else "auto"
                 with Waiting("drawing attention"):
-                    comparison = write_attention(comparison, plan, known, folder, device=here)
+                    comparison = write_attention(comparison, plan, snapshot, folder, device=here)
             _show(comparison, folder, console, as_json)
-    if all(cell.state == "failed" for cell in known):
-        raise TrainingError("all runs of this comparison failed", where=folder, got=known[0].why)
+    if all(cell.state == "failed" for cell in snapshot):
+        raise TrainingError("all runs of this comparison failed", where=folder, got=snapshot[0].why)
 
 
 def _claim_record(folder: Path) -> None:

@@ -42,7 +42,7 @@ regard data export digits digits/""",
 def list_data(
     as_json: Annotated[bool, typer.Option("--json", help="A JSON list, for programs.")] = False,
 ) -> None:
-    """The kinds of data that can be read.
+    """List the kinds of data that can be read.
 
     \b
     regard data list
@@ -98,22 +98,22 @@ def fetch(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(parser=filled_path, help="Its folder; not given: one in the cache."),
+        typer.Option(parser=filled_path, help="Its folder. Default: one in the cache."),
     ] = None,
     url: Annotated[
         str | None,
         typer.Option(
-            help="Another address of the file; of its folder, ending with /, where it is several."
+            help="Another address of the file, or of the folder of several files, ending in /."
         ),
     ] = None,
     sha256: Annotated[
         str | None,
-        typer.Option(help="The sum the file should have, instead of the one regard knows."),
+        typer.Option(help="The SHA-256 the file should have, instead of the one regard knows."),
     ] = None,
     again: Annotated[
         bool,
         typer.Option(
-            "--again", help="Overwrite fetched files that are missing or were changed since."
+            "--again", help="Restore fetched files that are missing or were changed since."
         ),
     ] = False,
     as_json: Annotated[
@@ -123,7 +123,7 @@ def fetch(
     """Download a public data set, check and unpack it.
 
     A download that was stopped, by Ctrl-C or a broken connection, is resumed when run again.
-    Files that you changed, or put beside it, are never overwritten unless you say --again.
+    Fetched files that you changed are overwritten only with --again, other files never.
 
     \b
     regard data fetch --list
@@ -170,9 +170,9 @@ def fetch(
     for download in record["downloads"]:
         if download["checked"] is None:
             sha256 = download["sha256"]
-            print(f"its sum was not known beforehand, so note what came: sha256 {sha256}")
+            print(f"its checksum was not known beforehand; this file has sha256 {sha256}")
     if data_set.wants:
-        print(f"it still wants {data_set.wants}")
+        print(f"it still needs {data_set.wants}")
     command = shlex.join(["regard", "data", "inspect", record["folder"]])
     print(printable(f"look at it with: {command}"))
 
@@ -184,20 +184,20 @@ def export_data(
         Path,
         typer.Argument(metavar="FOLDER", help="A new folder, or an empty one.", parser=filled_path),
     ],
-    count: Annotated[int, typer.Option(min=1, max=100_000, help="Files.")] = 100,
+    count: Annotated[int, typer.Option(min=1, max=100_000, help="The number of files.")] = 100,
     seed: Annotated[
         int,
         typer.Option(
-            min=0, max=2**32 - 1, help="Decides which. Recipes learn from drawings of seed 1."
+            min=0, max=2**32 - 1, help="Which ones. Recipes are trained on the drawings of seed 1."
         ),
     ] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
     """Write some of the built-in data as files, with a table of the right answers.
 
-    Digits are pictures in a folder for each label, some of which image-pool learns from.
-    Drawings have a table of captions. Voices are laid out as LJ Speech is, are unseen by
-    speech-attention, and need the extra "speech".
+    Digits are pictures in a folder for each label; image-pool is trained on most of them.
+    Drawings have a table of captions. Voices have the layout of LJ Speech, are not in the
+    training data of speech-attention, and need the extra "speech".
 
     \b
     regard data export digits digits/

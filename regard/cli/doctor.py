@@ -25,12 +25,12 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """What regard finds on this machine, or whether a run is whole and can go on.
+    """Check this machine, or whether a run is complete and can be resumed.
 
-    Of a run: its files and checkpoints against their sums, laws on its own weights (step by step =
-    all at once, padding changes nothing, masked places weigh 0, beam 1 = greedy, save then load =
-    before), and two resumes of a temporary copy, which must be equal. The run is not changed.
-    Exit code 0: all is well; 1: something is wrong, and what to do is said.
+    Of a run it checks the files and checkpoints against their SHA-256, laws on its own weights
+    (step by step = all at once, padding changes nothing, masked places weigh 0, beam 1 = greedy,
+    save then load = before), and that two resumes of a temporary copy are equal. The run is not
+    changed. Exit code 0: nothing is wrong; 1: something is, and the output says what to do.
 
     \b
     regard doctor
@@ -72,7 +72,7 @@ def _examine_run(run: Path, as_json: bool) -> None:
         if failures:
             print(f"{len(failures)} of {len(checks)} checks failed")
         else:
-            print("all is well: the run is whole and can go on")
+            print("nothing is wrong: the run is complete and can be resumed")
     if failures:
         raise typer.Exit(FOUND)
 

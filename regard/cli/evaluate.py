@@ -39,18 +39,18 @@ def evaluate(
         Path | None,
         typer.Option(
             parser=filled_path,
-            help="Other data of the same kind, - for standard input; not given: the run's own "
-            "held-out part.",
+            help="Other data of the same kind, - for standard input. Default: the run's own "
+            "held-out examples.",
         ),
     ] = None,
     split: Annotated[
         Split | None,
-        typer.Option(help="Which part of the run's own data; not given: valid. Not with --data."),
+        typer.Option(help="The split of the run's own data. Default: valid. Not with --data."),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Answer only so many prompts, spread evenly; likelihood uses all."
+            min=1, help="Answer at most this many inputs, evenly spread; likelihood uses all."
         ),
     ] = None,
     ranked: Annotated[

@@ -88,12 +88,12 @@ class PlanBar:
         if self.live is not None:
             self.live.stop()
 
-    def told(self, label: str) -> AbstractContextManager[Reporter]:
+    def reporter(self, label: str) -> AbstractContextManager[Reporter]:
         """The reporter of one run."""
         return _RunReporter(self, printable(label))
 
-    def learned(self, over: int, total: int) -> None:
-        """So many of the runs are over."""
+    def update(self, over: int, total: int) -> None:
+        """Show that `over` of `total` runs are over."""
         with self.lock:
             changed = over > self.over
             self.over = max(self.over, over)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,7 @@ def serve(
         typer.Option(
             parser=filled_path,
             metavar="FILE",
-            help="A file with the key that clients must send. REGARD_KEY has it otherwise.",
+            help="A file with the key that clients must send. Default: the variable REGARD_KEY.",
         ),
     ] = None,
     insecure: Annotated[
@@ -35,7 +36,9 @@ def serve(
     ] = False,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name by which requests may address the server."),
+        typer.Option(
+            metavar="NAME", help="Also accept requests to this host name; may be repeated."
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Engine processes of each run.")] = 1,
     device: Device = "auto",
@@ -82,4 +85,7 @@ def serve(
         print(f"  API   http://{shown_host}:{actual_port}/v1", flush=True)
         print("Ctrl-C stops it.", flush=True)
 
+    # asyncio cancels what is under way on Ctrl-C, but only in place of Python's own handler.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     asyncio.run(run_server(settings, on_ready=on_ready))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CURVES = "curves.png"
 
 
-def swept(
+def run_sweep(
     new: NewRun,
     texts: Sequence[str],
     out: Path | None,
@@ -46,34 +46,34 @@ def swept(
         fleet.check()
     folder = out or default_folder(new.recipe(), axes, new.name)
     console = console_for(as_json)
-    known: list[Outcome] = []
+    outcomes: list[Outcome] = []
 
     count = trials or number_of_trials(axes)
     bar = PlanBar(console, count)
 
-    def told(trial: Trial) -> AbstractContextManager[Reporter]:
+    def make_reporter(trial: Trial) -> AbstractContextManager[Reporter]:
         if fleet is not None:
-            return bar.told(trial.name)
+            return bar.reporter(trial.name)
         console.print(
             f"\n{printable(trial.name)}, in {printable(trial.run)}", soft_wrap=True, markup=False
         )
         return Bar(console) if console.is_terminal else Lines(console)
 
-    def learned(outcome: Outcome) -> None:
-        known.append(outcome)
+    def on_outcome(outcome: Outcome) -> None:
+        outcomes.append(outcome)
         if fleet is not None:
             over = sum(trial.state in ENDED for trial in outcome.trials)
-            bar.learned(over, max(count, len(outcome.trials)))
+            bar.update(over, max(count, len(outcome.trials)))
 
     try:
         with connected(fleet), nullcontext() if fleet is None else bar:
-            known.append(
+            outcomes.append(
                 sweep(
                     new.recipe,
                     axes,
                     folder,
-                    told=told,
-                    learned=learned,
+                    make_reporter=make_reporter,
+                    on_outcome=on_outcome,
                     trials=trials,
                     storage=storage,
                     prune=prune,
@@ -84,70 +84,72 @@ def swept(
     except Stopped as stop:
         raise stop.of_many("sweep") from None
     finally:  # also after Ctrl-C: what is known is shown
-        if known:
-            plot = _plotted(known[-1], folder)
+        if outcomes:
+            plot = _plotted(outcomes[-1], folder)
             if as_json:
                 print(
                     json.dumps(
-                        {"folder": str(folder), "curves": plot} | known[-1].to_json(),
+                        {"folder": str(folder), "curves": plot} | outcomes[-1].to_json(),
                         ensure_ascii=False,
                     )
                 )
             else:
-                console.print("\n" + table(known[-1], plot), soft_wrap=True, markup=False)
-    trials_made = known[-1].trials
-    has_score = any(trial.score is not None for trial in trials_made)
-    if not has_score and any(trial.state == "failed" for trial in trials_made):
+                console.print("\n" + table(outcomes[-1], plot), soft_wrap=True, markup=False)
+    last = outcomes[-1].trials
+    has_score = any(trial.score is not None for trial in last)
+    if not has_score and any(trial.state == "failed" for trial in last):
         raise TrainingError("no trial of this sweep has a score", where=folder)
 
 
-def _plotted(known: Outcome, folder: Path) -> str | None:
+def _plotted(outcome: Outcome, folder: Path) -> str | None:
     from regard.plot import together
 
-    runs = {trial.name: Path(trial.run) for trial in known.trials}
+    runs = {trial.name: Path(trial.run) for trial in outcome.trials}
     there = {name: run for name, run in runs.items() if (run / "metrics.jsonl").is_file()}
     if not there:
         return None
     try:
-        return str(together(there, known.score, folder / CURVES))
+        return str(together(there, outcome.score, folder / CURVES))
     except InputError as problem:  # a person's own file has this name
         streams.tell(f"no curves are drawn: {problem}")
         return None
 
 
-def table(known: Outcome, plot: str | None) -> str:
-    rows = _seed_rows(known) if known.has_seeds else _trial_rows(known)
+def table(outcome: Outcome, plot: str | None) -> str:
+    rows = _seed_rows(outcome) if outcome.has_seeds else _trial_rows(outcome)
     curves = [f"curves of all in {plot}"] if plot else []
-    return "\n".join(printable(line) for line in [*rows, *curves, _verdict(known)])
+    return "\n".join(printable(line) for line in [*rows, *curves, _verdict(outcome)])
 
 
-def _trial_rows(known: Outcome) -> list[str]:
-    best = known.best
-    wide = _widest(trial.name for trial in known.trials)
-    rows = [_head(known, wide)]
-    for trial in known.ordered:
+def _trial_rows(outcome: Outcome) -> list[str]:
+    best = outcome.best
+    wide = _widest(trial.name for trial in outcome.trials)
+    rows = [_head(outcome, wide)]
+    for trial in outcome.ordered:
         mark = "  best" if trial == best else ""
-        rows.append(_row(trial, wide, _score_width(known)) + mark)
+        rows.append(_row(trial, wide, _score_width(outcome)) + mark)
     return rows
 
 
-def _head(known: Outcome, wide: int) -> str:
-    return f"{'trial':<{wide}}{known.score:>{_score_width(known)}}{'best step':>12}{'seconds':>10}"
+def _head(outcome: Outcome, wide: int) -> str:
+    return (
+        f"{'trial':<{wide}}{outcome.score:>{_score_width(outcome)}}{'best step':>12}{'seconds':>10}"
+    )
 
 
-def _score_width(known: Outcome) -> int:
-    return max(12, len(known.score) + 2)
+def _score_width(outcome: Outcome) -> int:
+    return max(12, len(outcome.score) + 2)
 
 
-def _seed_rows(known: Outcome) -> list[str]:
+def _seed_rows(outcome: Outcome) -> list[str]:
     """Mean and spread over the seeds of each setting, then every run in the order it was asked
     for."""
-    best = known.best_setting
-    names = [setting.name or "all seeds" for setting in known.settings]
-    title = f"{known.score} over seeds"
-    wide = _widest([title, *names, *(trial.name for trial in known.trials)])
+    best = outcome.best_setting
+    names = [setting.name or "all seeds" for setting in outcome.settings]
+    title = f"{outcome.score} over seeds"
+    wide = _widest([title, *names, *(trial.name for trial in outcome.trials)])
     rows = [f"{title:<{wide}}{'mean':>12}{'std':>10}{'lowest':>10}{'highest':>10}{'seeds':>7}"]
-    for name, setting in zip(names, known.settings, strict=True):
+    for name, setting in zip(names, outcome.settings, strict=True):
         spread = [
             setting.mean,
             setting.deviation,
@@ -164,28 +166,28 @@ def _seed_rows(known: Outcome) -> list[str]:
         )
         mark = "  best mean" if setting == best else ""
         rows.append(f"{name:<{wide}}{mean:>12}{std:>10}{lowest:>10}{highest:>10}{seeds:>7}{mark}")
-    rows += ["", _head(known, wide)]
-    return rows + [_row(trial, wide, _score_width(known)) for trial in known.trials]
+    rows += ["", _head(outcome, wide)]
+    return rows + [_row(trial, wide, _score_width(outcome)) for trial in outcome.trials]
 
 
 def _widest(names: Iterable[str]) -> int:
     return max(*map(len, names), 6) + 2
 
 
-def _verdict(known: Outcome) -> str:
+def _verdict(outcome: Outcome) -> str:
     """What was found out, and what to type next."""
-    if not any(setting.scores for setting in known.settings):
+    if not any(setting.scores for setting in outcome.settings):
         return "no run has a score yet"
-    if known.is_mixed:
+    if outcome.is_mixed:
         return (
             "the data changed between these runs, so they are not compared; "
             "repeat the sweep in a new folder with --out"
         )
-    if best := known.best:
+    if best := outcome.best:
         return f"the best run is {best.run}; ask it with: regard ask {best.run} …"
-    if setting := known.best_setting:
+    if setting := outcome.best_setting:
         return f"the best setting, by its mean over {len(setting.scores)} seeds, is {setting.name}"
-    if len(known.settings) == 1:
+    if len(outcome.settings) == 1:
         return "runs that differ in their seeds only: the spread is chance, and none is the best"
     return "no setting has all its seeds yet"
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.alone import refuse_under_torchrun
 from regard.cli.devices import Device, Ray
 from regard.cli.paths import filled_path
 from regard.cli.waiting import Waiting
@@ -53,9 +54,7 @@ def train(
     ] = None,
     resume: Annotated[
         Path | None,
-        typer.Option(
-            parser=filled_path, help="Continue the run in this folder, which was stopped."
-        ),
+        typer.Option(parser=filled_path, help="Continue the stopped run in this folder."),
     ] = None,
     anyway: Annotated[
         bool,
@@ -146,11 +145,15 @@ def train(
             hint="regard recipes list shows them; try: regard train chat-attention",
         )
     if sweep:
-        from regard.cli.sweeping import swept
+        from regard.cli.sweeping import run_sweep
 
-        _refuse_under_torchrun()
+        refuse_under_torchrun(
+            "a sweep trains its runs one after the other, each in one process",
+            where="--sweep",
+            hint="leave torchrun out; --ray or --storage shares a sweep among machines",
+        )
         new = runs.new(recipe, data=data, changes=changes or (), limits=limits)
-        swept(new, sweep, out, trials, storage, prune, device, as_json, ray=ray)
+        run_sweep(new, sweep, out, trials, storage, prune, device, as_json, ray=ray)
         return
     base = recipe
 
@@ -165,23 +168,13 @@ def _refuse_with_resume(recipe: str | None, out: Path | None, sweep: list[str] |
     """What --resume cannot be combined with."""
     if sweep:
         raise InputError(
-            "a sweep goes on when its command is given again", hint="leave --resume out"
+            "a sweep continues when its command is given again", hint="leave --resume out"
         )
     if recipe or out:
         raise InputError(
-            "--resume goes on in the run's own folder with its own recipe",
+            "--resume continues a run in its own folder with its own recipe",
             got=recipe or f"--out {out}",
-            hint="beside it a budget may be given, --data, and --set",
-        )
-
-
-def _refuse_under_torchrun() -> None:
-    started = launch()
-    if not started.is_alone:
-        raise InputError(
-            "a sweep trains its runs one after the other, each in one process",
-            got=f"{started.world} processes of torchrun",
-            hint="leave torchrun out; --storage shares a sweep among machines",
+            hint="with --resume, only a budget, --data and --set may be given",
         )
 
 

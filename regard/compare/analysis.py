@@ -65,23 +65,21 @@ def compare(
         name = each.contender.name
         recipe = each.contender.recipe
         own = seeds.get(name, {})
-        contenders.append(
-            ContenderResult(
-                name=name,
-                summary=recipe.summary,
-                changes=differences(first, recipe),
-                scores={key: estimate(values, bounds=bounds(key)) for key, values in own.items()},
-                numbers={key: _mean(values) for key, values in each.numbers.items()},
-                costs=costs[name],
-                seeds=_seed_results(each, names),
-                curves=[_curve(cell) for cell in each.cells if cell.state == "done"],
-                tuning=_tuning((tuning or {}).get(name), each.cells),
-                is_on_front=name in front,
-            )
+        result = ContenderResult(
+            name=name,
+            summary=recipe.summary,
+            changes=differences(first, recipe),
+            scores={key: estimate(values, bounds=bounds(key)) for key, values in own.items()},
+            numbers={key: _mean(values) for key, values in each.numbers.items()},
+            costs=costs[name],
+            seeds=_seed_results(each, names),
+            curves=[_curve(cell) for cell in each.cells if cell.state == "done"],
+            tuning=_tuning((tuning or {}).get(name), each.cells),
+            is_on_front=name in front,
         )
+        contenders.append(result)
     unit = _unit(first.task, clusters)
     pairs = pairs_of(scored, seeds, items, clusters, score, unit)
-    recent = list(notes) + more_notes + _notes(plan, scored, split, items)
     return Comparison(
         title=plan.title,
         task=first.task,
@@ -96,7 +94,7 @@ def compare(
         contenders=contenders,
         pairs=pairs,
         baselines=next((cell.baselines for cell in cells if cell.baselines), {}),
-        notes=recent,
+        notes=[*notes, *more_notes, *_notes(plan, scored, split, items)],
         is_complete=all(cell.is_over for cell in cells),
         question=plan.question,
         advice=advice(contenders, pairs, score),

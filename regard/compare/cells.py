@@ -27,7 +27,7 @@ from regard.data.corpus import Corpus, Split
 from regard.errors import BundleError, BusyError, DivergedError, RegardError, TrainingError
 from regard.fleet import Fleet, Task
 from regard.recipe import Recipe
-from regard.sweep import ENDED, Outcome, Trial, Trials, folder_name, heard, points
+from regard.sweep import ENDED, Outcome, Trial, Trials, folder_name, forward_message, points
 from regard.tokenizers import dumps
 from regard.train import Reporter
 
@@ -38,7 +38,7 @@ CELLS, RUNS, TUNING = "cells", "runs", "tune"
 EVALUATED = 1  # format of the file of a cell
 
 # The reporter of a run, by the name of the contender and the values of the trial.
-Told = Callable[[str], AbstractContextManager[Reporter]]
+MakeReporter = Callable[[str], AbstractContextManager[Reporter]]
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,14 @@ class Cells:
         folder: Path,
         split: str,
         *,
-        told: Told,
+        make_reporter: MakeReporter,
         device: str = "auto",
         fleet: Fleet | None = None,
     ):
         self.plan = plan
         self.folder = folder
         self.split = split
-        self.told = told
+        self.make_reporter = make_reporter
         self.device = device
         self.fleet = fleet
         recipe = plan.contenders[0].recipe
@@ -139,9 +139,9 @@ class Cells:
 
     # -- what is known --
 
-    def known(self) -> list[Cell]:
+    def snapshot(self) -> list[Cell]:
         """All cells, with what every process has reached."""
-        return [self._known(contender, seed) for contender, seed in self._pairs()]
+        return [self._read(contender, seed) for contender, seed in self._pairs()]
 
     def _pairs(self) -> list[tuple[Contender, int]]:
         """Seed by seed, so that a plan that is stopped early has something of all contenders."""
@@ -152,7 +152,8 @@ class Cells:
             pairs += [(contender, own_recipe(run).seed) for run in contender.runs]
         return pairs
 
-    def _known(self, contender: Contender, seed: int) -> Cell:
+    def _read(self, contender: Contender, seed: int) -> Cell:
+        """A cell with what is stored of it."""
         cell = Cell(contender.name, seed, str(self._run(contender, seed)))
         if cell.name in self._over:
             return self._over[cell.name]
@@ -181,9 +182,9 @@ class Cells:
 
     # -- what is left --
 
-    def go(self, learned: Callable[[int, int], None] = lambda done, total: None) -> list[Cell]:
-        """Train and evaluate what is left, by this process or others. `learned` hears after each
-        part how many of how many are over."""
+    def go(self, on_progress: Callable[[int, int], None] = lambda done, total: None) -> list[Cell]:
+        """Train and evaluate what is left, by this process or others. `on_progress` is
+        called after each part with the number that is over and the total."""
         (self.folder / CELLS).mkdir(exist_ok=True)
         parts = [
             (contender, point)
@@ -198,13 +199,13 @@ class Cells:
                 tuning = [partial(self._tune, contender, point) for contender, point in parts]
                 for trial in self._each(tuning):
                     done += trial.state in ENDED
-                    learned(done, total)
+                    on_progress(done, total)
                 cells = [partial(self._cell, contender, seed) for contender, seed in pairs]
                 for cell in self._each(cells):
                     done += cell.is_over
-                    learned(done, total)
+                    on_progress(done, total)
                 if done == total:
-                    return self.known()
+                    return self.snapshot()
                 time.sleep(PAUSE)
 
     def _each(self, calls: Sequence[Callable[[], T]]) -> Iterator[T]:
@@ -247,11 +248,20 @@ class Cells:
         def make(more: Sequence[str]) -> Recipe:
             return run.recipe([*changes, *more])
 
-        def told(trial: Trial) -> AbstractContextManager[Reporter]:
-            return self.told(f"{contender.name}, {what} {trial.name.removeprefix('seed=')}")
+        def make_reporter(trial: Trial) -> AbstractContextManager[Reporter]:
+            values = trial.name.removeprefix("seed=")
+            return self.make_reporter(f"{contender.name}, {what} {values}")
 
         folder = self.folder / place / folder_name(contender.name)
-        return Trials(make, folder, self.score, told, self.device, self.fleet, alone=self._is_timed)
+        return Trials(
+            make,
+            folder,
+            self.score,
+            make_reporter,
+            self.device,
+            self.fleet,
+            alone=self._is_timed,
+        )
 
     def tuning(self, contender: Contender) -> Outcome | None:
         """The tuning trials of a contender; None if nothing is tuned."""
@@ -291,7 +301,7 @@ class Cells:
 
     def _cell(self, contender: Contender, seed: int) -> Cell:
         """Train and evaluate a cell, unless that is done or another process does it."""
-        cell = self._known(contender, seed)
+        cell = self._read(contender, seed)
         if cell.is_over:
             return cell
         values = {} if contender.new is None else self.tuned(contender)
@@ -299,7 +309,7 @@ class Cells:
             return cell
         cell = replace(cell, values=values)
         if self.fleet is not None and contender.new is not None:
-            return self._make_on(self.fleet, contender, cell)
+            return self._make_remotely(self.fleet, contender, cell)
         return self.make(contender, cell)
 
     def make(self, contender: Contender, cell: Cell) -> Cell:
@@ -311,14 +321,14 @@ class Cells:
         with disk.lock_file(self._file(cell).with_suffix(".lock")) as file:
             if file is None:
                 return replace(cell, state="elsewhere")
-            known = self._known(contender, cell.seed)  # somebody else may have been faster
-            if known.is_over:
-                return known
+            stored = self._read(contender, cell.seed)  # somebody else may have been faster
+            if stored.is_over:
+                return stored
             cell = self._evaluate(cell)
             disk.write_json(self._file(cell), cell.to_json())
         return cell
 
-    def _make_on(self, fleet: Fleet, contender: Contender, cell: Cell) -> Cell:
+    def _make_remotely(self, fleet: Fleet, contender: Contender, cell: Cell) -> Cell:
         """The same by a machine of a fleet. Its file is read afterwards like that of any other
         process."""
         assert contender.new is not None
@@ -342,15 +352,15 @@ class Cells:
             alone=self._is_timed,
             name=cell.name,
         )
-        with self.told(f"{contender.name}, seed {cell.seed}") as reporter:
+        with self.make_reporter(f"{contender.name}, seed {cell.seed}") as reporter:
             try:
-                state, why = fleet.run(task, partial(heard, reporter, None))
+                state, why = fleet.run(task, partial(forward_message, reporter, None))
             except TrainingError as problem:  # its machines died again and again
                 state, why = "failed", str(problem)
-        known = self._known(contender, cell.seed)
-        if state == "failed" and not known.is_over:  # the next command tries it again
-            known = self._over[cell.name] = replace(cell, state=state, why=why)
-        return known
+        stored = self._read(contender, cell.seed)
+        if state == "failed" and not stored.is_over:  # the next command tries it again
+            stored = self._over[cell.name] = replace(cell, state=state, why=why)
+        return stored
 
     def _train(self, contender: Contender, cell: Cell) -> Cell:
         """The cell when its run has ended: its state is still "waiting", to be evaluated, or

@@ -21,7 +21,7 @@ from regard.budget.modules import of_model
 from regard.build import model as build_model
 from regard.build import task as build_task
 from regard.bundle import recipe_budget
-from regard.data.batches import batches
+from regard.data.batches import Batches
 from regard.data.corpus import Corpus
 from regard.errors import InputError
 from regard.ranking import evenly_spread
@@ -58,23 +58,11 @@ def work_of(recipe: Recipe, corpus: Corpus) -> Work:
     fewer batches. A picture with several captions counts once for each of them."""
     tokenizer = corpus.tokenizer
     how = recipe.train
-    source, target = build_task(recipe, tokenizer).lengths(corpus.train)
-    plan = batches(
-        source,
-        target,
-        tokens=how.batch_tokens,
-        most=how.batch_examples,
-        groups=corpus.train.groups,
-        seed=recipe.seed,
-        epoch=0,
-    )
-    sizes = [
-        (len(index), int(source[index].max()), int(target[index].max()))
-        for index in (plan[i] for i in evenly_spread(len(plan), SAMPLED))
-    ]
+    every, mean_source, mean_target = _batch_sizes(recipe, corpus)
+    sizes = [tuple(every[i].tolist()) for i in evenly_spread(len(every), SAMPLED)]
     rows, longest_source, longest_target = (round(mean) for mean in np.mean(sizes, axis=0))
-    one = (1, max(1, round(float(source.mean()))), max(1, round(float(target.mean()))))
-    steps = len(plan) / how.gradient_accumulation_steps
+    one = (1, max(1, round(mean_source)), max(1, round(mean_target)))
+    steps = len(every) / how.batches_a_step
     try:
         passes = [_budget(recipe, tokenizer, *size) for size in sizes]
         batch = _budget(recipe, tokenizer, rows, longest_source, longest_target)
@@ -85,12 +73,40 @@ def work_of(recipe: Recipe, corpus: Corpus) -> Work:
     step = float(np.mean([each.multiplications["training"] for each in passes]))
     return Work(
         parameters=example.parameters,
-        step=step * how.gradient_accumulation_steps,
+        step=step * how.batches_a_step,
         forward=example.multiplications["forward"],
         depth=example.depth.get("forward"),
         memory=batch.memory.get("training"),
         steps_an_epoch=steps,
     )
+
+
+def _batch_sizes(recipe: Recipe, corpus: Corpus) -> tuple[np.ndarray, float, float]:
+    """(n, 3): examples, longest source and longest target of each batch of the first epoch, in
+    order; and the mean source and target length. Only one window of batches is in memory."""
+    task = build_task(recipe, corpus.tokenizer)
+    split = corpus.train
+    lengths = lambda index: task.lengths(split.select(index))  # noqa: E731
+    batches = Batches(
+        lengths,
+        len(split),
+        tokens=recipe.train.batch_tokens,
+        most=recipe.train.batch_examples,
+        groups=split.groups,
+        seed=recipe.seed,
+    )
+    sizes = []
+    total_source = total_target = 0
+    for number in range(batches.windows):
+        window = batches.window(0, number)
+        source, target = lengths(np.concatenate(window))
+        rows = np.array([len(batch) for batch in window])
+        starts = np.cumsum(rows) - rows
+        longest = [np.maximum.reduceat(side, starts) for side in (source, target)]
+        sizes.append(np.stack([rows, *longest], axis=1))
+        total_source += int(source.sum())
+        total_target += int(target.sum())
+    return np.concatenate(sizes), total_source / len(split), total_target / len(split)
 
 
 def _budget(recipe: Recipe, tokenizer: Tokenizer, batch: int, source: int, target: int) -> Budget:
@@ -115,7 +131,7 @@ def _counted(
     step = float(np.mean([counts(size)["training"] for size in sizes]))
     return Work(
         parameters=model.parameter_count,
-        step=step * recipe.train.gradient_accumulation_steps,
+        step=step * recipe.train.batches_a_step,
         forward=counts(one)["forward"],
         depth=None,
         memory=None,

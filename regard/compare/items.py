@@ -14,7 +14,7 @@ from regard import metrics
 from regard.bundle import Bundle
 from regard.data.corpus import Split
 from regard.errors import BundleError, DivergedError
-from regard.evaluate import likelihood, questions, ranked, target_texts
+from regard.evaluate import Question, likelihood, questions, ranked, target_texts
 from regard.metrics import Statistic
 from regard.ranking import rank_answers
 from regard.tasks.task import Task
@@ -71,15 +71,41 @@ class Item:
 def observe(
     bundle: Bundle, part: Split, training: Split, *, at_most: int | None = None
 ) -> list[Item]:
-    """How a run does on each item of a part of its data; at most `at_most` items are answered."""
+    """How a run does on each item of a split of its data; at most `at_most` items are answered."""
+    task = bundle.task
+    every = questions(part, task)
+    number_of_example = {
+        example: number for number, question in enumerate(every) for example in question.examples
+    }
+    items = _likelihoods(bundle, part, training, every)
+
+    if task.ranks_answers:
+        ranking = rank_answers(bundle.model, task, part, at_most=RANKED)
+        for place, example in enumerate(ranking.examples.tolist()):
+            number = number_of_example[example]
+            item = items[number]
+            ranks = (*item.ranks, int(ranking.ranks[place]))
+            pmi_ranks = item.pmi_ranks
+            if ranking.pmi_ranks is not None:
+                pmi_ranks = (*pmi_ranks, int(ranking.pmi_ranks[place]))
+            items[number] = replace(item, ranks=ranks, pmi_ranks=pmi_ranks)
+
+    some = questions(part, task, at_most=at_most)
+    answers = ranked(bundle, [question.given for question in some])
+    for question, texts in zip(some, answers, strict=True):
+        number = number_of_example[question.examples[0]]
+        items[number] = replace(items[number], answers=tuple(texts))
+    return items
+
+
+def _likelihoods(
+    bundle: Bundle, part: Split, training: Split, every: Sequence[Question]
+) -> list[Item]:
+    """An item for each question, with the likelihood of its references; without answers yet."""
     task = bundle.task
     held_out = likelihood(bundle.model, task, part)
     if not np.isfinite(held_out.answer_nats).all():
         raise DivergedError("the likelihood of some answers is not a number")
-    every = questions(part, task)
-    question_of = {
-        example: number for number, question in enumerate(every) for example in question.examples
-    }
     counts = Counter[str]()
     if task.answers_are_text:
         for text in target_texts(training):
@@ -89,35 +115,17 @@ def observe(
     items = []
     for question in every:
         index = question.examples
-        items.append(
-            Item(
-                prompt=question.shown,
-                references=tuple(question.references),
-                cluster=question.cluster,
-                length=int(lengths[index[0]]),
-                rarest=_rarest(question.references[0], counts) if counts else None,
-                nats=float(held_out.answer_nats[index].sum()),
-                tokens=int(held_out.answer_tokens[index].sum()),
-                words=int(held_out.answer_words[index].sum()),
-            )
+        item = Item(
+            prompt=question.shown,
+            references=tuple(question.references),
+            cluster=question.cluster,
+            length=int(lengths[index[0]]),
+            rarest=_rarest(question.references[0], counts) if counts else None,
+            nats=float(held_out.answer_nats[index].sum()),
+            tokens=int(held_out.answer_tokens[index].sum()),
+            words=int(held_out.answer_words[index].sum()),
         )
-
-    if task.ranks_answers:
-        ranking = rank_answers(bundle.model, task, part, at_most=RANKED)
-        for place, example in enumerate(ranking.examples.tolist()):
-            number = question_of[example]
-            item = items[number]
-            ranks = (*item.ranks, int(ranking.ranks[place]))
-            pmi_ranks = item.pmi_ranks
-            if ranking.pmi_ranks is not None:
-                pmi_ranks = (*pmi_ranks, int(ranking.pmi_ranks[place]))
-            items[number] = replace(item, ranks=ranks, pmi_ranks=pmi_ranks)
-
-    asked = questions(part, task, at_most=at_most)
-    answers = ranked(bundle, [question.given for question in asked])
-    for question, texts in zip(asked, answers, strict=True):
-        number = question_of[question.examples[0]]
-        items[number] = replace(items[number], answers=tuple(texts))
+        items.append(item)
     return items
 
 

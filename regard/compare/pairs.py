@@ -28,23 +28,18 @@ def pairs_of(
     score: str,
     unit: str,
 ) -> list[Pair]:
-    both = list(combinations(scored, 2))
-    found: list[dict[str, Difference]] = []
-    for a, b in both:
-        first, second = seeds.get(a.contender.name, {}), seeds.get(b.contender.name, {})
-        names = first.keys() & second.keys()
-        found.append(
-            {
-                name: difference(first[name], second[name], test_items=name == score)
-                for name in first
-                if name in names
-            }
-        )
-    rates = adjusted([own[score].p_value if score in own else None for own in found])
+    """Every pair of contenders, with p-values that are adjusted for the number of pairs."""
+    sides = list(combinations(scored, 2))
+    differences = []
+    for a, b in sides:
+        first = seeds.get(a.contender.name, {})
+        second = seeds.get(b.contender.name, {})
+        differences.append(_differences(first, second, score))
+    rates = adjusted([own[score].p_value if score in own else None for own in differences])
     pairs = []
-    for (a, b), differences_found, rate in zip(both, found, rates, strict=True):
-        about = verdict(score, a.side, b.side, differences_found.get(score), rate, unit=unit)
-        has_both = score in differences_found
+    for (a, b), own, rate in zip(sides, differences, rates, strict=True):
+        about = verdict(score, a.side, b.side, own.get(score), rate, unit=unit)
+        has_both = score in own
         pairs.append(
             Pair(
                 first=a.contender.name,
@@ -52,12 +47,23 @@ def pairs_of(
                 verdict=about.sentence,
                 outcome=about.outcome,
                 adjusted_p_value=rate,
-                differences=differences_found,
+                differences=own,
                 buckets=_buckets(a, b, items, clusters, score) if has_both else [],
                 examples=_examples(a, b, items, score) if has_both else [],
             )
         )
     return pairs
+
+
+def _differences(
+    first: Mapping[str, SeedScores], second: Mapping[str, SeedScores], score: str
+) -> dict[str, Difference]:
+    """The difference in each score that both contenders have."""
+    return {
+        name: difference(first[name], second[name], test_items=name == score)
+        for name in first
+        if name in second
+    }
 
 
 def _buckets(
@@ -68,13 +74,13 @@ def _buckets(
     answered = np.zeros(len(items), bool)
     answered[a.scores[score][0].index] = True
     for kind, groups in _groups(a, items).items():
-        for name, chosen in groups.items():
-            chosen = chosen & answered
-            if chosen.sum() < FEWEST:
+        for name, mask in groups.items():
+            mask = mask & answered
+            if mask.sum() < FEWEST:
                 continue
-            sides = [each.seeds(score, clusters, chosen) for each in (a, b)]
-            own = difference(sides[0], sides[1], test_items=False)
-            buckets.append(Bucket(kind, name, int(chosen.sum()), own))
+            first, second = (each.seeds(score, clusters, mask) for each in (a, b))
+            own = difference(first, second, test_items=False)
+            buckets.append(Bucket(kind, name, int(mask.sum()), own))
     return buckets
 
 
@@ -106,7 +112,7 @@ def _groups(scored: Scored, items: Sequence[Item]) -> dict[str, dict[str, np.nda
 def _thirds(values: np.ndarray, among: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """Items in three groups of like size, named by their lowest and highest value.
 
-    >>> {name: int(chosen.sum()) for name, chosen in _thirds(np.arange(9)).items()}
+    >>> {name: int(mask.sum()) for name, mask in _thirds(np.arange(9)).items()}
     {'0 to 2': 3, '3 to 5': 3, '6 to 8': 3}
     """
     among = np.ones(len(values), bool) if among is None else among
@@ -114,10 +120,10 @@ def _thirds(values: np.ndarray, among: np.ndarray | None = None) -> dict[str, np
     group = np.searchsorted(edges, values, side="left")
     groups = {}
     for number in range(3):
-        chosen = among & (group == number)
-        if chosen.any():
-            low, high = values[chosen].min(), values[chosen].max()
-            groups[f"{low:,}" if low == high else f"{low:,} to {high:,}"] = chosen
+        mask = among & (group == number)
+        if mask.any():
+            low, high = values[mask].min(), values[mask].max()
+            groups[f"{low:,}" if low == high else f"{low:,} to {high:,}"] = mask
     return groups
 
 

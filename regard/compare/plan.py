@@ -74,7 +74,7 @@ class Plan:
     seeds      of each contender that is trained
     tune       fields whose values are chosen for each contender by its validation score
     match      "parameters": all contenders get the width with which they have as many as the first
-    split      the part of the data that decides; None: test, or valid if there is no test part
+    split      the split that decides; None: test, or valid if there is no test split
     test_set   changes of the data for the evaluation only, to test longer inputs for example
     limit      how many items are answered at most
     score      the score of the verdict; None: the task's
@@ -291,7 +291,7 @@ def _check_tuned(contender: Contender, change: str) -> None:
 
 
 def deciding_split(plan: Plan, corpora: Mapping[str, Corpus]) -> str:
-    """The part of the data that decides: test, or valid if a contender has no test part."""
+    """The split that decides: test, or valid if a contender has no test split."""
     for split in (plan.split,) if plan.split else SPLITS:
         if all(len(getattr(corpus, split)) for corpus in corpora.values()):
             return split

@@ -27,13 +27,13 @@ def make_cell(content: dict[str, Any], folder: Path, wire: Wire) -> tuple[str, s
         plan,
         folder,
         content["split"],
-        told=lambda _: wire.reporter(),
+        make_reporter=lambda _: wire.reporter(),
         device=content["device"],
     )
     (folder / CELLS).mkdir(parents=True, exist_ok=True)
-    (known,) = cells.known()
-    if known.is_over:  # by a task whose machine died after it, or by another process
-        return known.state, known.why
-    new = Cell(known.contender, known.seed, known.run, values=content["values"])
+    (stored,) = cells.snapshot()
+    if stored.is_over:  # by a task whose machine died after it, or by another process
+        return stored.state, stored.why
+    new = Cell(stored.contender, stored.seed, stored.run, values=content["values"])
     cell = cells.make(contender, new)
     return cell.state, cell.why

@@ -113,16 +113,16 @@ def _score_table(comparison: Comparison) -> Table:
         estimates = [contender.scores.get(name) for contender in contenders]
         cells = [None if estimate is None else score_cell(name, estimate) for estimate in estimates]
         others = [plain_cell(name, own.get(name)) for own in baselines.values()]
-        rows.append((_named(name), *cells, *others))
+        rows.append((_score_title(name), *cells, *others))
     for name in plain:
         values = [contender.numbers.get(name) for contender in contenders]
         cells = [plain_cell(name, value) for value in values]
-        rows.append((_named(name), *cells, *(None for _ in baselines)))
+        rows.append((_score_title(name), *cells, *(None for _ in baselines)))
     columns = ("mean over seeds", *(each.name for each in contenders), *baselines)
     return Table(columns, tuple(rows), "Mean over all seeds (95 % interval)")
 
 
-def _named(score: str) -> str:
+def _score_title(score: str) -> str:
     direction = {"higher": " ↑", "lower": " ↓", None: ""}[better(score)]
     return f"{score_name(score)}{direction}"
 

@@ -67,9 +67,9 @@ def verdict(
 ) -> Verdict:
     """What can be said about two contenders.
 
-    >>> found = Difference(0.004, 0.011, 0.005, 5, (3, 3), 923, 0.4, 0.019, "", None)
+    >>> gap = Difference(0.004, 0.011, 0.005, 5, (3, 3), 923, 0.4, 0.019, "", None)
     >>> gru, lstm = Side("GRU", 3, 0), Side("LSTM", 3, 0)
-    >>> about = verdict("accuracy", gru, lstm, found, 0.4, unit="sentence")
+    >>> about = verdict("accuracy", gru, lstm, gap, 0.4, unit="sentence")
     >>> print(about.sentence)  # doctest: +NORMALIZE_WHITESPACE
     GRU and LSTM cannot be told apart here (difference 0.4 ± 1.1 points of accuracy; 3 seeds of
     923 sentences could show 1.9)
@@ -114,8 +114,8 @@ def verdict(
 def other_scores(score: str, first: str, second: str, differences: Mapping[str, Difference]) -> str:
     """A sentence about the other scores whose intervals exclude 0; empty if there are none.
 
-    >>> found = Difference(0.2, 0.1, 0.04, 5, (3, 3), 923, 0.01, 0.15, "", None)
-    >>> other_scores("perplexity", "GRU", "LSTM", {"exact": found})
+    >>> gap = Difference(0.2, 0.1, 0.04, 5, (3, 3), 923, 0.01, 0.15, "", None)
+    >>> other_scores("perplexity", "GRU", "LSTM", {"exact": gap})
     'By other scores, GRU does better (20.0 ± 10.0 points of exact).'
     """
     wins: dict[str, list[str]] = {first: [], second: []}
@@ -127,7 +127,7 @@ def other_scores(score: str, first: str, second: str, differences: Mapping[str, 
         first_wins = sign * difference.value > 0
         amounts = in_words(name, difference if first_wins else difference.reversed())
         wins[first if first_wins else second].append(amounts.removeprefix("difference "))
-    parts = [f"{name} does better ({', '.join(found)})" for name, found in wins.items() if found]
+    parts = [f"{name} does better ({', '.join(own)})" for name, own in wins.items() if own]
     return f"By other scores, {'; '.join(parts)}." if parts else ""
 
 

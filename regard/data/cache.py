@@ -21,18 +21,12 @@ from typing import Any
 
 from regard import disk, tokenizers
 from regard.data.corpus import COLUMNS, DIALOGUE, SPLITS, TOKENS, Corpus, Form, Split
-from regard.data.encode import (
-    TALLY,
-    TOKENIZER,
-    FitTokenizer,
-    Preparation,
-    Read,
-    Readers,
-    Rules,
-    write_json,
-)
+from regard.data.encode import TALLY, TOKENIZER, write_corpus
 from regard.data.lines import Tally
+from regard.data.preparation import FitTokenizer, Preparation, Read, Readers
+from regard.data.rules import Rules
 from regard.data.sums import BLOCK, Sums, block_sum
+from regard.data.work_files import dump_json
 from regard.data.workers import WorkerEnded, worker_count
 from regard.errors import DataError, NoRoomError, WriteError
 
@@ -203,7 +197,7 @@ def _read_stamps(final: Path) -> Any:
 
 def _write_stamps(final: Path, stamps: dict[str, list[int]]) -> None:
     with contextlib.suppress(OSError, WriteError):  # it may be somebody else's cache
-        disk.write_file(final / CHECKED, lambda path: write_json(path, stamps))
+        disk.write_file(final / CHECKED, lambda path: dump_json(path, stamps))
 
 
 def _publish(final: Path, name: str, preparation: Preparation, workers: int) -> None:
@@ -217,7 +211,7 @@ def _publish(final: Path, name: str, preparation: Preparation, workers: int) -> 
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
         try:
-            sums = preparation.write(work, draft, workers)
+            sums = write_corpus(preparation, work, draft, workers)
             _write_manifest(draft, name, sums)
             if final.exists() and _fault(final, name, preparation) is not None:
                 shutil.rmtree(final)  # damaged since it was written
@@ -238,7 +232,7 @@ def _write_manifest(draft: Path, name: str, sums: dict[str, Sums]) -> None:
             digests[file.name] = disk.digest(file)
     blocks = {file: own.blocks for file, own in sums.items() if len(own.blocks) > 1}
     manifest = {"fingerprint": name, "files": digests, **({"blocks": blocks} if blocks else {})}
-    write_json(draft / MANIFEST, manifest)
+    dump_json(draft / MANIFEST, manifest)
 
 
 @contextlib.contextmanager
@@ -336,5 +330,5 @@ def _digest(file: Path) -> bytes:
         with contextlib.suppress(OSError, WriteError):
             memory.parent.mkdir(parents=True, exist_ok=True)
             record = {"stamp": stamp, "sha256": digest}
-            disk.write_file(memory, lambda path: write_json(path, record))
+            disk.write_file(memory, lambda path: dump_json(path, record))
     return bytes.fromhex(digest)

@@ -14,7 +14,7 @@ from regard.data.dialogues import looks_like_dialogues
 from regard.data.kinds import KINDS, DataSet
 from regard.data.kinds.dialogues import dialogues_at
 from regard.data.lines import is_binary
-from regard.data.places import plain_name
+from regard.data.places import PACKED, plain_name
 from regard.data.roles import SOUNDS, Column
 from regard.errors import DataError
 
@@ -36,6 +36,9 @@ def file_readings(
     path: Path, columns: Mapping[str, Column], task: str | None, kind: str | None
 ) -> list[DataSet]:
     """The data sets a file can be, the likeliest first. With named columns it is a table."""
+    # Kinds look at the first line, which may be all of a bomb.
+    if path.name.lower().endswith(PACKED) and not _is_arrays(path) and is_binary(path):
+        raise _neither(path)
     if columns:
         return table_readings(path, columns, task, kind)
     if data_set := recognise_kind(path):
@@ -47,14 +50,22 @@ def file_readings(
             hint="give a folder, or a table with path,text",
         )
     if is_binary(path):
-        raise DataError(
-            "neither text nor a table",
-            where=path,
-            hint="one picture or sound is no corpus: give a folder, or a table of files and texts",
-        )
+        raise _neither(path)
     if sentences.is_text(path):
         return text_readings(path)
     return table_readings(path, columns, task, kind)
+
+
+def _is_arrays(path: Path) -> bool:
+    return plain_name(path).endswith(".npz")
+
+
+def _neither(path: Path) -> DataError:
+    return DataError(
+        "neither text nor a table",
+        where=path,
+        hint="one picture or sound is no corpus: give a folder, or a table of files and texts",
+    )
 
 
 def text_readings(path: Path) -> list[DataSet]:

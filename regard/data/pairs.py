@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from regard.data.columns import choose
 from regard.data.examples import Example
-from regard.data.lines import Tally, clean_text
+from regard.data.lines import EMPTY, Tally, clean_text
 from regard.data.messages import exchanges
-from regard.data.parsers import LineExamples, ParsedFile, Parser, parser
+from regard.data.parsers import LineExamples, ParsedFile, RowExamples, RowParser, parser
 from regard.data.places import files_at
-from regard.data.reading import checked, existing_file, spoken_value, tidy, usable
+from regard.data.reading import existing_file, spoken_value, tidy
 from regard.data.roles import PAIRS, Column, Roles
 from regard.data.rows import Format, json_object, read_rows
 from regard.data.tables import look, shown
@@ -41,8 +41,13 @@ def read_pairs(
     path = existing_file(path)
     kind, _ = read_rows(path, Tally())
     if kind == "csv":
-        rows = _rows(path, source_column, target_column, tally, roles)
-        return checked(rows, path, tally, limit=limit)
+
+        def table() -> tuple[RowParser, Iterator[Any]]:
+            parser = _parser(path, source_column, target_column, roles)
+            _, rows = read_rows(path, tally)
+            return parser, islice(rows, parser.header, None)
+
+        return RowExamples(table, path, tally, limit=limit)
 
     def files() -> Iterator[ParsedFile]:
         table = _parser(path, source_column, target_column, roles)
@@ -50,15 +55,6 @@ def read_pairs(
             yield ParsedFile(file, replace(table, path=str(file)))
 
     return LineExamples(files, path, tally, limit=limit)
-
-
-def _rows(
-    path: Path, source: Column, target: Column, tally: Tally, roles: Roles
-) -> Iterator[Example]:
-    """The pairs of a file in which a row may have several lines: CSV."""
-    table = _parser(path, source, target, roles)
-    _, rows = read_rows(path, tally)
-    return table.pairs(islice(rows, table.header, None), tally)
 
 
 def _parser(path: Path, source: Column, target: Column, roles: Roles) -> TableParser:
@@ -83,7 +79,7 @@ def _parser(path: Path, source: Column, target: Column, roles: Roles) -> TablePa
 
 @parser
 @dataclass(frozen=True)
-class TableParser(Parser):
+class TableParser(RowParser):
     """Parses the rows of a table. `columns` are the numbers, from 0, of source and target, and of
     the column whose text follows the source's, if there is one."""
 
@@ -123,7 +119,11 @@ class TableParser(Parser):
             if not is_tidy:
                 source = tidy(source)
                 target = tidy(target)
-            yield from usable(Example(source, target), tally)
+            if source and target:
+                tally.used += 1
+                yield Example(source, target)
+            else:
+                tally.skip(EMPTY)
 
     def _texts(self, rows: Iterator[Any], tally: Tally) -> Iterator[tuple[str, str]]:
         if self.holds == "messages":
@@ -185,6 +185,10 @@ def _values(
 
         prompt = row[source_key]
         answer = row[target_key]
+        if type(prompt) is str and type(answer) is str and extra is None:  # nearly always
+            yield tidy(clean_text(prompt, tally)), tidy(clean_text(answer, tally))
+            continue
+
         continuation = None
         if extra is not None:
             continuation = row.get(keys.get(extra.lower(), extra))

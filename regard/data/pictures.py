@@ -9,7 +9,7 @@ import io
 import sys
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")  # others may start programs (EPS)
 LARGEST_FILE = 64 << 20  # bytes
+PIECE = 1 << 20  # bytes that are read at a time
 MOST_PIXELS = 50_000_000
 WIDER = {  # modes that cannot be resized, and those that can and hold the same
     "1": "L",
@@ -48,7 +49,7 @@ def content_of(path: Path) -> bytes:
     """The bytes of a picture's file, up to LARGEST_FILE: a device never ends."""
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+            content = _read(file, LARGEST_FILE + 1)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise InputError("no such picture", where=path) from None
     except (OSError, ValueError) as problem:  # ValueError: a name with a NUL in it
@@ -59,6 +60,15 @@ def content_of(path: Path) -> bytes:
             "the picture's file is too large", where=path, got=f"more than {LARGEST_FILE:,} bytes"
         )
     return content
+
+
+def _read(file: BinaryIO, limit: int) -> bytes:
+    """Up to `limit` bytes. `file.read(limit)` would allocate that many for each small file."""
+    pieces: list[bytes] = []
+    while limit and (piece := file.read(min(limit, PIECE))):
+        pieces.append(piece)
+        limit -= len(piece)
+    return b"".join(pieces)
 
 
 def decoded(

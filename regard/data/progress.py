@@ -27,6 +27,11 @@ def reporting_to(progress: Progress) -> Iterator[None]:
         _progress.reset(token)
 
 
+def reporter() -> Progress:
+    """A function that reports as `report` does here, also if another thread calls it."""
+    return _progress.get() or (lambda step, done, total: None)
+
+
 def report(step: str, done: int, total: int | None) -> None:
     progress = _progress.get()
     if progress is not None:

@@ -80,7 +80,11 @@ class RaggedArrayWriter:
 
     def __enter__(self) -> RaggedArrayWriter:
         self._values = SummedFile(self._path.with_suffix(".values"))
-        self._ends = SummedFile(self._path.with_suffix(".ends"))
+        try:
+            self._ends = SummedFile(self._path.with_suffix(".ends"))
+        except OSError:
+            self._values.close()
+            raise
         return self
 
     def extend(self, rows: Iterable[Sequence[int] | np.ndarray]) -> None:

@@ -76,6 +76,8 @@ def tidy(text: str) -> str:
     >>> tidy("Sure,\\n I do. "), tidy("Here:\\n```\\nx = 1\\n```\\n")
     ('Sure, I do.', 'Here:\\n```\\nx = 1\\n```')
     """
+    if text.isascii() and text.isprintable() and "  " not in text:  # no white space but " "
+        return text.strip(" ")
     return text.strip() if "```" in text else " ".join(text.split())
 
 

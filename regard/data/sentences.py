@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import chain, islice, pairwise
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Literal
 
 from regard.data.examples import Example
 from regard.data.hashes import HashSet, hash_of
 from regard.data.lines import Tally, read_lines
+from regard.data.parsers import LineExamples, ParsedFile, Parser, parser
 from regard.data.places import files_at, is_file, plain_name
 from regard.data.reading import checked, tidy, word_count
 from regard.errors import DataError
@@ -21,6 +23,7 @@ from regard.errors import DataError
 LONGEST = 2000  # characters; a longer sentence is none
 FEWEST = 3  # words, so that something stands around a blank
 SAMPLE = 400  # lines that tell how a file is laid out
+FEW_FILES = 64  # that are each divided into shards of their own
 TABLES = (
     *(".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".npz", ".parquet"),
     *(".toml", ".yml", ".yaml", ".html", ".xml"),
@@ -35,6 +38,10 @@ def read_text(path: Path | str, *, layout: Layout = "auto", tally: Tally) -> Ite
     text has paragraphs with empty lines between them; "auto" looks at the first lines of each
     file."""
     files = text_files(path)
+    # Many files are small: they are read in this process, so that they share shards.
+    if len(files) <= FEW_FILES and not any(_is_wrapped_file(file, layout) for file in files):
+        parsed = [ParsedFile(file, SentenceParser()) for file in files]
+        return LineExamples(lambda: iter(parsed), Path(path), tally, limit=1.0)
 
     def examples() -> Iterator[Example]:
         for file in files:
@@ -100,11 +107,13 @@ def is_text(path: Path | str) -> bool:
 
 def _paragraphs(file: Path, layout: Layout, tally: Tally) -> Iterator[str]:
     lines = read_lines(file, tally)
-    first = list(islice(lines, SAMPLE))
-    lines = chain(first, lines)
-    if layout == "wrapped" or (layout == "auto" and is_wrapped(first)):
-        return _joined(lines)
-    return lines
+    return _joined(lines) if _is_wrapped_file(file, layout) else lines
+
+
+def _is_wrapped_file(file: Path, layout: Layout) -> bool:
+    if layout != "auto":
+        return layout == "wrapped"
+    return is_wrapped(list(islice(read_lines(file, Tally()), SAMPLE)))
 
 
 def is_wrapped(lines: list[str]) -> bool:
@@ -142,6 +151,17 @@ def _joined(lines: Iterator[str]) -> Iterator[str]:
             yield from whole or [held]  # without any full stop there is no end to wait for
             held = rest if whole else ""
     yield held
+
+
+@parser
+@dataclass(frozen=True)
+class SentenceParser(Parser):
+    """Parses lines, each of which is a sentence or a paragraph."""
+
+    kind = "sentences"
+
+    def examples(self, lines: Iterator[str], tally: Tally, *, first: bool) -> Iterator[Example]:
+        return _sentences(lines, tally)
 
 
 # -- sentences--------------------------------------------------------------------------------------

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +103,6 @@ def text_column(name: str, texts: Sequence[bytes]) -> dict[str, np.ndarray]:
     return {name: values, f"{name}.ends": np.cumsum(lengths)}
 
 
-def token_column(name: str, rows: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
-    """A column of lists of tokens."""
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    values = np.fromiter(chain.from_iterable(rows), np.int32, total)
-    return {name: values, f"{name}.ends": ends}
-
-
 def array_column(
     name: str, rows: Sequence[np.ndarray], dtype: type[np.generic]
 ) -> dict[str, np.ndarray]:
@@ -133,8 +123,3 @@ def select(values: np.ndarray, ends: np.ndarray, keep: np.ndarray) -> tuple[np.n
     if keep.all():
         return values, lengths
     return values[np.repeat(keep, lengths)], lengths[keep]
-
-
-def columns_of(columns: Mapping[str, np.ndarray], prefix: str) -> tuple[np.ndarray, np.ndarray]:
-    """The values and ends of a column of rows of different length."""
-    return columns[prefix], columns[f"{prefix}.ends"]

@@ -9,32 +9,33 @@ every process.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 
 from regard.data.corpus import TOKENS, Form
 from regard.data.examples import (
+    SPLIT_NUMBERS,
     DialogueExample,
     Example,
     Item,
     identity,
     shown,
-    split_of_identity,
+    split_numbers,
     turns_of,
 )
-from regard.data.hashes import hash_of
+from regard.data.hashes import digest_of, hash_of, joined_digests
 from regard.data.lines import Tally
 from regard.data.rules import Rules, Side
-from regard.data.shards import Shard, array_column, text_column, token_column
+from regard.data.shards import Shard, array_column, text_column
 from regard.errors import DataError
-from regard.tokenizers import UNKNOWN, Fit, Labels, Tokenizer, join_turns
+from regard.tokenizers import UNKNOWN, Fit, Labels, Tokenizer, flat_rows, join_turns
 
-SPLIT_NUMBERS = {"train": 0, "valid": 1, "test": 2}
 TRAIN = SPLIT_NUMBERS["train"]
 
 
@@ -74,11 +75,10 @@ class Packing:
 def pack(examples: Iterable[Example], packing: Packing, tally: Tally) -> Shard:
     """A shard of examples: texts, splits, hashes. `tally` is what their reader counted; it is
     complete when the examples are at their end."""
-    splits: list[int] = []
     are_short: list[bool] = []
-    hashes: list[int] = []
-    prompts: list[int] = []
-    groups: list[int] = []
+    hashes: list[bytes] = []
+    identities: list[bytes] = []
+    dialogues: list[bytes] = []
     speakers: list[bytes] = []
     sources: list[bytes] = []
     targets: list[bytes] = []
@@ -90,39 +90,51 @@ def pack(examples: Iterable[Example], packing: Packing, tally: Tally) -> Shard:
         if isinstance(source, str):
             text = source.encode()
             sources.append(text)
-            hashes.append(hash_of(text + b"\0" + content))
+            hashes.append(digest_of(text + b"\0" + content))
         else:
             sources.append(shown(source).encode())
             items.add(source)
-            hashes.append(hash_of(source.content + b"\0" + content))
+            hashes.append(digest_of(source.content + b"\0" + content))
         targets.append(content)
-        same = identity(source) if needs_identity else b""
-        split = packing.split
-        if split is None:
-            split = split_of_identity(example, same, valid=packing.valid, test=packing.test)
-        splits.append(SPLIT_NUMBERS[split])
-        are_short.append(packing.rules.is_short(example))
-        if packing.prompts:
-            prompts.append(hash_of(same))
-        if packing.dialogues:
-            is_dialogue = isinstance(example, DialogueExample)
-            groups.append(hash_of(example.dialogue if is_dialogue else same))
-            speakers.append(example.speakers.encode() if is_dialogue else b"")
+        if needs_identity:
+            identities.append(identity(source))
+        if packing.rules.max_words is not None:
+            are_short.append(packing.rules.is_short(example))
+        if isinstance(example, DialogueExample):
+            dialogues.append(example.dialogue)
+            speakers.append(example.speakers.encode())
+        else:
+            dialogues.append(b"")
+            speakers.append(b"")
 
+    count = len(targets)
     columns = {
-        "split": np.array(splits, np.uint8),
-        "short": np.array(are_short, np.uint8),
-        "hash": np.array(hashes, np.uint64),
+        "split": _splits(packing, identities, dialogues),
+        "short": np.array(are_short, np.uint8) if are_short else np.ones(count, np.uint8),
+        "hash": joined_digests(hashes),
         **text_column("source-text", sources),
         **text_column("target-text", targets),
-        **items.columns(len(splits)),
+        **items.columns(count),
     }
     if packing.prompts:
-        columns["prompt"] = np.array(prompts, np.uint64)
+        columns["prompt"] = joined_digests(map(digest_of, identities))
     if packing.dialogues:
-        columns["group"] = np.array(groups, np.uint64)
+        pairs = zip(dialogues, identities, strict=True)
+        keys = (dialogue or same for dialogue, same in pairs)
+        columns["group"] = joined_digests(map(digest_of, keys))
         columns |= text_column("speakers", speakers)
-    return Shard(columns, {"count": len(splits), "tally": tally.to_json()})
+    return Shard(columns, {"count": count, "tally": tally.to_json()})
+
+
+def _splits(packing: Packing, identities: list[bytes], dialogues: list[bytes]) -> np.ndarray:
+    """(n,): the number of the split of each example."""
+    if packing.split is not None:
+        return np.full(len(dialogues), SPLIT_NUMBERS[packing.split], np.uint8)
+    digests = (
+        dialogue[:8] or hashlib.sha256(same).digest()[:8]
+        for dialogue, same in zip(dialogues, identities, strict=True)
+    )
+    return split_numbers(joined_digests(digests), valid=packing.valid, test=packing.test)
 
 
 class _Items:
@@ -188,6 +200,9 @@ def texts(shard: Shard, rows: np.ndarray, rules: Rules, *, labels: bool) -> Iter
     """The texts a tokenizer is fitted to, as the model reads them. A turn of a dialogue comes
     once, although it is in several examples."""
     has_text = "row" not in shard.columns
+    if "group" not in shard.columns:
+        yield from _sides(shard, rows, rules, sources=has_text, targets=not labels)
+        return
     dialogue = b""
     turns_so_far: set[str] = set()  # of this dialogue
     for example in unpack(shard, rows):
@@ -208,20 +223,38 @@ def texts(shard: Shard, rows: np.ndarray, rules: Rules, *, labels: bool) -> Iter
                 yield text
 
 
+def _sides(
+    shard: Shard, rows: np.ndarray, rules: Rules, *, sources: bool, targets: bool
+) -> Iterator[str]:
+    """The texts of one side, or of both in turns."""
+    numbers = rows.tolist()
+    sides: list[list[str]] = []
+    if sources:
+        sides.append(_prompts(shard, numbers, rules))
+    if targets:
+        sides.append(shard.texts("target-text", numbers))
+    return chain.from_iterable(zip(*sides, strict=True))
+
+
+def _prompts(shard: Shard, rows: list[int], rules: Rules) -> list[str]:
+    """Sources as the model reads them."""
+    prompts = shard.texts("source-text", rows)
+    return [rules.prompt(prompt) for prompt in prompts] if rules.plain_source else prompts
+
+
 # -- encode-----------------------------------------------------------------------------------------
 
 
 def encode(shard: Shard, rows: np.ndarray, tokenizer: Tokenizer, rules: Rules) -> Shard:
     """The tokens of these rows, and for each of them the number of the reason to leave it out."""
-    examples = list(unpack(shard, rows))
-    targets = tokenizer.encode_many([example.target for example in examples])
-    columns = token_column("target", targets)
+    targets = shard.texts("target-text", rows.tolist())
+    columns = _token_column("target", *tokenizer.encode_rows(targets))
     target = _side(columns, "target")
     if "row" in shard.columns:
         lengths = shard.lengths("source")[shard["row"][rows]]
         source = Side(lengths, np.zeros_like(lengths))
     else:
-        columns |= token_column("source", _sources(examples, tokenizer, rules))
+        columns |= _token_column("source", *_sources(shard, rows, tokenizer, rules))
         source = _side(columns, "source")
     columns["reason"] = rules.refusals(
         source,
@@ -235,12 +268,11 @@ def encode(shard: Shard, rows: np.ndarray, tokenizer: Tokenizer, rules: Rules) -
 
 
 def _sources(
-    examples: Sequence[Example], tokenizer: Tokenizer, rules: Rules
-) -> Sequence[Sequence[int]]:
+    shard: Shard, rows: np.ndarray, tokenizer: Tokenizer, rules: Rules
+) -> tuple[np.ndarray, np.ndarray]:
     if tokenizer.turns:
-        return _histories(examples, tokenizer, rules)
-    prompts = [rules.prompt(str(example.source)) for example in examples]
-    return tokenizer.source_tokenizer.encode_many(prompts)
+        return flat_rows(_histories(list(unpack(shard, rows)), tokenizer, rules))
+    return tokenizer.source_tokenizer.encode_rows(_prompts(shard, rows.tolist(), rules))
 
 
 def _histories(examples: Sequence[Example], tokenizer: Tokenizer, rules: Rules) -> list[list[int]]:
@@ -253,6 +285,10 @@ def _histories(examples: Sequence[Example], tokenizer: Tokenizer, rules: Rules) 
         tokens = list(islice(encoded, len(turns)))
         sources.append(join_turns(tokens, speakers, limit=rules.max_source))
     return sources
+
+
+def _token_column(name: str, values: np.ndarray, ends: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: values, f"{name}.ends": ends}
 
 
 def _side(columns: dict[str, np.ndarray], name: str) -> Side:

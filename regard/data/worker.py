@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ import numpy as np
 
 from regard import tokenizers
 from regard.data import parsers, stages
+from regard.data.examples import Example
 from regard.data.lines import Tally, block_lines
+from regard.data.parsers import RowParser
 from regard.data.rules import Rules
 from regard.data.shards import Shard
 from regard.errors import RegardError
@@ -32,12 +35,23 @@ def work(task: dict[str, Any], payload: bytes) -> dict[str, Any]:
     return _STEPS[task["step"]](task, payload)
 
 
-def _pack(task: dict[str, Any], payload: bytes) -> dict[str, Any]:
-    """Parse a block of lines."""
+def _pack_lines(task: dict[str, Any], payload: bytes) -> dict[str, Any]:
+    """Parse and pack a block of lines."""
     tally = Tally()
     lines = block_lines(payload, tally)
     parser = parsers.from_json(task["parser"])
-    examples = parser.examples(lines, tally, first=task["first"])
+    return _pack(parser.examples(lines, tally, first=task["first"]), task, tally)
+
+
+def _pack_rows(task: dict[str, Any], payload: bytes) -> dict[str, Any]:
+    """Pack a block of rows, which come as JSON."""
+    tally = Tally()
+    parser = parsers.from_json(task["parser"])
+    assert isinstance(parser, RowParser)
+    return _pack(parser.pairs(iter(json.loads(payload)), tally), task, tally)
+
+
+def _pack(examples: Iterator[Example], task: dict[str, Any], tally: Tally) -> dict[str, Any]:
     shard = stages.pack(examples, stages.Packing.from_json(task["packing"]), tally)
     shard.save(Path(task["out"]))
     return shard.facts
@@ -60,7 +74,7 @@ def _encode(task: dict[str, Any], payload: bytes) -> dict[str, Any]:
     return {}
 
 
-_STEPS = {"pack": _pack, "count": _count, "encode": _encode}
+_STEPS = {"pack_lines": _pack_lines, "pack_rows": _pack_rows, "count": _count, "encode": _encode}
 
 
 @lru_cache(1)

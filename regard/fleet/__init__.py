@@ -2,7 +2,7 @@
 
     with Fleet("auto") as fleet:
         fleet.together([...])          calls that wait for tasks, each in a thread of its own
-        fleet.run(task, hear)          one task, from its start to its result
+        fleet.run(task, on_message)    one task, from its start to its result
 
     address.py   what may be typed as an address, and whether anybody answers there
     board.py     an actor by which tasks say how far they are
@@ -14,7 +14,7 @@ A task names a function of this package and gets JSON; it returns JSON, and file
 does not have the driver's folder. Every machine needs the same version of regard.
 """
 
-from regard.fleet.cluster import Fleet, FleetStopped, Hear, Task
+from regard.fleet.cluster import Fleet, FleetStopped, OnMessage, Task
 from regard.fleet.worker import Wire
 
-__all__ = ["Fleet", "FleetStopped", "Hear", "Task", "Wire"]
+__all__ = ["Fleet", "FleetStopped", "OnMessage", "Task", "Wire"]

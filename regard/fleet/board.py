@@ -17,27 +17,27 @@ class Board:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.came = asyncio.Event()
+        self.has_messages = asyncio.Event()
         self.questions: dict[int, asyncio.Future[bool]] = {}
-        self.asked = 0
+        self.question_count = 0
 
     async def tell(self, key: str, kind: str, content: str) -> None:
         self._put((None, key, kind, content))
 
     async def ask(self, key: str, kind: str, content: str) -> bool:
         """The driver's answer."""
-        self.asked += 1
-        question = self.questions[self.asked] = asyncio.get_running_loop().create_future()
-        self._put((self.asked, key, kind, content))
+        self.question_count += 1
+        question = self.questions[self.question_count] = asyncio.get_running_loop().create_future()
+        self._put((self.question_count, key, kind, content))
         return await question
 
     async def take(self, seconds: float) -> list[Message]:
         """All messages, or none if none comes in this time."""
         try:
-            await asyncio.wait_for(self.came.wait(), seconds)
+            await asyncio.wait_for(self.has_messages.wait(), seconds)
         except TimeoutError:
             return []
-        self.came.clear()
+        self.has_messages.clear()
         messages, self.messages = self.messages, []
         return messages
 
@@ -48,4 +48,4 @@ class Board:
 
     def _put(self, message: Message) -> None:
         self.messages.append(message)
-        self.came.set()
+        self.has_messages.set()

@@ -31,8 +31,8 @@ MOST = 256  # tasks under way; Ray keeps those waiting for which no core is free
 POLL = 0.5  # seconds
 GRACE = 120.0  # seconds in which runs that are stopped may save their checkpoints
 
-# Hears a message of a task, its kind and content; the answer, if it is a question.
-Hear = Callable[[str, Any], bool]
+# Called with the kind and content of a task's message; returns the answer, if it is a question.
+OnMessage = Callable[[str, Any], bool]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Fleet:
         self.device = device
         self.stopping: int | None = None  # the number of the signal
         self._tasks: dict[str, Any] = {}  # by key: what Ray calls them
-        self._hear: dict[str, Hear] = {}
+        self._on_message: dict[str, OnMessage] = {}
         self._begun: set[str] = set()  # keys of tasks that have a machine
         self._apart: set[str] = set()  # keys of tasks that do not have the driver's folder
         self._keys = itertools.count(1)
@@ -135,11 +135,11 @@ class Fleet:
 
     # -- tasks --
 
-    def run(self, task: Task, hear: Hear = lambda kind, content: False) -> Any:
+    def run(self, task: Task, on_message: OnMessage = lambda kind, content: False) -> Any:
         """The result of a task. It is made again, at most `RETRIES` times, if its machine dies or
         is told to end."""
         for _ in range(RETRIES + 1):
-            text, files = self._result(task, hear)
+            text, files = self._result(task, on_message)
             result = json.loads(text)
             if "value" in result:
                 unpack(files, task.folder)
@@ -149,7 +149,7 @@ class Fleet:
                 raise error_of(result["error"])
         raise self._ended_again(task, "the process was told to end")
 
-    def _result(self, task: Task, hear: Hear) -> tuple[str, dict[str, bytes]]:
+    def _result(self, task: Task, on_message: OnMessage) -> tuple[str, dict[str, bytes]]:
         key = str(next(self._keys))
         cores = self._cores(task)
         order = {
@@ -170,7 +170,7 @@ class Fleet:
         )
         with self._lock:
             self.check_signals()
-            self._hear[key] = hear
+            self._on_message[key] = on_message
             reference = self._tasks[key] = remote.remote(json.dumps(order), self.board, key)
         try:
             return self.ray.get(reference)
@@ -182,7 +182,7 @@ class Fleet:
             raise self._ended_again(task, f"{type(problem).__name__}: {why}") from None
         finally:
             with self._lock:
-                del self._tasks[key], self._hear[key]
+                del self._tasks[key], self._on_message[key]
                 self._apart.discard(key)
 
     def _cores(self, task: Task) -> int:
@@ -270,12 +270,12 @@ class Fleet:
                 time.sleep(POLL)  # the board begins again on another machine
                 continue
             for question, key, kind, content in messages:
-                answer = self._heard(key, kind, json.loads(content))
+                answer = self._receive(key, kind, json.loads(content))
                 if question is not None:
                     self.board.answer.remote(question, answer)
 
-    def _heard(self, key: str, kind: str, content: Any) -> bool:
-        hear = self._hear.get(key)
+    def _receive(self, key: str, kind: str, content: Any) -> bool:
+        on_message = self._on_message.get(key)
         if kind == "place":
             (self._apart.discard if content else self._apart.add)(key)
             if key not in self._begun:
@@ -283,6 +283,6 @@ class Fleet:
                 return False
             kind, content = "noted", "its machine or process ended, and another one goes on"
         try:
-            return False if hear is None else hear(kind, content)
-        except Exception:  # what is wrong is told when the task ends; others are to be heard too
+            return False if on_message is None else on_message(kind, content)
+        except Exception:  # it is reported when the task ends; messages of others must go on
             return False

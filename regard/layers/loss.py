@@ -1,5 +1,5 @@
 """Cross-entropy over a vocabulary, without the logits of a whole batch in memory; a contrastive
-loss; CTC.
+and an unlikelihood loss; CTC.
 
     loss = sum_n [ lse(z_n) - (1 - e) z_n[y_n] - e mean_v z_n[v] ],   z_n = W h_n + b
 
@@ -21,6 +21,7 @@ from torch.nn.functional import softplus
 from regard.device import autocast_dtype, without_autocast
 
 PIECE = 1 << 21  # logits that exist at a time
+SMALLEST = 1e-5  # probability whose logarithm is taken in the unlikelihood loss
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -93,6 +94,24 @@ def contrastive_loss(
     """The mean of -t log sigmoid((other - true) / t), where `true` and `other` are the negative
     log-likelihoods per token, in nats, of the true answer to an input and of another one."""
     return temperature * softplus((true - other) / temperature).mean()
+
+
+def unlikelihood_loss(
+    logits: Float[Tensor, "N V"], unwanted: Int[Tensor, "N K"], counts: Bool[Tensor, "N K"]
+) -> Float[Tensor, ""]:
+    """The sum of -log(1 - p(c)) over the `unwanted` tokens c of each row, where `counts` is True
+    (Welleck et al. 2020)."""
+    p = logits.log_softmax(-1).gather(1, unwanted).exp()
+    return -((1 - p).clamp_min(SMALLEST).log() * counts).sum()
+
+
+def earlier_tokens(targets: Int[Tensor, "B T"], real: Bool[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:
+    """counts[b, t, s]: targets[b, s] came before position t, is not the target there, and did not
+    come before s: the set of tokens that position t would repeat."""
+    same = targets[:, :, None] == targets[:, None, :]
+    before = torch.ones_like(same[0]).tril(-1)  # [t, s]: s < t
+    is_first = ~(same & before & real[:, None, :]).any(2)
+    return before & ~same & (real & is_first)[:, None, :]
 
 
 def ctc_loss(

@@ -120,16 +120,16 @@ def with_effect(subject: Subject) -> Subject:
         return replace(subject, effect=falls.float().cpu().numpy(), masked=True)
 
     places = len(answer.place_names)
-    shown = [
-        (place, hidden)
-        for place in range(places)
-        if (hidden := bundle.task.source.hide(row, place, places, answer.grid)) is not None
-    ]
+    row_without = {}  # by the place that is hidden in it
+    for place in range(places):
+        hidden = bundle.task.source.hide(row, place, places, answer.grid)
+        if hidden is not None:
+            row_without[place] = hidden
     result = np.zeros((len(targets), places), np.float32)
-    if shown:
-        batches = _hidden_batches(bundle, [hidden for _, hidden in shown])
+    if row_without:
+        batches = _hidden_batches(bundle, list(row_without.values()))
         falls = input_effects(model, raw, mask, batches, tokens, targets)
-        result[:, [place for place, _ in shown]] = falls.float().cpu().numpy()
+        result[:, list(row_without)] = falls.float().cpu().numpy()
     return replace(subject, effect=np.nan_to_num(result), masked=False)
 
 
@@ -271,12 +271,13 @@ def _part(
 ) -> Iterator[Part]:
     if not captured:
         return
-    known = [layer.layer for layer in captured]
-    wanted = known if layers is None or len(known) == 1 else chosen_layers(known, layers)
+    numbers = [layer.layer for layer in captured]
+    if layers is not None and len(numbers) > 1:
+        numbers = chosen_layers(numbers, layers)
     maps = tuple(
         (layer.layer, layer.weights[0].float().numpy())
         for layer in captured
-        if layer.layer in wanted
+        if layer.layer in numbers
     )
     yield Part(name, *texts, rows, columns, maps, form=captured[0].form)
 

@@ -87,20 +87,20 @@ def attention_figure(
 def _shown_parts(view: View) -> list[Part]:
     if not view.parts:
         raise InputError("nothing to draw: this answer has neither weights nor effects")
-    chosen = [view.parts[0]]
+    parts = [view.parts[0]]
     effect = view.part("effect")
-    if effect is not None and effect is not chosen[0]:
-        chosen.append(effect)
-    return chosen
+    if effect is not None and effect is not parts[0]:
+        parts.append(effect)
+    return parts
 
 
 def _map(part: Part, layer: int | None, head: int | None) -> Drawn:
     """The map of a layer and head of a part."""
     if part.id == "effect":
         return part, part.layers[0][1][0], part.about
-    known = [number for number, _ in part.layers]
-    (number,) = chosen_layers(known, [known[-1] if layer is None else layer], "--layer")
-    maps = part.layers[known.index(number)][1]
+    numbers = [number for number, _ in part.layers]
+    (number,) = chosen_layers(numbers, [numbers[-1] if layer is None else layer], "--layer")
+    maps = part.layers[numbers.index(number)][1]
     if head is not None and head >= len(maps):
         raise InputError(
             "no such head", where="--head", got=head, hint=f"there are {len(maps)}, from 0"

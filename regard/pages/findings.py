@@ -79,8 +79,8 @@ class Findings:
     """What was found by asking the model.
 
     part        "validation", or "training" if nothing is held out
-    evaluation  of the validation part; None without one
-    test        of the test part; None unless it was asked for
+    evaluation  of the validation split; None without one
+    test        of the test split; None unless it was asked for
     is_greedy   whether the scored answers are those of a greedy search
     samples     a few answers by the recipe's own search, with cards of pictures or sounds
     errors      the sections about what went wrong
@@ -99,16 +99,16 @@ class Findings:
 def find(
     bundle: Bundle, corpus: Corpus, *, test: bool = False, limit: int | None = None
 ) -> Findings:
-    """Ask the model. At most `limit` inputs of a part are answered; by default as many as a
+    """Ask the model. At most `limit` inputs of a split are answered; by default as many as a
     validation answers."""
     task = bundle.task
     is_held_out = len(corpus.valid) > 0
     part = corpus.valid if is_held_out else corpus.train
     limit = limit or task.judged
-    evaluation = _evaluated(bundle, corpus, part, limit) if is_held_out else None
+    evaluation = _evaluate(bundle, corpus, part, limit) if is_held_out else None
     on_test = None
     if test and len(corpus.test):
-        on_test = _evaluated(bundle, corpus, corpus.test, limit)
+        on_test = _evaluate(bundle, corpus, corpus.test, limit)
     few = questions(part, task, at_most=SAMPLES)
     errors: list[Section] = []
     if evaluation is not None:
@@ -125,7 +125,7 @@ def find(
     )
 
 
-def _evaluated(bundle: Bundle, corpus: Corpus, part: Split, limit: int) -> Evaluation:
+def _evaluate(bundle: Bundle, corpus: Corpus, part: Split, limit: int) -> Evaluation:
     options = bundle.search_options(greedy=True) if bundle.task.judged_greedily else None
     return evaluate(
         bundle,
@@ -232,9 +232,9 @@ def _line(text: str) -> str:
 
 
 def _errors(
-    bundle: Bundle, part: Split, result: Evaluation, asked: Sequence[Question]
+    bundle: Bundle, part: Split, result: Evaluation, items: Sequence[Question]
 ) -> Iterator[Section]:
-    pairs = list(zip(asked, result.samples, strict=True))
+    pairs = list(zip(items, result.samples, strict=True))
     if not bundle.task.answers_are_text:
         yield _wrong_labels(bundle, pairs)
         matrix = confusion(result.tables)
@@ -282,10 +282,10 @@ def _surprises(bundle: Bundle, part: Split) -> Section:
     nats = held_out.answer_nats / np.maximum(1, held_out.answer_tokens)
     order = np.argsort(-nats, kind="stable")[:ERRORS].tolist()
     examples = [part.texts(i) for i in order]
-    given = [
+    inputs = [
         part.source[i] if bundle.task.source.reads_history else part.source_name(i) for i in order
     ]
-    texts = answers(bundle, given)
+    texts = answers(bundle, inputs)
     rows = tuple(
         (_line(str(example.source)), cut(text), cut(example.target), float(nats[i]))
         for example, text, i in zip(examples, texts, order, strict=True)
@@ -341,15 +341,15 @@ def _farthest(bundle: Bundle, pairs: Sequence[tuple[Question, Sample]]) -> Secti
 def _maps(bundle: Bundle, part: Split) -> Iterator[Map]:
     """The attention of a few answers that are short enough to be read."""
     task = bundle.task
-    asked = questions(part, task, at_most=10 * MAPS)
-    lengths = [len(task.read_one(question.given)) for question in asked]
+    items = questions(part, task, at_most=10 * MAPS)
+    lengths = [len(task.read_one(question.given)) for question in items]
     if not isinstance(task.source, PictureSource | SoundSource):
         readable = [i for i, length in enumerate(lengths) if 3 <= length <= READ]
-        order = readable or sorted(range(len(asked)), key=lambda i: lengths[i])
+        order = readable or sorted(range(len(items)), key=lambda i: lengths[i])
     else:
-        order = list(range(len(asked)))
+        order = list(range(len(items)))
     for i in order[:MAPS]:
-        yield _map(bundle, asked[i])
+        yield _map(bundle, items[i])
 
 
 def _map(bundle: Bundle, question: Question) -> Map:

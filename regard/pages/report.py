@@ -74,7 +74,7 @@ LATER = (
 class Fixed:
     """What is the same on every page of a run.
 
-    sizes     examples of each part of the data; {} if it cannot be read
+    sizes     examples of each split of the data; {} if it cannot be read
     costs     the budget, or why there is none
     sections  data, recipe and budget
     """
@@ -100,7 +100,7 @@ def _fixed(
     return Fixed(sizes, costs, sections)
 
 
-def _part_sizes(corpus: Corpus) -> dict[str, int]:
+def _split_sizes(corpus: Corpus) -> dict[str, int]:
     return {name: len(getattr(corpus, name)) for name in run_sections.SPLITS}
 
 
@@ -114,7 +114,7 @@ class Draft:
         history = sessions.read(run)
         costs = run_sections.budget_of(recipe, corpus.tokenizer)
         data = run_sections.data(recipe, corpus)
-        self.fixed = _fixed(recipe, history, costs, data, _part_sizes(corpus))
+        self.fixed = _fixed(recipe, history, costs, data, _split_sizes(corpus))
 
     def page(self, progress: Progress, state: str) -> Page:
         """The page of a run that stands at `progress`."""
@@ -133,7 +133,7 @@ def report(
 
     run     the run's folder; the run may be under way
     test    also score the test examples, which should be done once, when a model is final
-    limit   answer at most so many inputs of each part; by default as many as a validation does
+    limit   answer at most so many inputs of each split; by default as many as a validation does
     device  "auto" (a GPU if there is one), "cpu", "cuda" or "mps"
 
     >>> regard.report("runs/demo").save("runs/demo/report.html")  # doctest: +SKIP
@@ -150,24 +150,24 @@ def report(
     record = read_run(Path(run))
     model = _model(record, device)
     sizes: dict[str, int] = {}
-    found = None
+    results = None
     try:
         corpus = build.corpus(record.recipe, record.tokenizer)
     except RegardError as problem:
         data = run_sections.no_data(record.recipe, problem)
     else:
         data = run_sections.data(record.recipe, corpus)
-        sizes = _part_sizes(corpus)
+        sizes = _split_sizes(corpus)
         _warn_of_other_data(record, corpus)
         if test and not len(corpus.test):
             raise InputError(
                 "this run has no test examples", where=record.run, hint="leave --test out"
             )
         if model is not None:
-            found = findings.find(model, corpus, test=test, limit=limit)
+            results = findings.find(model, corpus, test=test, limit=limit)
     costs = run_sections.budget_of(record.recipe, record.tokenizer)
     fixed = _fixed(record.recipe, record.sessions, costs, data, sizes)
-    return _page(record, fixed, found, model)
+    return _page(record, fixed, results, model)
 
 
 def _model(record: RunRecord, device: str) -> Bundle | None:
@@ -192,20 +192,20 @@ def _warn_of_other_data(record: RunRecord, corpus: Corpus) -> None:
 
 
 def _page(
-    record: RunRecord, fixed: Fixed, found: Findings | None, model: Bundle | None = None
+    record: RunRecord, fixed: Fixed, results: Findings | None, model: Bundle | None = None
 ) -> Page:
-    sections = [_scores(record, fixed.sizes, found)]
+    sections = [_scores(record, fixed.sizes, results)]
     prompt = record.samples[0][0] if record.samples else None
-    if found is not None:
-        prompt = found.first_prompt
-        sections.append(found.samples)
+    if results is not None:
+        prompt = results.first_prompt
+        sections.append(results.samples)
     elif record.samples:
         sections.append(_last_samples(record))
     sections.append(run_sections.commands(record, prompt))
     sections.append(run_sections.curves(record))
-    if found is not None:
-        sections += found.errors
-        sections += _attention(record, found, model, prompt)
+    if results is not None:
+        sections += results.errors
+        sections += _attention(record, results, model, prompt)
     else:
         sections += _logged_confusions(record)
     sections += [*fixed.sections, run_sections.environment(record)]
@@ -213,7 +213,7 @@ def _page(
         title=f"{record.name}: {KINDS[record.recipe.task]}",
         kind="report",
         lead=_lead(record, fixed.sizes),
-        facts=tuple(_facts(record, fixed.costs, found, model)),
+        facts=tuple(_facts(record, fixed.costs, results, model)),
         sections=tuple(sections),
     )
 
@@ -238,10 +238,10 @@ def _lead(record: RunRecord, sizes: dict[str, int]) -> str:
 def _facts(
     record: RunRecord,
     costs: Budget | RegardError,
-    found: Findings | None,
+    results: Findings | None,
     model: Bundle | None,
 ) -> Iterator[tuple[str, str]]:
-    evaluation = None if found is None else found.evaluation
+    evaluation = None if results is None else results.evaluation
     line = record.kept or (record.validations[-1] if record.validations else None)
     scores = {} if line is None else scores_of(line)
     if evaluation is not None:
@@ -299,28 +299,28 @@ def clock(seconds: float) -> str:
 # -- scores --
 
 
-def _scores(record: RunRecord, sizes: dict[str, int], found: Findings | None) -> Section:
+def _scores(record: RunRecord, sizes: dict[str, int], results: Findings | None) -> Section:
     paragraphs: list[str] = []
     tables: list[Table] = []
     run = quote(str(record.run))
-    evaluation = None if found is None else found.evaluation
+    evaluation = None if results is None else results.evaluation
     if evaluation is not None:
-        assert found is not None
+        assert results is not None
         tables.append(findings.score_table(evaluation, "Validation"))
-        paragraphs.append(_how_scored(evaluation, found.is_greedy))
-        if found.test is not None:
-            tables.append(findings.score_table(found.test, "Test"))
-            paragraphs.append(f"The test part has {found.test.examples:,} examples.")
+        paragraphs.append(_how_scored(evaluation, results.is_greedy))
+        if results.test is not None:
+            tables.append(findings.score_table(results.test, "Test"))
+            paragraphs.append(f"The test split has {results.test.examples:,} examples.")
     elif record.validations:
         line = record.kept or record.validations[-1]
         tables.append(_logged_scores(line))
         if not record.is_held_out:
             paragraphs.append(FITTED)
-        elif found is None:
+        elif results is None:
             paragraphs.append(LATER.format(command=f"regard report {run}"))
     else:
         paragraphs.append("There are no scores yet: the first validation is still to come.")
-    if sizes.get("test") and (found is None or found.test is None):
+    if sizes.get("test") and (results is None or results.test is None):
         command = f"regard report {run} --test"
         paragraphs.append(TEST_ONCE.format(count=sizes["test"], command=command))
     return Section("Scores", id="scores", paragraphs=tuple(paragraphs), tables=tuple(tables))
@@ -363,9 +363,9 @@ def _logged_confusions(record: RunRecord) -> list[Section]:
 
 
 def _attention(
-    record: RunRecord, found: Findings, model: Bundle | None, prompt: str | None
+    record: RunRecord, results: Findings, model: Bundle | None, prompt: str | None
 ) -> list[Section]:
     command = run_sections.attend_command(record, prompt)
     is_picture = model is not None and isinstance(model.task.source, PictureSource)
-    section = findings.attention(found.maps, is_picture, command)
+    section = findings.attention(results.maps, is_picture, command)
     return [] if section is None else [section]

@@ -26,7 +26,7 @@ from regard.sessions import Session
 from regard.tokenizers import Tokenizer
 
 POINTS = 200  # of a line: more cannot be told apart
-EXAMPLES = 3  # of each part of the data
+EXAMPLES = 3  # of each split of the data
 LENGTH = 64  # tokens of a source and of an answer of the budget, if the model takes so many
 BATCH = 32
 LONGEST = 200  # characters of a text

@@ -42,11 +42,7 @@ def show_weights(
     steps = places if target is None else _tokens(target, "target")
     _check_shape(maps, len(steps), len(places), target is None)
     chosen = chosen_layers(range(len(maps)), layers)
-    low = min(0.0, float(maps.min()))
-    high = max(1.0, float(maps.max()))
-    if low < 0:  # not weights, but scores or differences: colours on both sides of 0
-        high = max(high, -low)
-        low = -high
+    low, high = _range(maps)
     is_self = target is None or list(steps) == list(places)
     part = Part(
         id="weights",
@@ -77,6 +73,16 @@ def show_weights(
         data=data.json,
         arrays=data.arrays,
     )
+
+
+def _range(maps: np.ndarray) -> tuple[float, float]:
+    """The values of the lightest and the darkest colour."""
+    low = min(0.0, float(maps.min()))
+    high = max(1.0, float(maps.max()))
+    if low < 0:  # not weights, but scores or differences: colours on both sides of 0
+        high = max(high, -low)
+        low = -high
+    return low, high
 
 
 def to_numpy(value: Any) -> np.ndarray:

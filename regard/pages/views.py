@@ -79,18 +79,18 @@ class Data:
 
 
 def chosen_layers(
-    known: Sequence[int], layers: Sequence[int] | None, where: str = "layers"
+    numbers: Sequence[int], layers: Sequence[int] | None, where: str = "layers"
 ) -> list[int]:
-    """The layers to show, all of which have to be known."""
+    """The layers to show, all of which must be among `numbers`."""
     if layers is None:
-        return list(known)
+        return list(numbers)
     for number in layers:
-        if number not in known:
+        if number not in numbers:
             raise InputError(
                 "no such layer",
                 where=where,
                 got=number,
-                hint=f"there are the layers {', '.join(map(str, known))}",
+                hint=f"there are the layers {', '.join(map(str, numbers))}",
             )
     return sorted(set(layers))
 
@@ -131,7 +131,7 @@ def _record(view: View) -> dict[str, Any]:
 
 
 def _part_record(part: Part, effects: np.ndarray | None) -> dict[str, Any]:
-    compared = effects if part.id == "cross" else None
+    own_effects = effects if part.id == "cross" else None
     return {
         "id": part.id,
         "title": part.title,
@@ -142,7 +142,7 @@ def _part_record(part: Part, effects: np.ndarray | None) -> dict[str, Any]:
         "low": part.low,
         "high": part.high,
         "square": part.square,
-        "layers": [_layer_record(part, number, maps, compared) for number, maps in part.layers],
+        "layers": [_layer_record(part, number, maps, own_effects) for number, maps in part.layers],
     }
 
 
@@ -216,7 +216,7 @@ def _layers_without(
     *,
     unless: str | None = None,
 ) -> str:
-    found: list[str] = []
+    layers: list[str] = []
     for view, record in zip(views, records, strict=True):
         for part in record["parts"]:
             numbers = []
@@ -227,5 +227,5 @@ def _layers_without(
             if numbers:
                 whose = f"{view.name}, " if len(views) > 1 else ""
                 plural = "layer" if len(numbers) == 1 else "layers"
-                found.append(f"{whose}{part['title']}, {plural} {', '.join(map(str, numbers))}")
-    return "; ".join(found)
+                layers.append(f"{whose}{part['title']}, {plural} {', '.join(map(str, numbers))}")
+    return "; ".join(layers)

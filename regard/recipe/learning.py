@@ -35,6 +35,10 @@ class Train(Section):
     counts as one token for every 16 pixels."""
     gradient_accumulation_steps: Size = 1
     """Batches whose gradients are accumulated for one optimiser step."""
+    batch_growth: Annotated[Size, Mark.TRAINING, Mark.FREE] = 1
+    """How many times as many batches the last steps accumulate as the first ones. It rises by 1
+    after equal shares of the training budget. A larger batch has a similar effect to a lower
+    learning rate (Smith et al. 2018)."""
     optimiser: Annotated[Literal["adamw", "sgd"], Mark.TRAINING] = "adamw"
     """The optimiser: AdamW (Loshchilov & Hutter 2019), or SGD without momentum."""
     learning_rate: Rate = 1e-3
@@ -65,6 +69,10 @@ class Train(Section):
     not count."""
     contrastive_start: Annotated[Share, Mark.TRAINING, Mark.FREE] = 0.0
     """The share of the training budget after which the contrastive loss begins."""
+    unlikelihood_weight: Annotated[Weight, Mark.TRAINING, Mark.FREE] = 0.0
+    """Weight of an unlikelihood loss against repetition: the tokens of an answer should be
+    improbable after they came once, except where the true answer has them again (Welleck et al.
+    2020). Not for labels; a step takes longer, which the budget does not count."""
     weight_decay: Weight = 0.01
     """Decoupled weight decay of AdamW; L2 penalty of SGD."""
     decay_biases_and_norms: bool = False
@@ -95,6 +103,16 @@ class Train(Section):
     and answers."""
     threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """CPU threads of PyTorch; not set: PyTorch's own choice."""
+    shard: bool = False
+    """Under torchrun: spread weights, gradients, optimiser state and averaged weights over the
+    processes (FSDP2), for a model that is too large to be trained on one device. Each process
+    writes its part of a checkpoint, so the run's folder must be one that all of them reach. With
+    one process, it changes nothing."""
+
+    @property
+    def batches_a_step(self) -> float:
+        """The batches of a step, in the mean over a budget of steps."""
+        return self.gradient_accumulation_steps * (1 + self.batch_growth) / 2
 
     @model_validator(mode="after")
     def _has_a_budget(self) -> Self:

@@ -139,6 +139,12 @@ class Recipe(Section):
                 f"train.contrastive_weight: for chat and translation only; got task = {self.task}"
             )
 
+        if self.train.unlikelihood_weight and isinstance(d, DecoderClassifier):
+            problems.append(
+                "train.unlikelihood_weight: a label has no earlier tokens; "
+                f"got {self.train.unlikelihood_weight} for task = {self.task}"
+            )
+
         source = self.source
         prompt_dropout = source.prompt_dropout if isinstance(source, SourceTokens) else 0
         if self.search.mmi_weight > 0 and prompt_dropout == 0:

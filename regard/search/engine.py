@@ -45,7 +45,7 @@ from regard.search.sampling import Sampling
 from regard.search.tracks import Track
 from regard.values import Capture, Memory, State
 
-MAX_ROWS = 64  # the most rows of the batch
+MAX_ROWS = 64  # the most rows of all batches
 MAX_JOINING = 16  # the most requests that join a running batch at once
 PATIENCE = 4  # the most steps that a request waits for others to join with it
 # How long encoding may hold up a running batch, if more than one request joins: so many seconds, or
@@ -62,8 +62,9 @@ class Engine:
     model         encodes the inputs (`encode`) and decodes the answers
     empty_prompt  returns the empty prompt as an input (raw, mask); needed for `mmi_weight`
     retriever     finds training answers; needed for `retrieved`
-    max_rows      the most rows of the batch. A request has one for each beam or candidate, twice as
-                  many while MMI applies; a request with more rows than this runs alone
+    max_rows      the most rows of all batches together. A request has one for each beam, candidate
+                  and retrieved answer, twice as many while MMI applies; a request with more rows
+                  than this runs while nothing else does
     max_joining   the most requests that join a running batch between two steps: the others wait
                   while the inputs of the new ones are encoded. Fewer join if that would take longer
                   than a slice of time, as measured so far
@@ -107,6 +108,9 @@ class Engine:
         self._any_cancelled = False
         self._batch = Batch(model.decoder, special_tokens, detect_ties=True)
         self._alone: list[Batch] = []  # requests that are searched in a batch of their own
+        # Requests that have begun, and need other rows than they had, when there is room for them:
+        self._scorings: deque[tuple[Batch, PriorScoring]] = deque()  # re-ranking, and its batch
+        self._apart: deque[Request] = deque()  # to be searched in a batch of their own
 
     # --- what a caller does ---
 
@@ -225,7 +229,9 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether a request is waiting or under way."""
-        return bool(self._waiting or self._batch.tracks or self._alone)
+        return bool(
+            self._waiting or self._batch.tracks or self._alone or self._scorings or self._apart
+        )
 
     @property
     def rows(self) -> int:
@@ -241,7 +247,9 @@ class Engine:
         """`step`, for a caller that is in inference mode already."""
         if self._any_cancelled:
             self._drop_cancelled()
-        if self._waiting:
+        if self._scorings or self._apart:
+            self._resume()
+        if self._waiting and not self._scorings and not self._apart:
             self._admit()
         for batch in (self._batch, *self._alone):
             if batch.tracks:
@@ -312,6 +320,7 @@ class Engine:
     def _begin(self, requests: Sequence[Request]) -> None:
         """Begin the search of requests that join together."""
         if requests[0].outputs.capture != "none":
+            self._batch.drop_idle_rows()
             self._search_alone(requests[0])
             return
         try:
@@ -321,19 +330,56 @@ class Engine:
             self._batch.drop_idle_rows()
             self._join(self._batch, memory, requests)
         except Exception:  # one input cannot be encoded: apart, only its own request fails
-            for request in requests:
+            self._apart.extend(requests)
+
+    def _resume(self) -> None:
+        """Let requests go on that need rows again, as far as there is room."""
+        while self._scorings and self._has_room(self._scorings[0][1].width):
+            batch, scoring = self._scorings.popleft()
+            if scoring.request.done:  # cancelled
+                continue
+            try:
+                self._score(batch, scoring)
+            except Exception as error:
+                self._recover(batch, scoring.request, error)
+            except BaseException:  # an interrupt: it begins again
+                self._requeue([scoring.request])
+                raise
+        while self._apart and not self._scorings and self._has_room(self._apart[0].rows):
+            request = self._apart.popleft()
+            if request.done:
+                continue
+            try:
                 self._search_alone(request)
+            except BaseException:
+                self._requeue([request])
+                raise
+
+    def _has_room(self, rows: int) -> bool:
+        """Whether so many rows may begin now; if so, the rows of the batch are dropped that would
+        be too many. If nothing else runs, there is room for any number."""
+        if self.rows + rows > self.max_rows:
+            self._batch.drop_idle_rows()
+        return not self.rows or self.rows + rows <= self.max_rows
+
+    def _score(self, batch: Batch, scoring: PriorScoring) -> None:
+        """Let the candidates of a request join its batch, to be scored without the prompt."""
+        batch.join(self._prior_state(scoring.width, batch.capture), [scoring])
+        if batch is not self._batch and batch not in self._alone:
+            self._alone.append(batch)
 
     def _requeue(self, requests: Sequence[Request]) -> None:
         """Put requests back at the head of the queue, unless they are in a batch."""
-        in_batches = self._requests_in_batches()
-        waiting = [request for request in requests if request not in in_batches]
+        begun = self._begun_requests()
+        waiting = [request for request in requests if request not in begun]
         self._waiting.extendleft(reversed(waiting))
 
-    def _requests_in_batches(self, *, other_than: Batch | None = None) -> set[Request]:
-        """The requests with an active track in any batch, or in any batch `other_than` this."""
+    def _begun_requests(self, *, other_than: Batch | None = None) -> set[Request]:
+        """The requests with an active track in any batch, or in any batch `other_than` this, and
+        those that have begun and wait for room."""
         batches = [batch for batch in (self._batch, *self._alone) if batch is not other_than]
-        return {track.request for batch in batches for track in batch.tracks if track.active}
+        begun = {track.request for batch in batches for track in batch.tracks if track.active}
+        return begun | {scoring.request for _, scoring in self._scorings} | {*self._apart}
 
     def _next_in_line(self) -> list[Request]:
         """The waiting requests that may join now: several that share the batch, or one that
@@ -406,17 +452,13 @@ class Engine:
             seconds = time.perf_counter() - began
             self._step_seconds += 0.2 * (seconds - self._step_seconds)
             self._stream_tokens(batch)
-            scorings = [self._finish(batch, track) for track in leaving]
             for track in leaving:
+                self._finish(batch, track)
                 track.end()
             batch.compact()
-            for scoring in scorings:
-                if scoring is not None:
-                    state = self._prior_state(scoring.width, batch.capture)
-                    batch.join(state, [scoring])
         except BaseException as error:
             # A request with a near tie may have been moved to a batch of its own in this step.
-            elsewhere = self._requests_in_batches(other_than=batch)
+            elsewhere = self._begun_requests(other_than=batch)
             requests = dict.fromkeys(track.request for track in batch.tracks)
             unfinished = [
                 request for request in requests if not request.done and request not in elsewhere
@@ -426,10 +468,14 @@ class Engine:
                 self._requeue(unfinished)
                 raise
             for request in unfinished:
-                if batch is self._batch:  # apart, only the request that causes the error fails
-                    self._search_alone(request)
-                else:
-                    request.fail(error)
+                self._recover(batch, request, error)
+
+    def _recover(self, batch: Batch, request: Request, error: Exception) -> None:
+        """After an error in a batch: apart, only the request that causes it fails."""
+        if batch is self._batch:
+            self._apart.append(request)
+        else:
+            request.fail(error)
 
     def _stream_tokens(self, batch: Batch) -> None:
         """Stream the last token of each request with one answer, where it is certain at once."""
@@ -453,16 +499,16 @@ class Engine:
             if request.error is not None:  # of the caller's function: its rows are dropped
                 self._any_cancelled = True
 
-    def _finish(self, batch: Batch, track: Track) -> PriorScoring | None:
+    def _finish(self, batch: Batch, track: Track) -> None:
         """Give a request the answers of its track, which leaves the batch. If MMI re-ranks them,
-        return the track that first scores them without the prompt; `_finish` is called again when
-        that leaves. If a choice was a near tie, search the request again alone."""
+        another track first scores them without the prompt, and `_finish` is called again when that
+        leaves. If a choice was a near tie, search the request again alone."""
         request = track.request
         if request.done:
-            return None
+            return
         if track.near_tie:
-            self._search_alone(request)
-            return None
+            self._apart.append(request)
+            return
 
         if isinstance(track, PriorScoring):
             hypotheses = track.hypotheses
@@ -472,20 +518,21 @@ class Engine:
             candidates = distinct(track.candidates)
             if not candidates or any(math.isnan(candidate.score) for candidate in candidates):
                 request.fail(_no_answer(request))
-                return None
+                return
             hypotheses = {
                 candidate.tokens: batch.hypothesis(track, candidate) for candidate in candidates
             }
             prior_scores = {}
             if request.options.mmi_weight and len(candidates) > 1:
-                return PriorScoring(request, candidates, hypotheses)
+                self._scorings.append((batch, PriorScoring(request, candidates, hypotheses)))
+                return
 
         order, near_tie = ranked(
             candidates, request.options, prior_scores, self.model.idf, request.similarity
         )
         if near_tie and batch.detect_ties:
-            self._search_alone(request)
-            return None
+            self._apart.append(request)
+            return
         request.finish(
             [
                 replace(
@@ -496,7 +543,6 @@ class Engine:
                 for rank, candidate in order
             ]
         )
-        return None
 
     def _search_alone(self, request: Request) -> None:
         """Search a request from the start in a batch of its own."""

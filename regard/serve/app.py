@@ -5,13 +5,14 @@ from __future__ import annotations
 import html
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -19,7 +20,8 @@ from regard.errors import RegardError
 from regard.serve import ask_routes, openai_routes
 from regard.serve.api_errors import ApiError
 from regard.serve.engine_client import Engines
-from regard.serve.event_stream import ClientGone
+from regard.serve.event_stream import DIRECT_WRITE, ClientGone
+from regard.serve.http_protocol import direct_write
 from regard.serve.metrics import Metrics
 from regard.serve.models import Models
 
@@ -31,6 +33,9 @@ PAGE_TYPES = {
     ".svg": "image/svg+xml",
 }
 CLIENT_CLOSED = 499  # nobody reads this answer
+DIRECT = frozenset({"/v1/chat/completions", "/v1/completions", "/v1/ask"})
+
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class State:
@@ -50,13 +55,48 @@ def create_app(engines: Mapping[str, Engines], metrics: Metrics, state: State) -
         redirect_slashes=False,  # behind a proxy the address would be wrong
     )
     models = Models(engines)
-    app.include_router(openai_routes.router(models))
-    app.include_router(ask_routes.router(models))
+    direct: dict[str, APIRoute] = {}
+    for routes in (openai_routes.router(models), ask_routes.router(models)):
+        app.include_router(routes)
+        for route in routes.routes:
+            if isinstance(route, APIRoute) and route.path in DIRECT:
+                direct[route.path] = route
     _add_status(app, models, metrics, state)
     _add_page(app)
     _add_error_handlers(app, metrics)
+    app.add_middleware(DirectRoutes, routes=direct, metrics=metrics)
     app.add_middleware(RefusesWhileDraining, state=state)
     return app
+
+
+class DirectRoutes:
+    """Calls the endpoints of questions without FastAPI's routing, which takes as long as several
+    tokens. They read their bodies themselves, so they need nothing of it."""
+
+    def __init__(self, app: ASGIApp, routes: Mapping[str, APIRoute], metrics: Metrics):
+        self.app = app
+        self.routes = routes
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = None
+        if scope["type"] == "http" and scope["method"] == "POST":
+            route = self.routes.get(scope["path"])
+        if route is None:
+            await self.app(scope, receive, send)
+            return
+        scope["route"] = route
+        endpoint: Endpoint = route.endpoint
+        try:
+            answer = await endpoint(Request(scope, receive))
+            await answer(scope, receive, send)
+        except ApiError as problem:
+            self.metrics.errors.labels("", str(problem.status)).inc()
+            await _answer(problem)(scope, receive, send)
+        except RegardError as problem:
+            await _answer(ApiError(400, str(problem)))(scope, receive, send)
+        except ClientGone:
+            await PlainTextResponse("", CLIENT_CLOSED)(scope, receive, send)
 
 
 class RefusesWhileDraining:
@@ -76,7 +116,8 @@ class RefusesWhileDraining:
 
 
 class CountsRequests:
-    """Counts every answer by route and status, also those of the layers before the app."""
+    """Counts every answer by route and status, also those of the layers before the app. As the
+    outermost layer it also knows the connection, and offers streams the short way to it."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics):
         self.app = app
@@ -94,6 +135,9 @@ class CountsRequests:
                 self.metrics.requests.labels(path, str(message["status"])).inc()
             await send(message)
 
+        write = direct_write(send)
+        if write is not None:
+            scope[DIRECT_WRITE] = write
         await self.app(scope, receive, send_counted)
 
 

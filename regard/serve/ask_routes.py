@@ -7,8 +7,7 @@ import secrets
 import sys
 import tempfile
 import time
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +23,7 @@ from regard.disk import read_json_lines
 from regard.errors import RegardError
 from regard.serve import questions
 from regard.serve.api_errors import ApiError
-from regard.serve.engine_client import Engines
+from regard.serve.engine_client import Arrival, Engines
 from regard.serve.event_stream import EventStream, answer_unless_gone, event
 from regard.serve.fields import AskBody, checked, parse_json
 from regard.serve.jobs import Job, Update
@@ -51,7 +50,7 @@ def router(models: Models) -> APIRouter:
         job, tokens, seed = _job(engines, body)
         form = AskForm(engines.name, seed if job.options["do_sample"] else None)
         if body.stream:
-            return EventStream(form.events(engines, job, tokens))
+            return EventStream(engines.answers([job], tokens=tokens), form)
         answers = await answer_unless_gone(request, answers_of(engines, [job], tokens))
         answer, read = answers[0]
         return JSONResponse(form.whole(answer, read))
@@ -174,6 +173,7 @@ class AskForm:
         self.created = int(time.time())
         self.model = model
         self.seed = seed
+        self.read = 0  # tokens of the input
 
     def whole(self, answer: dict[str, Any], read: int) -> dict[str, Any]:
         return {
@@ -186,16 +186,16 @@ class AskForm:
             "usage": usage_of(read, len(answer["tokens"])),
         }
 
-    async def events(self, engines: Engines, job: Job, tokens: int) -> AsyncGenerator[bytes, None]:
-        read = 0
-        async with aclosing(engines.answer([job], tokens=tokens)) as batches:
-            async for arrivals in batches:
-                events = []
-                for _, update in arrivals:
-                    if "started" in update:
-                        read = update["started"]["prompt_tokens"]
-                    events.append(event(self._event(update, read)))
-                yield b"".join(events)
+    def events(self, arrivals: Sequence[Arrival]) -> bytes:
+        events = []
+        for _, update in arrivals:
+            if "started" in update:
+                self.read = update["started"]["prompt_tokens"]
+            events.append(event(self._event(update, self.read)))
+        return b"".join(events)
+
+    def last_events(self) -> bytes:
+        return b""
 
     def _event(self, update: Update, read: int) -> dict[str, Any]:
         if "started" in update:

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,37 +45,45 @@ class Inbox:
     """What has come of the answers of one request.
 
     Whoever reads it gets everything that has come since the last time: a client that is slower than
-    the engine gets several tokens at once, and costs one task switch for all of them.
+    the engine gets several tokens at once, and costs one task switch for all of them. `on_change`,
+    if it is set, is called instead, without a task switch.
     """
 
     def __init__(self) -> None:
+        self.on_change: Callable[[], None] | None = None
         self._arrivals: list[Arrival] = []
         self._waiting: asyncio.Future[None] | None = None
         self._expired = False
 
     def put(self, index: int, update: Update) -> None:
         self._arrivals.append((index, update))
-        self._wake()
+        self._changed()
 
     def expire(self) -> None:
-        """End the waiting: `take` raises a TimeoutError."""
+        """End the waiting: `take` and `drain` raise a TimeoutError."""
         self._expired = True
-        self._wake()
+        self._changed()
 
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+        elif self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+    def drain(self) -> list[Arrival]:
+        """What has come since the last time."""
+        if self._expired:
+            raise TimeoutError
+        arrivals = self._arrivals
+        self._arrivals = []
+        return arrivals
 
     async def take(self) -> list[Arrival]:
         """At least one arrival."""
         while not self._arrivals and not self._expired:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
-        if self._expired:
-            raise TimeoutError
-        arrivals = self._arrivals
-        self._arrivals = []
-        return arrivals
+        return self.drain()
 
 
 @dataclass
@@ -202,11 +210,12 @@ class EngineProcessClient:
         status = await self._process.wait()
         LOG.error("%s: the engine process ended (status %s); starting it again", self.name, status)
         message = "the engine process ended while it answered; try again"
-        for number, pending in self.pending.items():
-            pending.inbox.put(pending.index, failure(number, "overload", message))
+        interrupted = dict(self.pending)
         self.pending.clear()
         self.tokens = 0
         self.rows = 0
+        for number, pending in interrupted.items():
+            pending.inbox.put(pending.index, failure(number, "overload", message))
         self._deaths.append(time.monotonic())
         recent = [death for death in self._deaths if time.monotonic() - death < DEATH_WINDOW]
         if len(recent) >= DEATHS:
@@ -316,57 +325,20 @@ class Engines:
         rate = (len(recent) - 1) / max(recent[-1] - recent[0], 1e-3)
         return min(60, max(1, math.ceil(jobs / rate)))
 
-    async def answer(
-        self, jobs: Sequence[Job], *, tokens: int
-    ) -> AsyncGenerator[list[Arrival], None]:
-        """What comes of the answers of some jobs, until all have ended. Each counts for `tokens`.
-        If one fails, its error is raised. Closing this iterator cancels the jobs."""
-        inbox = Inbox()
-        processes: dict[int, EngineProcessClient] = {}  # by the number of an answer
-        for job in jobs:
-            process = self._least_busy()
-            process.send(job, inbox, len(processes), tokens)
-            processes.update(dict.fromkeys(job.numbers, process))
-        unfinished = len(processes)
-        timer = asyncio.get_running_loop().call_later(self.limits.deadline, inbox.expire)
-        try:
-            while unfinished:
-                arrivals = await self._take(inbox)
-                failed = None
-                for place, (_, update) in enumerate(arrivals):
-                    process = processes[update["job"]]
-                    if "token" in update:
-                        self._measure_token(process, update)
-                    elif "finished" in update:
-                        self._ended(process, update)
-                        unfinished -= 1
-                    elif "failed" in update:
-                        self._ended(process, update)
-                        failed = update["failed"]
-                        arrivals = arrivals[:place]
-                        break
-                if arrivals:
-                    yield arrivals
-                if failed is not None:
-                    raise _failure(failed)
-        finally:
-            timer.cancel()
-            for number, process in processes.items():
-                process.forget(number)
+    def answers(self, jobs: Sequence[Job], *, tokens: int) -> Answers:
+        """What will come of the answers of some jobs. Each counts for `tokens`."""
+        return Answers(self, jobs, tokens)
 
-    async def _take(self, inbox: Inbox) -> list[Arrival]:
-        try:
-            return await inbox.take()
-        except TimeoutError:
-            self.metrics.errors.labels(self.name, "deadline").inc()
-            raise ApiError(
-                503,
-                f"no answer within {self.limits.deadline:g} seconds",
-                code="deadline",
-                retry_after=self._retry_after(1),
-            ) from None
+    def deadline_passed(self) -> ApiError:
+        self.metrics.errors.labels(self.name, "deadline").inc()
+        return ApiError(
+            503,
+            f"no answer within {self.limits.deadline:g} seconds",
+            code="deadline",
+            retry_after=self._retry_after(1),
+        )
 
-    def _measure_token(self, process: EngineProcessClient, update: Update) -> None:
+    def measure_token(self, process: EngineProcessClient, update: Update) -> None:
         pending = process.pending.get(update["job"])
         if pending is None:  # the process has died since
             return
@@ -377,20 +349,112 @@ class Engines:
             self._token.observe(now - pending.last_token_at)
         pending.last_token_at = now
 
-    def _least_busy(self) -> EngineProcessClient:
+    def least_busy(self) -> EngineProcessClient:
         ready = [process for process in self.processes if process.is_ready]
         if not ready:
             problem = next((p.problem for p in self.processes if p.problem), "it is being started")
             raise ApiError(503, f"the model {self.name} cannot answer: {problem}", retry_after=1)
         return min(ready, key=lambda process: len(process.pending))
 
-    def _ended(self, process: EngineProcessClient, update: Update) -> None:
+    def ended(self, process: EngineProcessClient, update: Update) -> None:
         process.remove(update["job"])
         self._finished.append(time.monotonic())
         if "finished" in update:
             self.metrics.tokens.labels(self.name).inc(len(update["finished"]["tokens"]))
         else:
             self.metrics.errors.labels(self.name, update["failed"]["fault"]).inc()
+
+
+class Answers:
+    """What comes of the answers of some jobs, until all have ended. If one fails, its error is
+    raised. At the end of the block, the jobs that have not ended are cancelled.
+
+    >>> async with engines.answers(jobs, tokens=100) as answers:  # doctest: +SKIP
+    ...     async for arrivals in answers:
+    ...         ...
+    """
+
+    def __init__(self, engines: Engines, jobs: Sequence[Job], tokens: int):
+        self._engines = engines
+        self._jobs = jobs
+        self._tokens = tokens
+        self._inbox = Inbox()
+        self._processes: dict[int, EngineProcessClient] = {}  # by the number of an answer
+        self._unfinished = 0
+        self._failed: ApiError | None = None  # to be raised after what came before it
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Answers:
+        """Send the jobs."""
+        for job in self._jobs:
+            process = self._engines.least_busy()
+            process.send(job, self._inbox, len(self._processes), self._tokens)
+            self._processes.update(dict.fromkeys(job.numbers, process))
+        self._unfinished = len(self._processes)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._engines.limits.deadline, self._inbox.expire)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._inbox.on_change = None
+        if self._timer is not None:
+            self._timer.cancel()
+        for number, process in self._processes.items():
+            process.forget(number)
+
+    def __aiter__(self) -> Answers:
+        return self
+
+    async def __anext__(self) -> list[Arrival]:
+        while self._failed is None and self._unfinished:
+            try:
+                arrivals = self._count(await self._inbox.take())
+            except TimeoutError:
+                raise self._engines.deadline_passed() from None
+            if arrivals:
+                return arrivals
+        if self._failed is not None:
+            raise self._failed
+        raise StopAsyncIteration
+
+    async def push(self, take: Callable[[list[Arrival]], None]) -> None:
+        """Call `take` with everything that still comes, as soon as it comes. This is the loop over
+        arrivals without a switch to this task for each of them."""
+        end = asyncio.get_running_loop().create_future()
+
+        def on_change() -> None:
+            if end.done():
+                return
+            try:
+                if arrivals := self._count(self._inbox.drain()):
+                    take(arrivals)
+                if self._failed is not None:
+                    raise self._failed
+                if not self._unfinished:
+                    end.set_result(None)
+            except TimeoutError:
+                end.set_exception(self._engines.deadline_passed())
+            except Exception as problem:
+                end.set_exception(problem)
+
+        self._inbox.on_change = on_change
+        on_change()  # for what has come since the last time
+        await end
+
+    def _count(self, arrivals: list[Arrival]) -> list[Arrival]:
+        """Measure and count arrivals; those after a failure are left out."""
+        for place, (_, update) in enumerate(arrivals):
+            process = self._processes[update["job"]]
+            if "token" in update:
+                self._engines.measure_token(process, update)
+            elif "finished" in update:
+                self._engines.ended(process, update)
+                self._unfinished -= 1
+            elif "failed" in update:
+                self._engines.ended(process, update)
+                self._failed = _failure(update["failed"])
+                return arrivals[:place]
+        return arrivals
 
 
 def _failure(failed: Mapping[str, str]) -> ApiError:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from regard.serve.api_errors import ApiError
+from regard.serve.engine_client import Answers, Arrival
 
 DONE = b"data: [DONE]\n\n"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # no proxy holds a token back
+
+# In a request's scope: a function that sends a part of an answer that has begun.
+DIRECT_WRITE = "regard.write"
 
 T = TypeVar("T")
 
@@ -35,39 +39,63 @@ def event(data: Mapping[str, Any]) -> bytes:
     return b"data: " + json_bytes(data) + b"\n\n"
 
 
+class Encoder(Protocol):
+    """What makes the events of a stream from what comes of its answers."""
+
+    def events(self, arrivals: Sequence[Arrival]) -> bytes: ...
+
+    def last_events(self) -> bytes:
+        """After all answers have ended, before DONE."""
+        ...
+
+
 class EventStream(Response):
     """Server-sent events. An error before the first of them is an answer with its own status. If
-    the client goes away, the events are closed at once, also while they wait, so that the job
-    behind them is cancelled."""
+    the client goes away, the jobs behind them are cancelled at once.
+
+    Events are messages of ASGI. If the server offers a shorter way (`DIRECT_WRITE`), those after
+    the first take it.
+    """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, events: AsyncGenerator[bytes, None], headers: Mapping[str, str] | None = None
+        self, answers: Answers, encoder: Encoder, headers: Mapping[str, str] | None = None
     ):
         super().__init__(None, headers=HEADERS | dict(headers or {}))
         del self.headers["content-length"]
-        self._events = events
+        self._answers = answers
+        self._encoder = encoder
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with contextlib.suppress(ClientGone):
-            async with contextlib.aclosing(self._events), while_connected(receive):
-                await self._send_all(send)
+            async with while_connected(receive), self._answers as answers:
+                await self._send_all(answers, send, scope.get(DIRECT_WRITE))
 
-    async def _send_all(self, send: Send) -> None:
-        part = await anext(self._events)
+    async def _send_all(
+        self, answers: Answers, send: Send, write: Callable[[bytes], None] | None
+    ) -> None:
+        encode = self._encoder.events
+        part = b""
+        while not part:
+            part = encode(await anext(answers))
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         await _send_part(send, part)
         try:
-            async for part in self._events:
-                await _send_part(send, part)
+            if write is not None:
+                await answers.push(lambda arrivals: write(encode(arrivals)))
+            else:
+                async for arrivals in answers:
+                    await _send_part(send, encode(arrivals))
+            rest = self._encoder.last_events()
         except ApiError as problem:  # the status has been sent already
-            await _send_part(send, event(problem.body()))
-        await send({"type": "http.response.body", "body": DONE, "more_body": False})
+            rest = event(problem.body())
+        await send({"type": "http.response.body", "body": rest + DONE, "more_body": False})
 
 
 async def _send_part(send: Send, part: bytes) -> None:
-    await send({"type": "http.response.body", "body": part, "more_body": True})
+    if part:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
 
 
 @contextlib.asynccontextmanager

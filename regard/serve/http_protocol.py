@@ -12,11 +12,12 @@ import asyncio
 import logging
 import resource
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import h11
-from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
+from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol, RequestResponseCycle
 
 from regard.serve.api_errors import ApiError
 from regard.serve.limits import MB
@@ -126,6 +127,66 @@ class Connection(h11.Connection):
         return head.removesuffix(b"\r\n") + b"".join(others) + b"\r\n"
 
 
+class OneWriteTransport:
+    """A transport that sends everything that is written in one turn of the loop at once.
+
+    An answer is written in small parts: its head, events, the end of a chunk. For each, the system
+    takes longer than we take to make it.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop):
+        self._transport = transport
+        self._loop = loop
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not data:
+            return
+        if not self._parts:
+            self._loop.call_soon(self._flush)
+        self._parts.append(data)
+
+    def _flush(self) -> None:
+        parts = self._parts
+        if parts:
+            self._parts = []
+            self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._flush()  # an answer was given before the connection was cut off
+        self._transport.abort()
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size() + sum(map(len, self._parts))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def direct_write(send: object) -> Callable[[bytes], None] | None:
+    """What sends a part of an answer that has begun without the messages of ASGI and the layers
+    that pass them on. None if `send` is not that of this protocol.
+
+    It does not wait for a client that reads slowly: the rest of its answer is kept in memory, and
+    `TimedProtocol` bounds the time.
+    """
+    cycle = getattr(send, "__self__", None)
+    if not isinstance(cycle, RequestResponseCycle):
+        return None
+    transport = cycle.transport
+    connection = cycle.conn
+
+    def write(part: bytes) -> None:
+        if part and not cycle.disconnected:
+            transport.write(connection.send(h11.Data(data=part)))
+
+    return write
+
+
 class TimedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1, with time limits.
 
@@ -147,7 +208,7 @@ class TimedProtocol(H11Protocol):
     # Events of the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(OneWriteTransport(transport, self.loop))  # type: ignore[arg-type]
         _send_at_once(transport)
         # Whatever the system does not take at once starts the timer of `pause_writing`: also a
         # transport that is closed waits for its last bytes to be taken, if need be for ever.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import aclosing
 from typing import Any
 
 from regard.serve.api_errors import ApiError
@@ -65,7 +64,7 @@ async def answers_of(
     count = sum(len(job.numbers) for job in jobs)
     prompt_tokens = [0] * count
     answers: list[dict[str, Any]] = [{}] * count
-    async with aclosing(engines.answer(jobs, tokens=tokens)) as batches:
+    async with engines.answers(jobs, tokens=tokens) as batches:
         async for arrivals in batches:
             for index, update in arrivals:
                 if "started" in update:

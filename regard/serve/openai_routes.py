@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from typing import Any, cast
 
 from fastapi import APIRouter, Request
@@ -15,10 +14,10 @@ from starlette.datastructures import UploadFile
 
 from regard.serve import questions
 from regard.serve.api_errors import ApiError
-from regard.serve.engine_client import Engines
+from regard.serve.engine_client import Arrival, Engines
 from regard.serve.event_stream import EventStream, answer_unless_gone, event, json_bytes
 from regard.serve.fields import ChatBody, CompletionBody, SharedFields, checked, parse_json
-from regard.serve.jobs import Job
+from regard.serve.jobs import Job, Update
 from regard.serve.models import Models, answers_of, public_description
 from regard.serve.questions import Question
 
@@ -221,8 +220,8 @@ async def _respond(
     headers = {IGNORED: "; ".join(ignored)} if ignored else {}
     if body.stream:
         include_usage = body.stream_options is not None and body.stream_options.include_usage
-        events = _events(engines, jobs, tokens, form, include_usage=include_usage)
-        return EventStream(events, headers)
+        chunks = Chunks(form, jobs, include_usage=include_usage)
+        return EventStream(engines.answers(jobs, tokens=tokens), chunks, headers)
     if body.stream_options is not None:
         raise ApiError(400, "stream_options needs stream = true", param="stream_options")
     answers = await answer_unless_gone(request, answers_of(engines, jobs, tokens))
@@ -271,7 +270,7 @@ def _jobs(
         questions.check_length(question, limits)
     tokens = max(questions.tokens_of(question, options, model) for question in given)
     engines.check_room(n * len(given), n * len(given) * tokens)
-    fields = options.model_dump()
+    fields = dict(options)
     jobs = [
         Job(
             numbers=tuple(engines.next_number() for _ in range(n)),
@@ -289,49 +288,40 @@ def _jobs(
     return jobs, tokens
 
 
-async def _events(
-    engines: Engines,
-    jobs: Sequence[Job],
-    tokens: int,
-    form: CompletionForm,
-    *,
-    include_usage: bool,
-) -> AsyncGenerator[bytes, None]:
-    """The chunks of a stream. The finish chunk has no content; the usage chunk has no choices."""
-    chunks = Chunks(form, include_usage=include_usage)
-    read = [0] * sum(len(job.numbers) for job in jobs)
-    written = 0
-    async with aclosing(engines.answer(jobs, tokens=tokens)) as batches:
-        async for arrivals in batches:
-            parts = []
-            for index, update in arrivals:
-                if "token" in update:
-                    parts.append(chunks.token(index, update["token"]))
-                elif "started" in update:
-                    read[index] = update["started"]["prompt_tokens"]
-                    parts.append(chunks.choice(form.first(index)))
-                else:
-                    answer = update["finished"]
-                    written += len(answer["tokens"])
-                    parts.append(chunks.choice(form.last(index, answer["finish"])))
-            if content := b"".join(parts):
-                yield content
-    if include_usage:
-        choices_each = len(jobs[0].numbers)
-        yield chunks.usage(usage_of(sum(read[::choices_each]), written))
-
-
 class Chunks:
-    """The chunks of one stream as events.
+    """The chunks of one stream as events. The finish chunk has no content; the usage chunk has no
+    choices.
 
     All chunks with a token and no log-probabilities are the same but for their text, so what is
     around it is encoded once for each choice.
     """
 
-    def __init__(self, form: CompletionForm, *, include_usage: bool):
+    def __init__(self, form: CompletionForm, jobs: Sequence[Job], *, include_usage: bool):
         self._form = form
         self._usage = {"usage": None} if include_usage else {}
         self._around: dict[int, tuple[bytes, bytes]] = {}
+        self._choices_each = len(jobs[0].numbers)
+        self._read = [0] * sum(len(job.numbers) for job in jobs)
+        self._written = 0
+
+    def events(self, arrivals: Sequence[Arrival]) -> bytes:
+        return b"".join([self._event(index, update) for index, update in arrivals])
+
+    def _event(self, index: int, update: Update) -> bytes:
+        if "token" in update:
+            return self.token(index, update["token"])
+        if "started" in update:
+            self._read[index] = update["started"]["prompt_tokens"]
+            return self.choice(self._form.first(index))
+        answer = update["finished"]
+        self._written += len(answer["tokens"])
+        return self.choice(self._form.last(index, answer["finish"]))
+
+    def last_events(self) -> bytes:
+        if not self._usage:
+            return b""
+        read = sum(self._read[:: self._choices_each])
+        return self.usage(usage_of(read, self._written))
 
     def choice(self, choice: dict[str, Any] | None) -> bytes:
         """A chunk with one choice; nothing if there is none."""

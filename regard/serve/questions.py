@@ -7,6 +7,7 @@ import binascii
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from regard.errors import InputError
@@ -152,7 +153,44 @@ def search_options(
     A temperature of 0 is a greedy search. Any other, or `top_p`, draws; then a recipe that does not
     draw has one candidate. `changes` are options of regard, and come last.
     """
-    options = dict(model["options"])
+    own = tuple(model["options"].items())
+    try:
+        if changes:
+            options = _changed(own, greedy, temperature, top_p, max_tokens)
+            if "num_beams" in changes:  # a beam search draws nothing
+                options |= {"do_sample": False, "candidates": 1, "retrieved": 0}
+            chosen = Options(**options | dict(changes))
+        else:
+            chosen = _plain_options(own, greedy, temperature, top_p, max_tokens)
+    except InputError as problem:
+        raise ApiError(400, str(problem), param="options") from None
+    _check_bounds(chosen, model, limits)
+    return chosen
+
+
+Items = tuple[tuple[str, Any], ...]
+
+
+@lru_cache(maxsize=256, typed=True)  # most requests ask for the same
+def _plain_options(
+    own: Items,
+    greedy: bool,
+    temperature: float | None,
+    top_p: float | None,
+    max_tokens: int | None,
+) -> Options:
+    return Options(**_changed(own, greedy, temperature, top_p, max_tokens))
+
+
+def _changed(
+    own: Items,
+    greedy: bool,
+    temperature: float | None,
+    top_p: float | None,
+    max_tokens: int | None,
+) -> dict[str, Any]:
+    """The recipe's own options, changed by the fields of OpenAI's API."""
+    options = dict(own)
     if greedy or temperature == 0:
         options = {"max_new_tokens": options["max_new_tokens"]}
     elif temperature is not None or top_p is not None:
@@ -164,16 +202,7 @@ def search_options(
             options["top_p"] = top_p
     if max_tokens is not None:
         options["max_new_tokens"] = max_tokens
-    changes = dict(changes or {})
-    if "num_beams" in changes:  # a beam search draws nothing
-        options |= {"do_sample": False, "candidates": 1, "retrieved": 0}
-    options |= changes
-    try:
-        chosen = Options(**options)
-    except InputError as problem:
-        raise ApiError(400, str(problem), param="options") from None
-    _check_bounds(chosen, model, limits)
-    return chosen
+    return options
 
 
 def _check_bounds(options: Options, model: Mapping[str, Any], limits: Limits) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import json
 import re
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ PAGE_POLICY = "; ".join(
         "img-src 'self' data: blob:",
         "media-src 'self' data: blob:",
         "connect-src 'self'",
+        "frame-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
@@ -84,6 +86,13 @@ MEDIA_PATHS = frozenset({"/v1/chat/completions", "/v1/ask", "/v1/audio/transcrip
 HEADER_BYTES = 32 * 1024
 BODIES_UNDER_WAY = 128 * MB
 PIECE = 64 * 1024  # bytes of a body that the app gets at once, or a little more
+
+# Pages with scripts of their own, which our page shows in a frame. A frame sends no key, so it asks
+# with a signature, which is good for one page and a short time.
+DOCUMENT_PATH = re.compile(r"/v1/(models/[^/]+/report|lab/[^/]+)")
+VIEW_HEADER = b"x-regard-view"
+VIEW_SECONDS = 60
+VIEW_QUERY = re.compile("until=([0-9]{1,12})&signature=([0-9a-f]{64})")
 
 SHORTEST_KEY = 16
 LONGEST_KEY = 1024
@@ -371,17 +380,44 @@ class KeyLayer:
 
     Paths that are not known to be open need the key: a route that is added is closed at first. Only
     a hash of the key is kept, so neither a traceback nor a dump of the app shows it.
+
+    Who reads a document (a report, a page of the lab) with the key gets a query with it, with which
+    a frame may read the same document without the key for a minute: until=…&signature=….
     """
 
-    def __init__(self, app: App, key: str):
+    def __init__(self, app: App, key: str, now: Callable[[], float] = time.time):
         self.app = app
         self.digest = sha256(key.encode()).digest()
+        self.now = now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not is_open(scope["path"]) and not self._has_key(scope):
-            await refuse(send, self._error(scope), (b"www-authenticate", b"Bearer"))
+        if scope["type"] != "http" or is_open(scope["path"]):
+            await self.app(scope, receive, send)
             return
-        await self.app(scope, receive, send)
+        is_document = DOCUMENT_PATH.fullmatch(scope["path"]) and scope["method"] == "GET"
+        if self._has_key(scope):
+            view = self._view_query(scope["path"]) if is_document else None
+            await self.app(scope, receive, send if view is None else _with_view(send, view))
+        elif is_document and self._has_signature(scope):
+            await self.app(scope, receive, send)
+        else:
+            await refuse(send, self._error(scope), (b"www-authenticate", b"Bearer"))
+
+    def _view_query(self, path: str) -> bytes:
+        until = int(self.now()) + VIEW_SECONDS
+        return f"until={until}&signature={self._signature(path, until)}".encode()
+
+    def _signature(self, path: str, until: int) -> str:
+        content = f"view {until} {path}".encode("utf-8", "surrogatepass")
+        return hmac.new(self.digest, content, sha256).hexdigest()
+
+    def _has_signature(self, scope: Scope) -> bool:
+        match = VIEW_QUERY.fullmatch(scope.get("query_string", b"").decode("latin-1"))
+        if match is None:
+            return False
+        until = int(match[1])
+        same = hmac.compare_digest(match[2], self._signature(scope["path"], until))
+        return same and self.now() <= until
 
     def _has_key(self, scope: Scope) -> bool:
         values = [value for name, value in scope["headers"] if name == b"authorization"]
@@ -397,6 +433,15 @@ class KeyLayer:
         if not header_values(scope, b"authorization"):
             message = "this server needs a key: send the header Authorization: Bearer KEY"
         return ApiError(401, message, code="invalid_api_key")
+
+
+def _with_view(send: Send, query: bytes) -> Send:
+    async def send_with_view(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (VIEW_HEADER, query)]
+        await send(message)
+
+    return send_with_view
 
 
 def is_open(path: str) -> bool:

@@ -23,22 +23,22 @@ from regard.sweep.axes import Axis, axis, points
 from regard.sweep.outcome import Outcome, Setting, Trial
 from regard.sweep.run import default_folder, is_free_for, number_of_trials, sweep
 from regard.sweep.study import TRIAL_KEY
-from regard.sweep.trials import ENDED, Make, Told, Trials, folder_name, heard
+from regard.sweep.trials import ENDED, Make, MakeReporter, Trials, folder_name, forward_message
 
 __all__ = [
     "ENDED",
     "TRIAL_KEY",
     "Axis",
     "Make",
+    "MakeReporter",
     "Outcome",
     "Setting",
-    "Told",
     "Trial",
     "Trials",
     "axis",
     "default_folder",
     "folder_name",
-    "heard",
+    "forward_message",
     "is_free_for",
     "number_of_trials",
     "points",

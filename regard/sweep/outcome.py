@@ -26,7 +26,7 @@ class Trial:
 
     @property
     def name(self) -> str:
-        return _named(self.values)
+        return _name_of(self.values)
 
     @property
     def setting(self) -> dict[str, str]:
@@ -34,7 +34,7 @@ class Trial:
         return {key: value for key, value in self.values.items() if not _is_seed(key)}
 
 
-def _named(values: Mapping[str, str]) -> str:
+def _name_of(values: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in values.items())
 
 
@@ -59,7 +59,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        return _named(self.values)
+        return _name_of(self.values)
 
     @property
     def scores(self) -> list[float]:
@@ -118,7 +118,7 @@ class Outcome:
             if trial.state != "done" or not trial.data:
                 continue
             shaping = {k: v for k, v in trial.values.items() if _shapes_data(k)}
-            if data.setdefault(_named(shaping), trial.data) != trial.data:
+            if data.setdefault(_name_of(shaping), trial.data) != trial.data:
                 return True
         return False
 
@@ -148,7 +148,7 @@ class Outcome:
         are complete, since its mean may be of the lucky ones."""
         groups: dict[str, Setting] = {}
         for trial in self.trials:
-            group = groups.setdefault(_named(trial.setting), Setting(trial.setting, []))
+            group = groups.setdefault(_name_of(trial.setting), Setting(trial.setting, []))
             group.trials.append(trial)
         return sorted(
             groups.values(),
@@ -180,7 +180,7 @@ class Outcome:
             "different_data": self.is_mixed,
         }
         if self.has_seeds:
-            chosen = self.best_setting
-            outcome["best_setting"] = None if chosen is None else chosen.values
+            setting = self.best_setting
+            outcome["best_setting"] = None if setting is None else setting.values
             outcome["settings"] = [setting.to_json() for setting in self.settings]
         return outcome | {"trials": trials}

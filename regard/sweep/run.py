@@ -16,8 +16,8 @@ from regard.recipe import Recipe, differences, is_whole
 from regard.runs import FOLDER, free_folder
 from regard.sweep.axes import Axis, given_twice, number_text, points
 from regard.sweep.outcome import Outcome
-from regard.sweep.study import searched, storage_errors
-from regard.sweep.trials import Make, Told, Trials
+from regard.sweep.study import run_study, storage_errors
+from regard.sweep.trials import Make, MakeReporter, Trials
 from regard.train import Stopped
 
 RECORD, STORAGE = "sweep.json", "sweep.db"
@@ -29,17 +29,19 @@ def sweep(
     axes: Sequence[Axis],
     folder: Path,
     *,
-    told: Told,
-    learned: Callable[[Outcome], None] = lambda _: None,
+    make_reporter: MakeReporter,
+    on_outcome: Callable[[Outcome], None] = lambda _: None,
     trials: int | None = None,
     storage: str | None = None,
     prune: bool = False,
     device: str = "auto",
     fleet: Fleet | None = None,
 ) -> Outcome:
-    """Try them all, or with a range among them `trials` of them. `told` gives the reporter of
-    each run, `learned` hears after each trial what is known. Ctrl-C ends it with `Stopped`; the
-    same call goes on with it. The machines of a `fleet` train the runs, several at once."""
+    """Train with all values, or, if one axis is a range, with `trials` of them.
+
+    `make_reporter` makes the reporter of each run; `on_outcome` is called after each trial. Ctrl-C
+    ends the sweep with `Stopped`; the same call continues it. The machines of a `fleet` train the
+    runs, several at once."""
     if fleet is None:
         resolve(device)  # an error now, not in each trial
     base = make([])
@@ -49,14 +51,15 @@ def sweep(
     # What the lock guards takes moments.
     with disk.lock_file(folder / disk.LOCK, wait=True):
         _same_sweep(base, axes, folder)
-    runs = Trials(make, folder, base.train.score or TASKS[base.task].best, told, device, fleet)
+    score = base.train.score or TASKS[base.task].best
+    runs = Trials(make, folder, score, make_reporter, device, fleet)
     every = [] if trials or _has_range(axes) else points(axes)
     if every and not storage and not prune:
-        return _grid(runs, every, learned)
+        return _grid(runs, every, on_outcome)
     where = storage or f"sqlite:///{folder / STORAGE}"
     with storage_errors(where):
-        return searched(
-            runs, axes, base, trials or len(every) or TRIALS, every, where, prune, learned
+        return run_study(
+            runs, axes, base, trials or len(every) or TRIALS, every, where, prune, on_outcome
         )
 
 
@@ -151,7 +154,7 @@ def _same_sweep(base: Recipe, axes: Sequence[Axis], folder: Path) -> None:
 
 
 def _grid(
-    runs: Trials, points: Sequence[dict[str, str]], learned: Callable[[Outcome], None]
+    runs: Trials, points: Sequence[dict[str, str]], on_outcome: Callable[[Outcome], None]
 ) -> Outcome:
     """Train with each of these values, in this order; with a fleet, several at once."""
     trials = [runs.trial(point) for point in points]
@@ -174,8 +177,8 @@ def _grid(
     calls = [partial(go, number) for number in range(len(points))]
     try:
         for _ in (call() for call in calls) if runs.fleet is None else runs.fleet.together(calls):
-            learned(outcome())
+            on_outcome(outcome())
     except Stopped:
-        learned(outcome())
+        on_outcome(outcome())
         raise
     return outcome()

@@ -28,7 +28,7 @@ RETRIES = 3
 TRIAL_KEY = "trial"  # under which name a storage keeps what a trial reached
 
 
-def searched(
+def run_study(
     runs: Trials,
     axes: Sequence[Axis],
     base: Recipe,
@@ -36,26 +36,26 @@ def searched(
     every: Sequence[dict[str, str]],
     storage: str,
     prune: bool,
-    learned: Callable[[Outcome], None],
+    on_outcome: Callable[[Outcome], None],
 ) -> Outcome:
-    """Trials that optuna proposes, `every` one of these before others, until there are so many
-    in the storage, whoever made them."""
+    """Train with values that optuna proposes, `every` one of these before others, until the storage
+    has `trials` trials, whoever made them."""
     optuna = _optuna()
-    # Two who make the tables at once are in each other's way.
+    # Two processes that create the tables at once would fail.
     with disk.lock_file(runs.folder / disk.LOCK, wait=True):
         study = _study(optuna, runs.folder.resolve().name, storage, base, prune)
         for point in every:
             study.enqueue_trial(point, skip_if_exists=True)
 
     proposals = _Proposals(optuna, study, runs, axes, base, prune)
-    work = partial(_work, optuna, study, proposals, trials, learned)
+    work = partial(_work, optuna, study, proposals, trials, on_outcome)
     if runs.fleet is None:
         work()
     else:
         workers = min(trials, runs.fleet.slots(base.train.threads or 1))
         for _ in runs.fleet.together([work] * workers):
             pass
-    return _known(runs, study)
+    return _outcome(runs, study)
 
 
 def _work(
@@ -63,9 +63,9 @@ def _work(
     study: Any,
     proposals: _Proposals,
     trials: int,
-    learned: Callable[[Outcome], None],
+    on_outcome: Callable[[Outcome], None],
 ) -> None:
-    """Make trials until there are so many, as one of several workers."""
+    """Make trials until the storage has `trials`, as one of several workers."""
     waited_until = math.inf
     while True:
         with _Turn(proposals.turns) as turn:
@@ -79,7 +79,7 @@ def _work(
                         partial(proposals.train, turn), n_trials=1, catch=(TrainingError,)
                     )
                 finally:
-                    learned(_known(proposals.runs, study))
+                    on_outcome(_outcome(proposals.runs, study))
                 continue
             if not _in_state(optuna, study, "RUNNING"):
                 return
@@ -140,7 +140,7 @@ class _Proposals:
     def train(self, turn: _Turn, proposal: Any) -> float:
         """Train with the proposed values; the score for optuna."""
         turn.pass_on()
-        values = {axis.key: _proposed(proposal, axis, self.whole[axis.key]) for axis in self.axes}
+        values = {axis.key: _suggest(proposal, axis, self.whole[axis.key]) for axis in self.axes}
         try:
             trial = self.runs.go(self.runs.trial(values), partial(self._watch, proposal))
         except (Stopped, WriteError):
@@ -185,7 +185,7 @@ def _without_password(text: str) -> str:
     )
 
 
-def _opened(optuna: Any, name: str, url: str, prune: bool) -> Any:
+def _open_study(optuna: Any, name: str, url: str, prune: bool) -> Any:
     options = (
         {"connect_args": {"timeout": 60}} if url.startswith("sqlite:") else {"pool_pre_ping": True}
     )
@@ -211,7 +211,7 @@ def _opened(optuna: Any, name: str, url: str, prune: bool) -> Any:
 
 @contextlib.contextmanager
 def storage_errors(url: str) -> Iterator[None]:
-    """A database that is full, read-only or gone is told in a line."""
+    """Report a database that is full, read-only or gone in one line."""
     refusal = _optuna().exceptions.StorageInternalError
     try:
         yield
@@ -237,10 +237,10 @@ def _unusable(url: str, problem: BaseException) -> InputError:
 
 
 def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
-    shown = _without_password(url)
+    address = _without_password(url)
     for left in reversed(range(RETRIES)):
         try:
-            study = _opened(optuna, name, url, prune)
+            study = _open_study(optuna, name, url, prune)
             break
         except Exception as problem:
             lines = str(problem).strip().splitlines() or [type(problem).__name__]
@@ -248,16 +248,16 @@ def _study(optuna: Any, name: str, url: str, base: Recipe, prune: bool) -> Any:
                 time.sleep(1.0)  # another machine was making the same tables
                 continue
             raise _unusable(url, problem) from None
-    made = study.user_attrs.get("recipe")
-    if made is not None and (changed := differences(Recipe.from_json(made, shown), base)):
+    stored = study.user_attrs.get("recipe")
+    if stored is not None and (changed := differences(Recipe.from_json(stored, address), base)):
         raise InputError(
-            "the storage holds another sweep of this name", where=shown, got=", ".join(changed)
+            "the storage holds another sweep of this name", where=address, got=", ".join(changed)
         )
     study.set_user_attr("recipe", base.to_json())
     return study
 
 
-def _proposed(trial: Any, axis: Axis, whole: bool) -> str:
+def _suggest(trial: Any, axis: Axis, whole: bool) -> str:
     if not axis.is_range:
         return trial.suggest_categorical(axis.key, list(axis.values))
     if whole:
@@ -282,7 +282,7 @@ def _left(optuna: Any, study: Any, trials: int) -> int:
     return max(0, trials - counted)
 
 
-def _known(runs: Trials, study: Any) -> Outcome:
+def _outcome(runs: Trials, study: Any) -> Outcome:
     """All trials of the storage, also those of other machines; the same values once."""
     trials: dict[str, Trial] = {}
     for stored in study.get_trials(deepcopy=False):

@@ -37,8 +37,8 @@ PAUSE = 2.0  # seconds until a run that another process has is tried again
 
 # The recipe with some fields changed, each written section.field=value.
 Make = Callable[[Sequence[str]], Recipe]
-# The reporter of a trial's run.
-Told = Callable[[Trial], AbstractContextManager[Reporter]]
+# Makes the reporter of a trial's run.
+MakeReporter = Callable[[Trial], AbstractContextManager[Reporter]]
 
 
 class Trials:
@@ -50,7 +50,7 @@ class Trials:
         make: Make,
         folder: Path,
         score: str,
-        told: Told,
+        make_reporter: MakeReporter,
         device: str = "auto",
         fleet: Fleet | None = None,
         *,
@@ -59,7 +59,7 @@ class Trials:
         self.make = make
         self.folder = folder
         self.score = score
-        self.told = told
+        self.make_reporter = make_reporter
         self.device = device
         self.fleet = fleet
         self.alone = alone
@@ -85,16 +85,16 @@ class Trials:
             # Between the ends of a range; a width that is odd for example.
             return replace(trial, state="failed", why=str(problem))
         if self.fleet is not None:
-            return self._go_on(self.fleet, trial, recipe, watch)
+            return self._train_remotely(self.fleet, trial, recipe, watch)
 
         run = Path(trial.run)
         try:
-            with self.told(trial) as reporter:
-                watched = reporter if watch is None else _Watched(reporter, watch)
+            with self.make_reporter(trial) as reporter:
+                observer = reporter if watch is None else _WatchingReporter(reporter, watch)
                 progress = train(
                     recipe,
                     run,
-                    reporter=watched,
+                    reporter=observer,
                     resume=bundle.has_begun(run),
                     device=self.device,
                 )
@@ -122,7 +122,7 @@ class Trials:
         disk.write_json(run / RESULT, content)
         return result
 
-    def _go_on(
+    def _train_remotely(
         self,
         fleet: Fleet,
         trial: Trial,
@@ -145,17 +145,17 @@ class Trials:
             alone=self.alone,
             name=trial.name,
         )
-        with self.told(trial) as reporter:
-            hear = partial(heard, reporter, watch)
+        with self.make_reporter(trial) as reporter:
+            on_message = partial(forward_message, reporter, watch)
             try:
-                while (result := fleet.run(task, hear))["state"] == "elsewhere":
+                while (result := fleet.run(task, on_message))["state"] == "elsewhere":
                     time.sleep(PAUSE)
             except TrainingError as problem:  # its machines died again and again
                 return replace(trial, state="failed", why=str(problem))
         return Trial(**result | {"values": trial.values, "run": trial.run})
 
 
-def heard(
+def forward_message(
     reporter: Reporter,
     watch: Callable[[dict[str, Any]], None] | None,
     kind: str,
@@ -208,13 +208,14 @@ class Pruned(Exception):
     """Its scores so far are worse than those of most others."""
 
 
-class _Watched:
-    """A reporter, and somebody else who hears of every validation."""
+class _WatchingReporter:
+    """A reporter that also passes every validation to `watch`."""
 
     def __init__(self, reporter: Reporter, watch: Callable[[dict[str, Any]], None]):
         self.began, self.stepped, self.noted = reporter.began, reporter.stepped, reporter.noted
-        self._told, self._watch = reporter.validated, watch
+        self._validated = reporter.validated
+        self._watch = watch
 
     def validated(self, record: dict[str, Any], samples: Sequence[tuple[str, str]]) -> None:
-        self._told(record, samples)
+        self._validated(record, samples)
         self._watch(record)

@@ -16,6 +16,7 @@ from regard.tokenizers.base import (
     START,
     UNKNOWN,
     Tokenizer,
+    flat_rows,
 )
 from regard.tokenizers.bpe import BPE
 from regard.tokenizers.characters import Characters
@@ -44,6 +45,7 @@ __all__ = [
     "Tokenizer",
     "Words",
     "dumps",
+    "flat_rows",
     "join_turns",
     "load",
     "plain",

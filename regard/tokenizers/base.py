@@ -5,7 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, ClassVar
+
+import numpy as np
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 NUM_SPECIAL_TOKENS = 4  # of every tokenizer
@@ -53,6 +56,10 @@ class Tokenizer(ABC):
         """The tokens of each text."""
         return [self.encode(text) for text in texts]
 
+    def encode_rows(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of all texts, one text after the other, and where each text ends."""
+        return flat_rows(self.encode_many(texts))
+
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens. More tokens only ever append to it, so answers can be streamed."""
         return "".join(self.pieces(tokens))
@@ -72,6 +79,18 @@ class Tokenizer(ABC):
     @classmethod
     @abstractmethod
     def from_json(cls, data: dict[str, Any]) -> Tokenizer: ...
+
+
+def flat_rows(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Lists of tokens as one array, and where each list ends.
+
+    >>> flat_rows([[5, 6], [], [7]])
+    (array([5, 6, 7], dtype=int32), array([2, 2, 3]))
+    """
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.fromiter(chain.from_iterable(rows), np.int32, total), ends
 
 
 def most_frequent(counts: Counter[str], min_count: int) -> list[str]:

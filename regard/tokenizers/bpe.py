@@ -5,18 +5,20 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import compress
 from typing import Any, ClassVar
 
+import numpy as np
 from tokenizers import Tokenizer as HubTokenizer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from regard.errors import InputError
-from regard.tokenizers.base import NUM_SPECIAL_TOKENS, Tokenizer
+from regard.tokenizers.base import NUM_SPECIAL_TOKENS, UNKNOWN, Tokenizer, flat_rows
 from regard.tokenizers.text import replace_surrogates
+from regard.tokenizers.word_table import WordTable, interleave, is_regular
 
+_LINE_BREAK = "Ċ"  # as byte-level BPE writes it
 MANY = 256  # texts, from which on each word is encoded once
-MOST_WORDS = 200_000  # words that are remembered for it: about 50 MB
 
 
 class BPE(Tokenizer):
@@ -47,12 +49,12 @@ class BPE(Tokenizer):
             raise ValueError("tokens must be numbered from 0, the four special tokens first")
         self.turns = names[NUM_SPECIAL_TOKENS:][:2] == self._turn_tokens
 
-        self._first_words: dict[str, list[int]] = {}  # of earlier calls, see `_encode_by_word`
-        self._words: dict[str, list[int]] = {}  # with a space before them
+        self._words = WordTable(self._encode_all, vocabulary.get(_LINE_BREAK, UNKNOWN))
         own = json.loads(tokenizer.to_str())
         parts = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
         self._splits_at_spaces = (
             own.get("normalizer") is None
+            and _LINE_BREAK in vocabulary
             and parts.items() <= (own.get("pre_tokenizer") or {}).items()
         )
 
@@ -96,60 +98,28 @@ class BPE(Tokenizer):
         return self._tokenizer.encode(replace_surrogates(text), add_special_tokens=False).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        if len(texts) < MANY or not self._splits_at_spaces:
-            return self._encode_all(texts)
-        return self._encode_by_word(texts)
+        values, ends = self.encode_rows(texts)
+        tokens = values.tolist()
+        edges = [0, *ends.tolist()]
+        return [tokens[edges[i] : edges[i + 1]] for i in range(len(texts))]
 
-    def _encode_by_word(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode_rows(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The tokens of many texts, of which each word is encoded once.
 
         A space begins a new part in byte-level BPE, so that the tokens of a text are those of its
         words, each with the space before it. This holds if there is no other white space.
         """
-        rows: list[list[int] | None] = []
-        for text in texts:
-            words = text.split(" ")
-            try:
-                rows.append(self._of_known(words) if words == text.split() else None)
-            except KeyError:
-                rows.append(None)
+        if len(texts) < MANY or not self._splits_at_spaces:
+            return flat_rows(self._encode_all(texts))
+        rows = self._words.rows(texts)
+        if rows is not None:
+            return rows
 
-        missing = [i for i, row in enumerate(rows) if row is None]
-        self._learn_words(texts[i] for i in missing)
-        others: list[int] = []
-        for i in missing:
-            words = texts[i].split(" ")
-            if words == texts[i].split():
-                rows[i] = self._of_known(words)
-            else:
-                others.append(i)
-        rest: list[str] = [texts[i] for i in others]
-        for i, row in zip(others, self._encode_all(rest), strict=True):
-            rows[i] = row
-        return [row for row in rows if row is not None]
-
-    def _of_known(self, words: list[str]) -> list[int]:
-        """The tokens of words; KeyError if one of them is not known."""
-        tokens = self._first_words[words[0]].copy()
-        tokens.extend(chain.from_iterable(map(self._words.__getitem__, words[1:])))
-        return tokens
-
-    def _learn_words(self, texts: Iterable[str]) -> None:
-        """Encode the words of texts that are not known, without and with a space before them."""
-        if len(self._words) + len(self._first_words) > MOST_WORDS:
-            self._words.clear()
-            self._first_words.clear()
-        first: dict[str, None] = {}
-        others: dict[str, None] = {}
-        for text in texts:
-            word, *words = text.split(" ")
-            if [word, *words] == text.split():
-                first[word] = None
-                others.update(dict.fromkeys(words))
-        for known, words, space in ((self._first_words, first, ""), (self._words, others, " ")):
-            fresh = [word for word in words if word not in known]
-            encoded = self._encode_all([space + word for word in fresh])
-            known.update(zip(fresh, encoded, strict=True))
+        are_regular = np.array([is_regular(text) for text in texts])
+        regular = self._words.rows(list(compress(texts, are_regular)))
+        others = self._encode_all(list(compress(texts, ~are_regular)))
+        assert regular is not None
+        return interleave(are_regular, regular, flat_rows(others))
 
     def _encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         encodings = self._tokenizer.encode_batch_fast(

@@ -12,7 +12,7 @@ _COMMAS = re.compile(r",(?!\d)|(?<!\d),")
 
 def replace_surrogates(text: str) -> str:
     """The text with U+FFFD for every lone surrogate, which cannot be encoded as UTF-8."""
-    return _SURROGATE.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def plain(text: str) -> str:

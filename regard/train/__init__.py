@@ -9,6 +9,9 @@ and two runs are never quite the same.)
     run.py          train(recipe, run): the checks before the first step, then the loop;
                     train_job(job) does it for a job of regard.runs
     loop.py         steps, validations and checkpoints
+    learner.py      model, optimiser and averaged weights, as all processes hold them
+    sharded.py      the same where each process has a part of every tensor
+    parts.py        the part of a batch that a process computes
     resume.py       where a stopped run stands, and what may have changed since
     validation.py   the scores of held-out examples
     log.py          metrics.jsonl
@@ -16,6 +19,7 @@ and two runs are never quite the same.)
     page.py         report.html, written anew at every validation
     process.py      threads, signals, memory
     ranks.py        the processes that train together
+    pulse.py        how they notice that one is lost
 """
 
 from __future__ import annotations

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard import build, bundle, checkpoint, metrics
 from regard.checkpoint import Progress
 from regard.data.batches import ORDER, Batches, Place
 from regard.data.corpus import Corpus, document_frequency
 from regard.errors import DivergedError, RegardError
-from regard.model import Model, OtherAnswers
-from regard.optimise import factor, optimiser, used_up
-from regard.recipe import Recipe, Train
+from regard.model import Model
+from regard.optimise import factor, used_up
+from regard.recipe import Recipe
 from regard.retrieval import Retrieval
 from regard.sessions import State
-from regard.tasks.task import Batch, text_targets
+from regard.train.learner import Learner, Replicated
 from regard.train.log import FITTED, TRAIN, VALID, Log
 from regard.train.page import ReportFile
+from regard.train.parts import Part, Parts
 from regard.train.process import effective_threads, release_memory
 from regard.train.ranks import STOP_SIGNALS, Ranks
 from regard.train.report import Facts, Reporter, Stopped, keeps_last
@@ -37,8 +37,6 @@ from regard.weights import tensors
 LOG_EVERY = 20
 RELEASE_EVERY = 25  # steps between two returns of freed memory to the system
 BAD_STEPS_IN_A_ROW = 5
-_OTHERS = 1  # the stream of random numbers that draws the answers of the contrastive loss
-CONTRASTED = 0.25  # share of the examples of a batch in the contrastive loss
 
 
 class _StopSignal(Exception):
@@ -46,43 +44,6 @@ class _StopSignal(Exception):
 
     def __init__(self, number: int):
         self.number = number
-
-
-class _Part(NamedTuple):
-    """What one rank computes of a batch."""
-
-    batch: Batch
-    weight: float  # 0 if none of the rows are its own
-    others: OtherAnswers | None
-    share_of_others: float  # its own among those of the batch
-
-    @property
-    def tokens(self) -> float:
-        """Target tokens that count."""
-        return self.weight * int(self.batch.real.sum())
-
-
-class _Loss(nn.Module):
-    """`Model.loss` on the device and in the precision of a run, as a module that can be
-    synchronised."""
-
-    def __init__(self, model: Model, how: Train, device: torch.device):
-        super().__init__()
-        self.model = model
-        self.how = how
-        self.device = device
-
-    def forward(self, part: _Part, contrastive_weight: float) -> tuple[Tensor, Tensor]:
-        is_half = self.how.precision == "bfloat16"
-        others = part.others
-        with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=is_half):
-            return self.model.loss(
-                *part.batch.to(self.device),
-                smoothing=self.how.label_smoothing,
-                ctc_weight=self.how.ctc_weight,
-                others=None if others is None else others.to(self.device),
-                contrastive_weight=contrastive_weight,
-            )
 
 
 def inverse_document_frequency(corpus: Corpus) -> Tensor:
@@ -114,15 +75,8 @@ class Loop:
         self.device = device
         self.ranks = ranks
         self.task = build.task(recipe, corpus.tokenizer)
-        self.model = build.model(
-            recipe, vocabulary=corpus.tokenizer.size, source_vocabulary=corpus.tokenizer.source_size
-        )
-        self.model.idf.copy_(inverse_document_frequency(corpus))
-        self.model.to(device)  # built on the CPU: the same weights whatever the device
-        # Only the leader validates and saves it.
-        is_averaged = self.how.ema_decay > 0 and ranks.is_leader
-        self.average = copy.deepcopy(self.model) if is_averaged else None
-        self.optimiser = optimiser(self.model, self.how)
+        self.learner = self._learner()
+        self.learner.set_idf(inverse_document_frequency(corpus))
         self.progress = Progress(data=corpus.fingerprint, threads=effective_threads(), order=ORDER)
         self.saved: Progress | None = None  # of the newest checkpoint
         self.clock = time.perf_counter()  # when its seconds began
@@ -134,16 +88,36 @@ class Loop:
         self.validation = Validation(recipe, self.task, corpus, self.retrieval)
         self.report_file: ReportFile | None = None  # that shows people how it goes
 
+    def _learner(self) -> Learner:
+        """The model with its initial weights. It is built on the CPU: the same weights whatever the
+        device."""
+        tokenizer = self.corpus.tokenizer
+
+        def make() -> Model:
+            return build.model(
+                self.recipe, vocabulary=tokenizer.size, source_vocabulary=tokenizer.source_size
+            )
+
+        if self.how.shard and self.ranks.world > 1:
+            from regard.train.sharded import Sharded  # it takes a second to import
+
+            return Sharded(make, self.how, self.device, self.ranks)
+        return Replicated(make(), self.how, self.device, self.ranks)
+
     def go(self, signals: list[int]) -> Progress:
         """Train to the end of the budget, or until there is a number in `signals`."""
         self.signals = signals
-        self.ranks.watch(signals)
-        self.loss = self.ranks.synchronised(_Loss(self.model, self.how, self.device))
-        self.groups = self.corpus.train.groups
+        self.learner.begin()
         self.batches = self._batches()
+        self.parts = Parts(self.task, self.corpus.train, seed=self.recipe.seed, ranks=self.ranks)
         self.recent = _Recent(self.progress)
         self.clock = time.perf_counter() - self.progress.seconds
         self.reporter.began(self._facts())
+        if self.how.shard and self.ranks.world == 1:
+            self.reporter.noted(
+                "train.shard: this process has the whole model; "
+                "torchrun starts several: torchrun --nproc-per-node 2 -m regard train …"
+            )
         try:
             self._train()
         except _StopSignal as stop:
@@ -152,7 +126,8 @@ class Loop:
                 self.save()
             saved = self.ranks.lead(lambda: checkpoint.newest(self.run))
             self._show("stopped")
-            raise Stopped(stop.number, self.run, step=self.progress.step, saved=saved) from None
+            step, world = self.progress.step, self.ranks.world
+            raise Stopped(stop.number, self.run, step=step, saved=saved, world=world) from None
         except RegardError:
             self._show("stopped")
             raise
@@ -176,7 +151,7 @@ class Loop:
                 raise _StopSignal(number)
 
     def _train(self) -> None:
-        self.model.train()
+        self.learner.model.train()
         # It was not finished when a signal came, or the weights that were kept are lost.
         if self.progress.step and (self._is_due() or self.lost_weights):
             self._validate()
@@ -186,7 +161,7 @@ class Loop:
                 self.progress = replace(
                     self.progress, epoch=self.progress.epoch + 1, window=0, batch=0
                 )
-            group, after = self.batches.take(self.place, self.how.gradient_accumulation_steps)
+            group, after = self.batches.take(self.place, self._batches_a_step())
             self._update(group, after)
             if self._is_due() and not self.recent.bad:
                 self._validate()
@@ -221,9 +196,14 @@ class Loop:
             len(split),
             tokens=self.how.batch_tokens,
             most=self.how.batch_examples,
-            groups=self.groups,
+            groups=split.groups,
             seed=self.recipe.seed,
         )
+
+    def _batches_a_step(self) -> int:
+        """The batches whose gradients the next step accumulates."""
+        growth = 1 + int(self._done() * self.how.batch_growth)
+        return self.how.gradient_accumulation_steps * min(growth, self.how.batch_growth)
 
     def _finished(self) -> bool:
         has_patience = not self.how.patience or self.progress.waited < self.how.patience
@@ -269,7 +249,7 @@ class Loop:
 
     def _log_window(self) -> None:
         """A line about the steps since the last one."""
-        rate = max(part["lr"] for part in self.optimiser.param_groups)
+        rate = max(part["lr"] for part in self.learner.optimiser.param_groups)
         window = {"loss": self.recent.loss, "speed": self.recent.speed, "rate": rate}
         if self.log is not None:
             self.log.add(self.progress, TRAIN, window)
@@ -293,96 +273,50 @@ class Loop:
         """One update from a group of batches: its nats and target tokens, and the clock. If
         anything is not a number, none is made."""
         torch.manual_seed(_seed(self.recipe.seed, self.progress.step, self.ranks.rank))
-        parts = [self._part(place, index) for place, index in group]
+        contrasts = self._contrasts()
+        parts = [self.parts.part(place, index, contrasts=contrasts) for place, index in group]
         tokens = self.ranks.sum(*(part.tokens for part in parts))
         nats = self._backward(parts, tokens)
         seconds = time.perf_counter() - self.clock if self.ranks.is_leader else 0.0
         nats, seconds = self.ranks.sum(nats, seconds)
-        norm = torch.nn.utils.clip_grad_norm_(
-            self.model.parameters(), self.how.max_grad_norm or math.inf, foreach=True
-        )
-        healthy = math.isfinite(nats) and bool(norm.isfinite())
+        norm = self.learner.clip_gradients(self.how.max_grad_norm)
+        optimiser = self.learner.optimiser
+        healthy = math.isfinite(nats) and math.isfinite(norm)
         if healthy:
             share = factor(self.how, self.progress.step, self._done(), self._epochs())
-            for part in self.optimiser.param_groups:
-                part["lr"] = part["peak"] * share
-            self.optimiser.step()
-            self._follow()
-        self.optimiser.zero_grad(set_to_none=True)
+            for parameters in optimiser.param_groups:
+                parameters["lr"] = parameters["peak"] * share
+            optimiser.step()
+            # A young average forgets faster, so that the first weights do not stay in it.
+            young = (1 + self.progress.step) / (10 + self.progress.step)
+            self.learner.update_average(min(self.how.ema_decay, young))
+        optimiser.zero_grad(set_to_none=True)
         return (nats if healthy else math.nan), round(sum(tokens)), seconds
 
-    def _backward(self, parts: Sequence[_Part], tokens: Sequence[float]) -> float:
+    def _backward(self, parts: Sequence[Part], tokens: Sequence[float]) -> float:
         """Gradients of the loss per token, where each batch has so many `tokens` on all ranks;
         the nats of this rank."""
         nats = 0.0
+        # As the mean over ranks is taken, not the sum, a loss counts for all of them.
+        divisor = sum(tokens) / self.ranks.world
         for number, (part, count) in enumerate(zip(parts, tokens, strict=True)):
             is_last = number == len(parts) - 1
-            # As the mean over ranks is taken, not the sum, a loss counts for all of them.
-            divisor = sum(tokens) / self.ranks.world
-            with contextlib.nullcontext() if is_last else self.ranks.accumulating(self.loss):
-                loss, plain = self.loss(part, self._contrastive_weight(part, count))
+            with contextlib.nullcontext() if is_last else self.learner.accumulating():
+                loss, plain = self.learner.loss(part, self._contrastive_weight(part, count))
                 (loss * part.weight / divisor).backward()
             nats += part.weight * float(plain)
         return nats
 
-    def _contrastive_weight(self, part: _Part, tokens: float) -> float:
+    def _contrasts(self) -> bool:
+        """Whether the contrastive loss has begun."""
+        return bool(self.how.contrastive_weight) and self._done() >= self.how.contrastive_start
+
+    def _contrastive_weight(self, part: Part, tokens: float) -> float:
         """`Model.loss` multiplies the mean over a rank's other answers by its tokens. This makes
         it the mean over those of all ranks, times the `tokens` of the batch."""
-        if part.others is None:
+        if not part.share_of_others:
             return 0.0
         return self.how.contrastive_weight * part.share_of_others * (tokens / part.tokens)
-
-    def _part(self, place: Place, index: np.ndarray) -> _Part:
-        """What this rank computes of a batch."""
-        split = self.corpus.train
-        draw = np.random.default_rng([self.recipe.seed, *place])
-        targets = [split.target[i] for i in index]
-        sources = self.task.augment_pairs(split.gather_sources(index), targets, draw)
-        groups = self._group_starts(index)
-        own = self.ranks.own_rows(groups)
-        weight = 1.0
-        if own.start == own.stop:
-            own = slice(0, groups[1])
-            weight = 0.0
-        others, share = self._others(place, sources, own) if weight else (None, 0.0)
-        return _Part(self.task.batch(sources[own], targets[own]), weight, others, share)
-
-    def _group_starts(self, index: np.ndarray) -> Sequence[int]:
-        """Where groups of rows begin that stay together, and the number of rows."""
-        if self.groups is None:
-            return range(len(index) + 1)
-        numbers = np.searchsorted(self.groups, index, side="right")
-        return [*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), len(index)]
-
-    def _others(
-        self, place: Place, sources: Sequence[np.ndarray], own: slice
-    ) -> tuple[OtherAnswers | None, float]:
-        """Random answers of the training data, to compare with those of a part of this batch, and
-        the share of them that belongs to a rank's `own` rows; None without a contrastive loss. An
-        empty prompt has no answer of its own, so it is left out."""
-        if not self.how.contrastive_weight or self._done() < self.how.contrastive_start:
-            return None, 0.0
-        draw = np.random.default_rng([self.recipe.seed, *place, _OTHERS])
-        has_prompt = np.flatnonzero([len(source) > 0 for source in sources])
-        count = min(len(has_prompt), math.ceil(CONTRASTED * len(sources)))
-        rows = draw.choice(has_prompt, count, replace=False) if count else has_prompt
-        examples = draw.integers(len(self.corpus.train), size=count)
-        is_own = (own.start <= rows) & (rows < own.stop)
-        if not is_own.any():
-            return None, 0.0
-        answers = text_targets([self.corpus.train.target[i] for i in examples[is_own].tolist()])
-        others = OtherAnswers(torch.from_numpy(rows[is_own] - own.start), *answers)
-        return others, float(is_own.mean())
-
-    @torch.no_grad()
-    def _follow(self) -> None:
-        """The running mean of the weights. A young one forgets faster, so that the first weights
-        do not stay in it."""
-        if self.average is not None:
-            decay = min(self.how.ema_decay, (1 + self.progress.step) / (10 + self.progress.step))
-            torch._foreach_lerp_(
-                list(self.average.parameters()), list(self.model.parameters()), 1 - decay
-            )
 
     # -- validation and checkpoints ---------------------------------------------------------
 
@@ -390,25 +324,28 @@ class Loop:
         """Score the weights that would be kept, and keep them if they are the best so far. A
         signal ends it before anything has changed; it is then made again when the run is
         resumed."""
-        outcome = self.ranks.lead(self._validate_here)
+        began = time.perf_counter()
+        judged = self.learner.judged()
+        self._leave_out(began)
+        outcome = self.ranks.lead(lambda: self._validate_here(judged))
         if outcome["signal"]:
             raise _StopSignal(outcome["signal"])
         self.progress = Progress(**outcome["progress"])
 
-    def _validate_here(self) -> dict[str, Any]:
+    def _validate_here(self, judged: Model | None) -> dict[str, Any]:
         """A validation by the leader: the signal that ended it, and the progress after it."""
+        assert judged is not None  # the leader has it
         try:
-            self._judge()
+            self._judge(judged)
         except _StopSignal as stop:
             return {"signal": stop.number, "progress": asdict(self.progress)}
         return {"signal": 0, "progress": asdict(self.progress)}
 
-    def _judge(self) -> None:
+    def _judge(self, judged: Model) -> None:
         began = time.perf_counter()
-        judged = self.average if self.average is not None else self.model
         judged.eval()
         scores = self.validation.scores(judged, self.run, between=self._heed)
-        self.model.train()
+        self.learner.model.train()
 
         name = self.validation.score
         score = scores.numbers[name]
@@ -453,13 +390,8 @@ class Loop:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        self.ranks.lead(self.save_here)
-        self.saved = self.progress
-
-    def save_here(self) -> None:
-        """Write a checkpoint; only the leader does."""
         began = time.perf_counter()
-        checkpoint.save(self.run, self.model, self.average, self.optimiser, self.progress)
+        self.learner.save(self.run, self.progress)
         self.saved = self.progress
         self._leave_out(began)
 
@@ -472,7 +404,7 @@ class Loop:
         parts = {}
         counted: set[Tensor] = set()
         for name in ("frontend", "encoder", "decoder"):
-            own = set(getattr(self.model, name).parameters()) - counted
+            own = set(getattr(self.learner.model, name).parameters()) - counted
             parts[name] = sum(parameter.numel() for parameter in own)
             counted |= own
         corpus = self.corpus

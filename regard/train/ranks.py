@@ -6,13 +6,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
-import socket
-import sys
-import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from itertools import count
@@ -21,31 +16,21 @@ from typing import TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from regard.device import device_count, resolve
-from regard.errors import DivergedError, InputError, RegardError, TrainingError, printable
+from regard.errors import DivergedError, InputError, RegardError, TrainingError
 from regard.torchrun import Launch, launch
+from regard.train.pulse import LostRankError, Pulse, first_line
 from regard.train.report import Stopped
 
-BEAT = 1.0  # seconds between two signs of life of a rank
-SILENCE = 30.0  # seconds without one after which a rank is lost
 COLLECTIVE = timedelta(minutes=30)  # the longest that a rank may wait for others in a step
 MEETING = timedelta(minutes=10)  # the longest that a process waits for the others to be started
 POLL = 0.02  # seconds between two looks at the store
-NOTICE = 3.0  # seconds that a process has to notice itself that another failed
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 T = TypeVar("T")
 _sessions = count()  # a program may train several times
-
-
-class LostRankError(TrainingError):
-    """A process of this training was lost. The exit code is that of a temporary failure: the same
-    command may succeed."""
-
-    exit_code = 75
 
 
 class OtherRankError(TrainingError):
@@ -72,6 +57,11 @@ class Ranks:
         """The result of an action that only the leader carries out: something that JSON can say."""
         return action()
 
+    def gather(self, value: T) -> list[T]:
+        """The values of all ranks, in their order, for the leader; nothing for the others. A value
+        is something that JSON can say."""
+        return [value]
+
     def sum(self, *numbers: float) -> list[float]:
         """The sums over all ranks."""
         return list(numbers)
@@ -85,14 +75,6 @@ class Ranks:
         first = (len(groups) - 1) * self.rank // self.world
         last = (len(groups) - 1) * (self.rank + 1) // self.world
         return slice(groups[first], groups[last])
-
-    def synchronised(self, module: nn.Module) -> nn.Module:
-        """A module whose gradients are the mean over all ranks."""
-        return module
-
-    def accumulating(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
-        """Within this context, gradients of a synchronised module stay those of this rank."""
-        return contextlib.nullcontext()
 
     def watch(self, signals: list[int]) -> None:
         """From now on, a signal that one rank gets comes to the `signals` of all."""
@@ -128,7 +110,7 @@ class ManyRanks(Ranks):
         self._job_store = job_store
         self._numbers = count()
         self.has_failed = False
-        self._pulse = _Pulse(pulse_store, self.rank, self.world)
+        self._pulse = Pulse(pulse_store, self.rank, self.world)
 
     # -- beginning and end -----------------------------------------------------------------------
 
@@ -184,6 +166,17 @@ class ManyRanks(Ranks):
         self._wait(key)
         return json.loads(self._store.get(key))
 
+    def gather(self, value: T) -> list[T]:
+        key = f"gather/{next(self._numbers)}"
+        if not self.is_leader:
+            self._store.set(f"{key}/{self.rank}", json.dumps(value))
+            return []
+        values = [value]
+        for rank in range(1, self.world):
+            self._wait(f"{key}/{rank}")
+            values.append(json.loads(self._store.get(f"{key}/{rank}")))
+        return values
+
     def sum(self, *numbers: float) -> list[float]:
         total = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(total)
@@ -192,25 +185,6 @@ class ManyRanks(Ranks):
     def copy(self, tensors: Sequence[Tensor]) -> None:
         for tensor in tensors:
             dist.broadcast(tensor, src=0)
-
-    def synchronised(self, module: nn.Module) -> nn.Module:
-        # With find_unused_parameters, DDP does not arrange its buckets anew after the first step:
-        # sums are added up in the same order before and after a resume. It warns if it finds none.
-        device = next(module.parameters()).device
-        module.register_parameter("unused", nn.Parameter(torch.zeros((), device=device)))
-        with warnings.catch_warnings():
-            # The name of broadcast_buffers in later versions is not known to earlier ones.
-            warnings.simplefilter("ignore", FutureWarning)
-            return DistributedDataParallel(
-                module,
-                broadcast_buffers=False,
-                find_unused_parameters=True,
-                gradient_as_bucket_view=True,
-            )
-
-    def accumulating(self, module: nn.Module) -> contextlib.AbstractContextManager[None]:
-        assert isinstance(module, DistributedDataParallel)
-        return module.no_sync()
 
     def watch(self, signals: list[int]) -> None:
         self._pulse.signals = signals
@@ -233,120 +207,6 @@ class ManyRanks(Ranks):
         while not self._store.check([key]):
             self.check()
             time.sleep(POLL)
-
-
-class _Pulse:
-    """A rank's signs of life, and the watch over those of others.
-
-    One thread counts in the store and reads the counters of others: the leader those of all, the
-    others that of the leader. Another one judges, because reading may block if the network fails.
-    Blocked collective calls cannot be interrupted, so a lost rank ends the process.
-    """
-
-    def __init__(self, store: dist.Store, rank: int, world: int):
-        self._store = store
-        self._rank = rank
-        self._peers = list(range(1, world)) if rank == 0 else [0]
-        self._counters: dict[int, bytes] = {}
-        self._heard: dict[int, float] = {}
-        self._answered = 0.0  # when the store last answered
-        self._ended = threading.Event()
-        self._has_told = False
-        self.signals: list[int] = []
-        self.failure: tuple[int, str, int] | None = None  # rank, message, exit code
-        store.set(f"who/{rank}", f"{socket.gethostname()}, pid {os.getpid()}")
-        store.set(f"beat/{rank}", "0")
-
-    def start(self) -> None:
-        """All ranks have written their first sign of life."""
-        names = self._store.multi_get([f"who/{peer}" for peer in self._peers])
-        self._names = {peer: name.decode() for peer, name in zip(self._peers, names, strict=True)}
-        self._hear_all()
-        for target in (self._beat, self._judge):
-            threading.Thread(target=target, name=f"ranks{target.__name__}", daemon=True).start()
-
-    def stop(self) -> None:
-        self._ended.set()
-
-    def fail(self, message: str, exit_code: int) -> bool:
-        """Write why this rank ends, unless another one was first."""
-        record = json.dumps([self._rank, message, exit_code])
-        try:
-            return self._store.compare_set("failed", "", record).decode() == record
-        except (RuntimeError, dist.DistError):  # the store is gone, and with it all who read it
-            return True
-
-    def first_failure(self) -> tuple[int, str, int]:
-        rank, message, exit_code = json.loads(self._store.get("failed"))
-        return rank, message, exit_code
-
-    def _hear_all(self) -> None:
-        self._answered = time.monotonic()
-        self._heard = dict.fromkeys(self._peers, self._answered)
-
-    def _beat(self) -> None:
-        for number in count(1):
-            if self._ended.wait(BEAT):
-                return
-            try:
-                self._exchange(number)
-            except (RuntimeError, dist.DistError) as problem:
-                if not self._ended.is_set():
-                    self._end(f"the store of this training is gone ({_first_line(problem)})")
-                return
-
-    def _exchange(self, number: int) -> None:
-        self._store.set(f"beat/{self._rank}", str(number))
-        counters = self._store.multi_get([f"beat/{peer}" for peer in self._peers])
-        now = time.monotonic()
-        for peer, counter in zip(self._peers, counters, strict=True):
-            if self._counters.get(peer) != counter:
-                self._counters[peer] = counter
-                self._heard[peer] = now
-        if self.signals and not self._has_told:
-            self._store.set("stop", str(self.signals[0]))
-            self._has_told = True
-        if not self.signals and self._store.check(["stop"]):
-            self.signals.append(int(self._store.get("stop")))
-        if self.failure is None and self._store.check(["failed"]):
-            failure = self.first_failure()
-            if failure[0] != self._rank:
-                self.failure = failure
-                threading.Timer(NOTICE, self._follow, [failure[2]]).start()
-        self._answered = now
-
-    def _follow(self, exit_code: int) -> None:
-        """The main thread has not noticed that another rank failed: it waits for it."""
-        if not self._ended.is_set():
-            os._exit(exit_code)
-
-    def _judge(self) -> None:
-        last = time.monotonic()
-        while not self._ended.wait(BEAT):
-            now = time.monotonic()
-            if now - last > SILENCE / 2:  # this process was stopped itself
-                self._hear_all()
-            last = now
-            if now - self._answered > SILENCE:
-                self._end(f"the store of this training has not answered for {SILENCE:.0f} s")
-            for peer, heard in self._heard.items():
-                if now - heard > SILENCE and self.failure is None:
-                    name = f"process {peer} ({self._names[peer]})"
-                    self._end(f"{name} of this training has been silent for {SILENCE:.0f} s")
-
-    def _end(self, message: str) -> None:
-        """End this process at once, and say why if no other did."""
-        code = LostRankError.exit_code
-        hint = "torchrun starts all processes again if --max-restarts allows it"
-        told = threading.Thread(target=self.fail, args=(message, code), daemon=True)
-        told.start()
-        told.join(BEAT)
-        print(f"regard: {printable(message)}; {hint}", file=sys.stderr, flush=True)
-        os._exit(code)
-
-
-def _first_line(problem: BaseException) -> str:
-    return str(problem).strip().partition("\n")[0][:120]
 
 
 @contextlib.contextmanager
@@ -393,7 +253,7 @@ def _as_lost(problem: BaseException) -> BaseException:
         return problem
     return LostRankError(
         "the connection to another process of this training was lost",
-        got=_first_line(problem),
+        got=first_line(problem),
         hint="torchrun starts all processes again if --max-restarts allows it",
     )
 
@@ -427,7 +287,7 @@ def _join(launched: Launch, session: int) -> ManyRanks:
         raise LostRankError(
             "the processes of this training do not reach each other",
             where=f"process {launched.rank} of {launched.world}, {host}:{port}",
-            got=_first_line(problem),
+            got=first_line(problem),
             hint="check --nnodes, the addresses and, with several networks, GLOO_SOCKET_IFNAME",
         ) from None
     ranks.begin()

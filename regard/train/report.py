@@ -129,10 +129,12 @@ class Result:
 
 class Stopped(RegardError):
     """A signal asked for the end at `step`; the newest checkpoint is of the step `saved`, None:
-    there is none."""
+    there is none. `world` processes have trained."""
 
-    def __init__(self, number: int, run: Path, *, step: int, saved: int | None):
+    def __init__(self, number: int, run: Path, *, step: int, saved: int | None, world: int = 1):
         again = f"regard train --resume {run}"
+        if world > 1:
+            again = f"torchrun … -m {again}"
         if saved is None:
             super().__init__(
                 "stopped; the last steps were not numbers, "

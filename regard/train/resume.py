@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from regard import bundle, checkpoint, disk
-from regard.checkpoint import Progress
+from regard.checkpoint import Choice, Progress
 from regard.data.batches import ORDER
 from regard.errors import TrainingError
 from regard.recipe import Mark, Recipe, differences, marks_of
@@ -55,60 +55,59 @@ def changes(recipe: Recipe, run: Path, anyway: bool) -> list[str]:
 def resume_loop(loop: Loop, changed: list[str], anyway: bool) -> None:
     """Stand where the newest checkpoint stands, on every rank. What is `changed` is written down
     where it can be found again."""
-    stand = loop.ranks.lead(lambda: _resume_here(loop, changed, anyway))
+    choice: Choice | None = None
+
+    def choose() -> str | None:
+        nonlocal choice
+        choice = checkpoint.choose_newest(loop.run, loop.reporter.noted)
+        return None if choice is None else str(choice.folder)
+
+    folder = loop.ranks.lead(choose)
+    if folder is not None:
+        loop.learner.load(Path(folder))
+    stand = loop.ranks.lead(lambda: _stand(loop, choice, changed, anyway))
     loop.progress = Progress(**stand["progress"])
     loop.saved = None if stand["saved"] is None else Progress(**stand["saved"])
     loop.lost_weights = stand["lost_weights"]
     torch.set_num_threads(stand["threads"])
-    _copy_optimiser(loop, stand["optimiser"])  # weights are copied when the first step begins
+    changed = stand["changed"]
+    if changed and loop.saved is not None:
+        loop.save()  # a run that is killed before its next checkpoint does not go back
+    if loop.ranks.is_leader:
+        _write_down(loop, changed)
 
 
-def _copy_optimiser(loop: Loop, forms: dict[str, tuple[list[int], str]]) -> None:
-    """Give the optimisers of all ranks the state that the leader restored."""
-    state = checkpoint.optimiser_tensors(loop.model, loop.optimiser)
-    if not loop.ranks.is_leader:
-        state = {
-            name: torch.empty(shape, dtype=getattr(torch, dtype), device=loop.device)
-            for name, (shape, dtype) in forms.items()
-        }
-    loop.ranks.copy([state[name] for name in forms])
-    if not loop.ranks.is_leader:
-        checkpoint.load_optimiser(loop.optimiser, loop.model, state)
-
-
-def _resume_here(loop: Loop, changed: list[str], anyway: bool) -> dict[str, Any]:
-    """Restore the leader, and say where it stands."""
-    _restore(loop, changed, anyway)
-    state = checkpoint.optimiser_tensors(loop.model, loop.optimiser)
+def _stand(loop: Loop, choice: Choice | None, changed: list[str], anyway: bool) -> dict[str, Any]:
+    """Where a run stands that goes on from a checkpoint, and all that changed; for the leader."""
+    if choice is None:
+        _begin_again(loop, anyway)
+    else:
+        choice.set_damaged_aside(loop.reporter.noted)
+        loop.saved = loop.progress = choice.progress
+        _use_threads(loop, choice.progress.threads)
+        changed = changed + _data_change(loop, choice.progress.data, anyway)
+        _use_order(loop)
+    if loop.progress.kept_step and not bundle.has_weights(loop.run):
+        _rebuild_weights(loop)
+    assert loop.log is not None  # the leader has it
+    loop.log.forget(after=loop.progress)
+    if changed:
+        _change(loop, changed)
     return {
         "progress": asdict(loop.progress),
         "saved": None if loop.saved is None else asdict(loop.saved),
         "lost_weights": loop.lost_weights,
         "threads": torch.get_num_threads(),
-        "optimiser": {
-            name: (list(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-            for name, tensor in state.items()
-        },
+        "changed": changed,
     }
 
 
-def _restore(loop: Loop, changed: list[str], anyway: bool) -> None:
-    restored = checkpoint.load_newest(
-        loop.run, loop.model, loop.average, loop.optimiser, loop.reporter.noted
-    )
-    if restored is None:
-        _begin_again(loop, anyway)
-    else:
-        loop.saved = loop.progress = restored
-        _use_threads(loop, restored.threads)
-        changed = changed + _data_change(loop, restored.data, anyway)
-        _use_order(loop)
-    if loop.progress.kept_step and not bundle.has_weights(loop.run):
-        _rebuild_weights(loop)
-    assert loop.log is not None  # only the leader restores
-    loop.log.forget(after=loop.progress)
+def _write_down(loop: Loop, changed: list[str]) -> None:
+    """Log the changes and save the recipe."""
     if changed:
-        _change(loop, changed)
+        assert loop.log is not None  # the leader has it
+        loop.log.add(loop.progress, CHANGED, {"changes": changed})
+        loop.reporter.noted(f"going on with a change, {', '.join(changed)}")
     # Last: until the new recipe is there, the change can be asked for once more.
     bundle.put_recipe(loop.run, loop.recipe)
 
@@ -198,7 +197,7 @@ def _rebuild_weights(loop: Loop) -> None:
 
 
 def _change(loop: Loop, changed: list[str]) -> None:
-    """Go on in another way: forget what no longer means anything, and say so."""
+    """Go on in another way: forget what no longer means anything."""
     keys = {line.partition(":")[0] for line in changed}
     is_other_data = OTHER_DATA in keys
     marks = frozenset[Mark]().union(*(marks_of(key) for key in keys - {OTHER_DATA}))
@@ -209,11 +208,4 @@ def _change(loop: Loop, changed: list[str]) -> None:
         # The best score so far cannot be compared with the next one.
         loop.progress = replace(loop.progress, best_score=None, best_step=0, waited=0)
     loop.progress = replace(loop.progress, data=loop.corpus.fingerprint)
-    for model in (loop.model, loop.average):
-        if model is not None:
-            model.idf.copy_(inverse_document_frequency(loop.corpus))
-    if loop.saved is not None:  # a run that is killed before its next checkpoint does not go back
-        loop.save_here()
-    assert loop.log is not None
-    loop.log.add(loop.progress, CHANGED, {"changes": changed})
-    loop.reporter.noted(f"going on with a change, {', '.join(changed)}")
+    loop.learner.set_idf(inverse_document_frequency(loop.corpus))

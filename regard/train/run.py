@@ -15,7 +15,7 @@ import torch
 from regard import build, bundle, checkpoint, disk, tokenizers
 from regard.checkpoint import Progress
 from regard.data.corpus import Corpus
-from regard.errors import BegunError, DataError
+from regard.errors import BegunError, DataError, InputError
 from regard.recipe import Recipe
 from regard.resources import allocations, check_memory
 from regard.runs import Job
@@ -82,7 +82,7 @@ def _train_ranks(
 ) -> Progress:
     keep_memory()
     # Before the corpus is prepared, which may take long.
-    _check_memory(recipe, FEWEST_TOKENS, FEWEST_TOKENS)
+    _check_memory(recipe, FEWEST_TOKENS, FEWEST_TOKENS, ranks)
     prepared = Prepared(recipe, run, resume=resume, anyway=anyway)
     corpus = prepared.corpus(ranks)
 
@@ -92,11 +92,14 @@ def _train_ranks(
         stop_signals() as signals,
         allocations(),
     ):
+        ranks.watch(signals)
         if ranks.is_leader and not resume:
             _refuse_other_contents(run)
         if ranks.is_leader:
             ranks.remember(run)
-        _check_memory(recipe, corpus.tokenizer.size, corpus.tokenizer.source_size)
+        if recipe.train.shard:
+            _check_reach(run, ranks)
+        _check_memory(recipe, corpus.tokenizer.size, corpus.tokenizer.source_size, ranks)
         loop = Loop(
             recipe, run, corpus, reporter, device=device, tensorboard=tensorboard, ranks=ranks
         )
@@ -224,12 +227,26 @@ def _refuse_other_contents(run: Path) -> None:
     disk.claim(run, disk.MANIFEST, "run")
 
 
-def _check_memory(recipe: Recipe, vocabulary: int, source_vocabulary: int) -> None:
+def _check_reach(run: Path, ranks: Ranks) -> None:
+    """Each rank can write its shards into the run's folder, which the leader has locked."""
+    ranks.lead(lambda: None)
+    if not (run / disk.LOCK).exists():
+        raise InputError(
+            "the run's folder is not there, and with train.shard each process writes into it",
+            where=run,
+            got=f"process {ranks.rank} on {socket.gethostname()}",
+            hint="let --out be a folder that all machines share",
+        )
+
+
+def _check_memory(recipe: Recipe, vocabulary: int, source_vocabulary: int, ranks: Ranks) -> None:
     """Weights, their gradients, the optimiser's means of them and their average fit, whatever a
-    batch adds to it."""
+    batch adds to it. A rank with a shard of them also has whole weights, for a moment: when it
+    builds the model, and the leader in validations."""
     weights = build.weight_bytes(recipe, vocabulary, source_vocabulary)
     means = 2 if recipe.train.optimiser == "adamw" else 0
     copies = 2 + means + (recipe.train.ema_decay > 0)
-    check_memory(
-        copies * weights, "the weights, gradients and optimiser of this model", hint=build.SMALLER
-    )
+    needed = copies * weights
+    if recipe.train.shard and ranks.world > 1:
+        needed = needed // ranks.world + weights
+    check_memory(needed, "the weights, gradients and optimiser of this model", hint=build.SMALLER)

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard import build, recipe
+from regard import build, disk, recipe
 from regard.budget.closed_form import supported
 from regard.bundle import create, put_weights
 from regard.cli import main
@@ -224,9 +224,27 @@ def test_a_run_knows_its_vocabulary_and_its_parameters(run: Path, capsys):
         f"note            model.safetensors has {count:,} parameters, as the formulas say\n" in said
     )
     (run / "model.safetensors").unlink()
+    missing = f"{run}/model.safetensors: a file is missing"
+    assert one_line(capsys, str(run)) == missing
+    files = disk.manifest(run)
+    del files["model.safetensors"]  # as before the first validation
+    disk.write_json(run / disk.MANIFEST, {"format": disk.FORMAT, "files": files})
     assert "note            no weights yet; the figures are the recipe's\n" in told(
         capsys, str(run)
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["recipe.json", "tokenizer.json", "model.safetensors", "manifest.json"]
+)
+def test_a_damaged_run_is_one_line(run: Path, capsys, name: str):
+    file = run / name
+    content = file.read_bytes()
+    file.write_bytes(content[: len(content) // 2])
+    assert one_line(capsys, str(run)).startswith(f"{file}: damaged: ")
+    file.unlink()
+    missing = "holds no recipe.json" if name == "recipe.json" else f"{file}: a file is missing"
+    assert missing in one_line(capsys, str(run))
 
 
 def test_pictures_and_labels(tmp_path: Path, capsys):
@@ -362,7 +380,7 @@ def test_mistakes(tmp_path: Path, capsys):
     assert one_line(capsys, "chat-lstm", "--vocabulary", "-1") == f"vocabulary: {limit}; got -1"
     assert (
         one_line(capsys, "chat-lstm", "--length", "3", "--source-length", "4")
-        == "--length is both lengths; give it alone"
+        == "--length sets both lengths; leave out --source-length and --target-length"
     )
     assert one_line(capsys, "chat-lstmm") == (
         'no such recipe, run or config; got chat-lstmm; did you mean "chat-lstm"?'
@@ -423,7 +441,7 @@ def test_mistakes(tmp_path: Path, capsys):
     near.write_text("{}")
     assert one_line(capsys, str(missing)) == f'{no_such}; did you mean "{near}"?'
     assert one_line(capsys, str(tmp_path)) == (
-        f"{tmp_path}: neither a run nor a HuggingFace model; "
+        f"{tmp_path}: neither a run nor a Hugging Face model; "
         "the folder holds no recipe.json and no config.json"
     )
     missing.write_text('{"model_type": "xglm"}')

@@ -96,7 +96,7 @@ def known_cells(home: tuple[Path, list[str]]) -> tuple[Plan, list[Cell]]:
     plan = small_plan(seeds=(0, 1), score="bleu")
     corpora = plans.corpora_of(plan)
     plan = plans.resolved(plan, corpora)
-    return plan, Cells(plan, folder / "both", "test", told=lambda _: Quiet()).known()
+    return plan, Cells(plan, folder / "both", "test", make_reporter=lambda _: Quiet()).snapshot()
 
 
 def test_the_record_has_what_a_page_needs(home: tuple[Path, list[str]]):
@@ -362,12 +362,12 @@ def test_timed_plans_are_for_one_process_of_a_machine(tmp_path: Path):
     plan = small_plan(seeds=(1,))
     timed = replace(plan, budget=Budget("minutes", 1))
     plans.claim(timed, tmp_path)
-    cells = [Cells(timed, tmp_path, "test", told=lambda _: Quiet()) for _ in range(2)]
+    cells = [Cells(timed, tmp_path, "test", make_reporter=lambda _: Quiet()) for _ in range(2)]
     with cells[0]._alone_if_timed():
         second = cells[1]._alone_if_timed()
         with pytest.raises(BusyError, match="whose budget is time"), second:
             pass
-        untimed = Cells(plan, tmp_path, "test", told=lambda _: Quiet())
+        untimed = Cells(plan, tmp_path, "test", make_reporter=lambda _: Quiet())
         with untimed._alone_if_timed():
             pass
 
@@ -456,13 +456,16 @@ def test_the_list_of_plans(capsys):
         (["--plan", "positons"], 'did you mean "positions"?'),
         (["--plan", "positions", "chat-lstm"], "a plan has its own contenders"),
         (["--plan", "none.toml"], "none.toml: a plan that cannot be read"),
-        (["chat-lstm", "chat-gru", "--minutes", "1", "--tokens", "5"], "one budget, so that"),
-        (["chat-lstm", "chat-gru", "--minutes", "0"], "a budget is more than nothing"),
+        (["chat-lstm", "chat-gru", "--minutes", "1", "--tokens", "5"], "several budgets; got --"),
+        (["chat-lstm", "chat-gru", "--minutes", "0"], "a budget must be more than 0"),
         (["chat-lstm", "chat-gru", "--seeds", "none"], "as in --seeds 3, or --seeds 0,1,2"),
         (["chat-lstm", "chat-gru", "--seeds", "0"], "from 1 to 1,000 seeds"),
         (["chat-lstm", "chat-gru", "--seeds", "1,1"], "a seed is given twice"),
-        (["chat-lstm", "chat-gru", "--match", "depth"], "can be matched: parameters"),
-        (["chat-lstm", "chat-gru", "--split", "train"], "training examples decide nothing"),
+        (
+            ["chat-lstm", "chat-gru", "--match", "depth"],
+            "cannot be matched; got depth; use parameters",
+        ),
+        (["chat-lstm", "chat-gru", "--split", "train"], "not compared on training examples"),
         (
             ["chat-lstm", "chat-gru", "--tune", "train.learning_rate=1e-4..1e-1"],
             "tries the same values for all",
@@ -490,38 +493,42 @@ def test_different_training_data_is_refused(monkeypatch, tmp_path: Path):
     assert "different training data" in notes[0]
 
 
-def test_a_killed_worker_loses_only_its_cell(tmp_path: Path):
+PROGRAM = [sys.executable, "-m", "regard"]
+
+
+def test_a_killed_worker_loses_only_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """It is killed while it trains its second cell; the same command goes on from there."""
-    environment = os.environ | {
-        "REGARD_CACHE": str(tmp_path / "cache"),
-        "OMP_NUM_THREADS": "1",
-    }
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "regard", "compare", *RECIPES, "--steps", "12", "--seeds", "1"]
+    words = ["compare", *RECIPES, "--steps", "12", "--seeds", "1"]
     words += [*sets(*SMALL, "train.valid_every=100"), "--out", str(out), "--score", "bleu"]
     second = out / "runs" / RECIPES[1] / "seed=1" / "checkpoints"
-    with subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL) as worker:
+    with subprocess.Popen([*PROGRAM, *words], stdout=subprocess.DEVNULL) as worker:
         while not list(second.glob("step-*")) and worker.poll() is None:
             time.sleep(0.02)
         worker.send_signal(signal.SIGKILL)
     first = out / "cells" / f"{RECIPES[0]},seed=1.json"
     before = first.stat().st_mtime_ns
-    assert subprocess.run(words, env=environment, stdout=subprocess.DEVNULL).returncode == 0
+    assert cli.main(words) == 0
     assert record_of(out)["is_complete"] and first.stat().st_mtime_ns == before
     assert disk.read_json(out / "cells" / f"{RECIPES[1]},seed=1.json")["steps"] == 12
 
 
-def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path: Path):
+def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+):
     """It is stopped while it trains its second cell: what is known is shown, and a run is resumed
     from the step at which it was stopped."""
-    environment = os.environ | {"REGARD_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "regard", "compare", *RECIPES, "--steps", "200", "--seeds", "1"]
-    slow = sets(*SMALL, "train.valid_every=1000", "train.save_every=25")
+    words = ["compare", *RECIPES, "--steps", "100", "--seeds", "1"]
+    slow = sets(*SMALL, "train.valid_every=1000", "train.save_every=10")
     words += [*slow, "--out", str(out), "--score", "bleu"]
     second = out / "runs" / RECIPES[1] / "seed=1" / "checkpoints"
     pipe = subprocess.PIPE
-    with subprocess.Popen(words, env=environment, stdout=pipe, stderr=pipe, text=True) as worker:
+    with subprocess.Popen([*PROGRAM, *words], stdout=pipe, stderr=pipe, text=True) as worker:
         while not list(second.glob("step-*")) and worker.poll() is None:
             time.sleep(0.02)
         worker.send_signal(signal.SIGINT)
@@ -536,20 +543,20 @@ def test_ctrl_c_ends_in_one_line_and_the_same_command_goes_on(tmp_path: Path):
     first = out / "cells" / f"{RECIPES[0]},seed=1.json"
     before = first.stat().st_mtime_ns
     stopped = max(int(path.name.removeprefix("step-")) for path in second.glob("step-*"))
-    assert 0 < stopped < 200
-    done = subprocess.run(words, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0 and done.stderr == ""
+    assert 0 < stopped < 100
+    capsys.readouterr()
+    assert cli.main(words) == 0 and capsys.readouterr().err == ""
     assert record_of(out)["is_complete"] and first.stat().st_mtime_ns == before
     log = (second.parent / "metrics.jsonl").read_text()
     steps = [json.loads(line)["step"] for line in log.splitlines()]
-    assert steps == sorted(steps) and steps[-1] == 200
+    assert steps == sorted(steps) and steps[-1] == 100
 
 
 def test_two_workers_share_the_cells(tmp_path: Path):
     """Each cell is trained by one of them, and both end with the same comparison."""
     environment = os.environ | {"REGARD_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "regard", "compare", *RECIPES, "--steps", "6", "--seeds", "2"]
+    words = [*PROGRAM, "compare", *RECIPES, "--steps", "6", "--seeds", "2"]
     words += [*sets(*SMALL), "--out", str(out), "--score", "bleu", "--json"]
     pipe = subprocess.PIPE
     workers = [subprocess.Popen(words, env=environment, stdout=pipe) for _ in range(2)]

@@ -158,7 +158,7 @@ def test_a_whole_run_is_well_and_not_changed(run: Path, capsys):
     before = state(run)
     assert cli.main(["doctor", str(run)]) == 0
     output = capsys.readouterr().out
-    assert output.endswith("all is well: the run is whole and can go on\n")
+    assert output.endswith("nothing is wrong: the run is complete and can be resumed\n")
     assert "two resumes from step 5 are equal after 3 steps" in output
     assert "FAILED" not in output and "checkpoints/step-000004" in output
     assert state(run) == before

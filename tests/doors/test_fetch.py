@@ -470,7 +470,7 @@ def test_several_files_and_an_unknown_sum(
     assert (
         "3 files" in told and "known for each" not in told and "known for 2 of the 3 files" in told
     )
-    assert f"so note what came: sha256 {sha256(several['three.gz'])}" in told
+    assert f"was not known beforehand; this file has sha256 {sha256(several['three.gz'])}" in told
     assert {name: (cache / "tiny" / name).read_bytes() for name in several} == several
     record = json.loads((cache / "tiny" / "fetched.json").read_text())
     assert [one["checked"] for one in record["downloads"]] == ["sha256", "md5", None]

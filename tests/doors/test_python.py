@@ -493,7 +493,7 @@ def test_train_returns_the_trained_model(tmp_path: Path, monkeypatch, capsys):
         ({"recipe": "chat-gru", "set": ["encoder.width=3"]}, "train: set must be a dict; got list"),
         ({"recipe": "chat-gru", "set": {"encoder.width": object()}}, "set, encoder.width: not a v"),
         ({"recipe": "chat-gru", "set": {"encoder.widht": 3}}, 'did you mean "width"?'),
-        ({"recipe": "chat-gru", "minutes": 0}, "a budget is more than nothing; got 0"),
+        ({"recipe": "chat-gru", "minutes": 0}, "a budget must be more than 0; got 0"),
         ({"recipe": "chat-gru", "data": "gone.tsv"}, "gone.tsv: no such"),
         ({"recipe": "chat-gru", "anyway": True}, "anyway is for a run that is resumed"),
         ({"recipe": "chat-gru", "resume": "runs/x"}, "resume goes on in the run's own folder"),

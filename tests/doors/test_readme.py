@@ -48,6 +48,7 @@ SHORT = (  # what every training of the README gets, so that it takes seconds
     "train.steps=2",
     "train.epochs=",
     "train.batch_tokens=512",
+    "search.max_new_tokens=8",
 )
 
 

@@ -30,6 +30,7 @@ SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 LONG = {"min_new_tokens": 19_000, "max_new_tokens": 20_000}  # an answer that takes a while
 LIMITS = {"max_tokens": 20_000}  # of a server that gives it
 KEY = "an-easy-key-that-is-long-enough-for-a-test"
+REFUSED = "Content Security Policy|Failed to fetch"  # what a report tries and may not do
 MICROPHONE = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
 
 
@@ -624,7 +625,7 @@ def test_a_sound_from_a_file_and_one_that_is_recorded(
 def test_a_wrong_key(visit: Open, runs: dict[str, Path]):
     server = Server([runs["chat"]], environment={"REGARD_KEY": KEY})
     try:
-        tab = visit(server, ready=".key-dialog", expect="401")
+        tab = visit(server, ready=".key-dialog", expect=f"401|{REFUSED}")
         assert "asks for a key" in tab.inner_text(".key-dialog")
         tab.fill("#key", "wrong")
         tab.press("#key", "Enter")
@@ -637,8 +638,35 @@ def test_a_wrong_key(visit: Open, runs: dict[str, Path]):
         assert KEY not in tab.evaluate("JSON.stringify(localStorage)")
         tab.reload()
         tab.wait_for_selector("html[data-ready=yes]")  # kept for this tab
+        assert_report_is_shown_apart(tab, secret=KEY)
     finally:
         server.stop()
+
+
+def assert_report_is_shown_apart(tab: Any, secret: str = "") -> None:
+    """The report is in the page; its script runs, but cannot reach the page, its storage or the
+    server."""
+    tab.click("#tab-runs")
+    tab.locator(".run button", has_text="Report").first.click()
+    tab.wait_for_selector(".viewer iframe")
+    frame = tab.frame_locator(".viewer iframe")
+    frame.locator("h1").first.wait_for()
+    handle = tab.query_selector(".viewer iframe").content_frame()
+    assert not (secret and secret in handle.url)
+    assert handle.evaluate("self.origin") == "null"
+    for what in ("parent.document", "sessionStorage", "localStorage"):
+        tried = f"try {{ {what}; return 'reached'; }} catch (error) {{ return error.name; }}"
+        assert handle.evaluate(f"() => {{ {tried} }}") == "SecurityError"
+    assert handle.evaluate("fetch('/health').then(() => 'reached', () => 'refused')") == "refused"
+    theme = frame.locator("#theme")  # what it says is up to the report's own script
+    before = theme.inner_text()
+    theme.click()
+    assert theme.inner_text() != before
+    with tab.expect_download() as event:
+        tab.locator(".viewer button", has_text="Save").click()
+    assert "<h1" in Path(event.value.path()).read_text("utf-8")
+    tab.locator(".viewer .dialog-head button[aria-label=Close]").click()
+    tab.wait_for_selector(".viewer", state="detached")
 
 
 def test_the_server_goes_and_comes_back(visit: Open, patient: Server, runs: dict[str, Path]):
@@ -714,7 +742,7 @@ def test_a_script_in_an_answer_is_text(visit: Open, server: Server):
 
 
 def test_budget_runs_and_lab(visit: Open, server: Server):
-    tab = visit(server)
+    tab = visit(server, expect=REFUSED)
     tab.click("#tab-budget")
     tab.wait_for_selector(".formulas")
     before = tab.inner_text(".budget-numbers")
@@ -729,6 +757,7 @@ def test_budget_runs_and_lab(visit: Open, server: Server):
     tab.click("#tab-runs")
     tab.wait_for_selector(".run .chart")
     assert tab.locator(".run").count() == 4
+    assert_report_is_shown_apart(tab)
     tab.click("#tab-lab")
     tab.wait_for_selector(".experiment")
     with server.client() as client:

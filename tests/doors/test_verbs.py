@@ -300,7 +300,7 @@ def test_what_a_resume_needs_is_said(trained: Path, tmp_path: Path, capsys, monk
     run = shutil.copytree(trained, tmp_path / "run")
     assert "nope: no such run" in one_line(capsys, "train", "--resume", "nope")
     refused = one_line(capsys, "train", "chat-gru", "--minutes", "0")
-    assert "--minutes: a budget is more than nothing; got 0" in refused
+    assert "--minutes: a budget must be more than 0; got 0" in refused
     assert cli.main(["train", "--resume", str(run)]) == 0
     output = capsys.readouterr().out
     assert output.startswith(f"run       {run}\n")

@@ -92,7 +92,16 @@ def test_a_manifest_cannot_point_elsewhere(run: Path):
     disk.write_json(
         run / "manifest.json", {"format": disk.FORMAT, "files": disk.manifest(run) | elsewhere}
     )
-    with pytest.raises(BundleError, match="missing"):
+    with pytest.raises(BundleError, match=r"manifest\.json: damaged: not a manifest"):
+        bundle.load(run)
+
+
+@pytest.mark.parametrize("name", ["recipe.json", "tokenizer.json", "model.safetensors"])
+def test_a_manifest_without_a_file_is_named_itself(run: Path, name: str):
+    files = disk.manifest(run)
+    files["a" + name] = files.pop(name)
+    disk.write_json(run / "manifest.json", {"format": disk.FORMAT, "files": files})
+    with pytest.raises(BundleError, match=rf"manifest\.json: damaged: it does not list {name}"):
         bundle.load(run)
 
 

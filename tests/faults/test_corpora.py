@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from regard.data import lines
 from regard.data.cornell import cornell_files, read_cornell
 from regard.data.dailydialog import read_dailydialog
+from regard.data.detect import recognise
 from regard.data.dialogues import read_dialogues
 from regard.data.examples import turns_of
 from regard.data.inspect import inspect
@@ -282,6 +283,64 @@ def test_many_lines_stream(tmp_path):
     tally = Tally()
     assert peak(lambda: sum(1 for _ in read_pairs(path, tally=tally))) < LINE
     assert tally.used == 50_000
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("suffix", ["tsv", "csv", "jsonl"])
+def test_a_line_of_a_gigabyte(tmp_path, suffix):
+    good = {"tsv": b"a\tb", "csv": b"a,b", "jsonl": b'{"prompt": "a", "reply": "b"}'}[suffix]
+    path = tmp_path / f"pairs.{suffix}"
+    with path.open("wb") as file:
+        file.write(good + b"\n")
+        for _ in range(1024):
+            file.write(b"x" * LINE)
+        file.write(b"\n" + good + b"\n")
+    tally = Tally()
+    assert peak(lambda: list(read_pairs(path, tally=tally))) < 24 * LINE
+    assert tally.used == 2 and tally.skipped == {"line too long": 1}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_ten_million_lines_stream(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    with path.open("wb") as file:
+        for _ in range(1000):
+            file.write(b"how are you\tfine, thanks\n" * 10_000)
+    tally = Tally()
+    assert peak(lambda: sum(1 for _ in read_pairs(path, tally=tally))) < LINE
+    assert tally.used == 10_000_000
+
+
+def bomb(suffix: str, piece: bytes, count: int) -> bytes:
+    """`count` times a piece of text in a packed file, which is small and quickly made."""
+    if suffix == "gz":
+        return gzip.compress(piece) * count
+    zstandard = pytest.importorskip("zstandard")
+    return zstandard.ZstdCompressor().compress(piece) * count
+
+
+@pytest.mark.parametrize("suffix", ["gz", "zst"])
+@pytest.mark.parametrize("name", ["bomb.tsv", "bomb.csv", "bomb.jsonl", "bomb.txt", "bomb"])
+def test_a_bomb_of_zeros_is_refused_after_its_first_bytes(tmp_path, monkeypatch, suffix, name):
+    """A gigabyte, of which hardly more than the first piece is unpacked. The work is counted and
+    not timed."""
+    path = tmp_path / f"{name}.{suffix}"
+    path.write_bytes(bomb(suffix, bytes(1 << 22), 256))
+    unpacked = 0
+    honest = lines.pieces
+
+    def counted(*given):
+        nonlocal unpacked
+        for piece in honest(*given):
+            unpacked += len(piece)
+            yield piece
+
+    monkeypatch.setattr(lines, "pieces", counted)
+    with pytest.raises(DataError, match=name):
+        recognise(path, task="chat")
+    assert 0 < unpacked <= 4 << 22
 
 
 def test_a_cut_gzip_file(tmp_path):

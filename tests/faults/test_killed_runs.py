@@ -47,9 +47,9 @@ SAVE = [
 RESUME = [
     ("regard.disk.recover", 1, "before"),
     ("regard.disk.recover", 2, "after"),
-    ("regard.checkpoint.load_newest", 1, "before"),
-    ("regard.checkpoint.load_newest", 1, "after"),
-    ("regard.checkpoint.read_tensors", 2, "before"),
+    ("regard.checkpoint.load", 1, "before"),
+    ("regard.checkpoint.load", 1, "after"),
+    ("regard.weights.read_tensors", 2, "before"),
     ("regard.disk.write_text", 1, "before"),  # the log without what will come again
     ("regard.bundle.put_recipe", 1, "before"),
     ("regard.bundle.put_recipe", 1, "after"),
@@ -67,7 +67,7 @@ def check(result: dict[str, Any]) -> None:
 
 
 def test_kills_at_random_moments(tmp_path: Path):
-    for result in killed(tmp_path, RECIPES[:4], kills=3, seed=5, lives=3).values():
+    for result in killed(tmp_path, RECIPES[1:3], kills=3, seed=5, lives=3).values():
         check(result)
         assert result["kills"] >= 3
 

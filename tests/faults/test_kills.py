@@ -76,23 +76,39 @@ def load(run: Path) -> tuple[bundle.Bundle, torch.optim.Optimizer]:
     return loaded, torch.optim.AdamW(model.parameters())
 
 
+def load_newest(
+    run: Path, bot: bundle.Bundle, optimiser: torch.optim.Optimizer, noted: Callable[[str], None]
+) -> Progress | None:
+    choice = checkpoint.choose_newest(run, noted)
+    if choice is None:
+        return None
+    checkpoint.load(choice.folder, bot.model, None, optimiser)
+    choice.set_damaged_aside(noted)
+    return choice.progress
+
+
+EVERY = pytest.param(1, marks=pytest.mark.long, id="every line")
+THIRD = pytest.param(3, id="every third line")
+
+
+@pytest.mark.parametrize("stride", [THIRD, EVERY])
 @pytest.mark.parametrize("again", [True, False], ids=["saved again", "saved first"])
 def test_a_checkpoint_survives_a_kill_at_every_line_of_its_save(
-    trained: Path, tmp_path: Path, again: bool
+    trained: Path, tmp_path: Path, again: bool, stride: int
 ):
     model, optimiser = load(trained)
     step = STEP if again else STEP + 1
     outcomes = set()
-    for number in count(1):
+    for number in count(1, stride):
         run = shutil.copytree(trained, tmp_path / "run")
-        assert checkpoint.load_newest(run, model.model, None, optimiser, print) is not None
+        assert load_newest(run, model, optimiser, print) is not None
         progress = Progress(step=step, tokens=123)
         killed = killed_at_line(
             number, lambda r=run, p=progress: checkpoint.save(r, model.model, None, optimiser, p)
         )
         notes: list[str] = []
         disk.recover(run / checkpoint.FOLDER)
-        found = checkpoint.load_newest(run, model.model, None, optimiser, notes.append)
+        found = load_newest(run, model, optimiser, notes.append)
         assert found is not None, f"lost by a kill at line {number}"
         assert found.step in (STEP, step) and not notes
         names = {path.name for path in (run / checkpoint.FOLDER).iterdir()}
@@ -104,10 +120,13 @@ def test_a_checkpoint_survives_a_kill_at_every_line_of_its_save(
     assert number > 60 and outcomes == {True, False}
 
 
-def test_weights_survive_a_kill_at_every_line_of_their_save(trained: Path, tmp_path: Path):
+@pytest.mark.parametrize("stride", [THIRD, EVERY])
+def test_weights_survive_a_kill_at_every_line_of_their_save(
+    trained: Path, tmp_path: Path, stride: int
+):
     weights = {name: tensor + 1 for name, tensor in read_tensors(trained / bundle.WEIGHTS).items()}
     sums = set()
-    for number in count(1):
+    for number in count(1, stride):
         run = shutil.copytree(trained, tmp_path / "run")
         killed = killed_at_line(number, lambda r=run: bundle.put_weights(r, weights))
         bundle.load(run)
@@ -120,10 +139,13 @@ def test_weights_survive_a_kill_at_every_line_of_their_save(trained: Path, tmp_p
     assert number > 30 and len(sums) == 2
 
 
-def test_a_run_that_is_killed_while_it_is_created_can_be_begun_again(trained: Path, tmp_path: Path):
+@pytest.mark.parametrize("stride", [THIRD, EVERY])
+def test_a_run_that_is_killed_while_it_is_created_can_be_begun_again(
+    trained: Path, tmp_path: Path, stride: int
+):
     model, _ = load(trained)
     states = set()
-    for number in count(1):
+    for number in count(1, stride):
         run = tmp_path / "run"
         run.mkdir()
         with disk.locked(run):

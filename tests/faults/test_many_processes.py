@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,9 +19,9 @@ import torch
 
 import regard
 from regard import checkpoint, disk
-from regard.train.ranks import SILENCE
-from regard.weights import read_tensors
-from tests.tiny import captions_table, memorised, memorised_captions, pairs_file
+from regard.errors import BundleError
+from regard.train.pulse import SILENCE, SILENCE_AFTER_SIGNAL, LostRankError
+from tests.tiny import PAIRS, captions_table, memorised, memorised_captions, pairs_file
 
 ROOT = Path(__file__).parents[2]
 STEPS = 12
@@ -49,6 +50,12 @@ def with_dropout(folder: Path) -> list[str]:
     return plain(folder, "encoder.dropout=0.3", "decoder.dropout=0.3")
 
 
+def shardable(folder: Path) -> list[str]:
+    """SGD: AdamW divides a gradient by its size, also one that is nothing but rounding errors, as
+    that of the bias of keys, which no output depends on."""
+    return plain(folder, "train.optimiser=sgd", "train.learning_rate=0.3", "train.warmup_steps=2")
+
+
 def captions(folder: Path) -> list[str]:
     """Pictures with up to three captions, which stay together."""
     table = captions_table(folder)
@@ -70,6 +77,7 @@ JOBS = {
     "dropout": ("chat-transformer", with_dropout),
     "captions": ("caption-attention", captions),
     "one": ("chat-attention", one_pair),
+    "sharded": ("chat-transformer", shardable),
 }
 
 
@@ -102,10 +110,14 @@ def torchrun(*arguments: object, restarts: int = 0, processes: int = 2) -> list[
     ]
 
 
-def trained_weights(run: Path) -> dict[str, torch.Tensor]:
+def last_checkpoint(run: Path) -> Path:
     step = checkpoint.newest(run)
     assert step is not None
-    return read_tensors(run / checkpoint.FOLDER / f"step-{step:06d}" / checkpoint.WEIGHTS)
+    return run / checkpoint.FOLDER / f"step-{step:06d}"
+
+
+def trained_weights(run: Path) -> dict[str, torch.Tensor]:
+    return checkpoint.tensor_files(last_checkpoint(run), checkpoint.WEIGHTS).read()
 
 
 def difference(run: Path, other: Path) -> float:
@@ -115,13 +127,18 @@ def difference(run: Path, other: Path) -> float:
 
 def fingerprint(run: Path) -> dict[str, str]:
     """SHA-256 of last weights, averages, optimiser and kept weights; and the schedule."""
-    step = checkpoint.newest(run)
-    last = run / checkpoint.FOLDER / f"step-{step:06d}"
-    files = [last / name for name in (checkpoint.WEIGHTS, checkpoint.AVERAGE, checkpoint.OPTIMISER)]
-    sums = {file.name: disk.digest(file) for file in [*files, run / "model.safetensors"]}
+    last = last_checkpoint(run)
+    files = [*last.glob("*.safetensors"), run / "model.safetensors"]
+    sums = {file.name: disk.digest(file) for file in files}
     progress = disk.read_json(last / checkpoint.PROGRESS)
     progress.pop("seconds")
     return sums | {"progress": json.dumps(progress, sort_keys=True)}
+
+
+def losses(run: Path) -> list[float]:
+    """The training losses in the log."""
+    lines = disk.read_json_lines(run / "metrics.jsonl")
+    return [line["loss"] for line in lines if line["kind"] == "train"]
 
 
 @pytest.fixture(scope="module")
@@ -130,39 +147,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def jobs(folder: Path) -> dict[str, tuple[str, dict[str, object]]]:
-    made = {name: (base, as_fields(settings(folder))) for name, (base, settings) in JOBS.items()}
-    (folder / "jobs.json").write_text(json.dumps(made))
-    return made
-
-
-@pytest.fixture(scope="module")
-def alone(folder: Path, jobs) -> Path:
-    """The same trainings in one process, and the first half of another."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("REGARD_CACHE", str(folder / "cache"))
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        for name in ("plain", "captions", "one"):
-            base, changes = jobs[name]
-            regard.train(base, set=changes, out=folder / f"{name}-1", quiet=True)
-        base, changes = jobs["plain"]
-        regard.train(base, set=changes, out=folder / "whole", steps=24, quiet=True)
-        longer = changes | {"train.steps": 24, "train.save_every": 10}
-        regard.train(base, set=longer, out=folder / "halved", steps=10, quiet=True)
-        torch.set_num_threads(before)
+def trained(folder: Path) -> Path:
+    """The folder with the same trainings by one and by two processes."""
+    run_program(folder)
     return folder
 
 
-@pytest.fixture(scope="module")
-def together(alone: Path) -> list[dict]:
-    """What each of two processes says of the same trainings."""
-    command = torchrun("-m", "tests.faults.ranks_program", alone)
+def run_program(folder: Path, *scenarios: str) -> None:
+    jobs = {name: (base, as_fields(settings(folder))) for name, (base, settings) in JOBS.items()}
+    (folder / "jobs.json").write_text(json.dumps(jobs))
     done = subprocess.run(
-        command, env=environment(alone), cwd=ROOT, capture_output=True, text=True, timeout=500
+        [sys.executable, "-m", "tests.faults.ranks_program", str(folder), *scenarios],
+        env=environment(folder),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads((alone / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    (folder / "errors.txt").write_text(done.stderr)
+
+
+def records(folder: Path, name: str) -> list[dict]:
+    """What each of two processes says."""
+    return [json.loads((folder / f"{name}-{rank}.json").read_text()) for rank in range(2)]
 
 
 # -- processes that are killed or stopped-----------------------------------------------------------
@@ -220,39 +228,134 @@ def kill_randomly(
     return done
 
 
+@pytest.mark.timeout(600)
 class TestTwoProcesses:
-    pytestmark = pytest.mark.timeout(600)
-
     @pytest.mark.parametrize("name", ["plain", "captions", "one"])
-    def test_the_same_curve_as_one_process(self, folder: Path, together, name: str):
-        assert difference(folder / f"{name}-1", folder / f"{name}-2") < TOLERANCE
+    def test_the_same_curve_as_one_process(self, trained: Path, name: str):
+        assert difference(trained / f"{name}-1", trained / f"{name}-2") < TOLERANCE
 
-    def test_every_process_gets_the_model(self, together):
-        first, second = together
+    def test_every_process_gets_the_model(self, trained: Path):
+        first, second = records(trained, "two")
         assert first == second
 
-    def test_a_signal_to_one_saves_and_stops_all(self, folder: Path, together):
-        assert [record["stopped"] for record in together] == [143, 143]
-        assert checkpoint.newest(folder / "stopped") is not None
+    def test_a_signal_to_one_saves_and_stops_all(self, trained: Path):
+        assert [record["stopped"] for record in records(trained, "two")] == [143, 143]
+        assert checkpoint.newest(trained / "stopped") is not None
 
-    def test_a_save_that_fails_ends_all(self, folder: Path, together):
-        assert [record["unwritable"] for record in together] == [2, 2]
-        messages = [(folder / f"message-{rank}.txt").read_text() for rank in range(2)]
+    def test_a_save_that_fails_ends_all(self, trained: Path):
+        assert [record["unwritable"] for record in records(trained, "two")] == [2, 2]
+        messages = [(trained / f"message-{rank}.txt").read_text() for rank in range(2)]
         assert "cannot be written: File too large" in messages[0]
         assert messages[1] == f"process 0 of this training ended: {messages[0]}"
 
-    def test_a_run_of_one_process_goes_on_with_two(self, folder: Path, together):
-        assert difference(folder / "whole", folder / "halved") < TOLERANCE
-        last = disk.read_json(folder / "halved/checkpoints/step-000024/progress.json")
-        whole = disk.read_json(folder / "whole/checkpoints/step-000024/progress.json")
+    def test_a_run_of_one_process_goes_on_with_two(self, trained: Path):
+        assert difference(trained / "whole", trained / "halved") < TOLERANCE
+        last = disk.read_json(trained / "halved/checkpoints/step-000024/progress.json")
+        whole = disk.read_json(trained / "whole/checkpoints/step-000024/progress.json")
         for field in ("epoch", "window", "batch", "tokens"):
             assert last[field] == whole[field]
 
-    def test_killed_and_started_again(self, folder: Path, together):
-        run = folder / "killed"
-        kills = kill_randomly(folder, run, kills=1, seed=3)
+    def test_killed_and_started_again(self, trained: Path):
+        """By torchrun and the command line."""
+        run = trained / "killed-by-torchrun"
+        kills = kill_randomly(trained, run, kills=1, seed=3)
         assert kills == 1
-        assert fingerprint(run) == fingerprint(folder / "dropout-2")
+        assert fingerprint(run) == fingerprint(trained / "dropout-2")
+
+
+@pytest.mark.timeout(600)
+class TestShards:
+    """train.shard=true: each of two processes has a part of every tensor."""
+
+    @pytest.mark.parametrize("name", ["sharded", "plain", "captions", "one"])
+    def test_the_same_curve_as_one_process(self, trained: Path, name: str):
+        run = trained / f"{name}-shards"
+        assert difference(trained / f"{name}-1", run) < TOLERANCE
+        assert losses(run) == pytest.approx(losses(trained / f"{name}-1"), rel=1e-4)
+
+    def test_each_process_has_half_of_the_elements(self, trained: Path):
+        for name in ("sharded", "plain"):
+            first, second = (record[name] for record in records(trained, "shards"))
+            total = first["parameters"]
+            assert first["own_parameters"] + second["own_parameters"] == total
+            for record in (first, second):
+                # Of an odd number of rows, the first process has one more.
+                assert record["own_parameters"] == pytest.approx(total / 2, rel=0.02)
+        assert first["own_states"] == 2 * first["own_parameters"]  # the two means of AdamW
+
+    def test_a_tied_weight_stays_one_weight(self, trained: Path):
+        assert all(record["sharded"]["tied"] for record in records(trained, "shards"))
+        assert trained_weights(trained / "sharded-shards").keys() == (
+            trained_weights(trained / "sharded-1").keys()
+        )
+
+    def test_averages_are_those_of_one_process(self, trained: Path):
+        ours, theirs = (
+            checkpoint.judged_weights(last_checkpoint(trained / name)).read()
+            for name in ("sharded-shards", "sharded-1")
+        )
+        assert max(float((ours[name] - theirs[name]).abs().max()) for name in ours) < TOLERANCE
+
+    def test_the_bundle_is_a_plain_one(self, trained: Path):
+        first, second = (record["sharded"] for record in records(trained, "shards"))
+        assert first["digest"] == second["digest"]
+        prompts = [prompt for prompt, _ in PAIRS[:3]]
+        bots = [
+            regard.load(trained / name, device="cpu") for name in ("sharded-1", "sharded-shards")
+        ]
+        ours, theirs = ([bot.ask(prompt).text for prompt in prompts] for bot in bots)
+        assert ours == theirs
+        of_checkpoint = regard.load(last_checkpoint(trained / "sharded-shards"), device="cpu")
+        assert [of_checkpoint.ask(prompt).text for prompt in prompts] == ours
+
+    @pytest.mark.parametrize("name", ["from-1", "from-2"])
+    def test_another_number_of_processes_goes_on(self, trained: Path, name: str):
+        """From one process to two, and from two to one."""
+        files = sorted(path.name for path in last_checkpoint(trained / name).glob("weights*"))
+        shards = ["weights-00001-of-00002.safetensors", "weights-00002-of-00002.safetensors"]
+        assert files == (shards if name == "from-1" else ["weights.safetensors"])
+        assert difference(trained / "sharded-1", trained / name) < TOLERANCE
+
+    def test_a_process_that_cannot_write_ends_all(self, trained: Path):
+        (code, message), (other_code, other) = (
+            record["half_written"] for record in records(trained, "shards")
+        )
+        assert code == other_code == 2
+        shard = "step-000004/weights-00002-of-00002.safetensors"
+        assert f"{shard}: cannot be written: File too large" in other
+        assert message == f"process 1 of this training ended: {other}"
+        assert checkpoint.newest(trained / "half-written") is None
+
+    def test_killed_in_a_save(self, trained: Path):
+        """The checkpoint before stays, and the run ends with the bits of one that was not killed.
+        The other process waits for the lost one no longer than a few seconds after a signal."""
+        record = json.loads((trained / "killed.json").read_text())
+        assert record["codes"] == [-signal.SIGKILL, LostRankError.exit_code]
+        assert record["saved"] == 4
+        errors = (trained / "errors.txt").read_text()
+        assert f"of this training has been silent for {SILENCE_AFTER_SIGNAL:.0f} s" in errors
+        assert fingerprint(trained / "killed") == fingerprint(trained / "sharded-shards")
+
+    def test_a_flipped_bit_is_found_and_named(self, trained: Path, tmp_path: Path):
+        run = shutil.copytree(trained / "sharded-shards", tmp_path / "run")
+        shard = last_checkpoint(run) / "average-00002-of-00002.safetensors"
+        content = bytearray(shard.read_bytes())
+        content[-3] ^= 4
+        shard.write_bytes(content)
+        with pytest.raises(BundleError, match=f"{shard.name}: damaged: its contents are not what"):
+            regard.load(last_checkpoint(run))
+        notes: list[str] = []
+        choice = checkpoint.choose_newest(run, notes.append)
+        assert choice is not None and choice.folder.name == "step-000008"
+        assert f"{shard.name}: damaged" in str(choice.damaged[0][1])
+
+    def test_a_missing_shard_is_named(self, trained: Path, tmp_path: Path):
+        run = shutil.copytree(trained / "sharded-shards", tmp_path / "run")
+        shard = last_checkpoint(run) / "optimiser-00002-of-00002.safetensors"
+        shard.unlink()
+        choice = checkpoint.choose_newest(run, print)
+        assert choice is not None and choice.folder.name == "step-000008"
+        assert f"{shard.name}: a file is missing" in str(choice.damaged[0][1])
 
 
 # -- the whole figures------------------------------------------------------------------------------
@@ -298,16 +401,36 @@ def test_a_process_that_is_stopped_is_named(tmp_path: Path, rank: int):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)
-def test_the_same_curve_on_one_two_and_four_processes(tmp_path: Path):
-    base, settings = JOBS["plain"]
-    sets = [word for change in settings(tmp_path) for word in ("--set", change)]
-    arguments = ("-m", "regard", "train", base, *sets, "--out")
-    for processes in (1, 2, 4):
-        command = torchrun(*arguments, tmp_path / str(processes), processes=processes)
-        subprocess.run(command, env=environment(tmp_path), cwd=ROOT, check=True, timeout=600)
-    assert difference(tmp_path / "1", tmp_path / "2") < TOLERANCE
-    assert difference(tmp_path / "1", tmp_path / "4") < TOLERANCE
+@pytest.mark.timeout(1800)
+def test_the_same_curve_and_order_on_one_two_and_four_processes(tmp_path: Path):
+    """Also with batches that have fewer rows than there are processes, and a single example."""
+    run_program(tmp_path, "four")
+    alone = json.loads((tmp_path / "order-1-0.json").read_text())
+    assert len({tuple(index) for _, _, _, index, _ in alone}) > 8
+    assert min(len(index) for _, _, _, index, _ in alone) == 1
+    for world in (2, 4):
+        files = [tmp_path / f"order-{world}-{rank}.json" for rank in range(world)]
+        orders = [json.loads(file.read_text()) for file in files]
+        for steps in zip(alone, *orders, strict=True):
+            whole, *parts = steps
+            assert all(part[:-1] == whole[:-1] for part in parts)
+            assert [token for part in parts for token in part[-1]] == whole[-1]
+        for name in ("plain", "captions", "one"):
+            run = tmp_path / f"{name}-{world}"
+            assert losses(run) == pytest.approx(losses(tmp_path / f"{name}-1"), rel=1e-3)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_two_processes_then_one_then_two(tmp_path: Path):
+    run_program(tmp_path, "four", "chain")
+    last, whole = (
+        disk.read_json(last_checkpoint(tmp_path / name) / checkpoint.PROGRESS)
+        for name in ("chain", "plain-1")
+    )
+    for field in ("step", "epoch", "window", "batch", "tokens"):
+        assert last[field] == whole[field]
+    assert losses(tmp_path / "chain") == pytest.approx(losses(tmp_path / "plain-1"), rel=1e-3)
 
 
 # -- two machines, as network namespaces------------------------------------------------------------

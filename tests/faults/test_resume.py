@@ -70,7 +70,9 @@ def scores(run: Path) -> list[dict]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code: int):
+def test_a_signal_saves_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys, number: int, code: int
+):
     file, run = pairs_file(tmp_path), tmp_path / "run"
     sets = [word for change in memorised(file, "train.steps=100000") for word in ("--set", change)]
     regard = [sys.executable, "-m", "regard", "train"]
@@ -82,35 +84,41 @@ def test_a_signal_saves_and_says_how_to_go_on(tmp_path: Path, number: int, code:
     )
     while process.poll() is None and not (run / "manifest.json").exists():
         time.sleep(0.05)
-    time.sleep(1)
+    time.sleep(0.2)
     process.send_signal(number)
     error = process.communicate(timeout=30)[1].decode()
     assert process.returncode == code, error
     assert "Traceback" not in error
     assert f"regard train --resume {run}" in error
     assert list((run / checkpoint.FOLDER).glob("step-*"))
-    steps = str(
-        json.loads(
-            next((run / checkpoint.FOLDER).glob("step-*")).joinpath("progress.json").read_text()
-        )["step"]
-        + 5
-    )
-    again = subprocess.run(
-        [*regard, "--resume", str(run), "--steps", steps],
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-    )
-    assert again.returncode == 0, again.stderr
-    assert "resuming at step" in again.stdout
+    step = checkpoint.newest(run)
+    assert step is not None
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    assert cli.main(["train", "--resume", str(run), "--steps", str(step + 5)]) == 0
+    assert "resuming at step" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[recipe.Recipe, Path, Path]:
+    """A recipe, the folder where it was trained (run, cache and data), and a copy of the folder."""
+    folder = tmp_path_factory.mktemp("trained") / "now"
+    folder.mkdir()
+    chosen = recipe.load("chat-attention", settings(folder))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        train(chosen, folder / "run", reporter=Silent())
+    copy = shutil.copytree(folder, folder.with_name("copy"))
+    return chosen, folder, copy
 
 
 @pytest.fixture
-def tiny_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    chosen = recipe.load("chat-attention", settings(tmp_path))
-    train(chosen, tmp_path / "run", reporter=Silent())
-    return chosen, tmp_path / "run"
+def tiny_run(trained, monkeypatch: pytest.MonkeyPatch) -> tuple[recipe.Recipe, Path]:
+    """The same run for each test, as it was, under the same paths. The data is beside it."""
+    chosen, folder, copy = trained
+    monkeypatch.setenv("REGARD_CACHE", str(folder / "cache"))
+    shutil.rmtree(folder)
+    shutil.copytree(copy, folder)
+    return chosen, folder / "run"
 
 
 def test_a_damaged_checkpoint_is_passed_over(tiny_run):
@@ -494,10 +502,10 @@ def state(run: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("anyway", [False, True])
-def test_data_with_another_vocabulary_is_refused(tiny_run, tmp_path: Path, anyway: bool):
+def test_data_with_another_vocabulary_is_refused(tiny_run, anyway: bool):
     chosen, run = tiny_run
     before = state(run)
-    (tmp_path / "pairs.tsv").write_text("quite\tother\nwords\there\n" * 3)
+    (run.parent / "pairs.tsv").write_text("quite\tother\nwords\there\n" * 3)
     with pytest.raises(
         DataError, match="not what the run was trained on: it makes another vocabulary"
     ):
@@ -505,11 +513,11 @@ def test_data_with_another_vocabulary_is_refused(tiny_run, tmp_path: Path, anywa
     assert state(run) == before
 
 
-def test_changed_data_with_the_same_words(tiny_run, tmp_path: Path):
+def test_changed_data_with_the_same_words(tiny_run):
     chosen, run = tiny_run
     before, longer = state(run), chosen.override(["train.steps=70"])
-    lines = (tmp_path / "pairs.tsv").read_text().splitlines()
-    (tmp_path / "pairs.tsv").write_text("\n".join(reversed(lines)))
+    lines = (run.parent / "pairs.tsv").read_text().splitlines()
+    (run.parent / "pairs.tsv").write_text("\n".join(reversed(lines)))
     with pytest.raises(
         TrainingError, match=r"not what this run was trained on so far; .* add --anyway to go on"
     ):
@@ -529,10 +537,10 @@ def test_changed_data_with_the_same_words(tiny_run, tmp_path: Path):
     assert reporter.facts.resumed_at == 70 and len(changes(run)) == 1
 
 
-def test_data_that_only_moved_is_the_same(tiny_run, tmp_path: Path):
+def test_data_that_only_moved_is_the_same(tiny_run):
     chosen, run = tiny_run
-    shutil.move(tmp_path / "pairs.tsv", tmp_path / "moved.tsv")
-    moved = chosen.override([f'data.path="{tmp_path / "moved.tsv"}"'])
+    shutil.move(run.parent / "pairs.tsv", run.parent / "moved.tsv")
+    moved = chosen.override([f'data.path="{run.parent / "moved.tsv"}"'])
     before = fingerprint(run)
     train(moved, run, reporter=Silent(), resume=True)
     assert fingerprint(run) == before

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import random
 import resource
@@ -32,6 +33,9 @@ from tests.tiny import pairs_file
 MINUTES = float(os.environ.get("REGARD_SOAK_MINUTES", "30"))
 CLIENTS = 1000
 SOAK_CLIENTS = 24
+# Seconds to the decision, p99. It shows in refusals: who is accepted hears of it with the first
+# token. The server reads requests as they come, so the accepted ones were decided no later.
+MAX_DECISION = 2.0
 
 pytestmark = [
     pytest.mark.long,
@@ -142,8 +146,11 @@ def test_a_thousand_streaming_clients_at_once(server: Server, replies: dict[str,
         for prompt, outcome in zip(prompts, outcomes, strict=True):
             check(outcome, replies[prompt])
         statuses = Counter(outcome.status for outcome in outcomes)
-        decided = sorted(outcome.seconds for outcome in outcomes if outcome.status == 429)
-        print(f"{dict(statuses)}; the last 429 after {decided[-1] if decided else 0:.2f} s")
+        refused = [outcome for outcome in outcomes if outcome.status == 429]
+        decisions = sorted(outcome.seconds for outcome in refused or outcomes)
+        p99 = decisions[math.ceil(0.99 * len(decisions)) - 1]
+        print(f"{dict(statuses)}; p99 to the decision {p99:.2f} s, last {decisions[-1]:.2f} s")
+        assert p99 <= MAX_DECISION
         assert statuses[200] >= 512  # the queue was filled
         server.wait_until_idle(120)
     after = [memory(pid) for pid in pids(server)]

@@ -17,6 +17,8 @@ from regard.errors import InputError
 from regard.model import Model
 from regard.search import Engine, Options, Outputs, Request, SpecialTokens, StreamedToken
 from regard.search import engine as engine_module
+from regard.search.batch import Batch
+from regard.search.tracks import Track
 from regard.values import AttentionWeights, Capture, Memory, State, Step
 from tests.laws.variants import VOCABULARY, build
 from tests.retrieving import random_retrieval
@@ -299,17 +301,34 @@ def test_a_cancelled_request_leaves_before_the_next_step() -> None:
     assert waiting.cancelled and not waiting.hypotheses
 
 
-@pytest.mark.parametrize("several", [OPTIONS[:11], OPTIONS[11:]])
-def test_the_batch_keeps_to_its_rows(several: Sequence[Options]) -> None:
+@pytest.mark.parametrize("noisy", [False, True], ids=["exact", "near ties"])
+@pytest.mark.parametrize("max_rows", [7, 11])
+def test_all_batches_together_keep_to_the_rows(
+    noisy: bool, max_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of beams, samples, retrieved answers, MMI and its re-ranking, and those of requests that
+    are searched again alone: before each step of a batch, all are counted."""
     model = single_precision(*KINDS[5])
-    engine = Engine(model, MARKS, empty_prompt=nothing, retriever=RETRIEVAL, max_rows=7)
-    for seed in range(30):
-        engine.submit(*source(seed), several[seed % len(several)])
-    most = 0
-    while engine.busy:
-        engine.step()
-        most = max(most, engine._batch.rows)
-    assert 4 <= most <= 7
+    engine = Engine(
+        Noisy(model) if noisy else model,
+        MARKS,
+        empty_prompt=nothing,
+        retriever=RETRIEVAL,
+        max_rows=max_rows,
+    )
+    rows: list[int] = []
+    step = Batch.step
+
+    def counted(batch: Batch) -> list[Track]:
+        rows.append(engine.rows)
+        return step(batch)
+
+    monkeypatch.setattr(Batch, "step", counted)
+    for seed in range(39):
+        engine.submit(*source(seed), OPTIONS[seed % len(OPTIONS)])
+    engine.run()
+    assert_empty(engine)
+    assert max_rows - 1 <= max(rows) <= max_rows
 
 
 @pytest.mark.parametrize(("encoder", "decoder"), [KINDS[0], KINDS[5], KINDS[10]])

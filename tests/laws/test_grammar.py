@@ -66,6 +66,29 @@ def test_padding_changes_nothing(encoder: str, decoder: str):
 
 
 @torch.no_grad()
+def test_a_row_of_padding_alone_spoils_no_other_row(encoder: str, decoder: str):
+    """Corpora have no such row. Its own logits may be NaN: attention has nothing to weigh."""
+    model = build(encoder, decoder)
+    source, mask = sentences()
+    target, _ = sentences(length=11, seed=5)
+    expected = model(source, mask, target)
+    mask = mask.clone()
+    mask[2] = False
+    logits = model(source, mask, target)
+    others = [0, 1, 3, 4]
+    close(logits[others], expected[others])
+
+
+@torch.no_grad()
+def test_sentences_of_one_place(encoder: str, decoder: str):
+    model = build(encoder, decoder)
+    source, _ = sentences(length=1)
+    target, _ = sentences(length=1, seed=5)
+    logits = model(source, torch.ones_like(source, dtype=torch.bool), target)
+    assert len(logits) == 5 and not logits.isnan().any()
+
+
+@torch.no_grad()
 def test_masked_places_weigh_nothing(encoder: str, decoder: str):
     model = build(encoder, decoder)
     source, mask = sentences()

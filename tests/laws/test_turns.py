@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from regard import build, recipe, tokenizers
 from regard.build.corpora import fit_tokenizer
 from regard.data.cache import prepare
-from regard.data.encode import Rules
 from regard.data.examples import Example
 from regard.data.replies import replies
+from regard.data.rules import Rules
 from regard.errors import InputError, RecipeError
 from regard.search import Options
 from regard.tasks.sources import TextSource

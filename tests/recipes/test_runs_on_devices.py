@@ -13,6 +13,7 @@ from regard.errors import TrainingError
 from regard.recipe import Recipe
 from regard.search import Options
 from regard.train import train
+from regard.train.learner import Replicated
 from regard.train.loop import Loop
 from regard.train.ranks import Ranks
 from regard.weights import tensors
@@ -93,13 +94,13 @@ def test_weights_and_optimiser_come_to_the_device_of_the_run(tmp_path: Path, mon
     )
     train(chosen, tmp_path / "run", reporter=Silent(), device="cpu")
 
-    loop = loop_of(chosen, tmp_path / "other", META)
-    restored = checkpoint.load_newest(
-        tmp_path / "run", loop.model, loop.average, loop.optimiser, print
-    )
-    assert restored is not None and restored.step == 2
-    states = [tensor for state in loop.optimiser.state.values() for tensor in state.values()]
-    models = [loop.model, loop.average]
+    learner = loop_of(chosen, tmp_path / "other", META).learner
+    assert isinstance(learner, Replicated)
+    choice = checkpoint.choose_newest(tmp_path / "run", print)
+    assert choice is not None and choice.progress.step == 2
+    learner.load(choice.folder)
+    states = [tensor for state in learner.optimiser.state.values() for tensor in state.values()]
+    models = [learner.model, learner.average]
     assert None not in models
     weights = [tensor for model in models if model for tensor in tensors(model).values()]
     assert states and {tensor.device for tensor in (*states, *weights)} == {META}

@@ -1,4 +1,4 @@
-"""HuggingFace's config.json: the closed forms equal the parameters of transformers' own class,
+"""Hugging Face's config.json: the closed forms equal the parameters of transformers' own class,
 made on the meta device, and the multiplications that its forward pass makes."""
 
 from __future__ import annotations

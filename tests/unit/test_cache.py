@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from regard.data import cache
 from regard.data.cache import fingerprint, prepare
 from regard.data.corpus import document_frequency
-from regard.data.encode import Rules
 from regard.data.examples import Example, part_of
 from regard.data.pairs import read_pairs
 from regard.data.ragged import RaggedArray, RaggedArrayWriter
+from regard.data.rules import Rules
 from regard.errors import DataError, NoRoomError
 from regard.tokenizers import BPE, UNKNOWN, Characters, Words, plain
 
@@ -435,3 +435,11 @@ def test_drafts_of_killed_processes_are_removed_after_a_day(tmp_path: Path):
     left = {place.name for place in tmp_path.iterdir()}
     assert left == {*names[1:], f".{'c' * 32}-abcd_123"}
     assert (tmp_path / ".mine-abcd1234" / "tokens").exists()
+
+
+def test_a_writer_that_cannot_begin_leaves_no_file_open(tmp_path):
+    (tmp_path / "rows.ends").mkdir()
+    writer = RaggedArrayWriter(tmp_path / "rows", np.int32)
+    with pytest.raises(IsADirectoryError), writer:
+        pass
+    assert writer._values._file.closed

@@ -15,13 +15,13 @@ from regard.data.cornell import read_cornell
 from regard.data.dailydialog import dailydialog_files, read_dailydialog
 from regard.data.detokenise import detokenise
 from regard.data.dialogues import read_dialogues
-from regard.data.encode import Rules
 from regard.data.examples import Example, identity, turns_of
 from regard.data.inspect import inspect
 from regard.data.lines import Tally
 from regard.data.messages import exchanges, role_replies
 from regard.data.reading import usable
 from regard.data.replies import replies
+from regard.data.rules import Rules
 from regard.errors import DataError, InputError
 from regard.tasks.conversation import read_turns
 from regard.tokenizers import Words

@@ -26,7 +26,7 @@ from regard.fleet.board import Board
 from regard.fleet.place import LIMIT, Proof, pack, proof_in, unpack
 from regard.fleet.worker import error_json, error_of, work
 from regard.sweep import axis, sweep
-from regard.sweep.trials import Pruned, Trials, heard
+from regard.sweep.trials import Pruned, Trials, forward_message
 from tests.doors.test_compare_verb import RECIPES, small_plan
 from tests.tiny import Silent, memorised, pairs_file
 
@@ -202,7 +202,7 @@ def test_a_trial_is_the_same_here_there_and_on_a_machine_without_the_folder(tmp_
         lambda more: recipe.load("chat-gru", [*changes, *more]),
         [axis("train.learning_rate=0.01")],
         here,
-        told=lambda _: Reporting(),
+        make_reporter=lambda _: Reporting(),
     )
     with proof_in(tmp_path / "shared") as proof:
         text, files = work(trial_order(tmp_path / "shared", values, changes, proof), None, "1")
@@ -223,7 +223,12 @@ def test_a_trial_is_the_same_here_there_and_on_a_machine_without_the_folder(tmp_
     ]
     assert len(set(weights)) == 1
     disk.verify(tmp_path / "apart" / name)
-    trials = Trials(lambda _: None, tmp_path / "apart", "perplexity", told=lambda _: Reporting())  # pyright: ignore
+    trials = Trials(
+        lambda _: None,  # pyright: ignore
+        tmp_path / "apart",
+        "perplexity",
+        make_reporter=lambda _: Reporting(),
+    )
     assert trials.trial(values).score == first.score  # so it is not made again
 
 
@@ -245,7 +250,7 @@ def test_a_cell_is_the_same_on_a_machine_without_the_folder(tmp_path: Path, monk
     split = deciding_split(plan, corpora)
     plan = resolved(plan, corpora)
     claim(plan, tmp_path / "here")
-    here = Cells(plan, tmp_path / "here", split, told=lambda _: Reporting()).go()
+    here = Cells(plan, tmp_path / "here", split, make_reporter=lambda _: Reporting()).go()
     contender = plan.contenders[0]
     assert contender.new is not None and contender.name == RECIPES[0]
     content = {
@@ -265,7 +270,9 @@ def test_a_cell_is_the_same_on_a_machine_without_the_folder(tmp_path: Path, monk
     assert json.loads(text)["value"] == ["done", ""]
     claim(plan, tmp_path / "there")
     unpack(files, tmp_path / "there")
-    known = Cells(plan, tmp_path / "there", split, told=lambda _: Reporting()).known()[0]
+    known = Cells(plan, tmp_path / "there", split, make_reporter=lambda _: Reporting()).snapshot()[
+        0
+    ]
     assert known.state == "done"
     assert (known.weights, known.items) == (here[0].weights, here[0].items)
     assert known.run == str(tmp_path / "there" / "runs" / RECIPES[0] / "seed=1")
@@ -310,27 +317,27 @@ def test_the_board_passes_messages_and_answers():
 def test_messages_reach_the_reporter_and_a_pruned_run_is_told():
     reporter = Silent()
     progress = {"step": 3, "seconds": 1.0}
-    assert not heard(reporter, None, "stepped", [progress, 0.5, 10.0, 0.3])
+    assert not forward_message(reporter, None, "stepped", [progress, 0.5, 10.0, 0.3])
     assert reporter.losses == [0.5]
-    assert not heard(reporter, None, "noted", "hello") and reporter.notes == ["hello"]
+    assert not forward_message(reporter, None, "noted", "hello") and reporter.notes == ["hello"]
 
     def prunes(record: dict[str, Any]) -> None:
         if record["step"] > 2:
             raise Pruned
 
-    assert not heard(reporter, prunes, "validated", {"step": 1})
-    assert heard(reporter, prunes, "validated", {"step": 3})
+    assert not forward_message(reporter, prunes, "validated", {"step": 1})
+    assert forward_message(reporter, prunes, "validated", {"step": 3})
 
 
 def test_one_bar_for_several_runs_at_once(capsys):
     from regard.checkpoint import Progress
 
     bar = PlanBar(Console(highlight=False, width=200), 3)
-    with bar, bar.told("a") as first, bar.told("b") as second:
+    with bar, bar.reporter("a") as first, bar.reporter("b") as second:
         first.stepped(Progress(step=5), 1.5, 1.0, 0.5)
         second.stepped(Progress(step=7), 2.5, 1.0, 0.25)
         assert sum(bar.under_way.values()) == 0.75
-        bar.learned(1, 3)
+        bar.update(1, 3)
         bar.last = -1e9
         second.stepped(Progress(step=8), 2.25, 1.0, 0.5)
     assert not bar.under_way

@@ -19,12 +19,13 @@ from regard import build, disk
 from regard.data import cache, encode, hashes, lines, packed, places, workers
 from regard.data.cache import prepare
 from regard.data.dialogues import read_dialogues
-from regard.data.encode import Rules
 from regard.data.hashes import HashSet, first_places
 from regard.data.inspect import inspect
 from regard.data.lines import Tally, block_lines, read_blocks, read_lines
 from regard.data.pairs import read_pairs
 from regard.data.progress import reporting_to
+from regard.data.rules import Rules
+from regard.data.sentences import read_text
 from regard.errors import DataError, InputError
 from regard.runs import new
 from regard.tokenizers import BPE, Fit
@@ -86,6 +87,38 @@ def test_the_number_of_processes_changes_nothing(tmp_path, pairs, small, fit, mo
     assert files_of(tmp_path / "whole") == results[0]  # nor does the size of a shard
 
 
+def test_rows_of_csv_and_lines_of_text_go_to_the_workers(tmp_path, small, monkeypatch):
+    """Quoted cells with line breaks, a quote that does not close, and plain text."""
+    table = tmp_path / "pairs.csv"
+    cells = [f'"Is {i}, or\n{i + 1}, right?","Yes, ""{i}"" is."\n' for i in range(301)]
+    table.write_text("prompt,reply\n" + "".join(cells) + 'x,"never closed\n' + "a,b\n" * 60)
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"This is sentence {i}. It has a {i % 7} in it.\n" for i in range(301)))
+    readers = {
+        "csv": lambda tally: read_pairs(table, tally=tally),
+        "text": lambda tally: read_text(text, tally=tally),
+    }
+    steps = []
+    honest = workers.work
+    monkeypatch.setattr(
+        workers, "work", lambda *task: steps.append(task[0]["step"]) or honest(*task)
+    )
+    for name, read in readers.items():
+        for count in (1, 2):
+            corpus = prepared(read, tmp_path / f"{name}-{count}", "bpe", count=count)
+        examples = [*map(corpus.train.texts, range(len(corpus.train)))]
+        assert len(examples) > 200 and corpus.tally.used > 250
+        monkeypatch.setattr(encode, "BLOCK", 1 << 22)
+        prepared(read, tmp_path / f"{name}-whole", "bpe")
+        monkeypatch.setattr(encode, "BLOCK", 2048)
+        whole = files_of(tmp_path / f"{name}-whole")
+        assert files_of(tmp_path / f"{name}-1") == files_of(tmp_path / f"{name}-2") == whole
+        if name == "csv":
+            assert corpus.tally.skipped["unclosed quote"] == 1
+            assert ("Is 7, or 8, right?", 'Yes, "7" is.') in examples
+    assert steps.count("pack_rows") > 5 and steps.count("pack_lines") > 5
+
+
 def test_dialogues_with_histories_in_shards(tmp_path, small, monkeypatch):
     talks = tmp_path / "talks.jsonl"
     dialogues = [["Hello.", f"Turn {i}a", "Thank you.", f"Turn {i}c"] for i in range(211)]
@@ -99,6 +132,20 @@ def test_dialogues_with_histories_in_shards(tmp_path, small, monkeypatch):
     monkeypatch.setattr(encode, "BLOCK", 1 << 22)
     prepared(read, tmp_path / "whole", turns=True, dialogues=True)
     assert files_of(tmp_path / "shards") == files_of(tmp_path / "whole")
+
+
+def test_every_step_reports_its_progress(tmp_path, pairs):
+    """That of byte-pair encoding takes its texts in a thread of the library."""
+    steps = []
+    with reporting_to(lambda step, done, total: steps.append(step)):
+        prepared(lambda tally: read_pairs(pairs, tally=tally), tmp_path / "cache", "bpe")
+    assert list(dict.fromkeys(steps)) == [
+        "reading",
+        "finding duplicates",
+        "fitting the tokenizer",
+        "tokenizing",
+        "writing",
+    ]
 
 
 def test_few_shards_start_no_process(tmp_path, pairs, monkeypatch):
@@ -470,13 +517,21 @@ def test_first_places(columns):
 TOKENIZER = BPE.fit([row[side] for row in ROWS for side in row], size=300)
 
 
-@given(st.lists(st.text() | st.text("ab 1'.é\t\xa0中"), max_size=9))
+@given(st.lists(st.text() | st.text("ab 1'.é\t\xa0中\0"), max_size=9))
 def test_many_texts_are_encoded_as_each_is(texts):
     texts = [text.encode("utf-8", "replace").decode() for text in texts]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("regard.tokenizers.bpe.MANY", 0)
-        patch.setattr("regard.tokenizers.bpe.MOST_WORDS", 5)
+        patch.setattr("regard.tokenizers.word_table.MOST_WORDS", 5)
         assert TOKENIZER.encode_many(texts) == [TOKENIZER.encode(text) for text in texts]
+
+
+def test_every_space_and_mark_is_encoded_in_many_texts_as_in_one():
+    """A word that took a line break or its neighbour's first letter into a token would differ."""
+    tokenizer = BPE.fit(["\n\n a\n b'\n ...\n"] * 3, size=300)
+    characters = [chr(code) for code in (*range(0x3100), 0xFEFF, 0x1F600)]
+    texts = [text for c in characters for text in (c, f"a{c}", f"a {c}b", f"{c} {c}")]
+    assert tokenizer.encode_many(texts) == [tokenizer.encode(text) for text in texts]
 
 
 # -- size-------------------------------------------------------------------------------------------

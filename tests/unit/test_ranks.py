@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from regard import build, recipe
+from regard import build, disk, recipe
+from regard.cli import alone, main
 from regard.data.batches import Place
 from regard.errors import InputError
 from regard.torchrun import Launch, launch
 from regard.train.loop import Loop
+from regard.train.parts import Part, Parts
 from regard.train.ranks import Ranks
+from regard.train.run import _check_reach
 from tests.tiny import (
     Silent,
     captions_table,
@@ -64,7 +67,6 @@ def loop(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         corpus = build.corpus(chosen)
     device = torch.device("cpu")
     made = Loop(chosen, folder, corpus, Silent(), device=device, tensorboard=False, ranks=Ranks())
-    made.groups = corpus.train.groups
     made.batches = made._batches()
     return made
 
@@ -85,22 +87,25 @@ def rows(batch) -> list[tuple]:
     return content
 
 
+def part(loop: Loop, ranks: Ranks, place: Place, index: np.ndarray) -> Part:
+    of_rank = Parts(loop.task, loop.corpus.train, seed=loop.recipe.seed, ranks=ranks)
+    return of_rank.part(place, index, contrasts=loop.how.contrastive_weight > 0)
+
+
 @pytest.mark.parametrize("world", [2, 3, 5, 17])
 def test_ranks_share_the_rows_of_a_batch(loop: Loop, world: int):
     place = Place(EPOCH, 0, 0)
     count = 0
     while not loop.batches.is_at_end(place):
         ((_, index),), after = loop.batches.take(place, 1)
-        loop.ranks = Ranks()
-        whole = loop._part(place, index)
-        parts = []
-        for rank in range(world):
-            loop.ranks = Share(rank, world)
-            parts.append(loop._part(place, index))
+        whole = part(loop, Ranks(), place, index)
+        parts = [part(loop, Share(rank, world), place, index) for rank in range(world)]
         shares = [part for part in parts if part.weight]
         assert [row for part in shares for row in rows(part.batch)] == rows(whole.batch)
         assert sum(part.tokens for part in parts) == whole.tokens
         assert all(len(part.batch.tokens) > 0 for part in parts)
+        # All ranks make the same calls of the model, or shards of it could not be exchanged.
+        assert all((part.others is None) == (whole.others is None) for part in parts)
         if whole.others is not None:
             assert sum(part.share_of_others for part in parts) == pytest.approx(1)
         place = after
@@ -129,3 +134,34 @@ def test_what_torchrun_says(monkeypatch: pytest.MonkeyPatch):
     started = launch()
     assert (started.rank, started.world, started.attempt) == (3, 4, 2)
     assert started.address[1] == 29500 and not started.has_agent
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare", "chat-lstm", "chat-gru", "--tokens", "1000"],
+        ["train", "chat-gru", "--steps", "5", "--sweep", "seed=1,2"],
+    ],
+)
+def test_commands_for_one_process_are_refused_under_torchrun(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(alone, "QUIET", 0.0)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    errors = []
+    for rank in "01":
+        monkeypatch.setenv("RANK", rank)
+        assert main(words) == 2
+        errors.append(capsys.readouterr().err)
+    what = "one after the other, each in one process; got 2 processes of torchrun; leave torchrun"
+    assert errors[0].count("\n") == 1 and what in errors[0]
+    assert errors[1] == ""  # the first process has said it
+
+
+def test_a_folder_that_only_one_machine_has_is_refused(tmp_path: Path):
+    """With train.shard each process writes into it."""
+    with pytest.raises(InputError, match=r"process 1 on .*let --out be a folder that all"):
+        _check_reach(tmp_path / "run", Share(1, 2))
+    with disk.locked(tmp_path):
+        _check_reach(tmp_path, Share(1, 2))

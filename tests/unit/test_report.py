@@ -197,7 +197,7 @@ def test_nothing_in_a_run_becomes_markup(tmp_path: Path):
     )
     chosen = recipe.load("chat-gru", changes).model_copy(update={"summary": EVIL})
     train(chosen, run, reporter=Silent(), command=f"regard {EVIL}")
-    script = (Path(bundle.__file__).parent / "pages" / "page.js").read_text("utf-8")
+    script = (Path(run_sections.__file__).parent / "page.js").read_text("utf-8")
     for page in ((run / FILE).read_text("utf-8"), regard.report(run, limit=2).html):
         assert "&lt;/script&gt;&lt;script&gt;alert(1)" in page
         outside = page.replace(script, "")

@@ -67,7 +67,7 @@ def test_own_data_replaces_the_held_out_files_of_a_recipe(home: Path):
 
 @pytest.mark.parametrize("limit", [0, -1.0, float("inf"), float("nan")])
 def test_a_limit_is_more_than_nothing(limit: float):
-    with pytest.raises(InputError, match="--minutes: a budget is more than nothing; got"):
+    with pytest.raises(InputError, match="--minutes: a budget must be more than 0; got"):
         runs.new("chat-gru", limits=Limits(minutes=limit))
 
 

@@ -10,7 +10,9 @@ from fractions import Fraction
 import pytest
 
 from regard.budget import lengths, of
-from regard.budget.scaling import BUCKET, Real, Scaling, bandwidth, flops, latency, longest
+from regard.budget.closed_form.real import Real, longest
+from regard.budget.quantities import bandwidth, flops, latency
+from regard.budget.scaling import BUCKET, Scaling
 from regard.cli import main
 from regard.errors import InputError
 

@@ -18,6 +18,7 @@ from regard.serve.safety import (
     DOCUMENT_POLICY,
     HEADERS,
     BodyLayer,
+    KeyLayer,
     allowed_hosts,
     body_limits,
     check_binding,
@@ -89,6 +90,7 @@ def call(
     headers: Iterable[tuple[str, str]] = (("Host", "localhost:8000"),),
     pieces: Iterable[bytes] = (b"",),
     gone: bool = False,
+    query: str = "",
 ) -> Reply:
     """What a client would get. `gone`: it disconnects in the middle of the body."""
     reply = Reply()
@@ -114,6 +116,7 @@ def call(
         "type": "http",
         "method": method,
         "path": path,
+        "query_string": query.encode("latin-1"),
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in headers],
     }
     asyncio.run(app(scope, receive, send))  # type: ignore[arg-type]
@@ -301,6 +304,51 @@ def test_without_a_key_the_error_says_how_to_send_one() -> None:
     reply = call(protect(Echo(), hosts=LOOPBACK, key=KEY))
     assert reply.status == 401
     assert "Authorization: Bearer KEY" in reply.error["message"]
+
+
+REPORT = "/v1/models/demo/report"
+
+
+def test_with_the_key_a_document_may_be_shown_in_a_frame_for_a_minute() -> None:
+    clock = [1_000_000.0]
+    app = KeyLayer(Echo(), KEY, now=lambda: clock[0])
+    reply = call_with(app, ("Authorization", f"Bearer {KEY}"), path=REPORT)
+    query = reply.headers["x-regard-view"]
+    assert KEY not in query
+    shown = call(app, path=REPORT, query=query)
+    assert shown.status == 200 and "x-regard-view" not in shown.headers  # it does not renew itself
+    clock[0] += 61
+    assert call(app, path=REPORT, query=query).status == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "change"),
+    [
+        ("/v1/models/other/report", "GET", ("", "")),
+        ("/v1/models", "GET", ("", "")),
+        ("/v1/ask", "POST", ("", "")),
+        (REPORT, "POST", ("", "")),
+        (REPORT, "GET", ("until=", "until=9")),
+        (REPORT, "GET", ("signature=", "signature=0")),
+        (REPORT, "GET", ("until=", "until=ä")),
+        (REPORT, "GET", ("&", "&more=1&")),
+    ],
+)
+def test_the_signature_of_a_document_opens_nothing_else(
+    path: str, method: str, change: tuple[str, str]
+) -> None:
+    app = KeyLayer(Echo(), KEY, now=lambda: 1_000_000.0)
+    reply = call_with(app, ("Authorization", f"Bearer {KEY}"), path=REPORT)
+    query = reply.headers["x-regard-view"].replace(*change) if change[0] else ""
+    query = query or reply.headers["x-regard-view"]
+    assert call(app, path=path, method=method, query=query).status == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/v1/models/demo/curves"])
+def test_only_documents_get_a_signature(path: str) -> None:
+    app = KeyLayer(Echo(), KEY)
+    reply = call_with(app, ("Authorization", f"Bearer {KEY}"), path=path)
+    assert reply.status == 200 and "x-regard-view" not in reply.headers
 
 
 def test_two_keys_open_nothing() -> None:

@@ -28,7 +28,7 @@ from regard.bundle import load
 from regard.cli.sweeping import table
 from regard.errors import BundleError, InputError, NoRoomError
 from regard.sweep import TRIAL_KEY, Axis, Outcome, Trial, axes, axis, study, sweep
-from regard.sweep.study import _known
+from regard.sweep.study import _outcome
 from regard.train import Stopped, train
 from regard.weights import tensors
 from tests.serving import free_port
@@ -224,7 +224,12 @@ def test_options_of_a_sweep_need_one(capsys):
 def test_without_optuna_its_extra_is_named(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(InputError, match=r"need optuna; pip install 'regard\[sweep\]'"):
-        sweep(maker(tiny), [axis("train.learning_rate=1e-3..1e-2")], tmp_path / "s", told=Teller())
+        sweep(
+            maker(tiny),
+            [axis("train.learning_rate=1e-3..1e-2")],
+            tmp_path / "s",
+            make_reporter=Teller(),
+        )
 
 
 # -- a grid-----------------------------------------------------------------------------------------
@@ -273,12 +278,18 @@ def test_ctrl_c_and_on_with_the_same_bits(tiny, tmp_path):
 
     axes, folder, known = [axis("train.learning_rate=0.001,0.01,0.02")], tmp_path / "s", []
     with pytest.raises(Stopped) as stopped:
-        sweep(maker(tiny), axes, folder, told=Teller((2, 3), interrupt), learned=known.append)
+        sweep(
+            maker(tiny),
+            axes,
+            folder,
+            make_reporter=Teller((2, 3), interrupt),
+            on_outcome=known.append,
+        )
     assert stopped.value.exit_code == 130
     assert [trial.state for trial in known[-1].trials] == ["done", "stopped", "waiting"]
     assert known[-1].best == known[-1].trials[0]
     teller = Teller()
-    outcome = sweep(maker(tiny), axes, folder, told=teller)
+    outcome = sweep(maker(tiny), axes, folder, make_reporter=teller)
     assert teller.trained == [("train.learning_rate=0.01", 3), ("train.learning_rate=0.02", 0)]
     train(maker(tiny)(["train.learning_rate=0.01"]), tmp_path / "alone", reporter=Silent())
     ours, alone = (tensors(load(run).model) for run in (outcome.trials[1].run, tmp_path / "alone"))
@@ -288,38 +299,43 @@ def test_ctrl_c_and_on_with_the_same_bits(tiny, tmp_path):
 def test_a_trial_that_fails_is_told_and_not_repeated(tiny, tmp_path):
     axes, teller = [axis("train.learning_rate=1e60,0.01")], Teller()
     make = maker([*tiny, "train.max_grad_norm=0.0", "train.steps=12", "train.valid_every=12"])
-    outcome = sweep(make, axes, tmp_path / "s", told=teller)
+    outcome = sweep(make, axes, tmp_path / "s", make_reporter=teller)
     assert [trial.state for trial in outcome.trials] == [
         "failed",
         "done",
     ] and "number" in outcome.trials[0].why
     assert outcome.best == outcome.trials[1] and len(teller.trained) == 2
-    sweep(make, axes, tmp_path / "s", told=teller)
+    sweep(make, axes, tmp_path / "s", make_reporter=teller)
     assert len(teller.trained) == 2
 
 
 def test_what_another_process_trains_is_left_to_it(tiny, tmp_path):
-    sweep(maker(tiny), [axis("train.learning_rate=0.001")], tmp_path / "s", told=Teller())
+    sweep(maker(tiny), [axis("train.learning_rate=0.001")], tmp_path / "s", make_reporter=Teller())
     run = tmp_path / "s" / "train.learning_rate=0.01"
     run.mkdir()
     with disk.locked(run):
         outcome = sweep(
-            maker(tiny), [axis("train.learning_rate=0.01,0.001")], tmp_path / "s", told=Teller()
+            maker(tiny),
+            [axis("train.learning_rate=0.01,0.001")],
+            tmp_path / "s",
+            make_reporter=Teller(),
         )
     assert [trial.state for trial in outcome.trials] == ["elsewhere", "done"]
 
 
 def test_what_another_process_finds_out_meanwhile_is_known(tiny, tmp_path):
     def meanwhile() -> None:
-        sweep(maker(tiny), [axis("train.learning_rate=0.001")], tmp_path / "s", told=Teller())
+        sweep(
+            maker(tiny), [axis("train.learning_rate=0.001")], tmp_path / "s", make_reporter=Teller()
+        )
 
     known, teller = [], Teller((1, 2), meanwhile)
     sweep(
         maker(tiny),
         [axis("train.learning_rate=0.01,0.001")],
         tmp_path / "s",
-        told=teller,
-        learned=known.append,
+        make_reporter=teller,
+        on_outcome=known.append,
     )
     assert [trial.state for trial in known[0].trials] == ["done", "done"]
     assert [name for name, _ in teller.trained] == ["train.learning_rate=0.01"]
@@ -336,7 +352,7 @@ def test_a_search_over_ranges_and_choices(tiny, tmp_path):
         axis("decoder.attention=dot,none"),
     ]
     teller = Teller()
-    outcome = sweep(maker(tiny), axes, tmp_path / "s", told=teller, trials=3)
+    outcome = sweep(maker(tiny), axes, tmp_path / "s", make_reporter=teller, trials=3)
     assert len(outcome.trials) == 3 and len(teller.trained) == sum(
         trial.state == "done" for trial in outcome.trials
     )
@@ -347,7 +363,7 @@ def test_a_search_over_ranges_and_choices(tiny, tmp_path):
             found: Any = load(trial.run).recipe
             assert 1e-4 <= found.train.learning_rate <= 1e-1 and found.encoder.width == width
             assert found.decoder.attention in ("dot", "none")
-    again = sweep(maker(tiny), axes, tmp_path / "s", told=teller, trials=4)
+    again = sweep(maker(tiny), axes, tmp_path / "s", make_reporter=teller, trials=4)
     assert len(again.trials) == 4 and again.trials[:3] == outcome.trials
 
 
@@ -370,7 +386,11 @@ def test_a_dead_workers_trial_comes_back(tiny, tmp_path, monkeypatch):
     (run,) = folder.glob("*/checkpoints")
     teller = Teller()
     outcome = sweep(
-        maker(longer), [axis("train.learning_rate=1e-4..1e-1")], folder, told=teller, trials=1
+        maker(longer),
+        [axis("train.learning_rate=1e-4..1e-1")],
+        folder,
+        make_reporter=teller,
+        trials=1,
     )
     ((name, step),) = teller.trained
     assert name == run.parent.name and step >= 5  # from its last checkpoint on
@@ -511,7 +531,7 @@ def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
                 maker(tiny),
                 [Axis("train.learning_rate", ("0.1",))],
                 tmp_path / "s",
-                told=Teller(),
+                make_reporter=Teller(),
                 storage=url,
             )
     url = "postgresql://me:secret@nowhere.invalid/s"
@@ -523,7 +543,7 @@ def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
             maker(tiny),
             [Axis("train.learning_rate", ("0.1",))],
             tmp_path / "s",
-            told=Teller(),
+            make_reporter=Teller(),
             storage=url,
         )
 
@@ -531,14 +551,18 @@ def test_a_storage_that_cannot_be_used_is_one_line(tiny, tmp_path):
 def test_a_grid_in_a_storage_is_still_the_whole_grid(tiny, tmp_path):
     axes = [axis("train.learning_rate=0.01,0.001,0.02"), axis("decoder.dropout=0.0,0.1")]
     outcome = sweep(
-        maker(tiny), axes, tmp_path / "s", told=Teller(), storage=f"sqlite:///{tmp_path / 's.db'}"
+        maker(tiny),
+        axes,
+        tmp_path / "s",
+        make_reporter=Teller(),
+        storage=f"sqlite:///{tmp_path / 's.db'}",
     )
     assert len(outcome.trials) == 6 and all(trial.state == "done" for trial in outcome.trials)
 
 
 def test_a_model_that_cannot_be_built_is_a_trial_that_failed(tiny, tmp_path):
     make = maker([*tiny, "decoder.attention=dot", "decoder.shared=false"])
-    outcome = sweep(make, [axis("decoder.width=24,8")], tmp_path / "s", told=Teller())
+    outcome = sweep(make, [axis("decoder.width=24,8")], tmp_path / "s", make_reporter=Teller())
     assert sorted(trial.state for trial in outcome.trials) == ["done", "failed"]
 
 
@@ -549,8 +573,15 @@ def test_a_full_disk_ends_a_sweep_and_fails_no_trial(tiny, tmp_path, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr(bundle, "write_tensors", full)
         with pytest.raises(NoRoomError, match="no space left on the disk"):
-            sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path / "s", told=Teller())
-    outcome = sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path / "s", told=Teller())
+            sweep(
+                maker(tiny),
+                [axis("train.learning_rate=0.01")],
+                tmp_path / "s",
+                make_reporter=Teller(),
+            )
+    outcome = sweep(
+        maker(tiny), [axis("train.learning_rate=0.01")], tmp_path / "s", make_reporter=Teller()
+    )
     assert [trial.state for trial in outcome.trials] == ["done"]
 
 
@@ -563,7 +594,7 @@ def test_what_was_found_is_not_replaced_by_who_found_it_taken():
     trials = [one("0.1", "done", 2.0), one("0.1", "elsewhere", None), one("0.01", "done", 9.0)]
     runs: Any = SimpleNamespace(score="perplexity")
     study: Any = SimpleNamespace(get_trials=lambda deepcopy: trials)
-    known = _known(runs, study)
+    known = _outcome(runs, study)
     assert known.best is not None and known.best.score == 2.0 and len(known.trials) == 2
 
 
@@ -577,21 +608,21 @@ def test_paths_are_values_and_nothing_is_none():
 def test_a_record_that_is_damaged_is_said(tiny, tmp_path, content):
     (tmp_path / "sweep.json").write_text(content)
     with pytest.raises(BundleError, match="damaged: not the record of a sweep"):
-        sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path, told=Teller())
+        sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path, make_reporter=Teller())
 
 
 @pytest.mark.parametrize("values", ["seed=1,1", "train.learning_rate=0.1,1e-1"])
 def test_a_value_given_twice_is_refused(tiny, tmp_path, values):
     with pytest.raises(InputError, match="a value is given twice"):
-        sweep(maker(tiny), [axis(values)], tmp_path / "s", told=Teller())
+        sweep(maker(tiny), [axis(values)], tmp_path / "s", make_reporter=Teller())
 
 
 def test_runs_on_different_data_are_not_ranked(tiny, tmp_path):
-    sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path / "s", told=Teller())
+    sweep(maker(tiny), [axis("train.learning_rate=0.01")], tmp_path / "s", make_reporter=Teller())
     lines = (tmp_path / "pairs.tsv").read_text().splitlines()
     (tmp_path / "pairs.tsv").write_text("\n".join(reversed(lines)))
     axes = [axis("train.learning_rate=0.01,0.02")]
-    outcome = sweep(maker(tiny), axes, tmp_path / "s", told=Teller())
+    outcome = sweep(maker(tiny), axes, tmp_path / "s", make_reporter=Teller())
     assert outcome.is_mixed and outcome.best is None
     assert "the data changed between these runs" in table(outcome, None)
 
@@ -601,9 +632,9 @@ def test_runs_on_different_data_are_not_ranked(tiny, tmp_path):
 )
 def test_a_damaged_result_is_made_again(tiny, tmp_path, content):
     axes = [axis("train.learning_rate=0.01")]
-    first = sweep(maker(tiny), axes, tmp_path / "s", told=Teller())
+    first = sweep(maker(tiny), axes, tmp_path / "s", make_reporter=Teller())
     (Path(first.trials[0].run) / "result.json").write_text(content)
-    again = sweep(maker(tiny), axes, tmp_path / "s", told=Teller())
+    again = sweep(maker(tiny), axes, tmp_path / "s", make_reporter=Teller())
     assert again.trials[0].score == first.trials[0].score
 
 

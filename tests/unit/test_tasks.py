@@ -14,9 +14,9 @@ from regard import build, cli, recipe, tokenizers
 from regard.bundle import load
 from regard.data.cache import prepare
 from regard.data.corpus import Form
-from regard.data.encode import Rules
 from regard.data.examples import Example, Item, part_of
 from regard.data.kinds.pictures import DataMedmnist
+from regard.data.rules import Rules
 from regard.errors import BundleError, DataError, InputError, RecipeError
 from regard.evaluate import evaluate
 from regard.search import Options

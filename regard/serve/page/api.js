@@ -243,14 +243,6 @@ function dataOf(block) {
   return lines.map((line) => line.slice(5).trimStart()).join("\n");
 }
 
-/** Saves a document of the server as a file. */
-export async function saveDocument(path, name) {
-  const blob = await (await request(path)).blob();
-  const url = URL.createObjectURL(blob);
-  make("a", { href: url, download: name }).click();
-  setTimeout(() => URL.revokeObjectURL(url), 10_000);
-}
-
 /** The line above the page while the server does not answer. */
 export function showConnection(node) {
   let timer = null;

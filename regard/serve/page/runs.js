@@ -1,8 +1,9 @@
 /* The runs of the server: what they are, how they were trained, and their reports. */
 
-import { address, getJson, key, saveDocument } from "./api.js";
+import { getJson } from "./api.js";
 import { lineChart } from "./chart.js";
-import { button, icon, large, make, toast } from "./dom.js";
+import { large, make } from "./dom.js";
+import { documentButton } from "./viewer.js";
 import { facts } from "./welcome.js";
 
 const NOT_SCORES = new Set(["step", "epoch", "seconds", "best", "kept", "speed", "rate"]);
@@ -21,7 +22,9 @@ export class RunsView {
   card(model) {
     const chart = make("div", { class: "curves" });
     const tools = make("div", { class: "row" });
-    if (model.regard.report) tools.append(documentLink(`v1/models/${encodeURIComponent(model.id)}/report`, "Report", `${model.id}-report.html`));
+    if (model.regard.report) {
+      tools.append(documentButton(`v1/models/${encodeURIComponent(model.id)}/report`, { text: "Report", title: `Report of ${model.id}`, fileName: `${model.id}-report.html` }));
+    }
     const options = Object.entries(model.regard.options).map(([name, value]) => `${name} = ${value}`).join(", ");
     if (model.regard.curves) this.curves(model, chart);
     else chart.append(make("p", { class: "muted" }, "There is no record of its training."));
@@ -48,7 +51,7 @@ function trainFigure(lines) {
   const points = lines.filter(({ kind, loss }) => kind === "train" && Number.isFinite(loss)).map(({ step, loss }) => [step, loss]);
   if (points.length < 2) return null;
   return make("figure", {}, make("figcaption", {}, "Loss in training"),
-    lineChart({ series: [{ name: "loss", points }], xLabel: "step", label: `Loss in training, from ${large(points[0][1])} to ${large(points.at(-1)[1])}` }));
+    lineChart({ series: [{ name: "", points }], xLabel: "step", label: `Loss in training, from ${large(points[0][1])} to ${large(points.at(-1)[1])}` }));
 }
 
 /** Scores on validation data; a list to choose from. One value is said, not drawn. */
@@ -64,24 +67,9 @@ function validFigure(lines) {
     const title = NAMES[name] ?? name.replaceAll("_", " ");
     body.replaceChildren(points.length < 2
       ? make("p", { class: "big-number" }, large(points[0][1]), make("span", { class: "muted" }, ` after ${points[0][0].toLocaleString("en")} steps`))
-      : lineChart({ series: [{ name: title, points }], xLabel: "step", label: `${title} on validation data` }));
+      : lineChart({ series: [{ name: "", points }], xLabel: "step", label: `${title} on validation data` }));
   };
   select.addEventListener("change", draw);
   draw();
   return make("figure", {}, make("figcaption", { class: "row between" }, "On validation data", select), body);
-}
-
-/** A link to a document of the server; with a key, a button that saves it: a link has no key. */
-export function documentLink(path, text, fileName) {
-  if (!key()) return make("a", { class: "button", href: address(path), target: "_blank", rel: "noopener" }, icon("open", 16), make("span", {}, text));
-  const save = button(text, { icon: "down" }, async () => {
-    save.disabled = true;
-    try {
-      await saveDocument(path, fileName);
-    } catch (error) {
-      toast(error.message);
-    }
-    save.disabled = false;
-  });
-  return save;
 }
