@@ -69,10 +69,7 @@ def _work(
     waited_until = math.inf
     while True:
         with _Turn(proposals.turns) as turn:
-            left = _left(optuna, study, trials)
-            if not left and time.monotonic() >= waited_until:
-                return
-            if left > 0 or _in_state(optuna, study, "WAITING"):
+            if _left(optuna, study, trials) > 0 or _in_state(optuna, study, "WAITING"):
                 waited_until = math.inf
                 try:
                     study.optimize(
@@ -81,7 +78,7 @@ def _work(
                 finally:
                     on_outcome(_outcome(proposals.runs, study))
                 continue
-            if not _in_state(optuna, study, "RUNNING"):
+            if not _in_state(optuna, study, "RUNNING") or time.monotonic() >= waited_until:
                 return
         # Somebody is at work, or dead: then its trial comes back to us.
         waited_until = min(waited_until, time.monotonic() + GRACE + HEARTBEAT)

@@ -373,16 +373,15 @@ def test_a_dead_workers_trial_comes_back(tiny, tmp_path, monkeypatch):
     pytest.importorskip("optuna")
     monkeypatch.setattr(study, "HEARTBEAT", 1)
     monkeypatch.setattr(study, "GRACE", 2)
-    longer, folder = (
-        [*tiny, "train.steps=120", "train.save_every=5", "train.valid_every=120"],
-        tmp_path / "s",
-    )
+    longer = [*tiny, "train.steps=400", "train.save_every=5", "train.valid_every=400"]
+    folder = tmp_path / "s"
     with subprocess.Popen(
         command(longer, folder, "--trials", "1"), stderr=subprocess.DEVNULL
     ) as worker:
         while not list(folder.glob("*/checkpoints/step-*")):
-            time.sleep(0.05)
+            time.sleep(0.01)
         worker.kill()
+    assert worker.returncode == -signal.SIGKILL  # in its trial, not after it
     (run,) = folder.glob("*/checkpoints")
     teller = Teller()
     outcome = sweep(
