@@ -57,7 +57,7 @@ class FastSteps:
         """The fastest step that can compute this state; None: call the decoder's modules."""
         if self.torch is None or torch.is_grad_enabled():
             return None
-        if self.fused is not None and native.supports_step(state.size, state.memory[0]):
+        if self.fused is not None and native.supports_step(state.memory[0]):
             return self.fused
         if autocast_dtype(state.position.device) is not None:
             return None  # the modules call what autocast knows

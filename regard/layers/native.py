@@ -2,8 +2,8 @@
 
 The compiled library is cached in $REGARD_CACHE, or in the default cache folder, under the hash of
 its source, its flags and the processor it was compiled for. REGARD_NATIVE=0 turns it off. It
-implements `monomials` for 3 terms, and `DecoderBlock.step` for a few rows, in single precision on
-the CPU. If there is no C compiler, or compiling or loading fails, torch is used instead.
+implements `monomials` for 3 terms, and `DecoderBlock.step`, in single precision on the CPU. If
+there is no C compiler, or compiling or loading fails, torch is used instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from regard.errors import RegardError
 SOURCES = [Path(__file__).with_name(name) for name in ("maclaurin.c", "step.c", "vectors.h")]
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
 WIDEST = 4096  # the largest width of a head: maclaurin.c stores the index of an axis as a short
-ROWS = 8  # the most rows of a decoder step
 
 
 def takes(q: Tensor, terms: int) -> bool:
@@ -36,10 +35,10 @@ def takes(q: Tensor, terms: int) -> bool:
     return terms == 3 and 0 < q.shape[-1] <= WIDEST and _supports(q)
 
 
-def supports_step(rows: int, like: Tensor) -> bool:
-    """Whether the library is available and supports a decoder step of so many rows, on the device
-    and with the dtype of `like`. For more than ROWS rows torch's matrix products are faster."""
-    return rows <= ROWS and not torch.is_grad_enabled() and _supports(like)
+def supports_step(like: Tensor) -> bool:
+    """Whether the library is available and supports a decoder step on the device and with the dtype
+    of `like`."""
+    return not torch.is_grad_enabled() and _supports(like)
 
 
 def _supports(x: Tensor) -> bool:
@@ -191,7 +190,12 @@ def decoder_step(
     block_weights = (ctypes.c_void_p * len(blocks))(*map(Tensor.data_ptr, blocks))
     output_weights = (ctypes.c_void_p * len(output))(*map(_address, output))
     failed = c_library.decoder_step(
-        ctypes.byref(sizes), ctypes.c_long(N // 2), block_weights, output_weights, *addresses
+        ctypes.byref(sizes),
+        ctypes.c_long(N // 2),
+        block_weights,
+        output_weights,
+        *addresses,
+        torch.get_num_threads(),
     )
     if failed:
         raise MemoryError

@@ -12,7 +12,7 @@ import torch
 from regard.decoders import TransformerDecoder
 from regard.layers import native
 from regard.layers.fused_step import FusedStep
-from regard.layers.positions import NoPositions
+from regard.layers.positions import NoPositions, Rotary
 from regard.layers.sizes import TransformerSizes
 from regard.layers.torch_step import TorchStep
 from regard.values import Memory, State
@@ -75,7 +75,7 @@ def agree(decoder: TransformerDecoder, state: State, monkeypatch, length: int = 
 
 @pytest.mark.parametrize("positions", [*ADDED, "rotary"])
 @pytest.mark.parametrize(("norm", "activation"), [("pre", "relu"), ("post", "gelu")])
-@pytest.mark.parametrize("rows", [1, 3, 8])
+@pytest.mark.parametrize("rows", [1, 3, 8, 9, 16, 37])
 def test_as_torch_does(norm: str, positions: str, activation: str, rows: int, monkeypatch):
     decoder = make(norm, positions, activation)
     agree(decoder, decoder.start(remembered(rows)), monkeypatch)
@@ -88,6 +88,51 @@ def test_widths_that_fill_vectors(monkeypatch):
         sizes, vocabulary=32, memory_width=WIDTH, positions=NoPositions(), tied=False
     ).eval()
     agree(decoder, decoder.start(remembered(2)), monkeypatch)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize(("rows", "threads"), [(9, 1), (9, 2), (33, 2), (33, 3), (70, 3)])
+def test_a_row_of_many_does_not_depend_on_the_others(
+    rows: int, threads: int, activation: Any, monkeypatch
+):
+    """To the last bit, whatever the number of rows, if they are more than eight, and of threads."""
+    monkeypatch.setenv("REGARD_NATIVE", "1")
+    sizes = TransformerSizes(layers=2, width=32, heads=4, ffn_width=48, activation=activation)
+    torch.manual_seed(3)
+    vocabulary = 8009  # large enough that three threads pay
+    decoder = TransformerDecoder(
+        sizes, vocabulary=vocabulary, memory_width=WIDTH, positions=Rotary(head_width=8), tied=False
+    ).eval()
+    tokens = torch.randint(vocabulary, (3, 70), generator=torch.Generator().manual_seed(5))
+    threads_before = torch.get_num_threads()
+    try:
+        with torch.inference_mode():
+            ahead = decoder.step(tokens[0, :20], decoder.start(remembered(20))).state
+            all_rows = ahead.join(decoder.start(remembered(50)))
+            some_rows = all_rows.rows(torch.arange(rows))
+            for token in tokens:
+                torch.set_num_threads(1)
+                expected = decoder.step(token, all_rows)
+                torch.set_num_threads(threads)
+                step = decoder.step(token[:rows], some_rows)
+                assert torch.equal(step.logits, expected.logits[:rows])
+                assert torch.equal(step.weights, expected.weights[:rows])
+                all_rows, some_rows = expected.state, step.state
+    finally:
+        torch.set_num_threads(threads_before)
+
+
+def test_the_error_function_of_gelu(monkeypatch):
+    """GELU of the C library is that of torch, also far from 0."""
+    sizes = TransformerSizes(layers=1, width=8, heads=1, ffn_width=8, activation="gelu")
+    torch.manual_seed(3)
+    decoder = TransformerDecoder(
+        sizes, vocabulary=32, memory_width=8, positions=NoPositions(), tied=False
+    ).eval()
+    block: Any = decoder.blocks[0]
+    for scale in (0.1, 1.0, 4.0, 30.0):
+        torch.nn.init.normal_(block.feed_forward.up.weight, 0, scale)
+        agree(decoder, decoder.start(remembered(12, 8)), monkeypatch, 4)
 
 
 @pytest.mark.parametrize("positions", ["sinusoidal", "rotary"])
@@ -139,16 +184,16 @@ def test_steps_are_those_of_the_modules(name: str, on: str, monkeypatch):
 
 
 def test_which_step_is_chosen(monkeypatch):
-    """C for few rows, functions for many or without C, modules for gradients, training, captured
-    weights and other kernels."""
+    """C where it can be, else functions, modules for gradients, training, captured weights and
+    other kernels."""
     monkeypatch.setenv("REGARD_NATIVE", "1")
     plain = make("pre", "none", "relu")
-    few, many = plain.start(remembered(1)), plain.start(remembered(native.ROWS + 1))
+    few, many = plain.start(remembered(1)), plain.start(remembered(100))
     choose = plain.fast_steps.choose
     assert choose(few) is None  # gradients are wanted
     with torch.no_grad():
         assert isinstance(choose(few), FusedStep)
-        assert isinstance(choose(many), TorchStep)
+        assert isinstance(choose(many), FusedStep)
         alibi = make("pre", "alibi", "relu")
         assert isinstance(alibi.fast_steps.choose(few), TorchStep)
         others: list[dict[str, Any]] = [dict(kernel="maclaurin"), dict(key_bias=False)]
@@ -200,13 +245,12 @@ def test_weights_that_change_are_seen(monkeypatch):
 
 def test_it_is_used_where_it_can_be_and_only_there(monkeypatch):
     row = torch.zeros(1, 4)
-    assert not native.supports_step(1, row)  # gradients are wanted
+    assert not native.supports_step(row)  # gradients are wanted
     with torch.no_grad():
-        assert native.supports_step(1, row) and native.supports_step(native.ROWS, row)
-        assert not native.supports_step(native.ROWS + 1, row)
-        assert not native.supports_step(1, row.double())
+        assert native.supports_step(row)
+        assert not native.supports_step(row.double())
         monkeypatch.setenv("REGARD_NATIVE", "0")
-        assert not native.supports_step(1, row)
+        assert not native.supports_step(row)
     monkeypatch.setenv("REGARD_NATIVE", "1")
     called = []
     monkeypatch.setattr(
