@@ -30,6 +30,7 @@ from regard.serve.jobs import Job, Update
 from regard.serve.models import Models, answers_of
 from regard.serve.openai_routes import usage_of
 from regard.serve.safety import DOCUMENT_POLICY
+from regard.serve.schemas import json_body
 
 MAX_CURVE_LINES = 20_000
 LAB_SECONDS = 300.0
@@ -42,7 +43,7 @@ def router(models: Models) -> APIRouter:
     routes = APIRouter(prefix="/v1")
     pages = LabPages()
 
-    @routes.post("/ask", openapi_extra=_ask_schema())
+    @routes.post("/ask", openapi_extra=json_body(AskBody))
     async def ask(request: Request) -> Response:
         """Ask a model of any task: text, a conversation, a picture or a sound."""
         body = checked(AskBody, parse_json(await request.body()))
@@ -117,13 +118,6 @@ def _document(text: str) -> HTMLResponse:
     return HTMLResponse(text, headers=headers)
 
 
-def _ask_schema() -> dict[str, Any]:
-    schema = AskBody.model_json_schema()
-    schema.pop("$defs", None)
-    schema["properties"]["input"] = {"description": "text, conversation, picture or sound"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
 def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
     """The job of a question, what it counts for, and its seed."""
     model = engines.description
@@ -134,13 +128,11 @@ def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
     if len(body.prefix) > limits.prefix:
         raise ApiError(400, f"prefix has at most {limits.prefix} tokens", param="prefix")
     question = questions.from_input(model, body.input, limits)
-    questions.check_length(question, limits)
+    questions.check_length(question, limits, "input")
     changes = dict(body.options)
-    seed = changes.pop("seed", None) if body.seed is None else body.seed
+    seed = questions.take_seed(body.seed, changes)
     if seed is None:
         seed = questions.new_seed()
-    elif isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 2**63:
-        raise ApiError(400, "seed must be a whole number of 64 bits", param="seed")
     if body.prefix:
         changes = {"num_beams": 1, "candidates": 1, "retrieved": 0} | changes
         if model["options"]["do_sample"] and not body.greedy:

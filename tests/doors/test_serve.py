@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("httpx")
 
 import httpx
+import torch
 
 import regard
 from tests.serving import Server, stream, train_runs
@@ -176,6 +178,39 @@ def test_logprobs(client: httpx.Client, runs: dict[str, Path]):
     assert [entry["token"] for entry in entries] == list(own.pieces)
 
 
+def test_top_logprobs_are_those_of_the_models_own_logits(
+    client: httpx.Client, runs: dict[str, Path]
+):
+    """Those of unlikely tokens too, which 4 digits of a probability would lose."""
+    answer = chat(client, "Hello!", temperature=0, logprobs=True, top_logprobs=20)
+    content = answer["choices"][0]["logprobs"]["content"]
+    bundle = regard.load(runs["chat"])
+    own = bundle.ask("Hello!", greedy=True, alternatives=20)
+    row = bundle.task.read_one("Hello!")
+    raw, mask = bundle.task.sources([row])
+    special = bundle.task.special_tokens
+    with torch.inference_mode():
+        memory = bundle.model.encode(raw, mask)
+        tokens = torch.tensor([[special.start, *own.tokens]])
+        exact = bundle.model.decoder(tokens, memory)[0].log_softmax(-1)
+    lowest = 0.0
+    for t, entry in enumerate(content):
+        assert own.alternatives is not None
+        wanted = [exact[t, other.token].item() for other in own.alternatives[t]]
+        got = [other["logprob"] for other in entry["top_logprobs"]]
+        assert got == pytest.approx(wanted, abs=1e-4)
+        assert got[0] == pytest.approx(entry["logprob"], abs=1e-5)
+        lowest = min(lowest, got[-1])
+    assert lowest < -7  # of a probability that has one digit, if it has four after the point
+
+    body = {"model": "chat", "prompt": "Hello!", "temperature": 0, "logprobs": 5}
+    plain = client.post("/v1/completions", json=body).json()["choices"][0]["logprobs"]
+    for likeliest, entry in zip(plain["top_logprobs"], content, strict=True):
+        assert list(likeliest.values()) == pytest.approx(
+            [other["logprob"] for other in entry["top_logprobs"][:5]], abs=1e-5
+        )
+
+
 def test_completions_of_several_prompts(client: httpx.Client):
     prompts = [prompt for prompt, _ in PAIRS]
     body = {"model": "chat", "prompt": prompts, "temperature": 0, "logprobs": 2}
@@ -218,7 +253,7 @@ def test_a_system_message_is_said_to_be_ignored(client: httpx.Client):
         ("completions", {"model": "chat", "prompt": ["x"] * 1000}, 400),
         ("completions", {"model": "chat", "prompt": [[1, 2]]}, 400),
         ("completions", {"model": "chat", "prompt": "word " * 5000}, 400),
-        ("completions", {"model": "chat", "prompt": "x" * 150_000}, 413),
+        ("completions", {"model": "chat", "prompt": "x" * 150_000}, 400),
         ("ask", {"model": "chat", "input": "Hello", "prefix": [10**9]}, 400),
         ("ask", {"model": "chat", "input": "Hello", "prefix": [2]}, 400),
         ("ask", {"model": "chat", "input": "Hello", "alternatives": 1000}, 400),
@@ -280,6 +315,33 @@ def test_ask_says_where_it_looked(client: httpx.Client, runs: dict[str, Path]):
     assert events[-1]["answer"]["weights"] == answer["weights"]
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_effects_of_an_answer_that_a_stop_string_ended(client: httpx.Client, is_stream: bool):
+    """They are those of the tokens that remain, which a stop string later on does not change."""
+    body = {"model": "chat", "input": "Who wrote Faust?", "greedy": True, "effect": True}
+    whole = client.post("/v1/ask", json=body | {"attention": True}).json()["answer"]
+    stop = whole["pieces"][2].strip()
+    asked = body | {"attention": True, "alternatives": 2, "stop": stop}
+    if is_stream:
+        *_, end = stream(client, "/v1/ask", asked)
+        answer = end["answer"]
+    else:
+        answer = client.post("/v1/ask", json=asked).json()["answer"]
+    count = len(answer["tokens"])
+    assert 0 < count <= 3 and answer["finish"] == "stop"
+    assert answer["tokens"] == whole["tokens"][:count]
+    assert "".join(answer["pieces"]) == answer["text"] == whole["text"].partition(stop)[0]
+    for name in ("weights", "alternatives", "logprobs", "effects"):
+        assert len(answer[name]) == count
+    assert answer["weights"] == whole["weights"][:count]
+    for got, wanted in zip(answer["effects"], whole["effects"], strict=False):
+        assert got == pytest.approx(wanted, abs=2e-4)
+
+    nothing = client.post("/v1/ask", json=asked | {"stop": whole["pieces"][0]}).json()["answer"]
+    assert nothing["text"] == "" and nothing["tokens"] == []
+    assert nothing["weights"] == nothing["effects"] == nothing["alternatives"] == []
+
+
 def test_an_answer_goes_on_from_an_alternative(client: httpx.Client):
     body = {"model": "chat", "input": "Hello!", "greedy": True, "alternatives": 4}
     answer = client.post("/v1/ask", json=body).json()["answer"]
@@ -332,6 +394,100 @@ def test_transcriptions(client: httpx.Client, runs: dict[str, Path], form: str):
     files = {"file": ("x.wav", b"RIFF no sound", "audio/wav")}
     bad = client.post("/v1/audio/transcriptions", files=files, data={"model": "speech"})
     assert bad.status_code == 400
+
+
+@pytest.fixture
+def official(server: Server) -> Iterator[Any]:
+    openai = pytest.importorskip("openai", reason="needs the official client (extra dev)")
+    address = f"{server.url}/v1"
+    with openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+def test_a_verbose_transcript_is_what_the_official_client_expects(
+    official: Any, runs: dict[str, Path]
+):
+    from openai.types.audio import TranscriptionVerbose
+
+    sound = runs["speech"].parent / "sounds" / "3.wav"
+    own = regard.load(runs["speech"]).ask(sound, greedy=True)
+    with wave.open(str(sound)) as file:
+        seconds = file.getnframes() / file.getframerate()
+    asked = {"model": "speech", "file": sound, "temperature": 0}
+    transcript = official.audio.transcriptions.create(
+        **asked, response_format="verbose_json", timestamp_granularities=["segment"], stream=False
+    )
+    assert isinstance(transcript, TranscriptionVerbose)
+    TranscriptionVerbose.model_validate(transcript.to_dict())  # nothing is missing
+    assert transcript.text == own.text and own.text
+    assert transcript.duration == pytest.approx(seconds, abs=1e-3)
+    assert transcript.usage and transcript.usage.seconds == transcript.duration
+    assert transcript.segments
+    (segment,) = transcript.segments
+    assert (segment.id, segment.seek, segment.start, segment.end) == (0, 0, 0, transcript.duration)
+    assert segment.text == own.text and segment.tokens == list(own.tokens)
+    mean = sum(own.logprobs) / len(own.logprobs)
+    assert segment.avg_logprob == pytest.approx(mean, abs=1e-4)
+    assert segment.temperature == 0 and segment.compression_ratio > 0
+    assert not transcript.to_dict().get("logprobs")
+
+    plain = official.audio.transcriptions.create(**asked, include=["logprobs"])
+    assert plain.text == own.text
+    assert [entry.token for entry in plain.logprobs] == list(own.pieces)
+    assert [entry.logprob for entry in plain.logprobs] == pytest.approx(
+        own.logprobs[: len(own.pieces)], abs=1e-4
+    )
+    assert official.audio.transcriptions.create(**asked).logprobs is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stream": True},
+        {"timestamp_granularities": ["word"]},
+        {"chunking_strategy": "auto"},
+        {"known_speaker_names": ["Ada"]},
+        {"language": "de"},
+    ],
+)
+def test_what_a_transcription_does_not_support_is_refused_by_name(
+    official: Any, runs: dict[str, Path], change: dict[str, Any]
+):
+    import openai
+
+    sound = runs["speech"].parent / "sounds" / "3.wav"
+    with pytest.raises(openai.BadRequestError) as error:
+        official.audio.transcriptions.create(model="speech", file=sound, **change)
+    assert error.value.param == next(iter(change)) and error.value.code == "unsupported"
+
+
+def test_every_reference_of_the_schema_resolves(client: httpx.Client):
+    schema = client.get("/openapi.json").json()
+    references = []
+    waiting: list[Any] = [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if isinstance(value.get("$ref"), str):
+                references.append(value["$ref"])
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+    assert "#/components/schemas/Message" in references
+    for reference in references:
+        assert reference.startswith("#/")
+        target = schema
+        for name in reference[2:].split("/"):
+            target = target[name]
+    body = schema["paths"]["/v1/audio/transcriptions"]["post"]["requestBody"]
+    form = body["content"]["multipart/form-data"]["schema"]
+    assert form["properties"]["file"]["format"] == "binary" and "file" in form["required"]
+    assert "enum" in form["properties"]["response_format"]
+    ask = schema["paths"]["/v1/ask"]["post"]["requestBody"]["content"]["application/json"]
+    kinds = {part.get("$ref") for part in ask["schema"]["properties"]["input"]["anyOf"]}
+    assert "#/components/schemas/Sound" in kinds
+    page = client.get("/docs").text
+    assert "StreamOptions" in page and "include_usage" in page
 
 
 def test_the_tabs_of_the_page(client: httpx.Client):
