@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import json
 import shutil
 import subprocess
@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("openai", reason="needs the official client (extra dev)")
 pytest.importorskip("fastapi", reason="needs FastAPI (extra serve)")
 
+import httpx  # noqa: E402
 import openai  # noqa: E402
 
 from regard.serve.limits import DEFAULT_LIMITS  # noqa: E402
@@ -316,20 +317,37 @@ def test_more_than_one_request_may_ask_for(client: Any, change: dict[str, Any], 
     assert error.value.param == param
 
 
-def test_more_than_fits_is_refused_with_the_time_to_wait(client: Any):
+def test_more_than_fits_is_refused_with_the_time_to_wait(client: Any, address: str):
     """Eight requests with as many answers as one may have fill the queue, so the next one finds
     no place."""
     limits = DEFAULT_LIMITS
     count, rest = divmod(limits.queue, limits.answers)
     assert count > 1 and rest == 0
-    with contextlib.ExitStack() as stack:
-        for _ in range(count):
-            answers = stack.enter_context(crowd(client, stream=True))
-            next(iter(answers))
-        with pytest.raises(openai.RateLimitError) as busy:
-            client.chat.completions.create(**GREEDY)
-        assert busy.value.code == "queue_full"
-        assert int(busy.value.response.headers["retry-after"]) >= 1
+
+    async def jobs(own: httpx.AsyncClient) -> float:
+        lines = (await own.get("/metrics")).text.splitlines()
+        return sum(float(x.rpartition(" ")[2]) for x in lines if x.startswith("regard_jobs{"))
+
+    async def ask() -> openai.RateLimitError:
+        key = {"Authorization": f"Bearer {KEY}"}
+        url = address.removesuffix("/v1")
+        async with (
+            httpx.AsyncClient(base_url=url, headers=key, trust_env=False) as own,
+            openai.AsyncOpenAI(base_url=address, api_key=KEY, max_retries=0) as many,
+        ):
+            tasks = [asyncio.create_task(crowd(many, stream=False)) for _ in range(count)]
+            while await jobs(own) < limits.queue:
+                await asyncio.sleep(0.02)
+            with pytest.raises(openai.RateLimitError) as busy:
+                await many.chat.completions.create(**GREEDY)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return busy.value
+
+    error = asyncio.run(ask())
+    assert error.code == "queue_full"
+    assert int(error.response.headers["retry-after"]) >= 1
     # The clients are gone, and the places are free again: the official client waits and tries
     # again.
     patient = client.with_options(max_retries=3)
