@@ -33,8 +33,9 @@ from regard.serve.safety import DOCUMENT_POLICY
 from regard.serve.schemas import json_body
 
 MAX_CURVE_LINES = 20_000
-LAB_SECONDS = 300.0
-LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of the plot of the budget tab
+LAB_SECONDS = 300.0  # of an experiment, and of waiting for another one to end
+RETRY_LAB = 30  # seconds
+LENGTHS = tuple(2**power for power in range(4, 16))  # of the budget tab: its plot and its slider
 TERMS = 3  # of the Maclaurin series
 
 
@@ -239,11 +240,24 @@ class LabPages:
         self._lock = asyncio.Lock()
 
     async def page(self, name: str) -> str:
-        if name not in self._pages:
-            async with self._lock:
-                if name not in self._pages:
-                    self._pages[name] = await self._run(name)
+        """The page of an experiment. One that is made already waits for nothing."""
+        if name in self._pages:
+            return self._pages[name]
+        await self._take_turn()
+        try:
+            if name not in self._pages:
+                self._pages[name] = await self._run(name)
+        finally:
+            self._lock.release()
         return self._pages[name]
+
+    async def _take_turn(self) -> None:
+        try:
+            async with asyncio.timeout(LAB_SECONDS):
+                await self._lock.acquire()
+        except TimeoutError:
+            message = "another experiment is running; try again"
+            raise ApiError(503, message, code="deadline", retry_after=RETRY_LAB) from None
 
     async def _run(self, name: str) -> str:
         with tempfile.TemporaryDirectory(prefix="regard-lab-") as folder:
@@ -258,10 +272,14 @@ class LabPages:
             )
             try:
                 await asyncio.wait_for(process.wait(), LAB_SECONDS)
-            except (TimeoutError, asyncio.CancelledError):
-                process.kill()
-                await process.wait()
-                raise
+            except TimeoutError:
+                message = f"the experiment {name} took more than {LAB_SECONDS:g} seconds"
+                hint = f"make its page with: regard lab {name} --html"
+                raise ApiError(503, f"{message}; {hint}", code="deadline") from None
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
             page = Path(folder) / f"{name}.html"
             if not page.is_file():
                 raise ApiError(503, f"the experiment {name} did not write its page")

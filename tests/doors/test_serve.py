@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,8 +26,8 @@ import httpx
 import torch
 
 import regard
-from tests.serving import Server, stream, train_runs
-from tests.tiny import PAIRS
+from tests.serving import Server, stream, train_dialogues, train_runs
+from tests.tiny import LIKED, PAIRS
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -284,6 +285,62 @@ def test_unknown_paths_have_the_same_shape(client: httpx.Client):
     assert wrong.status_code == 400 and wrong.json()["error"]["param"] == "width"
 
 
+# --- what was said before ---
+
+
+def talk(word: str, *before: str) -> list[dict[str, str]]:
+    said = [*before, f"I like {word}.", "Good.", "What do I like?"]
+    return [
+        {"role": "user" if place % 2 == 0 else "assistant", "content": text}
+        for place, text in enumerate(said)
+    ]
+
+
+@pytest.fixture(scope="module")
+def talks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A server with a run that was trained on histories."""
+    run = train_dialogues(tmp_path_factory.mktemp("talks"))
+    with Server([run]) as server, server.client() as client:
+        yield client
+
+
+def test_a_run_trained_on_histories_reads_the_turns_before(talks: httpx.Client):
+    assert talks.get("/v1/models/talks").json()["regard"]["turns"] == 3
+
+    def ask(messages: list[dict[str, str]]) -> tuple[str, int]:
+        answer = chat(talks, "", model="talks", messages=messages, temperature=0)
+        return text_of(answer), answer["usage"]["prompt_tokens"]
+
+    _, alone = ask(talk("tea")[-1:])
+    for word in LIKED:
+        text, count = ask(talk(word))
+        assert text == f"You like {word}." and count > alone + 4
+        body = {"model": "talks", "messages": talk(word), "temperature": 0}
+        chunks = stream(talks, "/v1/chat/completions", body)
+        deltas = [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks]
+        assert "".join(deltas) == text
+        asked = {"model": "talks", "input": talk(word), "greedy": True}
+        assert talks.post("/v1/ask", json=asked).json()["answer"]["text"] == text
+    # More turns than it was trained to read, and a system message, change nothing.
+    system = {"role": "system", "content": "Be brief."}
+    long = [system, *talk("jazz", "I like bread.", "Good.")]
+    assert ask(long) == ask(talk("jazz"))
+
+
+def test_a_run_trained_on_single_turns_reads_the_last_one(client: httpx.Client):
+    assert client.get("/v1/models/chat").json()["regard"]["turns"] <= 1
+    (first, _), (last, reply) = PAIRS[2:4]
+    history = [
+        {"role": "user", "content": first},
+        {"role": "assistant", "content": "I am doing well, thanks."},
+        {"role": "user", "content": last},
+    ]
+    whole = chat(client, "", messages=history, temperature=0)
+    alone = chat(client, last, temperature=0)
+    assert text_of(whole) == text_of(alone) == reply
+    assert whole["usage"] == alone["usage"]
+
+
 # --- ask ---
 
 
@@ -501,6 +558,10 @@ def test_the_tabs_of_the_page(client: httpx.Client):
     budget = client.get("/v1/budget?width=64&layers=2&heads=4&length=128").json()
     lengths = [point["length"] for point in budget["by_length"]]
     assert lengths == sorted(lengths)
+    # The plot is as wide as the slider of the page, so the mark of its place is always in it.
+    script = client.get("/page/budget.js").text
+    slider = re.search(r"length: .*values: (\[.*?\])", script)
+    assert slider and json.loads(slider[1]) == lengths
     longest = budget["by_length"][-1]
     assert longest["softmax"] > 0 and longest["linear"] > 0
     assert budget["softmax"]["parameters"] == budget["linear"]["parameters"] > 0

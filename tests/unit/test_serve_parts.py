@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from regard.search import Options
-from regard.serve import questions
+from regard.serve import ask_routes, questions
 from regard.serve.api_errors import ApiError
 from regard.serve.fields import (
     TRANSCRIPTION_FIELDS,
@@ -369,3 +369,38 @@ def test_the_input_of_ask_has_the_kind_of_the_model():
     body = checked(AskBody, {"input": {"sound": "data:audio/wav;base64,aGk="}})
     with pytest.raises(ApiError, match="reads text"):
         questions.from_input(MODEL, body.input, LIMITS)
+
+
+def test_an_experiment_that_takes_too_long_is_a_clear_503(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ask_routes, "LAB_SECONDS", 0.01)
+    with pytest.raises(ApiError) as caught:
+        asyncio.run(ask_routes.LabPages().page("orthogonal"))
+    assert caught.value.status == 503 and caught.value.code == "deadline"
+    assert "regard lab orthogonal --html" in caught.value.message
+
+
+def test_a_slow_experiment_does_not_hold_up_pages_that_are_made(monkeypatch: pytest.MonkeyPatch):
+    """Nor does it keep those who ask for another one waiting without end."""
+
+    async def run(pages: ask_routes.LabPages, name: str) -> str:
+        if name == "slow":
+            await asyncio.sleep(3600)
+        return f"page of {name}"
+
+    async def ask() -> None:
+        pages = ask_routes.LabPages()
+        assert await pages.page("quick") == "page of quick"
+        slow = asyncio.create_task(pages.page("slow"))
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(pages.page("quick"), 60) == "page of quick"
+        with pytest.raises(ApiError, match="another experiment is running") as caught:
+            await asyncio.wait_for(pages.page("other"), 20)
+        assert caught.value.status == 503 and caught.value.retry_after
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        assert await pages.page("other") == "page of other"
+
+    monkeypatch.setattr(ask_routes.LabPages, "_run", run)
+    monkeypatch.setattr(ask_routes, "LAB_SECONDS", 0.05)
+    asyncio.run(ask())
