@@ -160,9 +160,11 @@ def test_logprobs_up_to_a_stop_string_are_of_the_tokens_before_it(client: Any, s
     before = REPLY.partition(stop)[0]
     asked = GREEDY | {"logprobs": True, "top_logprobs": 2, "stop": stop}
     free = client.chat.completions.create(**GREEDY, logprobs=True).choices[0].logprobs
-    choice = client.chat.completions.create(**asked).choices[0]
+    completion = client.chat.completions.create(**asked)
+    choice = completion.choices[0]
     assert choice.message.content == before and choice.logprobs is not None
     entries = choice.logprobs.content
+    assert completion.usage.completion_tokens == len(entries)
     assert "".join(entry.token for entry in entries) == before
     # The tokens are those that come without a stop string. The last one ends where the stop begins.
     own = [entry.token for entry in free.content[: len(entries)]]
