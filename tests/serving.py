@@ -23,6 +23,7 @@ from regard.train import train
 from tests.tiny import (
     Silent,
     captions_table,
+    dialogues_file,
     memorised,
     memorised_captions,
     memorised_sounds,
@@ -53,6 +54,17 @@ def train_chat(folder: Path, name: str = "chat", *more: str) -> Path:
         patch.setenv("REGARD_CACHE", os.environ.get("REGARD_CACHE", str(folder / "cache")))
         train(recipe.load("chat-attention", [*changes, *more]), folder / name, reporter=Silent())
     return folder / name
+
+
+def train_dialogues(folder: Path) -> Path:
+    """A chatbot that reads three turns, and has memorised five dialogues."""
+    changes = ["data.kind=dialogues", "data.turns=3", "tokenizer.min_count=1", "train.steps=400"]
+    changes += ["search.do_sample=false", "search.candidates=1"]
+    settings = memorised(dialogues_file(folder), *changes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(folder / "cache"))
+        train(recipe.load("chat-attention", settings), folder / "talks", reporter=Silent())
+    return folder / "talks"
 
 
 def train_captions(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 PAIRS = [
@@ -21,6 +22,17 @@ PAIRS = [
 def pairs_file(folder: Path) -> Path:
     path = folder / "pairs.tsv"
     path.write_text("".join(f"{prompt}\t{reply}\n" for prompt, reply in PAIRS), "utf-8")
+    return path
+
+
+LIKED = ("tea", "rain", "chess", "jazz", "bread")
+
+
+def dialogues_file(folder: Path) -> Path:
+    """Dialogues whose last question is the same: its answer is in what was said before."""
+    path = folder / "dialogues.jsonl"
+    turns = [[f"I like {x}.", "Good.", "What do I like?", f"You like {x}."] for x in LIKED]
+    path.write_text("".join(json.dumps(dialogue) + "\n" for dialogue in turns))
     return path
 
 

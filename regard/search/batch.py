@@ -25,7 +25,8 @@ class Record(NamedTuple):
     """What is kept of one step of the batch, until the tracks that took part have ended."""
 
     weights: Float[Tensor, "R H S"] | None  # over the memory, in the last layer
-    alternatives: tuple[Int[Tensor, "R A"], Float[Tensor, "R A"]] | None  # tokens, probabilities
+    # The likeliest tokens and their log-probabilities:
+    alternatives: tuple[Int[Tensor, "R A"], Float[Tensor, "R A"]] | None
     attention: tuple[AttentionWeights, ...]  # of every layer, if captured
 
 
@@ -305,7 +306,8 @@ class Batch:
         """Keep what the answers may need of this step."""
         alternatives = None
         if self._most_alternatives:
-            likeliest = logits.softmax(-1).topk(min(self._most_alternatives, logits.shape[1]))
+            count = min(self._most_alternatives, logits.shape[1])
+            likeliest = logits.log_softmax(-1).topk(count)
             alternatives = (likeliest.indices, likeliest.values)
         weights = step.weights if self._records_weights else None
         self._records.append(Record(weights, alternatives, step.attention))
@@ -378,9 +380,9 @@ class Batch:
         """The likeliest tokens of a step and their probabilities."""
         recorded = self._record_of(track, step).alternatives
         assert recorded is not None
-        tokens, probabilities = (
-            x[row, : track.request.outputs.alternatives].tolist() for x in recorded
-        )
+        tokens, logprobs = (x[row, : track.request.outputs.alternatives].tolist() for x in recorded)
+        # In float64, in which the probability of an unlikely token is not 0.
+        probabilities = [math.exp(logprob) for logprob in logprobs]
         return tuple(zip(tokens, probabilities, strict=True))
 
     def _record_of(self, track: Track, step: int) -> Record:

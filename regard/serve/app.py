@@ -24,6 +24,7 @@ from regard.serve.event_stream import DIRECT_WRITE, ClientGone
 from regard.serve.http_protocol import direct_write
 from regard.serve.metrics import Metrics
 from regard.serve.models import Models
+from regard.serve.schemas import definitions
 
 LOG = logging.getLogger("regard.serve")
 PAGE_TYPES = {
@@ -45,9 +46,18 @@ class State:
         self.draining = False
 
 
+class App(FastAPI):
+    """An application whose OpenAPI also defines what the bodies that are read by hand refer to."""
+
+    def openapi(self) -> dict[str, Any]:
+        schema = super().openapi()
+        schema.setdefault("components", {}).setdefault("schemas", {}).update(definitions())
+        return schema
+
+
 def create_app(engines: Mapping[str, Engines], metrics: Metrics, state: State) -> FastAPI:
     """The API and the page for these models."""
-    app = FastAPI(
+    app = App(
         title="regard",
         summary="Models that attend.",
         docs_url=None,
@@ -200,13 +210,20 @@ def _docs(schema: dict[str, Any]) -> str:
             rows.append(f"<h2><code>{name}</code></h2><p>{text}</p>")
             body = about.get("requestBody")
             if body:
-                fields = html.escape(json.dumps(body, indent=1, ensure_ascii=False))
-                rows.append(f"<details><summary>Fields</summary><pre>{fields}</pre></details>")
+                rows.append(_folded("Fields", body))
+    rows.append("<h2>Parts of bodies</h2>")
+    for name, part in schema["components"]["schemas"].items():
+        rows.append(_folded(name, part))
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>regard: the API</title>'
         '<meta name="viewport" content="width=device-width"><main><h1>The API of regard</h1>'
         '<p>For programs: <a href="/openapi.json">openapi.json</a></p>' + "".join(rows) + "</main>"
     )
+
+
+def _folded(title: str, schema: dict[str, Any]) -> str:
+    text = html.escape(json.dumps(schema, indent=1, ensure_ascii=False))
+    return f"<details><summary>{html.escape(title)}</summary><pre>{text}</pre></details>"
 
 
 def _add_error_handlers(app: FastAPI, metrics: Metrics) -> None:

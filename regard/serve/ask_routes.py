@@ -30,10 +30,12 @@ from regard.serve.jobs import Job, Update
 from regard.serve.models import Models, answers_of
 from regard.serve.openai_routes import usage_of
 from regard.serve.safety import DOCUMENT_POLICY
+from regard.serve.schemas import json_body
 
 MAX_CURVE_LINES = 20_000
-LAB_SECONDS = 300.0
-LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)  # of the plot of the budget tab
+LAB_SECONDS = 300.0  # of an experiment, and of waiting for another one to end
+RETRY_LAB = 30  # seconds
+LENGTHS = tuple(2**power for power in range(4, 16))  # of the budget tab: its plot and its slider
 TERMS = 3  # of the Maclaurin series
 
 
@@ -42,7 +44,7 @@ def router(models: Models) -> APIRouter:
     routes = APIRouter(prefix="/v1")
     pages = LabPages()
 
-    @routes.post("/ask", openapi_extra=_ask_schema())
+    @routes.post("/ask", openapi_extra=json_body(AskBody))
     async def ask(request: Request) -> Response:
         """Ask a model of any task: text, a conversation, a picture or a sound."""
         body = checked(AskBody, parse_json(await request.body()))
@@ -117,13 +119,6 @@ def _document(text: str) -> HTMLResponse:
     return HTMLResponse(text, headers=headers)
 
 
-def _ask_schema() -> dict[str, Any]:
-    schema = AskBody.model_json_schema()
-    schema.pop("$defs", None)
-    schema["properties"]["input"] = {"description": "text, conversation, picture or sound"}
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
-
-
 def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
     """The job of a question, what it counts for, and its seed."""
     model = engines.description
@@ -134,13 +129,11 @@ def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
     if len(body.prefix) > limits.prefix:
         raise ApiError(400, f"prefix has at most {limits.prefix} tokens", param="prefix")
     question = questions.from_input(model, body.input, limits)
-    questions.check_length(question, limits)
+    questions.check_length(question, limits, "input")
     changes = dict(body.options)
-    seed = changes.pop("seed", None) if body.seed is None else body.seed
+    seed = questions.take_seed(body.seed, changes)
     if seed is None:
         seed = questions.new_seed()
-    elif isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 2**63:
-        raise ApiError(400, "seed must be a whole number of 64 bits", param="seed")
     if body.prefix:
         changes = {"num_beams": 1, "candidates": 1, "retrieved": 0} | changes
         if model["options"]["do_sample"] and not body.greedy:
@@ -247,11 +240,24 @@ class LabPages:
         self._lock = asyncio.Lock()
 
     async def page(self, name: str) -> str:
-        if name not in self._pages:
-            async with self._lock:
-                if name not in self._pages:
-                    self._pages[name] = await self._run(name)
+        """The page of an experiment. One that is made already waits for nothing."""
+        if name in self._pages:
+            return self._pages[name]
+        await self._take_turn()
+        try:
+            if name not in self._pages:
+                self._pages[name] = await self._run(name)
+        finally:
+            self._lock.release()
         return self._pages[name]
+
+    async def _take_turn(self) -> None:
+        try:
+            async with asyncio.timeout(LAB_SECONDS):
+                await self._lock.acquire()
+        except TimeoutError:
+            message = "another experiment is running; try again"
+            raise ApiError(503, message, code="deadline", retry_after=RETRY_LAB) from None
 
     async def _run(self, name: str) -> str:
         with tempfile.TemporaryDirectory(prefix="regard-lab-") as folder:
@@ -266,10 +272,14 @@ class LabPages:
             )
             try:
                 await asyncio.wait_for(process.wait(), LAB_SECONDS)
-            except (TimeoutError, asyncio.CancelledError):
-                process.kill()
-                await process.wait()
-                raise
+            except TimeoutError:
+                message = f"the experiment {name} took more than {LAB_SECONDS:g} seconds"
+                hint = f"make its page with: regard lab {name} --html"
+                raise ApiError(503, f"{message}; {hint}", code="deadline") from None
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
             page = Path(folder) / f"{name}.html"
             if not page.is_file():
                 raise ApiError(503, f"the experiment {name} did not write its page")

@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from regard.pages.attend import Subject, with_effect
 from regard.search import Options, Outputs, Request, StreamedToken
 from regard.serve.frames import BrokenFrame, Frame, FrameBuffer
 from regard.serve.jobs import Fault, Job, Turns, Update, failure
-from regard.serve.stop_strings import StopStrings
+from regard.serve.stop_strings import TokensBeforeStop
 from regard.tasks.sources import PictureSource, SoundSource, TextSource
 from regard.tokenizers import Tokenizer
 from regard.values import Alternative, Answer
@@ -72,10 +73,16 @@ class ActiveJob:
         self.row = row
         self.request = request
         self.text = TextOfTokens(tokenizer)
-        self.stops = StopStrings(job.stops)
+        self.before_stop = TokensBeforeStop[StreamedToken](job.stops)
         self.started = False
-        self.tokens: list[StreamedToken] = []
-        self.pieces: list[str] = []
+        self.first_weights: torch.Tensor | None = None
+        self.tokens: list[StreamedToken] = []  # that are certainly before a stop string
+        self.pieces: list[str] = []  # the text of each
+
+    def certain(self, token: StreamedToken) -> list[tuple[StreamedToken, str]]:
+        """The tokens, with their texts, that are part of the answer now that this one has come."""
+        text = self.text.add(token.token)
+        return self.before_stop.add(token, text) if self.job.stops else [(token, text)]
 
 
 class EngineProcess:
@@ -234,21 +241,15 @@ class EngineProcess:
             self._send(updates)
 
     def _add_updates(self, active: ActiveJob, updates: list[Update]) -> None:
-        job, request = active.job, active.request
+        request = active.request
         number = active.number
         for token in request.tokens():
             if not active.started:
                 updates.append(self._started(active, token.weights))
-            text = active.text.add(token.token)
-            if job.stops:
-                text = active.stops.add(text)
-            active.tokens.append(token)
-            active.pieces.append(text)
-            if job.stream:
-                updates.append({"job": number, "token": self._token_record(active, token, text)})
-            if active.stops.found:
+            self._add_tokens(active, active.certain(token), updates)
+            if active.before_stop.found:
                 self.engine.cancel(request)
-                updates.append({"job": number, "finished": self._stopped_record(active)})
+                self._end(active, self._stopped_answer(active), updates)
                 return
         if not request.done or request.cancelled:
             return
@@ -259,19 +260,39 @@ class EngineProcess:
         self._add_answer(active, updates)
 
     def _add_answer(self, active: ActiveJob, updates: list[Update]) -> None:
-        job = active.job
         answer = self._answer(active)
         if not active.started:
             weights = None if answer.weights is None else answer.weights[0]
             updates.append(self._started(active, weights))
-        held_back = active.stops.rest()
-        if held_back and job.stream:
-            rest = {"token": None, "text": held_back, "logprob": None}
-            updates.append({"job": active.number, "token": rest})
-        if job.effect:
+        self._add_tokens(active, active.before_stop.rest(), updates)
+        self._end(active, answer, updates)
+
+    def _add_tokens(
+        self,
+        active: ActiveJob,
+        tokens: Sequence[tuple[StreamedToken, str]],
+        updates: list[Update],
+    ) -> None:
+        for token, text in tokens:
+            active.tokens.append(token)
+            active.pieces.append(text)
+            if active.job.stream:
+                record = self._token_record(active, token, text)
+                updates.append({"job": active.number, "token": record})
+
+    def _end(self, active: ActiveJob, answer: Answer, updates: list[Update]) -> None:
+        """Report an answer, after its effects have been measured if the job wants them."""
+        if active.job.effect:
             self._effects.put((active, answer))
             return
-        updates.append({"job": active.number, "finished": answer_record(answer, job)})
+        updates.append({"job": active.number, "finished": self._record(active, answer)})
+
+    def _record(self, active: ActiveJob, answer: Answer) -> dict[str, Any]:
+        record = answer_record(answer, active.job)
+        source = self.bundle.task.source
+        if isinstance(source, SoundSource):
+            record["seconds"] = round(len(active.row) / source.rate, DIGITS)
+        return record
 
     def _answer(self, active: ActiveJob) -> Answer:
         hypothesis = active.request.result()[0]
@@ -298,6 +319,7 @@ class EngineProcess:
     def _started(self, active: ActiveJob, weights: torch.Tensor | None) -> Update:
         """The first update of an answer, when the number of places of its memory is known."""
         active.started = True
+        active.first_weights = weights
         task = self.bundle.task
         grid = self.bundle.model.frontend.grid
         places = None if weights is None else weights.shape[-1]
@@ -322,28 +344,31 @@ class EngineProcess:
         if token.alternatives is not None:
             tokens = [streamed.token for streamed in active.tokens[:-1]]
             record["alternatives"] = [
-                _alternative_record(alternative)
+                _alternative_record(alternative, active.job)
                 for alternative in self.bundle.alternatives_after(tokens, token.alternatives)
             ]
         return record
 
-    def _stopped_record(self, active: ActiveJob) -> dict[str, Any]:
-        """The answer that a stop string has ended."""
-        tokens = active.tokens
+    def _stopped_answer(self, active: ActiveJob) -> Answer:
+        """The answer that a stop string has ended: the tokens before it, perhaps none."""
+        tokens, request = active.tokens, active.request
+        numbers = [token.token for token in tokens]
         weights = None
-        if tokens[0].weights is not None:
-            weights = torch.stack([token.weights for token in tokens if token.weights is not None])
+        places = None
+        if active.first_weights is not None:
+            like = active.first_weights
+            rows = [token.weights for token in tokens if token.weights is not None]
+            weights = torch.stack(rows) if rows else like.new_empty((0, *like.shape))
+            places = like.shape[-1]
         grid = self.bundle.model.frontend.grid
-        places = None if weights is None else weights.shape[-1]
         alternatives = None
-        if tokens[0].alternatives is not None:
-            numbers = [token.token for token in tokens]
+        if active.job.alternatives:
             alternatives = tuple(
                 self.bundle.alternatives_after(numbers[:t], token.alternatives or ())
                 for t, token in enumerate(tokens)
             )
-        answer = Answer(
-            tokens=tuple(token.token for token in tokens),
+        return Answer(
+            tokens=tuple(numbers),
             text="".join(active.pieces),
             score=math.fsum(token.logprob for token in tokens),
             pieces=tuple(active.pieces),
@@ -353,20 +378,21 @@ class EngineProcess:
             place_names=self.bundle.task.place_names(active.row, places, grid),
             grid=grid,
             alternatives=alternatives,
+            retrieved=bool(request.hypotheses) and request.hypotheses[0].retrieved,
         )
-        return answer_record(answer, active.job)
 
     def _measure_effects(self) -> None:
         while True:
             active, answer = self._effects.get()
-            job = active.job
-            record = answer_record(answer, job)
+            record = self._record(active, answer)
             places = len(answer.place_names)
             cells = len(answer.logprobs) * places
             try:
                 if cells > MAX_EFFECT_CELLS:
                     reason = f"{cells:,} tokens x places are more than {MAX_EFFECT_CELLS:,}"
                     record["effects_reason"] = f"effects were not measured: {reason}"
+                elif not answer.tokens and active.before_stop.found:
+                    record["effects"] = []  # the answer begins with a stop string
                 else:
                     subject = Subject(answer, bundle=self.bundle, row=active.row)
                     effects = with_effect(subject).effect
@@ -399,15 +425,12 @@ def answer_record(answer: Answer, job: Job) -> dict[str, Any]:
     alternatives = None
     if job.alternatives and answer.alternatives is not None:
         alternatives = [
-            [_alternative_record(alternative) for alternative in step]
+            [_alternative_record(alternative, job) for alternative in step]
             for step in answer.alternatives
         ]
-    text = answer.text
-    for stop in job.stops:  # of a search that does not stream, such as beam search
-        text = text.partition(stop)[0] if stop else text
     return {
-        "text": text,
-        "finish": "stop" if text != answer.text else answer.finish,
+        "text": answer.text,
+        "finish": answer.finish,
         "retrieved": answer.retrieved,
         "score": _number(answer.score) if job.logprobs else None,
         "tokens": list(answer.tokens),
@@ -459,8 +482,12 @@ def _examples(run: Path) -> list[str]:
     return [text for text in inputs if isinstance(text, str)][:EXAMPLES]
 
 
-def _alternative_record(alternative: Alternative) -> dict[str, Any]:
-    return alternative._asdict() | {"probability": round(alternative.probability, DIGITS)}
+def _alternative_record(alternative: Alternative, job: Job) -> dict[str, Any]:
+    token, text, probability = alternative
+    record: dict[str, Any] = {"token": token, "text": text}
+    if job.exact:
+        return record | {"logprob": _number(math.log(probability)) if probability else None}
+    return record | {"probability": round(probability, DIGITS)}
 
 
 def _rounded(values: torch.Tensor | np.ndarray) -> list[Any]:

@@ -7,9 +7,18 @@ is the one that changes nothing. A value out of range is refused, never clamped.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from regard.errors import did_you_mean
 from regard.serve.api_errors import ApiError
@@ -25,20 +34,42 @@ UNSUPPORTED: dict[str, tuple[Any, ...]] = {
     "logit_bias": (None, {}),
     "metadata": (None, {}),
     "modalities": (None, ["text"]),
+    "moderation": (None,),
     "parallel_tool_calls": (None, True, False),
     "prediction": (None,),
     "presence_penalty": (None, 0),
     "prompt_cache_key": (None,),
-    "reasoning_effort": (None,),
+    "prompt_cache_options": (None, {}, {"mode": "implicit"}),
+    "prompt_cache_retention": (None,),
+    "reasoning_effort": (None, "none"),
     "safety_identifier": (None,),
     "service_tier": (None, "auto", "default"),
     "store": (None, False),
     "suffix": (None, ""),
-    "timestamp_granularities": (None, ["segment"]),
     "tool_choice": (None, "none", "auto"),
     "tools": (None, []),
-    "verbosity": (None,),
+    "verbosity": (None, "medium"),
     "web_search_options": (None,),
+}
+
+# The same for /v1/audio/transcriptions, a form, whose values are texts. A list is several fields of
+# one name, which some clients end in [].
+TRANSCRIPTION_FIELDS = frozenset(
+    {"file", "model", "response_format", "temperature", "include", "timestamp_granularities"}
+)
+TRANSCRIPTION_VALUES: dict[str, tuple[str, ...]] = {
+    "include": ("", "logprobs"),
+    "timestamp_granularities": ("", "segment"),
+}
+UNSUPPORTED_IN_TRANSCRIPTIONS: dict[str, tuple[str, ...]] = {
+    "chunking_strategy": ("",),
+    "keywords": ("",),
+    "known_speaker_names": ("",),
+    "known_speaker_references": ("",),
+    "language": ("",),
+    "languages": ("",),
+    "prompt": ("",),
+    "stream": ("", "false", "False"),
 }
 
 MAX_SEED = 2**63 - 1
@@ -113,8 +144,18 @@ class Message(Body):
     model_config = ConfigDict(extra="ignore", strict=True)  # answers of others come back with more
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
+    # Only an assistant's turn may have none: clients send back calls of tools, and refusals.
+    content: Annotated[str | list[Part] | None, Field(validate_default=True)] = None
     name: str | None = None
+
+    @field_validator("content")
+    @classmethod
+    def _has_content(
+        cls, content: str | list[Part] | None, info: ValidationInfo
+    ) -> str | list[Part] | None:
+        if content is None and info.data.get("role") != "assistant":
+            raise PydanticCustomError("missing", "a text or a list of parts is needed")
+        return content
 
 
 class ChatBody(SharedFields):
@@ -227,8 +268,8 @@ def checked(kind: type[AnyBody], data: dict[str, Any]) -> AnyBody:
     for name, harmless in UNSUPPORTED.items():
         if name in data and name not in kind.model_fields:
             value = data.pop(name)
-            if not any(type(value) is type(other) and value == other for other in harmless):
-                raise ApiError(400, f"{name} is not supported", param=name, code="unsupported")
+            if not any(_is_same(value, other) for other in harmless):
+                raise _unsupported(name)
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -236,6 +277,31 @@ def checked(kind: type[AnyBody], data: dict[str, Any]) -> AnyBody:
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
     raise _field_error(kind, problem)
+
+
+def check_form(items: Iterable[tuple[str, object]]) -> None:
+    """Refuse the first field of a form for a transcription that is unknown, or that would change
+    something and is not supported."""
+    for written, value in items:
+        name = written.partition("[")[0]
+        harmless = TRANSCRIPTION_VALUES.get(name) or UNSUPPORTED_IN_TRANSCRIPTIONS.get(name)
+        if harmless is None:
+            if name not in TRANSCRIPTION_FIELDS:
+                raise ApiError(400, f"unknown field: {name[:60]}", param=name[:60])
+        elif value not in harmless or written not in (name, f"{name}[]"):
+            raise _unsupported(name)
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    """Whether two values of JSON are the same: 0.0 is 0, but false is not."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and isinstance(other, int | float) and not isinstance(other, bool):
+        return value == other
+    return type(value) is type(other) and value == other
+
+
+def _unsupported(name: str) -> ApiError:
+    return ApiError(400, f"{name} is not supported", param=name, code="unsupported")
 
 
 def _field_error(kind: type[Body], problem: Any) -> ApiError:

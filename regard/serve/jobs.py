@@ -28,7 +28,9 @@ class Job:
     stream        whether tokens are reported as they come
     logprobs      whether log-probabilities are reported, which cost a pass over the vocabulary
     attention     whether weights over the source are reported
-    alternatives  how many of the likeliest tokens are reported for each step
+    alternatives  how many of the likeliest tokens are reported for each step, with their
+                  probabilities in a few digits
+    exact         whether these have log-probabilities instead, as exact as that of the token
     effect        whether the effect of hiding each place is measured
     """
 
@@ -42,6 +44,7 @@ class Job:
     logprobs: bool = False
     attention: bool = False
     alternatives: int = 0
+    exact: bool = False
     effect: bool = False
     media: bytes = b""
 

@@ -17,6 +17,9 @@ class Limits:
     rows               rows of the engine's batch
     n                  choices of one request
     prompts            prompts of one request
+    answers            answers of one request: prompts times choices. Several requests fit into the
+                       queue, so one alone does not keep the others out
+    request_tokens     tokens of one request with several answers, counted as `tokens_under_way`
     num_beams          beams or candidates of a search
     retrieved          training answers that are candidates of a search
     max_tokens         tokens of an answer
@@ -36,6 +39,8 @@ class Limits:
     rows: int = 64
     n: int = 8
     prompts: int = 64
+    answers: int = 64
+    request_tokens: int = 200_000
     num_beams: int = 16
     retrieved: int = 32
     max_tokens: int = 512

@@ -42,6 +42,7 @@ def public_description(engines: Engines) -> dict[str, Any]:
         "max_tokens": max(limits.max_tokens, own["options"]["max_new_tokens"]),
         "num_beams": max(limits.num_beams, own["options"]["num_beams"]),
         "n": limits.n,
+        "answers": limits.answers,
         "prompt_characters": limits.prompt_characters,
         "alternatives": limits.alternatives,
     }

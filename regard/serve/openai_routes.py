@@ -5,21 +5,31 @@ from __future__ import annotations
 import math
 import secrets
 import time
+import zlib
 from collections.abc import Sequence
 from typing import Any, cast
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 
+from regard.search.options import Options
 from regard.serve import questions
 from regard.serve.api_errors import ApiError
 from regard.serve.engine_client import Arrival, Engines
 from regard.serve.event_stream import EventStream, answer_unless_gone, event, json_bytes
-from regard.serve.fields import ChatBody, CompletionBody, SharedFields, checked, parse_json
+from regard.serve.fields import (
+    ChatBody,
+    CompletionBody,
+    SharedFields,
+    check_form,
+    checked,
+    parse_json,
+)
 from regard.serve.jobs import Job, Update
 from regard.serve.models import Models, answers_of, public_description
 from regard.serve.questions import Question
+from regard.serve.schemas import form_body, json_body
 
 LEAST_LOGPROB = -9999.0  # of tokens whose probability is 0, as OpenAI has it
 IGNORED = "X-Regard-Ignored"
@@ -40,7 +50,7 @@ def router(models: Models) -> APIRouter:
         """One model."""
         return public_description(models.find(name))
 
-    @routes.post("/chat/completions", openapi_extra=_body(ChatBody))
+    @routes.post("/chat/completions", openapi_extra=json_body(ChatBody))
     async def chat(request: Request) -> Response:
         """Reply to a conversation; also a caption, a label or a transcript of its last message."""
         body = checked(ChatBody, parse_json(await request.body()))
@@ -49,7 +59,7 @@ def router(models: Models) -> APIRouter:
         form = ChatForm(engines.name, wants_logprobs=bool(body.logprobs))
         return await _respond(request, engines, body, [question], form)
 
-    @routes.post("/completions", openapi_extra=_body(CompletionBody))
+    @routes.post("/completions", openapi_extra=json_body(CompletionBody))
     async def completions(request: Request) -> Response:
         """Answer one or many prompts."""
         body = checked(CompletionBody, parse_json(await request.body()))
@@ -64,20 +74,13 @@ def router(models: Models) -> APIRouter:
         form = CompletionForm(engines.name, wants_logprobs=body.logprobs is not None)
         return await _respond(request, engines, body, given, form)
 
-    @routes.post("/audio/transcriptions")
+    @routes.post("/audio/transcriptions", openapi_extra=form_body())
     async def transcriptions(request: Request) -> Response:
         """The words of a sound."""
         async with request.form(max_files=1, max_fields=16, max_part_size=10_000) as form:
-            return await _transcribe(request, models, dict(form))
+            return await _transcribe(request, models, form)
 
     return routes
-
-
-def _body(kind: type[SharedFields]) -> dict[str, Any]:
-    """The schema of a body that is read by hand, for /docs."""
-    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
 
 
 # --- answers in the shape that clients expect ---
@@ -120,9 +123,7 @@ class CompletionForm:
         return None
 
     def token(self, index: int, token: dict[str, Any]) -> dict[str, Any]:
-        logprobs = None
-        if self.wants_logprobs and token["token"] is not None:
-            logprobs = self.logprobs([token])
+        logprobs = self.logprobs([token]) if self.wants_logprobs else None
         return {"index": index, "text": token["text"], "logprobs": logprobs, "finish_reason": None}
 
     def last(self, index: int, reason: str) -> dict[str, Any]:
@@ -137,10 +138,7 @@ class CompletionForm:
         return {
             "tokens": [token["text"] for token in tokens],
             "token_logprobs": [_finite(token["logprob"]) for token in tokens],
-            "top_logprobs": [
-                {other["text"]: _log(other["probability"]) for other in token["alternatives"] or []}
-                for token in tokens
-            ],
+            "top_logprobs": [_by_text(token["alternatives"] or []) for token in tokens],
             "text_offset": offsets,
         }
 
@@ -176,7 +174,7 @@ class ChatForm(CompletionForm):
         content = []
         for token in tokens:
             others = token["alternatives"] or []
-            top = [_entry(other["text"], _log(other["probability"])) for other in others]
+            top = [_entry(other["text"], _finite(other["logprob"])) for other in others]
             entry = _entry(token["text"], _finite(token["logprob"]))
             content.append(entry | {"top_logprobs": top})
         return {"content": content, "refusal": None}
@@ -186,8 +184,12 @@ def _entry(text: str, logprob: float) -> dict[str, Any]:
     return {"token": text, "logprob": logprob, "bytes": list(text.encode("utf-8", "replace"))}
 
 
-def _log(probability: float) -> float:
-    return math.log(probability) if probability > 0 else LEAST_LOGPROB
+def _by_text(alternatives: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The log-probabilities of alternatives; of those with the same text, that of the likeliest."""
+    logprobs: dict[str, float] = {}
+    for alternative in alternatives:
+        logprobs.setdefault(alternative["text"], _finite(alternative["logprob"]))
+    return logprobs
 
 
 def _finite(logprob: float | None) -> float:
@@ -243,6 +245,10 @@ def _jobs(
     n = body.n or 1
     if n > limits.n:
         raise ApiError(400, f"n must be at most {limits.n}; got {n:,}", param="n")
+    count = n * len(given)
+    if count > limits.answers:
+        message = f"prompts times n must be at most {limits.answers}; got {len(given)} x {n}"
+        raise ApiError(400, message, param="n")
     max_tokens = body.max_tokens
     alternatives = 0
     if isinstance(body, ChatBody):
@@ -256,20 +262,31 @@ def _jobs(
         alternatives = body.top_logprobs or 0
     elif isinstance(body, CompletionBody):
         alternatives = body.logprobs or 0
+    changes = dict(body.regard or {})
+    seed = questions.take_seed(body.seed, changes)
+    if seed is None:
+        seed = questions.new_seed()
     options = questions.search_options(
         model,
         limits,
         temperature=body.temperature,
         top_p=body.top_p,
         max_tokens=max_tokens,
-        changes=body.regard,
+        changes=changes,
     )
     stops = questions.stop_list(body.stop, limits)
-    seed = questions.new_seed() if body.seed is None else body.seed
+    param = "messages" if isinstance(body, ChatBody) else "prompt"
     for question in given:
-        questions.check_length(question, limits)
+        questions.check_length(question, limits, param)
     tokens = max(questions.tokens_of(question, options, model) for question in given)
-    engines.check_room(n * len(given), n * len(given) * tokens)
+    if count > 1 and count * tokens > limits.request_tokens:
+        raise ApiError(
+            400,
+            f"{count} answers may take {count * tokens:,} tokens, in all rows of their search; "
+            f"one request may take {limits.request_tokens:,}",
+            param="n",
+        )
+    engines.check_room(count, count * tokens)
     fields = dict(options)
     jobs = [
         Job(
@@ -281,6 +298,7 @@ def _jobs(
             stream=bool(body.stream),
             logprobs=form.wants_logprobs,
             alternatives=alternatives,
+            exact=True,
             media=question.media,
         )
         for question in given
@@ -355,19 +373,12 @@ def usage_of(read: int, written: int) -> dict[str, int]:
 
 # --- sounds ---
 
-TRANSCRIPTION_FIELDS = {"file", "model", "response_format", "temperature", "language", "prompt"}
 
-
-async def _transcribe(request: Request, models: Models, form: dict[str, Any]) -> Response:
-    unknown = [name for name in form if name not in TRANSCRIPTION_FIELDS]
-    if unknown:
-        raise ApiError(400, f"{unknown[0]} is not supported", param=unknown[0])
+async def _transcribe(request: Request, models: Models, form: FormData) -> Response:
+    check_form(form.multi_items())
     file = form.get("file")
     if not isinstance(file, UploadFile):
         raise ApiError(400, "missing field: file", param="file")
-    for name in ("language", "prompt"):
-        if form.get(name):
-            raise ApiError(400, f"{name} is not supported", param=name, code="unsupported")
     kind = form.get("response_format") or "json"
     if kind not in ("json", "text", "verbose_json"):
         raise ApiError(
@@ -387,16 +398,33 @@ async def _transcribe(request: Request, models: Models, form: dict[str, Any]) ->
         raise ApiError(400, "the file is empty", param="file")
     tokens = questions.tokens_of(question, options, model)
     engines.check_room(1, tokens)
+    wants_logprobs = bool(_values(form, "include"))
     job = Job(
         numbers=(engines.next_number(),),
         seeds=(questions.new_seed(),),
         input=None,
         options=options.model_dump(),
-        attention=kind == "verbose_json",
+        logprobs=wants_logprobs or kind == "verbose_json",
         media=question.media,
     )
     answers = await answer_unless_gone(request, answers_of(engines, [job], tokens))
-    return _transcript(answers[0][0], kind)
+    answer = answers[0][0]
+    if kind == "text":
+        return PlainTextResponse(answer["text"] + "\n")
+    transcript = {"text": answer["text"]}
+    if kind == "verbose_json":
+        transcript = _verbose_transcript(answer, options)
+    if wants_logprobs:
+        transcript["logprobs"] = [
+            _entry(token["text"], _finite(token["logprob"])) for token in _token_records(answer)
+        ]
+    return JSONResponse(transcript)
+
+
+def _values(form: FormData, name: str) -> list[str]:
+    """The values of a list in a form, whose name may end in []."""
+    values = [*form.getlist(name), *form.getlist(f"{name}[]")]
+    return [value for value in values if isinstance(value, str) and value]
 
 
 def _temperature(given: object) -> float | None:
@@ -411,29 +439,37 @@ def _temperature(given: object) -> float | None:
     return temperature
 
 
-def _transcript(answer: dict[str, Any], kind: str) -> Response:
+def _verbose_transcript(answer: dict[str, Any], options: Options) -> dict[str, Any]:
+    """A transcript in OpenAI's verbose shape.
+
+    There is one segment, from the beginning to the end: the models do not say when a word was
+    spoken, and what a token attended to is not the same. They do not say either whether anybody
+    speaks, so `no_speech_prob`, which clients expect, is 0.
+    """
     text = answer["text"]
-    if kind == "text":
-        return PlainTextResponse(text + "\n")
-    if kind == "json":
-        return JSONResponse({"text": text})
-    logprobs = [_finite(logprob) for logprob in answer["logprobs"]]
-    return JSONResponse(
-        {
-            "task": "transcribe",
-            "language": "",  # the model was trained on one, which has no name here
-            "duration": _seconds(answer["place_names"]),
+    seconds = answer["seconds"]
+    segments = []
+    if text:
+        logprobs = [_finite(logprob) for logprob in answer["logprobs"]]
+        content = text.encode("utf-8", "replace")
+        segment = {
+            "id": 0,
+            "seek": 0,
+            "start": 0.0,
+            "end": seconds,
             "text": text,
-            "logprobs": [
-                _entry(piece, logprob)
-                for piece, logprob in zip(answer["pieces"], logprobs, strict=False)
-            ],
+            "tokens": answer["tokens"],
+            "temperature": options.temperature if options.do_sample else 0.0,
+            "avg_logprob": math.fsum(logprobs) / len(logprobs),
+            "compression_ratio": len(content) / len(zlib.compress(content)),
+            "no_speech_prob": 0.0,
         }
-    )
-
-
-def _seconds(place_names: Sequence[str]) -> float:
-    """The end of the last place of a sound, whose name is an interval: "1.20–1.40 s"."""
-    if not place_names:
-        return 0.0
-    return float(place_names[-1].removesuffix(" s").rpartition("–")[2])
+        segments.append(segment)
+    return {
+        "task": "transcribe",
+        "language": "",  # the model was trained on one, which has no name here
+        "duration": seconds,
+        "text": text,
+        "segments": segments,
+        "usage": {"type": "duration", "seconds": seconds},
+    }

@@ -50,7 +50,11 @@ def from_messages(
     ignored = ()
     if any(message.role in ("system", "developer") for message in messages):
         ignored = ("system message: this model was not trained with one",)
-    talk = [message for message in messages if message.role in ("user", "assistant")]
+    talk = [
+        message
+        for message in messages
+        if message.role in ("user", "assistant") and message.content is not None
+    ]
     if not talk:
         raise ApiError(400, "there is no message of the user", param="messages")
     if model["input"] != "text":
@@ -86,7 +90,7 @@ def _text(message: Message) -> str:
     if isinstance(message.content, str):
         return message.content
     texts = []
-    for part in message.content:
+    for part in message.content or []:
         if not isinstance(part, TextPart):
             raise ApiError(400, "this model reads text only", param="messages")
         texts.append(part.text)
@@ -96,7 +100,7 @@ def _text(message: Message) -> str:
 def _media(message: Message, kind: str) -> bytes:
     """The one picture or sound of a message. Text beside it is not read."""
     wanted = ImagePart if kind == "picture" else AudioPart
-    parts = [] if isinstance(message.content, str) else message.content
+    parts = message.content if isinstance(message.content, list) else []
     found = [part for part in parts if isinstance(part, wanted)]
     if len(found) != 1:
         raise ApiError(
@@ -237,12 +241,15 @@ def tokens_of(question: Question, options: Options, model: Mapping[str, Any]) ->
     return rows_of(options) * (read + options.max_new_tokens)
 
 
-def check_length(question: Question, limits: Limits) -> None:
+def check_length(question: Question, limits: Limits, param: str) -> None:
+    """Refuse an input that is too long. The body was not, so this is not a 413."""
     if question.characters > limits.prompt_characters:
         raise ApiError(
-            413,
+            400,
             f"the input has at most {limits.prompt_characters:,} characters; "
             f"got {question.characters:,}",
+            param=param,
+            code="context_length_exceeded",
         )
 
 
@@ -256,6 +263,19 @@ def stop_list(stop: str | Sequence[str] | None, limits: Limits) -> tuple[str, ..
         if not text or len(text) > length:
             raise ApiError(400, f"a stop string has 1 to {length} characters", param="stop")
     return tuple(stops)
+
+
+def take_seed(seed: int | None, changes: dict[str, Any]) -> int | None:
+    """The seed of a request, if it has one: its own field, or among our options, which then have
+    none."""
+    among_options = changes.pop("seed", None)
+    if seed is None:
+        seed = among_options
+    if seed is None:
+        return None
+    if isinstance(seed, bool) or not isinstance(seed, int) or abs(seed) >= 2**63:
+        raise ApiError(400, "seed must be a whole number of 64 bits", param="seed")
+    return seed
 
 
 def new_seed() -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+Token = TypeVar("Token")
 
 
 class StopStrings:
@@ -52,3 +56,60 @@ class StopStrings:
             if any(stop.startswith(end) for stop in self._stops):
                 return count
         return 0
+
+
+class TokensBeforeStop(Generic[Token]):
+    """Holds back tokens as long as their text may be in a stop string.
+
+    A token comes with its own text, once all of that is certain. If a stop string begins inside
+    the text of a token, this is the last one, and its text ends there; so the texts together are
+    the text before the stop string. A token without text, which ends inside a character, belongs
+    to the next one that has text.
+
+    >>> tokens = TokensBeforeStop(["END"])
+    >>> tokens.add(1, "the"), tokens.add(2, " EN"), tokens.add(3, "D"), tokens.found
+    ([(1, 'the')], [], [(2, ' ')], True)
+    """
+
+    def __init__(self, stops: Sequence[str]):
+        self._stops = StopStrings(stops)
+        self._waiting: deque[tuple[Token, str]] = deque()
+        self._certain = 0  # characters of those waiting that are in no stop string
+
+    @property
+    def found(self) -> bool:
+        return self._stops.found
+
+    def add(self, token: Token, text: str) -> list[tuple[Token, str]]:
+        """The tokens that are certain now. None comes after a stop string."""
+        self._waiting.append((token, text))
+        self._certain += len(self._stops.add(text))
+        tokens = self._take_whole()
+        if self.found:
+            while self._certain:
+                token, text = self._waiting.popleft()
+                tokens.append((token, text[: self._certain]))
+                self._certain -= len(tokens[-1][1])
+            self._waiting.clear()
+        return tokens
+
+    def rest(self) -> list[tuple[Token, str]]:
+        """What was held back, at the end of the text."""
+        tokens = list(self._waiting)
+        self._waiting.clear()
+        self._certain = 0
+        return tokens
+
+    def _take_whole(self) -> list[tuple[Token, str]]:
+        """The tokens up to the last one with text, all of which is certain."""
+        count = 0
+        length = 0
+        for number, (_, text) in enumerate(self._waiting, 1):
+            length += len(text)
+            if length > self._certain:
+                break
+            if text:
+                count = number
+        tokens = [self._waiting.popleft() for _ in range(count)]
+        self._certain -= sum(len(text) for _, text in tokens)
+        return tokens

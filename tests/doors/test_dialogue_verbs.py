@@ -18,18 +18,10 @@ from regard.search import Options
 from regard.train import train
 from regard.train.resume import changes as changes_of
 from regard.values import Answer
-from tests.tiny import PAIRS, Silent, memorised, pairs_file
+from tests.tiny import LIKED, PAIRS, Silent, dialogues_file, memorised, pairs_file
 
-WORDS = ("tea", "rain", "chess", "jazz", "bread")
-DIALOGUES = [[f"I like {word}.", "Good.", "What do I like?", f"You like {word}."] for word in WORDS]
 QUESTION = "What do I like?"
 GREEDY = Options(max_new_tokens=9)
-
-
-def dialogues_file(folder: Path) -> Path:
-    path = folder / "dialogues.jsonl"
-    path.write_text("".join(json.dumps(turns) + "\n" for turns in DIALOGUES))
-    return path
 
 
 def settings(folder: Path, *more: str) -> list[str]:
@@ -59,7 +51,7 @@ def cache(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # -- Python-----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("word", LIKED)
 def test_the_answer_depends_on_what_was_said_before(bot: Bundle, word: str):
     history = [f"I like {word}.", "Good."]
     answer = bot.ask(QUESTION, GREEDY, history=history)
@@ -88,18 +80,18 @@ def test_the_answer_depends_on_what_was_said_before(bot: Bundle, word: str):
 
 
 def test_inputs_with_and_without_history_in_one_list(bot: Bundle):
-    inputs = [[f"I like {word}.", "Good.", QUESTION] for word in WORDS]
+    inputs = [[f"I like {word}.", "Good.", QUESTION] for word in LIKED]
     answers = bot.ask(["I like tea.", *inputs], GREEDY)
-    assert [answer.text for answer in answers] == ["Good.", *(f"You like {w}." for w in WORDS)]
+    assert [answer.text for answer in answers] == ["Good.", *(f"You like {w}." for w in LIKED)]
 
 
 def test_requests_with_histories_of_different_length_in_one_engine(bot: Bundle):
     engine = bot.engine()
-    inputs = ["I like rain.", *([f"I like {word}.", "Good.", QUESTION] for word in WORDS)]
+    inputs = ["I like rain.", *([f"I like {word}.", "Good.", QUESTION] for word in LIKED)]
     requests = [engine.submit(*bot.task.read([value]), GREEDY) for value in inputs]
     engine.run()
     texts = [bot.tokenizer.decode(request.result()[0].tokens) for request in requests]
-    assert texts == ["Good.", *(f"You like {word}." for word in WORDS)]
+    assert texts == ["Good.", *(f"You like {word}." for word in LIKED)]
 
 
 def test_mistakes_with_histories(bot: Bundle):
@@ -120,7 +112,7 @@ def test_mistakes_with_histories(bot: Bundle):
 def test_it_is_evaluated_as_it_is_asked(bot: Bundle, tmp_path: Path):
     result = bot.evaluate(split="train", options=GREEDY)
     prompts = {sample.prompt: sample for sample in result.samples}
-    for word in WORDS:
+    for word in LIKED:
         sample = prompts[f"I like {word}.\nGood.\n{QUESTION}"]
         assert sample.answer == f"You like {word}."
     again = bot.evaluate(dialogues_file(tmp_path), options=GREEDY)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,10 +23,11 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("httpx")
 
 import httpx
+import torch
 
 import regard
-from tests.serving import Server, stream, train_runs
-from tests.tiny import PAIRS
+from tests.serving import Server, stream, train_dialogues, train_runs
+from tests.tiny import LIKED, PAIRS
 
 pytestmark = [
     pytest.mark.timeout(600),
@@ -176,6 +179,39 @@ def test_logprobs(client: httpx.Client, runs: dict[str, Path]):
     assert [entry["token"] for entry in entries] == list(own.pieces)
 
 
+def test_top_logprobs_are_those_of_the_models_own_logits(
+    client: httpx.Client, runs: dict[str, Path]
+):
+    """Those of unlikely tokens too, which 4 digits of a probability would lose."""
+    answer = chat(client, "Hello!", temperature=0, logprobs=True, top_logprobs=20)
+    content = answer["choices"][0]["logprobs"]["content"]
+    bundle = regard.load(runs["chat"])
+    own = bundle.ask("Hello!", greedy=True, alternatives=20)
+    row = bundle.task.read_one("Hello!")
+    raw, mask = bundle.task.sources([row])
+    special = bundle.task.special_tokens
+    with torch.inference_mode():
+        memory = bundle.model.encode(raw, mask)
+        tokens = torch.tensor([[special.start, *own.tokens]])
+        exact = bundle.model.decoder(tokens, memory)[0].log_softmax(-1)
+    lowest = 0.0
+    for t, entry in enumerate(content):
+        assert own.alternatives is not None
+        wanted = [exact[t, other.token].item() for other in own.alternatives[t]]
+        got = [other["logprob"] for other in entry["top_logprobs"]]
+        assert got == pytest.approx(wanted, abs=1e-4)
+        assert got[0] == pytest.approx(entry["logprob"], abs=1e-5)
+        lowest = min(lowest, got[-1])
+    assert lowest < -7  # of a probability that has one digit, if it has four after the point
+
+    body = {"model": "chat", "prompt": "Hello!", "temperature": 0, "logprobs": 5}
+    plain = client.post("/v1/completions", json=body).json()["choices"][0]["logprobs"]
+    for likeliest, entry in zip(plain["top_logprobs"], content, strict=True):
+        assert list(likeliest.values()) == pytest.approx(
+            [other["logprob"] for other in entry["top_logprobs"][:5]], abs=1e-5
+        )
+
+
 def test_completions_of_several_prompts(client: httpx.Client):
     prompts = [prompt for prompt, _ in PAIRS]
     body = {"model": "chat", "prompt": prompts, "temperature": 0, "logprobs": 2}
@@ -218,7 +254,7 @@ def test_a_system_message_is_said_to_be_ignored(client: httpx.Client):
         ("completions", {"model": "chat", "prompt": ["x"] * 1000}, 400),
         ("completions", {"model": "chat", "prompt": [[1, 2]]}, 400),
         ("completions", {"model": "chat", "prompt": "word " * 5000}, 400),
-        ("completions", {"model": "chat", "prompt": "x" * 150_000}, 413),
+        ("completions", {"model": "chat", "prompt": "x" * 150_000}, 400),
         ("ask", {"model": "chat", "input": "Hello", "prefix": [10**9]}, 400),
         ("ask", {"model": "chat", "input": "Hello", "prefix": [2]}, 400),
         ("ask", {"model": "chat", "input": "Hello", "alternatives": 1000}, 400),
@@ -247,6 +283,62 @@ def test_unknown_paths_have_the_same_shape(client: httpx.Client):
         assert answer.status_code in (404, 405) and answer.json()["error"]["message"]
     wrong = client.get("/v1/budget?width=x")
     assert wrong.status_code == 400 and wrong.json()["error"]["param"] == "width"
+
+
+# --- what was said before ---
+
+
+def talk(word: str, *before: str) -> list[dict[str, str]]:
+    said = [*before, f"I like {word}.", "Good.", "What do I like?"]
+    return [
+        {"role": "user" if place % 2 == 0 else "assistant", "content": text}
+        for place, text in enumerate(said)
+    ]
+
+
+@pytest.fixture(scope="module")
+def talks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A server with a run that was trained on histories."""
+    run = train_dialogues(tmp_path_factory.mktemp("talks"))
+    with Server([run]) as server, server.client() as client:
+        yield client
+
+
+def test_a_run_trained_on_histories_reads_the_turns_before(talks: httpx.Client):
+    assert talks.get("/v1/models/talks").json()["regard"]["turns"] == 3
+
+    def ask(messages: list[dict[str, str]]) -> tuple[str, int]:
+        answer = chat(talks, "", model="talks", messages=messages, temperature=0)
+        return text_of(answer), answer["usage"]["prompt_tokens"]
+
+    _, alone = ask(talk("tea")[-1:])
+    for word in LIKED:
+        text, count = ask(talk(word))
+        assert text == f"You like {word}." and count > alone + 4
+        body = {"model": "talks", "messages": talk(word), "temperature": 0}
+        chunks = stream(talks, "/v1/chat/completions", body)
+        deltas = [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks]
+        assert "".join(deltas) == text
+        asked = {"model": "talks", "input": talk(word), "greedy": True}
+        assert talks.post("/v1/ask", json=asked).json()["answer"]["text"] == text
+    # More turns than it was trained to read, and a system message, change nothing.
+    system = {"role": "system", "content": "Be brief."}
+    long = [system, *talk("jazz", "I like bread.", "Good.")]
+    assert ask(long) == ask(talk("jazz"))
+
+
+def test_a_run_trained_on_single_turns_reads_the_last_one(client: httpx.Client):
+    assert client.get("/v1/models/chat").json()["regard"]["turns"] <= 1
+    (first, _), (last, reply) = PAIRS[2:4]
+    history = [
+        {"role": "user", "content": first},
+        {"role": "assistant", "content": "I am doing well, thanks."},
+        {"role": "user", "content": last},
+    ]
+    whole = chat(client, "", messages=history, temperature=0)
+    alone = chat(client, last, temperature=0)
+    assert text_of(whole) == text_of(alone) == reply
+    assert whole["usage"] == alone["usage"]
 
 
 # --- ask ---
@@ -278,6 +370,33 @@ def test_ask_says_where_it_looked(client: httpx.Client, runs: dict[str, Path]):
     assert [event["weights"] for event in events[1:-1]] == answer["weights"][: len(own.tokens)]
     assert events[1]["alternatives"] == answer["alternatives"][0]
     assert events[-1]["answer"]["weights"] == answer["weights"]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_effects_of_an_answer_that_a_stop_string_ended(client: httpx.Client, is_stream: bool):
+    """They are those of the tokens that remain, which a stop string later on does not change."""
+    body = {"model": "chat", "input": "Who wrote Faust?", "greedy": True, "effect": True}
+    whole = client.post("/v1/ask", json=body | {"attention": True}).json()["answer"]
+    stop = whole["pieces"][2].strip()
+    asked = body | {"attention": True, "alternatives": 2, "stop": stop}
+    if is_stream:
+        *_, end = stream(client, "/v1/ask", asked)
+        answer = end["answer"]
+    else:
+        answer = client.post("/v1/ask", json=asked).json()["answer"]
+    count = len(answer["tokens"])
+    assert 0 < count <= 3 and answer["finish"] == "stop"
+    assert answer["tokens"] == whole["tokens"][:count]
+    assert "".join(answer["pieces"]) == answer["text"] == whole["text"].partition(stop)[0]
+    for name in ("weights", "alternatives", "logprobs", "effects"):
+        assert len(answer[name]) == count
+    assert answer["weights"] == whole["weights"][:count]
+    for got, wanted in zip(answer["effects"], whole["effects"], strict=False):
+        assert got == pytest.approx(wanted, abs=2e-4)
+
+    nothing = client.post("/v1/ask", json=asked | {"stop": whole["pieces"][0]}).json()["answer"]
+    assert nothing["text"] == "" and nothing["tokens"] == []
+    assert nothing["weights"] == nothing["effects"] == nothing["alternatives"] == []
 
 
 def test_an_answer_goes_on_from_an_alternative(client: httpx.Client):
@@ -334,6 +453,100 @@ def test_transcriptions(client: httpx.Client, runs: dict[str, Path], form: str):
     assert bad.status_code == 400
 
 
+@pytest.fixture
+def official(server: Server) -> Iterator[Any]:
+    openai = pytest.importorskip("openai", reason="needs the official client (extra dev)")
+    address = f"{server.url}/v1"
+    with openai.OpenAI(base_url=address, api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+def test_a_verbose_transcript_is_what_the_official_client_expects(
+    official: Any, runs: dict[str, Path]
+):
+    from openai.types.audio import TranscriptionVerbose
+
+    sound = runs["speech"].parent / "sounds" / "3.wav"
+    own = regard.load(runs["speech"]).ask(sound, greedy=True)
+    with wave.open(str(sound)) as file:
+        seconds = file.getnframes() / file.getframerate()
+    asked = {"model": "speech", "file": sound, "temperature": 0}
+    transcript = official.audio.transcriptions.create(
+        **asked, response_format="verbose_json", timestamp_granularities=["segment"], stream=False
+    )
+    assert isinstance(transcript, TranscriptionVerbose)
+    TranscriptionVerbose.model_validate(transcript.to_dict())  # nothing is missing
+    assert transcript.text == own.text and own.text
+    assert transcript.duration == pytest.approx(seconds, abs=1e-3)
+    assert transcript.usage and transcript.usage.seconds == transcript.duration
+    assert transcript.segments
+    (segment,) = transcript.segments
+    assert (segment.id, segment.seek, segment.start, segment.end) == (0, 0, 0, transcript.duration)
+    assert segment.text == own.text and segment.tokens == list(own.tokens)
+    mean = sum(own.logprobs) / len(own.logprobs)
+    assert segment.avg_logprob == pytest.approx(mean, abs=1e-4)
+    assert segment.temperature == 0 and segment.compression_ratio > 0
+    assert not transcript.to_dict().get("logprobs")
+
+    plain = official.audio.transcriptions.create(**asked, include=["logprobs"])
+    assert plain.text == own.text
+    assert [entry.token for entry in plain.logprobs] == list(own.pieces)
+    assert [entry.logprob for entry in plain.logprobs] == pytest.approx(
+        own.logprobs[: len(own.pieces)], abs=1e-4
+    )
+    assert official.audio.transcriptions.create(**asked).logprobs is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stream": True},
+        {"timestamp_granularities": ["word"]},
+        {"chunking_strategy": "auto"},
+        {"known_speaker_names": ["Ada"]},
+        {"language": "de"},
+    ],
+)
+def test_what_a_transcription_does_not_support_is_refused_by_name(
+    official: Any, runs: dict[str, Path], change: dict[str, Any]
+):
+    import openai
+
+    sound = runs["speech"].parent / "sounds" / "3.wav"
+    with pytest.raises(openai.BadRequestError) as error:
+        official.audio.transcriptions.create(model="speech", file=sound, **change)
+    assert error.value.param == next(iter(change)) and error.value.code == "unsupported"
+
+
+def test_every_reference_of_the_schema_resolves(client: httpx.Client):
+    schema = client.get("/openapi.json").json()
+    references = []
+    waiting: list[Any] = [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if isinstance(value.get("$ref"), str):
+                references.append(value["$ref"])
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+    assert "#/components/schemas/Message" in references
+    for reference in references:
+        assert reference.startswith("#/")
+        target = schema
+        for name in reference[2:].split("/"):
+            target = target[name]
+    body = schema["paths"]["/v1/audio/transcriptions"]["post"]["requestBody"]
+    form = body["content"]["multipart/form-data"]["schema"]
+    assert form["properties"]["file"]["format"] == "binary" and "file" in form["required"]
+    assert "enum" in form["properties"]["response_format"]
+    ask = schema["paths"]["/v1/ask"]["post"]["requestBody"]["content"]["application/json"]
+    kinds = {part.get("$ref") for part in ask["schema"]["properties"]["input"]["anyOf"]}
+    assert "#/components/schemas/Sound" in kinds
+    page = client.get("/docs").text
+    assert "StreamOptions" in page and "include_usage" in page
+
+
 def test_the_tabs_of_the_page(client: httpx.Client):
     assert client.get("/").headers["content-type"].startswith("text/html")
     assert client.get("/page/../server.py").status_code == 404
@@ -345,6 +558,10 @@ def test_the_tabs_of_the_page(client: httpx.Client):
     budget = client.get("/v1/budget?width=64&layers=2&heads=4&length=128").json()
     lengths = [point["length"] for point in budget["by_length"]]
     assert lengths == sorted(lengths)
+    # The plot is as wide as the slider of the page, so the mark of its place is always in it.
+    script = client.get("/page/budget.js").text
+    slider = re.search(r"length: .*values: (\[.*?\])", script)
+    assert slider and json.loads(slider[1]) == lengths
     longest = budget["by_length"][-1]
     assert longest["softmax"] > 0 and longest["linear"] > 0
     assert budget["softmax"]["parameters"] == budget["linear"]["parameters"] > 0

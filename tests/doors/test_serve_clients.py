@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("openai", reason="needs the official client (extra dev)")
 pytest.importorskip("fastapi", reason="needs FastAPI (extra serve)")
 
+import httpx  # noqa: E402
 import openai  # noqa: E402
 
 from regard.serve.limits import DEFAULT_LIMITS  # noqa: E402
@@ -112,6 +114,20 @@ def test_a_seed_decides_the_draw(client: Any):
     assert len({draw(seed) for seed in range(8)}) > 1
 
 
+def test_a_seed_among_our_options_decides_too(client: Any):
+    def draw(**fields: Any) -> str | None:
+        completion = client.chat.completions.create(**GREEDY | {"temperature": 2.0} | fields)
+        return completion.choices[0].message.content
+
+    ours = [draw(extra_body={"regard": {"seed": seed}}) for seed in range(8)]
+    assert ours == [draw(seed=seed) for seed in range(8)]
+    both = draw(seed=3, extra_body={"regard": {"seed": 5}})
+    assert both == ours[3], "the field of the API comes first"
+    with pytest.raises(openai.BadRequestError) as error:
+        draw(extra_body={"regard": {"seed": "seven"}})
+    assert error.value.param == "seed"
+
+
 def test_a_stop_string_is_not_in_the_text(client: Any):
     before = REPLY.partition("well")[0]
     choice = client.chat.completions.create(**GREEDY, stop=["well"]).choices[0]
@@ -128,9 +144,7 @@ def test_logprobs(client: Any):
     assert "".join(token.token for token in logprobs.content) == REPLY
     for token in logprobs.content:
         assert token.logprob <= 0 and len(token.top_logprobs) == 3
-        assert max(top.logprob for top in token.top_logprobs) == pytest.approx(
-            token.logprob, abs=1e-3
-        )
+        assert token.top_logprobs[0].logprob == pytest.approx(token.logprob, abs=1e-5)
 
     streamed = []
     for chunk in client.chat.completions.create(
@@ -139,6 +153,55 @@ def test_logprobs(client: Any):
         content = chunk.choices[0].logprobs
         streamed += (content.content or []) if content is not None else []
     assert [token.token for token in streamed] == [token.token for token in logprobs.content]
+
+
+@pytest.mark.parametrize("stop", [" well", "ing w", "thanks.", REPLY[:2], "never"])
+def test_logprobs_up_to_a_stop_string_are_of_the_tokens_before_it(client: Any, stop: str):
+    before = REPLY.partition(stop)[0]
+    asked = GREEDY | {"logprobs": True, "top_logprobs": 2, "stop": stop}
+    free = client.chat.completions.create(**GREEDY, logprobs=True).choices[0].logprobs
+    completion = client.chat.completions.create(**asked)
+    choice = completion.choices[0]
+    assert choice.message.content == before and choice.logprobs is not None
+    entries = choice.logprobs.content
+    assert completion.usage.completion_tokens == len(entries)
+    assert "".join(entry.token for entry in entries) == before
+    # The tokens are those that come without a stop string. The last one ends where the stop begins.
+    own = [entry.token for entry in free.content[: len(entries)]]
+    assert [entry.token for entry in entries[:-1]] == own[:-1]
+    for text, entry in zip(own, entries, strict=True):
+        assert text.startswith(entry.token) and entry.token
+    assert [entry.logprob for entry in entries] == pytest.approx(
+        [entry.logprob for entry in free.content[: len(entries)]], abs=1e-5
+    )
+    assert all(len(entry.top_logprobs) == 2 for entry in entries)
+
+    streamed = []
+    text = ""
+    for chunk in client.chat.completions.create(**asked, stream=True):
+        text += chunk.choices[0].delta.content or ""
+        logprobs = chunk.choices[0].logprobs
+        streamed += (logprobs.content or []) if logprobs is not None else []
+    assert text == before
+    assert [(entry.token, entry.logprob) for entry in streamed] == [
+        (entry.token, entry.logprob) for entry in entries
+    ]
+
+    plain = client.completions.create(
+        model="run", prompt=PROMPT, temperature=0, logprobs=2, stop=stop
+    ).choices[0]
+    assert plain.text == before == "".join(plain.logprobs.tokens)
+
+
+def test_a_history_with_a_turn_that_has_no_text(client: Any):
+    turn = {"role": "assistant", "content": None, "tool_calls": []}
+    messages: list[Any] = [*QUESTION, turn, *QUESTION]
+    completion = client.chat.completions.create(**GREEDY | {"messages": messages})
+    assert completion.choices[0].message.content == REPLY
+    nothing: list[Any] = [{"role": "user", "content": None}]
+    with pytest.raises(openai.BadRequestError) as error:
+        client.chat.completions.create(**GREEDY | {"messages": nothing})
+    assert error.value.param == "messages.0.content"
 
 
 def test_completions_of_many_prompts(client: Any):
@@ -188,12 +251,14 @@ def test_what_is_not_supported_is_a_bad_request(client: Any, change: dict[str, A
 def test_fields_with_values_that_change_nothing_are_accepted(client: Any):
     completion = client.chat.completions.create(
         **GREEDY,
-        frequency_penalty=0,
+        frequency_penalty=0.0,
         presence_penalty=0,
         logit_bias={},
+        prompt_cache_retention=None,
         response_format={"type": "text"},
         store=False,
         user="ada",
+        verbosity="medium",
     )
     assert completion.choices[0].message.content == REPLY
 
@@ -211,28 +276,82 @@ def test_errors_have_the_class_that_a_client_knows(client: Any, address: str):
         stranger.models.list()
 
 
-def test_more_than_fits_is_refused_with_the_time_to_wait(client: Any):
-    """64 prompts of 8 choices are as many jobs as the queue holds; a second request finds it full.
-    Each answer is forced to be long, so the first is still there when the second comes."""
-    limits = DEFAULT_LIMITS
-    assert limits.prompts * limits.n == limits.queue
-    length = limits.max_tokens
+def crowd(client: Any, *, stream: bool) -> Any:
+    """As many answers as one request may ask for, each of them forced to be long."""
+    length = DEFAULT_LIMITS.max_tokens
     long = {"min_new_tokens": length, "max_new_tokens": length, "candidates": 1}
-    crowd = client.completions.create(
+    n = DEFAULT_LIMITS.n
+    return client.completions.create(
         model="run",
-        prompt=[PROMPT] * limits.prompts,
-        n=limits.n,
+        prompt=[PROMPT] * (DEFAULT_LIMITS.answers // n),
+        n=n,
         temperature=1,
-        stream=True,
+        stream=stream,
         extra_body={"regard": long},
     )
-    with crowd:
-        next(iter(crowd))
-        with pytest.raises(openai.RateLimitError) as busy:
-            client.chat.completions.create(**GREEDY)
-        assert busy.value.code == "queue_full"
-        assert int(busy.value.response.headers["retry-after"]) >= 1
-    # The client is gone, and the places are free again: the official client waits and tries again.
+
+
+def test_one_request_leaves_room_for_others(client: Any):
+    with crowd(client, stream=True) as answers:
+        next(iter(answers))
+        assert client.chat.completions.create(**GREEDY).choices[0].message.content == REPLY
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"prompt": [PROMPT] * DEFAULT_LIMITS.prompts, "n": 2}, "n"),
+        ({"prompt": [PROMPT] * 9, "n": DEFAULT_LIMITS.n}, "n"),
+        (
+            {
+                "prompt": [PROMPT] * 32,
+                "max_tokens": 512,
+                "extra_body": {"regard": {"num_beams": 16}},
+            },
+            "n",
+        ),
+        ({"prompt": "x" * (DEFAULT_LIMITS.prompt_characters + 1)}, "prompt"),
+    ],
+)
+def test_more_than_one_request_may_ask_for(client: Any, change: dict[str, Any], param: str):
+    with pytest.raises(openai.BadRequestError) as error:
+        client.completions.create(model="run", **change)
+    assert error.value.param == param
+
+
+def test_more_than_fits_is_refused_with_the_time_to_wait(client: Any, address: str):
+    """Eight requests with as many answers as one may have fill the queue, so the next one finds
+    no place."""
+    limits = DEFAULT_LIMITS
+    count, rest = divmod(limits.queue, limits.answers)
+    assert count > 1 and rest == 0
+
+    async def jobs(own: httpx.AsyncClient) -> float:
+        lines = (await own.get("/metrics")).text.splitlines()
+        return sum(float(x.rpartition(" ")[2]) for x in lines if x.startswith("regard_jobs{"))
+
+    async def ask() -> openai.RateLimitError:
+        key = {"Authorization": f"Bearer {KEY}"}
+        url = address.removesuffix("/v1")
+        async with (
+            httpx.AsyncClient(base_url=url, headers=key, trust_env=False) as own,
+            openai.AsyncOpenAI(base_url=address, api_key=KEY, max_retries=0) as many,
+        ):
+            tasks = [asyncio.create_task(crowd(many, stream=False)) for _ in range(count)]
+            while await jobs(own) < limits.queue:
+                await asyncio.sleep(0.02)
+            with pytest.raises(openai.RateLimitError) as busy:
+                await many.chat.completions.create(**GREEDY)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return busy.value
+
+    error = asyncio.run(ask())
+    assert error.code == "queue_full"
+    assert int(error.response.headers["retry-after"]) >= 1
+    # The clients are gone, and the places are free again: the official client waits and tries
+    # again.
     patient = client.with_options(max_retries=3)
     assert patient.chat.completions.create(**GREEDY).choices[0].message.content == REPLY
 

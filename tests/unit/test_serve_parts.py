@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import random
+from typing import Any
 
 import pytest
 
 from regard.search import Options
-from regard.serve import questions
+from regard.serve import ask_routes, questions
 from regard.serve.api_errors import ApiError
-from regard.serve.fields import AskBody, ChatBody, CompletionBody, checked, parse_json
+from regard.serve.fields import (
+    TRANSCRIPTION_FIELDS,
+    AskBody,
+    ChatBody,
+    CompletionBody,
+    check_form,
+    checked,
+    parse_json,
+)
 from regard.serve.frames import BrokenFrame, Frame, FrameBuffer, read_frame_async
 from regard.serve.jobs import Job
 from regard.serve.limits import Limits
-from regard.serve.stop_strings import StopStrings
+from regard.serve.stop_strings import StopStrings, TokensBeforeStop
 
 LIMITS = Limits()
 OWN = dict(Options(max_new_tokens=48, do_sample=True, candidates=4, top_p=0.7))
@@ -84,6 +94,36 @@ def test_stop_strings_wherever_the_text_is_cut():
         assert seen + search.rest() == wanted and search.found == bool(ends)
 
 
+def test_tokens_come_when_their_text_is_certain_wherever_the_stop_string_is():
+    """Joined, the texts of the tokens are the text before the stop string. No token after it, and
+    none that is empty at its end, is kept."""
+    draw = random.Random(2)
+    for _ in range(3000):
+        texts = ["".join(draw.choice("ab") for _ in range(draw.randrange(4))) for _ in range(6)]
+        stops = ["".join(draw.choice("ab") for _ in range(draw.randrange(1, 4))) for _ in range(2)]
+        whole = "".join(texts)
+        ends = [(whole.find(stop) + len(stop), whole.find(stop)) for stop in stops if stop in whole]
+        wanted = whole[: min(ends)[1]] if ends else whole
+        held = TokensBeforeStop[int](stops)
+        kept: list[tuple[int, str]] = []
+        for number, text in enumerate(texts):
+            kept += held.add(number, text)
+            assert wanted.startswith("".join(text for _, text in kept))
+            if held.found:
+                break
+        assert held.found == bool(ends)
+        if not ends:
+            kept += held.rest()
+        assert "".join(text for _, text in kept) == wanted
+        assert [number for number, _ in kept] == list(range(len(kept)))
+        assert all(text == texts[number] for number, text in kept[:-1])
+        if ends:
+            assert all(text for _, text in kept[-1:])
+            assert all(texts[number].startswith(text) for number, text in kept[-1:])
+        else:
+            assert len(kept) == len(texts)
+
+
 @pytest.mark.parametrize(
     ("changes", "param"),
     [
@@ -98,6 +138,8 @@ def test_stop_strings_wherever_the_text_is_cut():
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role"),
         ({"messages": [{"role": "user"}]}, "messages.0.content"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages.0.content"),
+        ({"messages": [{"role": "system", "content": None}]}, "messages.0.content"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"frequency_penalty": 0.5}, "frequency_penalty"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
@@ -119,6 +161,92 @@ def test_a_field_that_changes_nothing_is_allowed():
     harmless |= {"presence_penalty": None, "service_tier": "auto", "parallel_tool_calls": True}
     assert checked(ChatBody, CHAT | harmless).model == "m"
     assert checked(CompletionBody, {"prompt": "x", "echo": False, "best_of": 1}).prompt == "x"
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"frequency_penalty": 0.0, "presence_penalty": -0.0},
+        {"best_of": 1.0},
+        {"verbosity": "medium"},
+        {"prompt_cache_retention": None, "moderation": None, "prompt_cache_options": None},
+        {"reasoning_effort": "none"},
+    ],
+)
+def test_a_number_that_changes_nothing_may_be_written_with_a_point(harmless: dict):
+    assert checked(ChatBody, CHAT | harmless).model == "m"
+
+
+@pytest.mark.parametrize("name", ["frequency_penalty", "presence_penalty", "best_of"])
+@pytest.mark.parametrize("value", [True, False, "0", [0], 1e-9])
+def test_what_only_resembles_a_number_that_changes_nothing_is_refused(name: str, value: object):
+    with pytest.raises(ApiError) as caught:
+        checked(ChatBody, CHAT | {name: value})
+    assert caught.value.param == name
+
+
+def parameters(method: Any) -> set[str]:
+    """The fields of a request that the official client knows."""
+    names = set(inspect.signature(method).parameters)
+    return names - {"extra_headers", "extra_query", "extra_body", "timeout"}
+
+
+def test_every_field_of_the_official_client_is_supported_or_refused_by_name():
+    openai = pytest.importorskip("openai", reason="needs the official client (extra dev)")
+    client = openai.OpenAI(api_key="none")
+    bodies: list[tuple[Any, Any, dict]] = [
+        (client.chat.completions.create, ChatBody, CHAT),
+        (client.completions.create, CompletionBody, {"prompt": "x"}),
+    ]
+    for method, kind, body in bodies:
+        names = parameters(method)
+        assert len(names) > 15
+        for name in sorted(names - set(kind.model_fields)):
+            checked(kind, body | {name: None})
+            with pytest.raises(ApiError) as caught:
+                checked(kind, body | {name: {"no such": "value"}})
+            assert caught.value.param == name and caught.value.code == "unsupported", name
+    names = parameters(client.audio.transcriptions.create)
+    assert len(names) > 10
+    for name in sorted(names - TRANSCRIPTION_FIELDS):
+        for written in (name, f"{name}[]"):
+            check_form([(written, "")])
+            with pytest.raises(ApiError) as caught:
+                check_form([(written, "no such value")])
+            assert caught.value.param == name and caught.value.code == "unsupported", name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "is_harmless"),
+    [
+        ("stream", "false", True),
+        ("stream", "true", False),
+        ("timestamp_granularities[]", "segment", True),
+        ("timestamp_granularities[]", "word", False),
+        ("chunking_strategy", "", True),
+        ("chunking_strategy", "auto", False),
+        ("chunking_strategy[type]", "server_vad", False),
+        ("include[]", "logprobs", True),
+        ("include[]", "everything", False),
+        ("language", "", True),
+        ("language", "de", False),
+        ("sampling", "1", False),
+    ],
+)
+def test_fields_of_a_transcription(name: str, value: str, is_harmless: bool):
+    form = [("file", "…"), ("model", "m"), (name, value)]
+    if is_harmless:
+        check_form(form)
+        return
+    with pytest.raises(ApiError) as caught:
+        check_form(form)
+    assert caught.value.status == 400 and caught.value.param == name.partition("[")[0]
+
+
+def test_one_of_several_values_is_enough_to_be_refused():
+    name = "timestamp_granularities[]"
+    with pytest.raises(ApiError, match="timestamp_granularities"):
+        check_form([(name, "word"), (name, "segment")])
 
 
 @pytest.mark.parametrize(
@@ -200,6 +328,23 @@ def test_what_a_conversation_asks():
     assert questions.from_messages(translator, body.messages, LIMITS).text == "Hi"
 
 
+def test_a_turn_of_the_assistant_without_text_is_left_out():
+    """Clients send back answers that had calls of tools, or a refusal, and no text."""
+    question = {"role": "user", "content": "Hi"}
+    for empty in (
+        {"role": "assistant", "content": None, "tool_calls": [{}]},
+        {"role": "assistant", "content": None, "refusal": "no"},
+        {"role": "assistant", "tool_calls": [{}]},
+    ):
+        body = checked(ChatBody, {"messages": [question, empty, question]})
+        assert questions.from_messages(MODEL, body.messages, LIMITS).text == [question, question]
+        last = checked(ChatBody, {"messages": [question, empty]})
+        assert questions.from_messages(MODEL, last.messages, LIMITS).text == [question]
+        alone = checked(ChatBody, {"messages": [empty]})
+        with pytest.raises(ApiError, match="no message of the user"):
+            questions.from_messages(MODEL, alone.messages, LIMITS)
+
+
 @pytest.mark.parametrize("url", ["http://example.org/a.png", "file:///etc/passwd", "data:,x", "x"])
 def test_no_address_is_fetched(url: str):
     with pytest.raises(ApiError) as caught:
@@ -224,3 +369,38 @@ def test_the_input_of_ask_has_the_kind_of_the_model():
     body = checked(AskBody, {"input": {"sound": "data:audio/wav;base64,aGk="}})
     with pytest.raises(ApiError, match="reads text"):
         questions.from_input(MODEL, body.input, LIMITS)
+
+
+def test_an_experiment_that_takes_too_long_is_a_clear_503(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ask_routes, "LAB_SECONDS", 0.01)
+    with pytest.raises(ApiError) as caught:
+        asyncio.run(ask_routes.LabPages().page("orthogonal"))
+    assert caught.value.status == 503 and caught.value.code == "deadline"
+    assert "regard lab orthogonal --html" in caught.value.message
+
+
+def test_a_slow_experiment_does_not_hold_up_pages_that_are_made(monkeypatch: pytest.MonkeyPatch):
+    """Nor does it keep those who ask for another one waiting without end."""
+
+    async def run(pages: ask_routes.LabPages, name: str) -> str:
+        if name == "slow":
+            await asyncio.sleep(3600)
+        return f"page of {name}"
+
+    async def ask() -> None:
+        pages = ask_routes.LabPages()
+        assert await pages.page("quick") == "page of quick"
+        slow = asyncio.create_task(pages.page("slow"))
+        await asyncio.sleep(0)
+        assert await asyncio.wait_for(pages.page("quick"), 60) == "page of quick"
+        with pytest.raises(ApiError, match="another experiment is running") as caught:
+            await asyncio.wait_for(pages.page("other"), 20)
+        assert caught.value.status == 503 and caught.value.retry_after
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        assert await pages.page("other") == "page of other"
+
+    monkeypatch.setattr(ask_routes.LabPages, "_run", run)
+    monkeypatch.setattr(ask_routes, "LAB_SECONDS", 0.05)
+    asyncio.run(ask())
