@@ -85,7 +85,7 @@ VARIANTS: dict[str, list[str]] = {
 }
 
 
-def _overrides(args: argparse.Namespace) -> list[str]:
+def overrides(args: argparse.Namespace) -> list[str]:
     """The overrides of every variant: the data, the budget, one thread."""
     return [
         f'data.path="{args.data / "dailydialog"}"',
@@ -107,7 +107,7 @@ def _budget(args: argparse.Namespace) -> list[str]:
 
 def train_variant(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Train one variant; its scores on the validation part."""
-    changes = [*_overrides(args), *SMALL, *VARIANTS[name]]
+    changes = [*overrides(args), *SMALL, *VARIANTS[name]]
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "run"
         progress = train(
