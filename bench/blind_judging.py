@@ -2,6 +2,8 @@
 
     python -m bench.blind_judging sheet items.jsonl sheet.jsonl key.jsonl
     python -m bench.blind_judging report key.jsonl judge-a.jsonl judge-b.jsonl
+    python -m bench.blind_judging report key.jsonl judge-a.jsonl judge-b.jsonl \\
+        --record bench/results/dialogue_judging.json --what "Who judged which replies."
 
 A line of `items.jsonl` is a history and the replies to it by their sources:
 
@@ -15,14 +17,17 @@ A judge writes a line for each id: {"id": "...", "sensible": true}. `report` giv
 the share of replies that were judged sensible, over both judges, with a 95 % interval by bootstrap
 over the histories (the two judgements of a reply, and all replies to a history, are not
 independent); the ratio of this share to that of every other source, with an interval from the same
-resamples; and how far the judges agree: the share of equal judgements, and Cohen's kappa.
+resamples; and how far the judges agree: the share of equal judgements, and Cohen's kappa. With it
+goes every single verdict: the number of the item, the source, and what each judge said. A record
+has all of it, so that others can count again; without `--record` all of it is printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +116,18 @@ def report(
             for source, a in place.items()
         },
         **agreement([first[line["id"]] for line in key], [second[line["id"]] for line in key]),
+        "verdicts": list(_verdicts(key, first, second)),
     }
+
+
+def _verdicts(
+    key: Sequence[Mapping[str, Any]], first: Mapping[str, bool], second: Mapping[str, bool]
+) -> Iterator[dict[str, Any]]:
+    """What both judges said of the reply of each source to each item, in the order of the items."""
+    for line in sorted(key, key=lambda line: line["item"]):
+        said = [first[line["id"]], second[line["id"]]]
+        for source in line["sources"]:
+            yield {"item": line["item"], "id": line["id"], "source": source, "sensible": said}
 
 
 def _check_judgements(
@@ -163,6 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report_parser = verbs.add_parser("report", help="compare two files of judgements")
     for name in ("key", "first", "second"):
         report_parser.add_argument(name, type=Path)
+    report_parser.add_argument("--record", type=Path, help="write it here, with all verdicts")
+    report_parser.add_argument("--what", help="what was judged by whom, for the record")
     args = parser.parse_args(arguments)
 
     if args.verb == "sheet":
@@ -175,7 +193,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             {line["id"]: line["sensible"] for line in _read(path)}
             for path in (args.first, args.second)
         ]
-        print(json.dumps(report(_read(args.key), *judgements), indent=1))
+        result = report(_read(args.key), *judgements)
+        if args.record is not None:
+            _write_record(args.record, args.what, result)
+            del result["verdicts"]  # a line for each reply, which nobody reads in a terminal
+        print(json.dumps(result, indent=1))
+
+
+def _write_record(path: Path, what: str | None, result: Mapping[str, Any]) -> None:
+    if not what:
+        raise DataError("a record has to say what was judged by whom", where="--what")
+    today = datetime.now(UTC).date().isoformat()
+    record = {"what": what, "date": today, "report": result}
+    disk.write_text(path, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
     python -m bench.dialogue variants --minutes 8              train every variant, two side by side
     python -m bench.dialogue variants --only "turns 1" --only "turns 5"
+    python -m bench.dialogue variants --epochs 1 --record dialogue_losses
     python -m bench.dialogue evaluate RUN [--name dialogue]    every score of a run
     python -m bench.dialogue items items.jsonl ours=RUN before=OTHER_RUN    for bench.blind_judging
     python -m bench.dialogue score items.jsonl                 BLEU and distinct-n of these replies
 
 A variant is a smaller `chat-dialogue`, for few minutes, with one change. All are trained for the
-same minutes, one thread each, with the same seed, and scored on the validation part: perplexity per
-word, and the share of true replies that are ranked first of 20, by likelihood per token and by PMI.
+same minutes, or with `--epochs` on the same examples, one thread each, with the same seed, and
+scored on the validation part: perplexity per word, and the share of true replies that are ranked
+first of 20, by likelihood per token and by PMI. A record keeps the variants that it already has.
 
 `evaluate` answers the whole validation part with the recipe's search. It adds BLEU and distinct-n
 by the definitions of a published benchmark (`bench.published_dialogue`), where attention is and
@@ -56,6 +58,7 @@ SAMPLES = 20
 TALKS = 5
 TURNS = 6  # of a conversation of the model with itself, the first one included
 HISTORY = 3  # turns that a judge reads
+THREADS = 1  # of a variant: two are trained side by side
 SMALL = [  # little is learned in some minutes, so little has to be unlearned
     "encoder.width=512",
     "source.dropout=0.2",
@@ -75,27 +78,36 @@ VARIANTS: dict[str, list[str]] = {
     "float32": ["train.precision=float32"],
     "batches of 3,000": ["train.batch_tokens=3000"],
     "learning rate 4e-3": ["train.learning_rate=4e-3"],
+    "no averaged weights": ["train.ema_decay=0"],
+    "contrastive from the start": ["train.contrastive_start=0"],
+    "no contrastive loss": ["train.contrastive_weight=0"],
     "multi-head attention": ["decoder.kind=recurrent-cross-attention", "decoder.attention="],
 }
 
 
-def _overrides(args: argparse.Namespace) -> list[str]:
+def overrides(args: argparse.Namespace) -> list[str]:
     """The overrides of every variant: the data, the budget, one thread."""
     return [
         f'data.path="{args.data / "dailydialog"}"',
         "train.steps=",
-        "train.epochs=",
-        f"train.minutes={args.minutes}",
-        "train.threads=1",
+        *_budget(args),
+        f"train.threads={THREADS}",
         "train.valid_every=1000000",
         "train.save_every=1000000",
         f"seed={args.seed}",
     ]
 
 
+def _budget(args: argparse.Namespace) -> list[str]:
+    """The overrides of the budget: epochs, if they are given, or else minutes."""
+    if args.epochs is not None:
+        return [f"train.epochs={args.epochs}", "train.minutes="]
+    return ["train.epochs=", f"train.minutes={args.minutes}"]
+
+
 def train_variant(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Train one variant; its scores on the validation part."""
-    changes = [*_overrides(args), *SMALL, *VARIANTS[name]]
+    changes = [*overrides(args), *SMALL, *VARIANTS[name]]
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "run"
         progress = train(
@@ -111,7 +123,7 @@ def train_variant(name: str, args: argparse.Namespace) -> dict[str, Any]:
         "settings": [*SMALL, *VARIANTS[name]],
         "steps": progress.step,
         "parameters": bot.model.parameter_count,
-        "minutes": args.minutes,
+        **({"epochs": args.epochs} if args.epochs is not None else {"minutes": args.minutes}),
         "seed": args.seed,
         "figures": {key: round(value, 4) for key, value in figures.items()},
         "measured": measure.revision(),
@@ -134,6 +146,7 @@ def greedy_figures(bot: bundle.Bundle, valid: Split) -> dict[str, float]:
 
 def variants(args: argparse.Namespace) -> None:
     """Train the variants, two at a time, and write the record."""
+    args.threads = THREADS  # of a variant, and so of the record
     names = args.only or list(VARIANTS)
     for pair in _in_pairs(names):
         processes = {}
@@ -141,6 +154,8 @@ def variants(args: argparse.Namespace) -> None:
             command = [sys.executable, "-m", "bench.dialogue", "variant", name]
             command += ["--minutes", str(args.minutes), "--seed", str(args.seed)]
             command += ["--data", str(args.data)]
+            if args.epochs is not None:
+                command += ["--epochs", str(args.epochs)]
             processes[name] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         for name, process in processes.items():
             output, _ = process.communicate()
@@ -279,6 +294,7 @@ def main() -> None:
     for name in ("variants", "variant"):
         verb = verbs.add_parser(name, parents=[shared])
         verb.add_argument("--minutes", type=float, default=8)
+        verb.add_argument("--epochs", type=int, help="epochs of training, instead of minutes")
         if name == "variant":
             verb.add_argument("name", choices=list(VARIANTS))
         else:
@@ -296,6 +312,7 @@ def main() -> None:
     scoring_items.add_argument("file", type=Path)
     args = parser.parse_args()
     if args.verb == "variant":
+        torch.set_num_threads(THREADS)
         print(json.dumps(train_variant(args.name, args)), flush=True)
         return
     torch.set_num_threads(args.threads)

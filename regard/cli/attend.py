@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -198,12 +198,13 @@ class _Question:
         check_reads_history(bundle, self.history)
         how = options(bundle, self.changes, self.greedy, self.seed)
         for text in self.inputs:
+            value = with_history(text, self.history)
             with Waiting("answering"):
                 subject = ask(
                     bundle,
-                    with_history(text, self.history),
+                    value,
                     how,
-                    name=f"{prefix}{_name(bundle, text)}",
+                    name=f"{prefix}{_name(bundle, value)}",
                     alternatives=self.alternatives,
                     effect=self.effect,
                     effect_command=f"{command.removesuffix(' --no-effect')} --effect",
@@ -227,9 +228,11 @@ class _Question:
         return shlex.join(words)
 
 
-def _name(bundle: Bundle, text: str) -> str:
+def _name(bundle: Bundle, value: Any) -> str:
     """An input as the page names it: of a file, the name without its folders."""
-    return text if bundle.recipe.source.kind == "tokens" else Path(text).name
+    from regard.pages.attend import name_of
+
+    return name_of(bundle, value) if bundle.recipe.source.kind == "tokens" else Path(value).name
 
 
 @dataclass(frozen=True)

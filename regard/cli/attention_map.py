@@ -106,23 +106,12 @@ def _place_names(bundle: Bundle, row: np.ndarray, answer: Answer) -> Sequence[st
 def _turns(bundle: Bundle, row: np.ndarray, answer: Answer) -> Iterator[str]:
     """A line for each turn of the history, with its share of the attention (mean over the steps of
     the answer), and one for the end token, which is in no turn."""
-    from regard.tasks.sources import TextSource, places_together
+    from regard.tasks.sources import TextSource
 
     source = bundle.task.source
     assert isinstance(source, TextSource) and answer.weights is not None
     weights = answer.weights.mean((0, 1)).tolist()
-    tokens = row.tolist()
-    turns = source.turn_of_places(row)
-    together = places_together(len(tokens) + 1, len(weights))
-
-    shares = [0.0] * (turns[-1] + 2)  # the last one is the end token's
-    for place, weight in enumerate(weights):
-        start = place * together
-        shares[turns[start] if start < len(turns) else -1] += weight
-    names = source.place_names(row)
-    for number, share in enumerate(shares[:-1]):
-        places = [place for place, turn in enumerate(turns) if turn == number]
-        text = bundle.tokenizer.decode([tokens[place] for place in places])
-        text = text if len(text) <= TURN_WIDTH else f"{text[: TURN_WIDTH - 1]}…"
-        yield f"{names[places[0]]:<8} {printable(text):<{TURN_WIDTH + 2}}{_bar(share)}"
-    yield f"{names[-1]:<8} {'':<{TURN_WIDTH + 2}}{_bar(shares[-1])}"
+    for turn in source.turns_of(row, len(weights)):
+        share = sum(weights[place] for place in turn.places)
+        text = turn.text if len(turn.text) <= TURN_WIDTH else f"{turn.text[: TURN_WIDTH - 1]}…"
+        yield f"{turn.name:<8} {printable(text):<{TURN_WIDTH + 2}}{_bar(share)}"

@@ -59,8 +59,7 @@ class DailyDialogParser(Parser):
 def dailydialog_files(path: Path | str) -> dict[str, Path]:
     """The files of the corpus by split: "train", "valid" and "test". A path that is a file is
     "train". In a folder the files have the names of the published archive. The archive has the
-    splits as archives inside; where these were not unpacked, its file of all dialogues is
-    "train"."""
+    splits as archives inside; if these were not unpacked, its file of all dialogues is "train"."""
     path = Path(path)
     if not exists(path):
         raise DataError("no such file or folder", where=path)

@@ -106,7 +106,8 @@ def fetch(
     """Download a data set into `folder`, unless it is there, and return its record.
 
     Files that the record lists and that are missing or changed are replaced only with `again`.
-    Nothing else in the folder is ever replaced or removed.
+    Nothing else in the folder is ever replaced or removed. Files that an earlier version of regard
+    did not fetch are added.
     """
     if not folder.name:
         raise InputError("not a folder to fetch into", where="--out", got=folder)
@@ -155,6 +156,8 @@ def _there(data_set: PublicDataSet, folder: Path, *, again: bool) -> dict[str, A
             "something else is there already", where=folder, hint="choose another --out"
         )
     damage = _damage(folder, record["listed"])
+    if not damage and not _is_of_today(data_set, record):
+        return None
     if not damage:
         return record
     if again:
@@ -177,6 +180,11 @@ def _read_record(file: Path) -> dict[str, Any] | None:
         return None
     is_sound = isinstance(record.get("name"), str) and all(_is_inside(name) for name, _ in listed)
     return record if is_sound else None
+
+
+def _is_of_today(data_set: PublicDataSet, record: dict[str, Any]) -> bool:
+    """Whether a record lists all files that are needed; earlier versions fetched fewer."""
+    return all(name in record["listed"] for name in data_set.needs)
 
 
 def _is_inside(name: str) -> bool:
@@ -243,9 +251,15 @@ def _prepare(folder: Path, data_set: PublicDataSet, downloads: list[dict[str, An
     try:
         for download in data_set.downloads:
             if data_set.keep:
-                limits = {"size": data_set.size * 2, "members": data_set.members * 2}
-                archive = parts / download.name
-                unpack(archive, draft, keep=data_set.keep, inside=data_set.inside, **limits)
+                unpack(
+                    parts / download.name,
+                    draft,
+                    keep=data_set.keep,
+                    inside=data_set.inside,
+                    archives=data_set.archives,
+                    size=data_set.size * 2,
+                    members=data_set.members * 2,
+                )
 
         for needed in data_set.needs:
             if not (draft if data_set.keep else parts).joinpath(needed).is_file():
@@ -274,7 +288,7 @@ def _prepare(folder: Path, data_set: PublicDataSet, downloads: list[dict[str, An
 def _is_planned(data_set: PublicDataSet, folder: Path) -> bool:
     """Whether everything is unpacked already, by a fetch that was stopped while it moved files."""
     plan = _read_record(folder / PARTS / RECORD)
-    if plan is None or plan["name"] != data_set.name:
+    if plan is None or plan["name"] != data_set.name or not _is_of_today(data_set, plan):
         return False
     for download, record in zip(data_set.downloads, plan["downloads"], strict=True):
         kind, _, expected = (download.sum or "").partition(":")

@@ -32,6 +32,7 @@ class PublicDataSet:
     needs: tuple[str, ...]  # files without which it is not this data set
     keep: tuple[str, ...] = ()  # patterns of the archive's files to keep; none: it is no archive
     inside: str = ""  # the folder in the archive
+    archives: tuple[str, ...] = ()  # archives in the archive, with more of the files to keep
     size: int = 0  # unpacked, in bytes
     members: int = 0  # of the archive
     wants: str = ""  # what it cannot be used without, and does not bring

@@ -4,7 +4,8 @@ Nothing here trusts an archive. Members are read one after the other and written
 library: only plain files whose place was asked for, each under a new name inside the folder. A
 member that could only be there to harm (an absolute path, `..`, a link, a device) condemns the
 whole archive, even where nobody asked for it. What comes out is counted as it comes, not as the
-archive declares it. A caller unpacks into a draft folder and renames it afterwards.
+archive declares it, and what comes out of archives inside it counts too. A caller unpacks into a
+draft folder and renames it afterwards.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
@@ -36,28 +38,69 @@ class _Member(NamedTuple):
     open: Callable[[], IO[bytes]]
 
 
+@dataclass
+class _Bounds:
+    """What may come out of an archive and of those inside it, and what came."""
+
+    bytes: int
+    members: int
+    written: int = 0
+    listed: int = 0
+
+
+class _Archive(NamedTuple):
+    file: Path
+    name: str  # in messages
+    bounds: _Bounds
+
+
 def unpack(
-    archive: Path, into: Path, *, keep: Sequence[str], inside: str = "", size: int, members: int
+    archive: Path,
+    into: Path,
+    *,
+    keep: Sequence[str],
+    inside: str = "",
+    archives: Sequence[str] = (),
+    size: int,
+    members: int,
 ) -> None:
     """Write the members of a .zip, .tar.gz or .tar.bz2 whose path below `inside` matches a pattern
     of `keep`.
 
-    A pattern matches part by part: "*.txt" is not in a folder, "wavs/*.wav" is in one. `size` and
-    `members` are what the archive may come to, in bytes and in number.
+    A pattern matches part by part: "*.txt" is not in a folder, "wavs/*.wav" is in one. Members that
+    match a pattern of `archives` are unpacked too, by the same patterns, into the same folder, and
+    are not kept; archives inside those are not opened. `size` and `members` are what all of them
+    together may come to, in bytes and in number.
     """
-    most = min(size, max(RATIO * archive.stat().st_size, 1 << 20))
-    read = _zipped if archive.name.endswith(".zip") else _tarred
-    written = 0
+    bounds = _Bounds(min(size, max(RATIO * archive.stat().st_size, 1 << 20)), members)
+    outer = _Archive(archive, archive.name, bounds)
+    _unpack(outer, into, [*keep, *archives], inside)
+    for nested in _matching(into, archives):
+        name = f"{nested.relative_to(into).as_posix()} in {archive.name}"
+        _unpack(_Archive(nested, name, bounds), into, keep, "")
+        nested.unlink()
+
+
+def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:
+    """The files below a folder whose path matches one of the patterns."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return [file for file in files if _match_any(file.relative_to(folder).parts, patterns)]
+
+
+def _unpack(archive: _Archive, into: Path, keep: Sequence[str], inside: str) -> None:
+    """Write the members of one archive that match a pattern of `keep`."""
+    bounds = archive.bounds
+    read = _zipped if archive.file.name.endswith(".zip") else _tarred
     try:
-        stream = read(archive, most + (members + 4) * 2 * tarfile.BLOCKSIZE)
-        for number, member in enumerate(stream, 1):
-            if number > members:
-                _refuse(archive, f"more than {members:,} members")
+        for member in read(archive):
+            bounds.listed += 1
+            if bounds.listed > bounds.members:
+                _refuse(archive, f"more than {bounds.members:,} members")
             if member.fault:
                 _refuse(archive, f"{member.fault}: {_shown(member.name)}")
             place = _place(archive, member.name, inside, keep)
             if member.is_file and place:
-                written += _write(member, into.joinpath(*place), archive, most - written)
+                _write(member, into.joinpath(*place), archive)
     except RegardError:
         raise
     except FileExistsError as problem:
@@ -71,7 +114,7 @@ def unpack(
         raise _damaged(archive, problem) from None
 
 
-def _damaged(archive: Path, problem: Exception) -> DataError:
+def _damaged(archive: _Archive, problem: Exception) -> DataError:
     return DataError(
         "damaged, or not an archive of its kind",
         where=archive.name,
@@ -79,20 +122,18 @@ def _damaged(archive: Path, problem: Exception) -> DataError:
     )
 
 
-def _write(member: _Member, target: Path, archive: Path, most: int) -> int:
+def _write(member: _Member, target: Path, archive: _Archive) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    written = 0
     with member.open() as source, target.open("xb") as file:
         while chunk := source.read(CHUNK):
-            written += len(chunk)
-            if written > most:
+            archive.bounds.written += len(chunk)
+            if archive.bounds.written > archive.bounds.bytes:
                 _refuse(archive, "more bytes than the data set has")
             file.write(chunk)
         disk.flush(file)
-    return written
 
 
-def _place(archive: Path, name: str, inside: str, keep: Sequence[str]) -> list[str] | None:
+def _place(archive: _Archive, name: str, inside: str, keep: Sequence[str]) -> list[str] | None:
     """The path of a member below the folder, or None if it is not kept."""
     parts = [part for part in re.split(r"[/\\]", name) if part not in ("", ".")]
     if not parts:
@@ -105,18 +146,22 @@ def _place(archive: Path, name: str, inside: str, keep: Sequence[str]) -> list[s
     if parts[: len(above)] != above:
         return None
     parts = parts[len(above) :]
-    if not any(_matches(parts, pattern.split("/")) for pattern in keep):
+    if not _match_any(parts, keep):
         return None
     if not name.isprintable() or max(len(part.encode("utf-8", "replace")) for part in parts) > 200:
         _refuse(archive, f"a name no file should have: {_shown(name)}")
     return parts
 
 
-def _matches(parts: list[str], pattern: list[str]) -> bool:
+def _match_any(parts: Sequence[str], patterns: Sequence[str]) -> bool:
+    return any(_matches(parts, pattern.split("/")) for pattern in patterns)
+
+
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return len(parts) == len(pattern) and all(map(fnmatchcase, parts, pattern))
 
 
-def _refuse(archive: Path, what: str) -> NoReturn:
+def _refuse(archive: _Archive, what: str) -> NoReturn:
     raise DataError(f"not unpacked, because it holds {what}", where=archive.name)
 
 
@@ -127,8 +172,8 @@ def _shown(name: str) -> str:
 # -- zip--------------------------------------------------------------------------------------------
 
 
-def _zipped(archive: Path, most: int) -> Iterator[_Member]:
-    with zipfile.ZipFile(archive) as opened:
+def _zipped(archive: _Archive) -> Iterator[_Member]:
+    with zipfile.ZipFile(archive.file) as opened:
         for info in opened.infolist():
             yield _Member(
                 info.filename,
@@ -154,9 +199,10 @@ def _fault_of_zip(info: zipfile.ZipInfo) -> str | None:
 # -- tar--------------------------------------------------------------------------------------------
 
 
-def _tarred(archive: Path, most: int) -> Iterator[_Member]:
-    compression: Any = bz2 if archive.name.endswith(".bz2") else gzip
-    with compression.open(archive, "rb") as stream:
+def _tarred(archive: _Archive) -> Iterator[_Member]:
+    compression: Any = bz2 if archive.file.name.endswith(".bz2") else gzip
+    most = archive.bounds.bytes + (archive.bounds.members + 4) * 2 * tarfile.BLOCKSIZE
+    with compression.open(archive.file, "rb") as stream:
         forward: Any = _Forward(stream, archive, most)
         with tarfile.open(fileobj=forward, mode="r:") as opened:
             while (info := opened.next()) is not None:
@@ -188,7 +234,7 @@ class _Forward:
     """A stream that only goes forward, in small steps, and not for ever: all that reading a tar
     once needs."""
 
-    def __init__(self, stream: IO[bytes], archive: Path, most: int):
+    def __init__(self, stream: IO[bytes], archive: _Archive, most: int):
         self._stream = stream
         self._archive = archive
         self._most = most

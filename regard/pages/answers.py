@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import InputError
-from regard.pages.attend import Subject, attention_page, measured
+from regard.pages.attend import Subject, attention_page, measured, name_of
 from regard.pages.shell import Page
 from regard.values import Answer
 
@@ -55,8 +55,8 @@ def show(
         subjects = [_without_model(each, effect) for each in answers]
         return attention_page(subjects, layers=layers)
     row = bundle.task.read_one(input)
-    name = input if isinstance(input, str) else ""
-    subject = measured(Subject(answers[0], name, bundle, row), effect, EFFECT_CALL)
+    subject = Subject(answers[0], name_of(bundle, input), bundle, row)
+    subject = measured(subject, effect, EFFECT_CALL)
     return attention_page([subject], layers=layers)
 
 

@@ -12,12 +12,14 @@ import torch
 from torch import Tensor
 
 from regard.effect import effects, input_effects
-from regard.errors import InputError
+from regard.errors import InputError, printable
 from regard.pages.arrays import Arrays
 from regard.pages.media import source_record
 from regard.pages.shell import Page, Section, names
 from regard.pages.tensors import HEADS
 from regard.pages.views import Part, View, chosen_layers, page_data
+from regard.tasks.conversation import read_turns
+from regard.tasks.sources import TextSource
 from regard.values import Answer, AttentionWeights, CapturedAttention
 
 if TYPE_CHECKING:
@@ -61,6 +63,34 @@ class Subject:
     masked: bool = True
     effect_reason: str = ""
     effect_command: str = ""
+
+
+def name_of(bundle: Bundle, value: Any) -> str:
+    """A text as a page names it. Of a conversation the turns that the model read, the oldest ones
+    left out if they are long."""
+    if isinstance(value, str):
+        return value
+    source = bundle.task.source
+    if not isinstance(source, TextSource) or not isinstance(value, list | tuple):
+        return ""
+    turns = [turn.text for turn in read_turns(value) if turn.text.strip()]
+    count = 1
+    if source.reads_history:
+        count += source.turn_of_places(source.read_one(value))[-1]
+    return joined_turns(turns[-count:])
+
+
+def joined_turns(turns: Sequence[str], most: int = TITLE) -> str:
+    """Turns in one line, the oldest ones left out if it has more than so many characters.
+
+    >>> joined_turns(["Hi!", "Hello.", "And you?"]), joined_turns(["Hi!", "Hello.", "Well?"], 18)
+    ('Hi! / Hello. / And you?', '… / Hello. / Well?')
+    """
+    for first in range(len(turns)):
+        text = " / ".join(["…"] * (first > 0) + list(turns[first:]))
+        if len(text) <= most:
+            return text
+    return turns[-1]
 
 
 def ask(
@@ -218,11 +248,24 @@ def _view(subject: Subject, store: Arrays, layers: Sequence[int] | None) -> View
         parts=tuple(_parts(subject, layers)),
         steps=tuple(_steps(answer, steps)),
         source=source,
+        turns=tuple(_turns(subject, len(places))),
         answer={"text": answer.text, "score": _number(answer.score), "finish": answer.finish},
         beam=_beam(subject),
         effect_reason=subject.effect_reason,
         effect_command=subject.effect_command,
     )
+
+
+def _turns(subject: Subject, places: int) -> Iterator[dict[str, Any]]:
+    """The turns of a conversation that was read, numbered from 1, and the end token."""
+    bundle, row = subject.bundle, subject.row
+    if bundle is None or row is None or not bundle.task.source.reads_history:
+        return
+    source = bundle.task.source
+    assert isinstance(source, TextSource)
+    for number, turn in enumerate(source.turns_of(row, places), 1):
+        name = f"{number} {turn.name}" if turn.text else turn.name
+        yield {"name": name, "text": printable(turn.text), "places": turn.places}
 
 
 def _steps(answer: Answer, steps: Sequence[str]) -> Iterator[dict[str, Any]]:

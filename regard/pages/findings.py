@@ -149,13 +149,16 @@ def score_table(result: Evaluation, caption: str) -> Table:
     others |= {f"baseline: {name}": scores for name, scores in result.baselines.items()}
     rows = []
     for name, value in result.scores.items():
-        bounds = result.intervals.get(name)
-        interval = None if bounds is None else f"{bounds[0]:.4g} to {bounds[1]:.4g}"
+        interval = interval_text(result.intervals.get(name))
         beside = [number_text(scores.get(name)) for scores in others.values()]
         better = result.better.get(name)
         rows.append((name, number_text(value), interval, better, *beside, MEANINGS.get(name)))
     columns = ("score", "value", "95 % interval", "better", *others, "meaning")
     return Table(columns, tuple(rows), caption, wraps=True)
+
+
+def interval_text(bounds: tuple[float, float] | None) -> str | None:
+    return None if bounds is None else f"{bounds[0]:.4g} to {bounds[1]:.4g}"
 
 
 def number_text(value: float | None) -> str | None:

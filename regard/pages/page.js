@@ -1128,7 +1128,8 @@ class View {
     this.cellPanel = make("div");
     this.alternatives = make("div");
     this.pairs = make("div");
-    this.side.append(this.cellPanel, this.alternatives, this.pairs);
+    this.turns = make("div");
+    this.side.append(this.cellPanel, this.turns, this.alternatives, this.pairs);
     listeners.add((announce) => this.update(announce));
     redraws.add(() => this.update(false));
     new ResizeObserver(() => this.arrange()).observe(this.body);
@@ -1310,6 +1311,7 @@ class View {
     this.updateCell(row, place);
     this.updateAlternatives(isPlaces ? null : row);
     this.updatePairs(isPlaces && part.id !== "weights" ? null : row);
+    this.updateTurns(isPlaces ? null : row);
   }
 
   /** Colour the tokens that were read by the weights of a row. */
@@ -1361,6 +1363,31 @@ class View {
       make("span", { class: "value" }, percent(probability)),
     ));
     this.alternatives.append(make("h3", {}, `Likeliest at step ${row}`), bars);
+  }
+
+  /** The weights of the turns of a conversation: of the selected token, and of the whole answer. */
+  updateTurns(row) {
+    const { view, weights } = this;
+    this.turns.replaceChildren();
+    if (!view.turns?.length || !weights) return;
+    const sumOf = (values, { places }) => places.reduce((sum, place) => sum + values[place], 0);
+    const token = row === null ? null : rowOf(weights, row);
+    const answer = meanRow(weights);
+    const bars = make("div", { class: "bars turns" });
+    for (const turn of view.turns) {
+      const sums = [token, answer].filter((values) => values).map((values) => sumOf(values, turn));
+      const tracks = sums.map((sum, i) => track(clamp(sum, 0, 1), i < sums.length - 1 ? "" : "whole"));
+      bars.append(
+        make("span", { class: "label" }, turn.name),
+        make("span", { class: "pairs" }, ...tracks),
+        make("span", { class: "value" }, sums.map((sum) => short(sum)).join(" · ")),
+      );
+      if (turn.text) bars.append(make("span", { class: "said", title: turn.text }, turn.text));
+    }
+    const key = make("div", { class: "key" },
+      token ? make("span", {}, make("i"), "this token") : null,
+      make("span", {}, make("i", { class: "whole" }), "whole answer"));
+    this.turns.append(make("h3", {}, "Weight by turn"), key, bars);
   }
 
   /** For a token, the places with the largest weights or effects, both beside each other. */
@@ -1430,6 +1457,15 @@ class View {
 
 const track = (share, kind = "") => make("span", { class: "track" },
   make("i", { class: kind, style: { width: `${100 * share}%` } }));
+
+/** The mean of the rows of a map. */
+function meanRow(map) {
+  const sums = new Float64Array(map.columns);
+  for (let row = 0; row < map.rows; row++) {
+    rowOf(map, row).forEach((value, column) => { sums[column] += value / map.rows; });
+  }
+  return sums;
+}
 
 const largestOf = (values) => values.indexOf(Math.max(...values));
 

@@ -27,6 +27,7 @@ from regard.pages.findings import Findings
 from regard.pages.run_record import (
     RunRecord,
     chosen_score,
+    interval_of,
     read_run,
     record_of,
     scores_of,
@@ -65,8 +66,8 @@ FITTED = (
     "model memorised them, not how well it answers new inputs, and have no intervals."
 )
 LATER = (
-    "These scores are of a validation during training. Intervals, errors worth looking at and "
-    "attention are in the page that this command writes: {command}"
+    "These scores are of a validation during training. Errors worth looking at and attention are "
+    "in the page that this command writes: {command}"
 )
 
 
@@ -342,10 +343,14 @@ def _how_scored(evaluation: Evaluation, is_greedy: bool) -> str:
 def _logged_scores(line: dict[str, object]) -> Table:
     rows = []
     for name, value in scores_of(line).items():
+        interval = findings.interval_text(interval_of(line, name))
         meaning = findings.MEANINGS.get(name)
-        rows.append((name, findings.number_text(value), metrics.better(name), meaning))
-    caption = f"Step {line['step']:,}"
-    return Table(("score", "value", "better", "meaning"), tuple(rows), caption, wraps=True)
+        rows.append((name, findings.number_text(value), interval, metrics.better(name), meaning))
+    columns = ("score", "value", "95 % interval", "better", "meaning")
+    if not any(row[2] for row in rows):  # of a run without held-out examples, or of an older one
+        rows = [(*row[:2], *row[3:]) for row in rows]
+        columns = (*columns[:2], *columns[3:])
+    return Table(columns, tuple(rows), f"Step {line['step']:,}", wraps=True)
 
 
 def _last_samples(record: RunRecord) -> Section:

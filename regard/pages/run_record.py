@@ -146,6 +146,18 @@ def scores_of(line: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in line.items() if _is_score(name, value)}
 
 
+def interval_of(line: dict[str, Any], name: str) -> tuple[float, float] | None:
+    """The 95 % interval of a score of a line of the log, if it has one."""
+    intervals = line.get("intervals")
+    bounds = intervals.get(name) if isinstance(intervals, dict) else None
+    if not isinstance(bounds, list) or len(bounds) != 2:
+        return None
+    if not all(isinstance(bound, int | float) and abs(bound) < 1e300 for bound in bounds):
+        return None
+    low, high = map(float, bounds)
+    return (low, high) if low <= high else None
+
+
 def _is_score(name: str, value: Any) -> bool:
     is_known = metrics.better(name) is not None or name == "mean_length"
     return is_known and isinstance(value, int | float) and not isinstance(value, bool)

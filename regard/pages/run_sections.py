@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from shlex import quote
 from typing import Any
 
@@ -16,7 +17,7 @@ from regard.data.corpus import Corpus, Split
 from regard.errors import RegardError
 from regard.fields import shown
 from regard.pages.charts import Series, line_chart
-from regard.pages.run_record import RunRecord, base_name
+from regard.pages.run_record import RunRecord, base_name, interval_of
 from regard.pages.shell import Section, Table
 from regard.pages.small_maps import Card, cards
 from regard.plot import JUDGED_ON, score_panels
@@ -30,6 +31,7 @@ EXAMPLES = 3  # of each split of the data
 LENGTH = 64  # tokens of a source and of an answer of the budget, if the model takes so many
 BATCH = 32
 LONGEST = 200  # characters of a text
+BANDS = 2  # lines of a chart: the intervals of more would cover each other
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
 
@@ -45,6 +47,8 @@ def curves(record: RunRecord) -> Section:
         text = "Nothing is logged yet; the first line comes after some 20 steps."
     elif record.kept is None:
         text = "No weights are kept yet."
+    if any('class="band"' in figure for figure in figures):
+        text += " A band is the 95 % interval of each score."
     changes = [line for line in record.lines if line["kind"] == "changed"]
     notes = [
         f"The run continued with changes from step {line['step']:,}: "
@@ -62,13 +66,14 @@ def _loss_chart(record: RunRecord) -> str:
     ]
     series = [_series("training", _thinned(points), 7)] if points else []
     for number, (kind, name) in enumerate(JUDGED_ON.items()):
-        losses = [
-            (line["step"], math.log(line["perplexity"]))
-            for line in record.validations
-            if line["kind"] == kind and "perplexity" in line
+        judged = [
+            line for line in record.validations if line["kind"] == kind and "perplexity" in line
         ]
+        losses = [(line["step"], math.log(line["perplexity"])) for line in judged]
         if losses:
-            series.append(_series(name, losses, number, record))
+            line = _series(name, losses, number, record)
+            bounds = [interval_of(line, "perplexity") for line in judged]
+            series.append(_with_band(line, [_logarithms(interval) for interval in bounds]))
     return line_chart(series, x_label="step", y_label="loss (nats per token)", title="Loss")
 
 
@@ -92,12 +97,12 @@ def _score_charts(record: RunRecord) -> Iterator[str]:
     for title, names in score_panels(record.validations).items():
         series = []
         for name in names:
-            points = [
-                (line["step"], line[name])
-                for line in record.validations
-                if isinstance(line.get(name), float)
-            ]
-            series.append(_series(name, points, None, record))
+            judged = [line for line in record.validations if isinstance(line.get(name), float)]
+            points = [(line["step"], line[name]) for line in judged]
+            line = _series(name, points, None, record)
+            if len(names) <= BANDS:
+                line = _with_band(line, [interval_of(line, name) for line in judged])
+            series.append(line)
         label = names[0] if len(names) == 1 else title
         yield line_chart(series, x_label="step", y_label=label, title=label)
 
@@ -112,6 +117,21 @@ def _series(
     kept = None if record is None else record.kept
     marks = [] if kept is None else [i for i, (x, _) in enumerate(points) if x == kept["step"]]
     return Series(name, [x for x, _ in points], [y for _, y in points], marks=marks, style=style)
+
+
+def _with_band(line: Series, intervals: Sequence[tuple[float, float] | None]) -> Series:
+    """The line with a band, if all of its points have an interval."""
+    bounds = [interval for interval in intervals if interval is not None]
+    if not bounds or len(bounds) < len(intervals):
+        return line
+    low, high = zip(*bounds, strict=True)
+    return replace(line, low=low, high=high)
+
+
+def _logarithms(interval: tuple[float, float] | None) -> tuple[float, float] | None:
+    if interval is None or interval[0] <= 0:
+        return None
+    return math.log(interval[0]), math.log(interval[1])
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

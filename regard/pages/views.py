@@ -52,6 +52,7 @@ class View:
     names   the names of "steps", "read" and "places"
     steps   for each step its name, log-probability and alternatives
     source  what was read: {"kind": "text"}, or a picture or sound of `regard.pages.media`
+    turns   of a conversation that was read: {"name", "text", "places"} of each turn
     """
 
     name: str
@@ -59,6 +60,7 @@ class View:
     parts: tuple[Part, ...]
     steps: tuple[Mapping[str, Any], ...] = ()
     source: Mapping[str, Any] = field(default_factory=lambda: {"kind": "text"})
+    turns: tuple[Mapping[str, Any], ...] = ()
     answer: Mapping[str, Any] = field(default_factory=dict)
     beam: Mapping[str, Any] | None = None
     effect_reason: str = ""  # why it has no effects
@@ -122,6 +124,7 @@ def _record(view: View) -> dict[str, Any]:
         "names": {name: list(values) for name, values in view.names.items()},
         "steps": [dict(step) for step in view.steps],
         "source": dict(view.source),
+        "turns": [dict(turn) for turn in view.turns],
         "answer": dict(view.answer),
         "beam": view.beam,
         "effectReason": view.effect_reason,

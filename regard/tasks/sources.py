@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -84,6 +84,14 @@ class Source(ABC):
         """The row with one of `places` places hidden: unknown tokens, grey pixels or silence. None
         if there is nothing to hide there."""
         return None
+
+
+class ReadTurn(NamedTuple):
+    """A turn of a history as the model read it, or the end token, which is in no turn."""
+
+    name: str  # who speaks, or the name of the end token
+    text: str
+    places: list[int]  # of the memory
 
 
 class TextSource(Source):
@@ -170,6 +178,23 @@ class TextSource(Source):
     def turn_of_places(self, row: np.ndarray) -> list[int]:
         """The number, from 0, of the turn that each token of a row is in."""
         return (np.isin(row, self.tokenizer.turn_tokens).cumsum() - 1).tolist()
+
+    def turns_of(self, row: np.ndarray, places: int) -> list[ReadTurn]:
+        """The turns of a row, the end token last, with the places that each has in a memory of so
+        many. A place for several tokens is in the turn of its first token."""
+        turns = np.asarray(self.turn_of_places(row))
+        names = self.place_names(row)
+        together = places_together(len(row) + 1, places)
+        starts = range(0, len(row) + 1, together)
+
+        read: list[ReadTurn] = []
+        for number in np.unique(turns):
+            tokens = np.flatnonzero(turns == number)
+            own = [i for i, start in enumerate(starts) if start in tokens]
+            text = self.tokenizer.decode(row[tokens].tolist())
+            read.append(ReadTurn(names[tokens[0]], text, own))
+        end = [i for i, start in enumerate(starts) if start == len(row)]
+        return [*read, ReadTurn(END_NAME, "", end)]
 
     @property
     def _limit(self) -> str:

@@ -380,7 +380,10 @@ class Loop:
         }
         kind = VALID if self.validation.is_held_out else FITTED
         assert self.log is not None  # only the leader validates
-        self.log.add(self.progress, kind, record | scores.tables | {"samples": scores.samples})
+        extra: dict[str, Any] = {"samples": scores.samples}
+        if scores.intervals:
+            extra["intervals"] = scores.intervals
+        self.log.add(self.progress, kind, record | scores.tables | extra)
         self.reporter.validated({"step": self.progress.step, "kind": kind} | record, scores.samples)
 
     def _show(self, state: State) -> None:

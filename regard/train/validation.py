@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from regard.bundle import Bundle
 from regard.data.corpus import Corpus
 from regard.errors import DivergedError
-from regard.evaluate import answers, likelihood, questions, ranked
+from regard.evaluate import (
+    answers,
+    clusters_of,
+    intervals_of,
+    likelihood,
+    questions,
+    ranked,
+    target_texts,
+)
+from regard.metrics import SpokenTexts, Statistic
 from regard.model import Model
 from regard.ranking import rank_answers
 from regard.recipe import Recipe
@@ -23,13 +34,16 @@ JUDGED = 200  # training examples to validate on, if none are held out
 RANKED = 64  # examples whose true answers are ranked: 20 answers to each are read
 MOST_ROWS = 50  # of a table that is logged at every validation
 ROWS = 16  # prompts answered at a time: a signal waits for no more
+RESAMPLED = 10_000  # examples, or dialogues: the interval of a score of more takes too long
+COMPARED = 200_000  # training answers: to look for copies among more takes too long
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What a validation found."""
+    """What a validation found; `intervals` are those of some of the numbers, of 95 %."""
 
     numbers: dict[str, Any]
+    intervals: dict[str, tuple[float, float]]
     tables: dict[str, Any]
     samples: list[tuple[str, str]]  # input, answer
 
@@ -49,6 +63,7 @@ class Validation:
         self.is_held_out = len(corpus.valid) > 0
         self._split = corpus.valid if self.is_held_out else corpus.train
         self._judged = len(corpus.valid) or min(JUDGED, len(corpus.train))
+        self._clusters = clusters_of(self._split)
         self._samples = questions(self._split, task, at_most=SAMPLES)
 
         self._is_greedy = task.judged_greedily and self.score == "perplexity"
@@ -56,6 +71,9 @@ class Validation:
         self._references = [question.references for question in self._questions]
         baselines = task.baselines(self._references)
         self._baselines = {"baselines": baselines} if baselines else {}
+        self._training_texts = None  # read when they are first asked for
+        if self.is_held_out and len(corpus.train) <= COMPARED:
+            self._training_texts = SpokenTexts(target_texts(corpus.train))
 
     @property
     def judged(self) -> int:
@@ -75,18 +93,23 @@ class Validation:
             )
 
         numbers = dict(held_out.scores)
+        intervals = self._intervals(held_out.statistics, self._clusters[: self._judged])
         if self.task.ranks_answers:
             ranking = rank_answers(model, self.task, self._split, at_most=RANKED, between=between)
             numbers |= {name: statistic.value for name, statistic in ranking.statistics.items()}
+            intervals |= self._intervals(ranking.statistics, self._clusters[ranking.examples])
 
         options = bot.search_options(greedy=True) if self._is_greedy else None
         inputs = [question.given for question in self._questions]
         candidates = ranked(bot, inputs, options, rows=ROWS, between=between)
         answer_scores = self.task.judge(candidates, self._references)
         prompts = [question.shown for question in self._questions]
-        copies = self.task.copies([best for best, *_ in candidates], prompts, None)
+        best = [first for first, *_ in candidates]
+        copies = self.task.copies(best, prompts, self._training_texts)
         numbers |= answer_scores.numbers
         numbers |= {name: statistic.value for name, statistic in copies.items()}
+        clusters = [question.cluster for question in self._questions]
+        intervals |= self._intervals({**answer_scores.statistics, **copies}, clusters)
         tables = {
             name: rows for name, rows in answer_scores.tables.items() if len(rows) <= MOST_ROWS
         }
@@ -94,4 +117,14 @@ class Validation:
 
         shown = [question.shown for question in self._samples]
         texts = answers(bot, [question.given for question in self._samples], between=between)
-        return Scores(numbers, tables, list(zip(shown, texts, strict=True)))
+        return Scores(numbers, intervals, tables, list(zip(shown, texts, strict=True)))
+
+    def _intervals(
+        self, statistics: Mapping[str, Statistic], clusters: Sequence[int] | np.ndarray
+    ) -> dict[str, tuple[float, float]]:
+        """The intervals of scores of held-out examples; none if they would take long. They have
+        random numbers of their own, so training is the same with and without them."""
+        if not self.is_held_out or len(np.unique(clusters)) > RESAMPLED:
+            return {}
+        intervals = intervals_of(statistics, clusters)
+        return {name: bounds for name, bounds in intervals.items() if np.isfinite(bounds).all()}

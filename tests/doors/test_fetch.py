@@ -34,8 +34,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard import cli
+from regard import build, cli, recipe
 from regard.data import fetch
+from regard.data.dailydialog import dailydialog_files
 from regard.data.download import TRIES
 from regard.data.public import Download, PublicDataSet
 from regard.data.unpack import unpack
@@ -279,6 +280,75 @@ def test_what_is_no_archive_is_kept_as_it_is(site: Site, cache: Path):
     given[4] += "?download=1"
     assert cli.main(given) == 0
     assert (cache / "octmnist" / "octmnist.npz").read_bytes() == NOISE
+
+
+DAILY = "ijcnlp_dailydialog/"
+SPLITS = ("train", "validation", "test")
+
+
+def dialogues(split: str) -> bytes:
+    """Four dialogues of a split, as they are published."""
+    lines = [f"This is {split} {n} . __eou__ I don ' t know {n} . __eou__" for n in range(4)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+WHOLE = b"".join(map(dialogues, SPLITS))
+
+
+def of_split(split: str, *odd: tuple[zipfile.ZipInfo, bytes], **more: bytes) -> bytes:
+    """The archive of a split, which is in the archive of the corpus."""
+    members = {
+        f"{split}/dialogues_{split}.txt": dialogues(split),
+        f"{split}/dialogues_act_{split}.txt": b"1 2\n",
+    }
+    return zipped(members | {f"{split}/{name}": content for name, content in more.items()}, *odd)
+
+
+def daily(**changed: bytes | None) -> bytes:
+    """DailyDialog as published: archives in an archive. `changed` are other contents for some of
+    them; None leaves one out."""
+    members: dict[str, bytes | None] = {f"{split}.zip": of_split(split) for split in SPLITS}
+    members |= {"dialogues_text.txt": WHOLE, "dialogues_topic.txt": b"1\n", "readme.txt": b"read"}
+    members |= {f"{split}.zip": content for split, content in changed.items()}
+    return zipped({DAILY + name: content for name, content in members.items() if content})
+
+
+def test_the_splits_in_the_archive_of_dailydialog_are_used(site: Site, cache: Path, capsys):
+    assert cli.main(words("dailydialog", site, daily())) == 0
+    assert "5 files" in capsys.readouterr().out
+    home = cache / "dailydialog"
+    files = {file.relative_to(home).as_posix() for file in home.rglob("*") if file.is_file()}
+    splits = {f"{split}/dialogues_{split}.txt" for split in SPLITS}
+    assert files == splits | {"dialogues_text.txt", "readme.txt", "fetched.json"}
+    assert (home / "test" / "dialogues_test.txt").read_bytes() == dialogues("test")
+
+    assert cli.main(["data", "inspect", str(home)]) == 0
+    assert "test = test/dialogues_test.txt" in capsys.readouterr().out
+    changes = [f'data.path="{home}"', "tokenizer.kind=words"]
+    corpus = build.corpus(recipe.load("chat-dialogue", changes))
+    assert [len(part) for part in (corpus.train, corpus.valid, corpus.test)] == [4, 4, 4]
+
+
+def test_a_corpus_of_an_earlier_version_gets_its_splits(site: Site, cache: Path, capsys):
+    earlier = replace(
+        fetch.SETS["dailydialog"],
+        keep=("dialogues_text.txt", "readme.txt"),
+        needs=("dialogues_text.txt",),
+        archives=(),
+    )
+    command, home = words("dailydialog", site, daily()), cache / "dailydialog"
+    address = replace(
+        earlier.downloads[0], address=command[4], sum=f"sha256:{command[-1]}", exact=False
+    )
+    fetch.fetch(replace(earlier, downloads=(address,)), home)
+    assert not (home / "train").exists()
+    assert dailydialog_files(home) == {"train": home / "dialogues_text.txt"}
+
+    assert cli.main(command) == 0
+    assert "5 files" in capsys.readouterr().out and len(site.asked) == 2
+    assert set(dailydialog_files(home)) == {"train", "valid", "test"}
+    assert cli.main(command) == 0
+    assert "it is there already: 5 files" in capsys.readouterr().out and len(site.asked) == 2
 
 
 def test_out_is_the_folder(site: Site, tmp_path: Path, cache: Path, capsys):
@@ -909,6 +979,81 @@ HOSTILE = {
         lambda: zipped(GOOD).replace(zipped(GOOD)[60:64], b"\0\0\0\0", 1),
         "damaged, or not",
     ),
+    "nested absolute": (
+        "dailydialog",
+        lambda: daily(test=of_split("test", (odd("/tmp/owned.txt"), b"x"))),
+        "test.zip in ijcnlp_dailydialog.zip: not unpacked, because it holds an absolute path",
+    ),
+    "nested above": (
+        "dailydialog",
+        lambda: daily(train=of_split("train", (odd("../../owned.txt"), b"x"))),
+        "train.zip in ijcnlp_dailydialog.zip: not unpacked, because it holds a path that leaves",
+    ),
+    "nested above inside": (
+        "dailydialog",
+        lambda: daily(train=of_split("train", **{"../../owned.txt": b"x"})),
+        "a path that leaves the folder",
+    ),
+    "nested link": (
+        "dailydialog",
+        lambda: daily(train=of_split("train", (odd(mode=stat.S_IFLNK | 0o777), b"/etc/passwd"))),
+        "a link: '",
+    ),
+    "nested device": (
+        "dailydialog",
+        lambda: daily(train=of_split("train", (odd(mode=stat.S_IFCHR), b""))),
+        "a device: '",
+    ),
+    "nested twice": (
+        "dailydialog",
+        lambda: daily(train=of_split("train", **{"./dialogues_train.txt": b"x"})),
+        "two files of one name: 'dialogues_train.txt'",
+    ),
+    "nested over another": (
+        "dailydialog",
+        lambda: daily(train=of_split("train", **{"../test/dialogues_test.txt": b"x"})),
+        "a path that leaves the folder",
+    ),
+    "nested of another split": (
+        "dailydialog",
+        lambda: daily(validation=zipped({"train/dialogues_train.txt": b"x"})),
+        "two files of one name: 'dialogues_train.txt'",
+    ),
+    "nested bomb": (
+        "dailydialog",
+        lambda: daily(train=zipped({"train/dialogues_train.txt": bytes(100_000_000)})),
+        "train.zip in ijcnlp_dailydialog.zip: not unpacked, because it holds more bytes than",
+    ),
+    "nested bomb in parts": (
+        "dailydialog",
+        lambda: daily(**{s: zipped({f"{s}/dialogues_{s}.txt": bytes(700_000)}) for s in SPLITS}),
+        "more bytes than the data set has",
+    ),
+    "nested bomb twice packed": (
+        "dailydialog",
+        lambda: daily(train=zipped({"train.zip": zipped({"a": bytes(100_000_000)})})),
+        "no train/dialogues_train.txt in it",
+    ),
+    "nested many": (
+        "dailydialog",
+        lambda: daily(**{s: of_split(s, **{f"{i}": b"" for i in range(40)}) for s in SPLITS}),
+        "more than 100 members",
+    ),
+    "nested is no archive": (
+        "dailydialog",
+        lambda: daily(train=NOISE),
+        "train.zip in ijcnlp_dailydialog.zip: damaged, or not an archive of its kind",
+    ),
+    "nested cut": (
+        "dailydialog",
+        lambda: daily(test=of_split("test")[:-30]),
+        "test.zip in ijcnlp_dailydialog.zip: damaged, or not an archive",
+    ),
+    "nested missing": (
+        "dailydialog",
+        lambda: daily(test=None),
+        "not this data set: no test/dialogues_test.txt in it",
+    ),
     "tar absolute": (
         "ljspeech",
         lambda: tarred(entry("/tmp/owned", size=1)),
@@ -985,12 +1130,14 @@ def test_hostile_archives_are_refused(kind: str, site: Site, tmp_path: Path, cac
 def test_the_good_archives_of_these_tests_are_good(site: Site):
     assert cli.main(words("cornell", site, zipped(GOOD))) == 0
     assert cli.main(words("ljspeech", site, tarred())) == 0
+    assert cli.main(words("dailydialog", site, daily())) == 0
 
 
 ARCHIVES = {
     "it.zip": zipped(GOOD | {f"{INSIDE}b.txt": NOISE[:3000]}),
     "it.tar.bz2": tarred(),
     "it.tar.gz": tarred(kind="w:gz"),
+    "outer.zip": zipped({"train.zip": of_split("train"), "test.zip": of_split("test")}),
 }
 
 
@@ -1009,10 +1156,18 @@ def test_any_damage_ends_in_one_error(
     into.mkdir()
     said = name
     try:
-        unpack(archive, into, keep=("*.txt", "*/*.txt", "*/wavs/*"), size=100_000, members=20)
+        unpack(
+            archive,
+            into,
+            keep=("*.txt", "*/*.txt", "*/wavs/*"),
+            archives=("*.zip",),
+            size=100_000,
+            members=20,
+        )
     except DataError as problem:
         said = str(problem)
-    assert said.startswith(name) and "\n" not in said
+    assert re.match(rf"(.* in )?{re.escape(name)}", said)  # maybe an archive in it
+    assert "\n" not in said
     assert {place.name for place in folder.iterdir()} == {name, "into"}
     assert sum(file.stat().st_size for file in into.rglob("*") if file.is_file()) <= 100_000
 

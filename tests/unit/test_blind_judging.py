@@ -100,6 +100,40 @@ def test_files_in_and_out(items: list[dict], tmp_path: Path, capsys: pytest.Capt
     assert result["agreement"] == 1 and result["kappa"] == 1
 
 
+def test_a_record_has_every_verdict(items: list[dict], tmp_path: Path, capsys):
+    for item in items:
+        item["replies"]["before"] = item["replies"]["ours"]  # judged once, a verdict of both
+    _, key = blind_judging.sheet(items, histories=20)
+    first = {line["id"]: "people" in line["sources"] for line in key}
+    second = {line["id"]: line["item"] % 2 == 0 for line in key}
+    paths = {name: tmp_path / f"{name}.jsonl" for name in ("key", "a", "b")}
+    paths["key"].write_text("".join(json.dumps(line) + "\n" for line in key), "utf-8")
+    for judge, verdicts in (("a", first), ("b", second)):
+        lines = [json.dumps({"id": name, "sensible": said}) for name, said in verdicts.items()]
+        paths[judge].write_text("\n".join(lines), "utf-8")
+    record = tmp_path / "judging.json"
+    command = ["report", *map(str, paths.values()), "--record", str(record)]
+    with pytest.raises(DataError, match="--what: a record has to say what was judged"):
+        blind_judging.main(command)
+    assert not record.exists()
+
+    blind_judging.main([*command, "--what", "Two judges of a test."])
+    printed = json.loads(capsys.readouterr().out)
+    stored = json.loads(record.read_text("utf-8"))
+    assert stored["what"] == "Two judges of a test." and "date" in stored
+    verdicts = stored["report"].pop("verdicts")
+    assert stored["report"] == printed
+    assert len(verdicts) == 60 == len({(line["item"], line["source"]) for line in verdicts})
+    sources_of = {line["id"]: line["sources"] for line in key}
+    item_of = {line["id"]: line["item"] for line in key}
+    for line in verdicts:
+        assert line["source"] in sources_of[line["id"]] and line["item"] == item_of[line["id"]]
+        assert line["sensible"] == [line["source"] == "people", line["item"] % 2 == 0]
+    for source, figures in printed["sensible"].items():  # which can be counted again
+        own = [said for line in verdicts if line["source"] == source for said in line["sensible"]]
+        assert sum(own) / len(own) == pytest.approx(figures["value"])
+
+
 def test_missing_judgements_and_sources_are_named(items: list[dict]):
     _, key = blind_judging.sheet(items, histories=3)
     judgements = {line["id"]: True for line in key}

@@ -86,6 +86,11 @@ def _read_all(files: list[Path], *, tally: Tally) -> Iterator[Example]:
         yield from read_dailydialog(file, tally=tally, limit=1.0)
 
 
+SPLITS = (
+    "train/dialogues_train.txt",
+    "validation/dialogues_validation.txt",
+    "test/dialogues_test.txt",
+)
 DAILYDIALOG = PublicDataSet(
     name="dailydialog",
     what="DailyDialog: 13,118 everyday dialogues, English",
@@ -99,9 +104,10 @@ DAILYDIALOG = PublicDataSet(
         ),
     ),
     inside="ijcnlp_dailydialog",
-    keep=("dialogues_text.txt", "readme.txt"),
-    needs=("dialogues_text.txt",),
-    size=8_000_000,
+    keep=("dialogues_text.txt", "readme.txt", *SPLITS),
+    needs=SPLITS,
+    archives=("train.zip", "validation.zip", "test.zip"),
+    size=17_000_000,
     members=50,
 )
 
