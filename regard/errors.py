@@ -28,6 +28,20 @@ def printable(value: object) -> str:
     return CONTROLS.sub(_escaped, str(value))
 
 
+def turn_lines(text: object) -> list[str]:
+    """The turns of a history, which has one a line, as texts that stay on their lines."""
+    return [printable(line) for line in str(text).split("\n")]
+
+
+def turns_in_line(text: object) -> str:
+    """The turns of a history in one line.
+
+    >>> turns_in_line("Hi!\nHello.\nHow are you?")
+    'Hi! / Hello. / How are you?'
+    """
+    return " / ".join(turn_lines(text))
+
+
 def _escaped(match: re.Match[str]) -> str:
     character = match[0]
     if character in SHORT:

@@ -13,7 +13,7 @@ from regard.cli import streams
 from regard.cli.plan_bar import PlanBar, connected, console_for
 from regard.cli.progress import clock
 from regard.cli.waiting import Waiting
-from regard.errors import InputError, TrainingError, printable
+from regard.errors import InputError, TrainingError, printable, turn_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -195,6 +195,10 @@ def _score_table(comparison: Comparison) -> list[str]:
         ]
         seeds = ", ".join(str(result.seed) for result in contender.seeds)
         line = f"{contender.name}: {comparison.score} of seeds {seeds}: {', '.join(values)}"
+        steps = [result.kept_step for result in contender.seeds]
+        if any(steps):
+            known = ", ".join("-" if step is None else f"{step:,}" for step in steps)
+            line += f"; weights of steps {known}"
         rows.append([line])
     return _table(rows)
 
@@ -248,7 +252,7 @@ def _example_lines(pair: Pair) -> list[str]:
     wide = max(len(pair.first), len(pair.second), len("reference")) + 2
     lines = ["", f"where {pair.first} and {pair.second} differ most (answers of their first seeds)"]
     for example in chosen:
-        lines.append(f"  {example.prompt}")
+        lines += [f"  {turn}" for turn in turn_lines(example.prompt)]
         for name, answer in zip((pair.first, pair.second), example.answers, strict=True):
             lines.append(f"    {name:<{wide}}{answer}")
         lines += [f"    {'reference':<{wide}}{text}" for text in example.references[:2]]

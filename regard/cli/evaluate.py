@@ -17,7 +17,7 @@ from regard.cli.inference import inference_threads
 from regard.cli.paths import filled_path
 from regard.cli.searching import Changes, Greedy, Seed, options
 from regard.cli.waiting import Waiting
-from regard.errors import DataError, InputError, printable
+from regard.errors import DataError, InputError, printable, turn_lines
 
 if TYPE_CHECKING:
     from regard.evaluate import Evaluation, Sample
@@ -176,7 +176,7 @@ def _table(data: str, result: Evaluation) -> str:
 def _samples(samples: Sequence[Sample]) -> Iterator[str]:
     """What was asked, what the model answered, and every right answer."""
     for sample in samples:
-        yield f"  {printable(sample.prompt)}"
+        yield from (f"  {turn}" for turn in turn_lines(sample.prompt))
         yield f"    answer     {printable(sample.answer)}"
         yield from (f"    reference  {printable(reference)}" for reference in sample.references)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.waiting import Waiting
-from regard.errors import printable
+from regard.errors import printable, turns_in_line
 from regard.train.report import SilentReporter
 
 if TYPE_CHECKING:
@@ -90,7 +90,9 @@ class _Shown(SilentReporter):
         )
         for prompt, answer in samples:
             self.console.print(
-                f"    {printable(prompt)}  ->  {printable(answer)}", soft_wrap=True, markup=False
+                f"    {turns_in_line(prompt)}  ->  {printable(answer)}",
+                soft_wrap=True,
+                markup=False,
             )
 
     def noted(self, message: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics as plain_statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from regard.compare.plan import Plan, default_score
 from regard.compare.record import Comparison, ContenderResult, Costs, Curve, SeedResult, Tuning
 from regard.compare.scored import Scored, score_contenders
 from regard.compare.statistics import estimate, finite
-from regard.compare.verdict import bounds, count
+from regard.compare.verdict import bounds, count, number_text, score_name
 from regard.errors import InputError, did_you_mean
 from regard.plot import JUDGED_ON, read_log
 from regard.recipe import differences
@@ -154,8 +155,28 @@ def _seed_results(scored: Scored, names: Sequence[str]) -> list[SeedResult]:
             for name in names:
                 scores[name] = finite(scored.scores[name][place].statistic.value)
             place += 1
-        results.append(SeedResult(cell.seed, cell.run, cell.state, cell.why, scores))
+        kept, best = _weights(cell)
+        results.append(
+            SeedResult(
+                cell.seed,
+                cell.run,
+                cell.state,
+                cell.why,
+                scores,
+                kept_step=None if kept is None else kept["step"],
+                best_step=None if best is None else best["step"],
+            )
+        )
     return results
+
+
+def _weights(cell: Cell) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The validation of the weights that a run kept, and its best one."""
+    kept = best = None
+    for line in _validations(cell) if cell.state == "done" else ():
+        kept = line if line.get("kept") is True else kept
+        best = line if line.get("best") is True else best
+    return kept, best
 
 
 # -- costs and curves ------------------------------------------------------------------------------
@@ -207,9 +228,7 @@ def _front(score: str, means: Mapping[str, float], costs: Mapping[str, Costs]) -
 
 def _curve(cell: Cell) -> Curve:
     """The validations of a run, as it logged them."""
-    log = Path(cell.run) / "metrics.jsonl"
-    logged = read_log(log.parent) if log.is_file() else []
-    lines = [line for line in logged if line["kind"] in JUDGED_ON]
+    lines = _validations(cell)
     names = dict.fromkeys(
         name
         for line in lines
@@ -224,6 +243,13 @@ def _curve(cell: Cell) -> Curve:
         multiplications=[None if step is None else line["step"] * step for line in lines],
         scores={name: [finite(line.get(name)) for line in lines] for name in names},
     )
+
+
+def _validations(cell: Cell) -> list[dict[str, Any]]:
+    """The lines of a run's log that have scores."""
+    run = Path(cell.run)
+    logged = read_log(run) if (run / "metrics.jsonl").is_file() else []
+    return [line for line in logged if line["kind"] in JUDGED_ON]
 
 
 def _tuning(outcome: Outcome | None, cells: Sequence[Cell]) -> Tuning | None:
@@ -246,9 +272,35 @@ def _unit(task: str, clusters: np.ndarray) -> str:
     return UNITS[task]
 
 
+def _worse_weights(scored: Sequence[Scored]) -> Iterator[str]:
+    """The contenders whose last weights are scored although better ones were not kept."""
+    for each in scored:
+        worse = []
+        for cell in each.done:
+            kept, best = _weights(cell)
+            if kept is None or best is None:
+                continue
+            score = best.get("score")
+            if isinstance(score, str) and metrics.is_better(score, best[score], kept[score]):
+                worse.append((cell, kept, best, score))
+        if not worse:
+            continue
+        cell, kept, best, score = worse[0]
+        again = "" if each.contender.new is None else "; --set train.keep=best scores the best ones"
+        name = each.contender.name
+        of_runs = f"{len(worse)} of {count(len(each.done), 'run')} of {name}"
+        part = JUDGED_ON[kept["kind"]]
+        yield (
+            f"the last weights are scored in {of_runs}, although the {part} score was better "
+            f"before: {score_name(score)} {number_text(score, kept[score], 4)} at step "
+            f"{kept['step']:,}, {number_text(score, best[score], 4)} at step {best['step']:,} "
+            f"(seed {cell.seed}){again}"
+        )
+
+
 def _notes(plan: Plan, scored: Sequence[Scored], split: str, items: Sequence[Item]) -> list[str]:
     """What a reader has to know beside the numbers."""
-    notes = list(plan.notes)
+    notes = [*_worse_weights(scored), *plan.notes]
     if split == "valid":
         chose = "weights and tuned values" if plan.tune else "weights"
         notes.append(

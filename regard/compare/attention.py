@@ -11,7 +11,7 @@ from regard import build, bundle, disk
 from regard.compare.cells import Cell, deciding_part
 from regard.compare.plan import Plan
 from regard.compare.record import Comparison, Example, Pair
-from regard.errors import InputError, RegardError
+from regard.errors import InputError, RegardError, turns_in_line
 from regard.evaluate import questions
 from regard.pages.attend import Subject, ask, attention_page, with_effect
 from regard.pages.shell import Section
@@ -101,7 +101,7 @@ def _with_pages(
         try:
             without = _write(first, second, example, folder / file)
         except RegardError as problem:
-            notes.append(f"no page for {example.prompt!r}: {problem}")
+            notes.append(f"no page for “{turns_in_line(example.prompt)}”: {problem}")
             continue
         changed = replace(example, attention=f"{FOLDER}/{file}")
         examples[examples.index(example)] = changed
@@ -129,7 +129,7 @@ def _write(first: Model, second: Model, example: Example, path: Path) -> list[st
         subjects.sort(key=lambda subject: subject.answer.weights is None)
     page = attention_page(
         subjects,
-        title=f"{first.name} | {second.name}: {example.prompt}",
+        title=f"{first.name} | {second.name}: {turns_in_line(example.prompt)}",
         lead=f"The answers of {first.name} (seed {first.seed}) and {second.name} "
         f"(seed {second.seed}) to an example on which they differ",
         facts=(

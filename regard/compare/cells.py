@@ -29,7 +29,7 @@ from regard.fleet import Fleet, Task
 from regard.recipe import Recipe
 from regard.sweep import ENDED, Outcome, Trial, Trials, folder_name, forward_message, points
 from regard.tokenizers import dumps
-from regard.train import Reporter
+from regard.train import Reporter, Stopped, rehearse
 
 T = TypeVar("T")
 
@@ -136,6 +136,7 @@ class Cells:
         self.score = recipe.train.score or TASKS[recipe.task].best
         self._over: dict[str, Cell] = {}
         self.failed_trials: dict[str, Trial] = {}
+        self._is_warm = False
 
     # -- what is known --
 
@@ -367,6 +368,8 @@ class Cells:
         "failed"."""
         trials = self._trials(contender, cell.values)
         before = trials.trial({"seed": str(cell.seed)})
+        if before.state not in ENDED:
+            self._warm_up(contender, cell)
         with measuring(self.device) as measured:
             trial = trials.go(before)
         if before.state not in ENDED:
@@ -377,6 +380,20 @@ class Cells:
         if cell.state == "failed":  # if nothing is stored, the next command tries it again
             self._over[cell.name] = cell
         return cell
+
+    def _warm_up(self, contender: Contender, cell: Cell) -> None:
+        """What the first training of a process loads and allocates once is no cost of its model."""
+        if self._is_warm or contender.new is None:
+            return
+        self._is_warm = True
+        changes = [f"{key}={value}" for key, value in cell.values.items()]
+        recipe = contender.new.recipe(changes)
+        try:
+            rehearse(recipe, build.corpus(recipe), self.device)
+        except Stopped:
+            raise
+        except RegardError:
+            pass  # the training itself will say what is wrong
 
     def _evaluate(self, cell: Cell) -> Cell:
         """Untimed: the answers of a run that is trained."""

@@ -124,8 +124,26 @@ def _runs(comparison: Comparison) -> Section:
             value = result.scores.get(comparison.score)
             state = f"{result.state}: {result.why}" if result.why else result.state
             shown = plain_cell(comparison.score, value)
-            rows.append((contender.name, result.seed, shown, state, result.run))
-    columns = ("contender", "seed", score_name(comparison.score), "state", "folder")
+            rows.append(
+                (
+                    contender.name,
+                    result.seed,
+                    shown,
+                    state,
+                    result.kept_step,
+                    result.best_step,
+                    result.run,
+                )
+            )
+    columns = (
+        "contender",
+        "seed",
+        score_name(comparison.score),
+        "state",
+        "weights of step",
+        "best validation at step",
+        "folder",
+    )
     failed = sum(contender.failed for contender in comparison.contenders)
     paragraphs = (f"{count(failed, 'run')} failed; a failure is a result, too.",) if failed else ()
     table = Table(columns, tuple(rows))

@@ -10,7 +10,7 @@ from regard.compare.record import Comparison, Example, Pair
 from regard.compare.score_sections import interval, plain_cell
 from regard.compare.verdict import LOG_SCALE, count, difference_scale, score_name
 from regard.pages.charts import interval_chart
-from regard.pages.shell import Entry, Section, Table
+from regard.pages.shell import Entry, Section, Table, Turns
 
 BUCKETS = (
     "The same difference on subsets of the items. These intervals are not adjusted for the number "
@@ -100,4 +100,4 @@ def _example_row(score: str, example: Example) -> tuple[object, ...]:
             value = math.exp(min(value, 700.0))
         scores.append(plain_cell(score, value))
     link = Entry("side by side", link=example.attention) if example.attention else None
-    return (example.prompt, " / ".join(example.references[:3]), *answers, *scores, link)
+    return (Turns(example.prompt), " / ".join(example.references[:3]), *answers, *scores, link)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from shlex import quote
+from shlex import join
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from regard.compare.record import Bucket, Example, Pair
 from regard.compare.scored import Scored
 from regard.compare.statistics import Difference, SeedScores, adjusted, difference, finite
 from regard.compare.verdict import LOG_SCALE, verdict
+from regard.tasks.conversation import as_options
 
 EXAMPLES = 5  # for each contender of a pair
 FEWEST = 5  # items of a bucket
@@ -144,7 +145,7 @@ def _examples(a: Scored, b: Scored, items: Sequence[Item], score: str) -> list[E
     answers = [{item.key: item for item in each.done[0].items} for each in (a, b)]
     runs = [each.done[0].run for each in (a, b)]
     reads_text = a.contender.recipe.source.kind == "tokens"
-    reads_history = a.task is not None and a.task.source.reads_history  # a text has no speakers
+    reads_history = a.task is not None and a.task.source.reads_history
 
     examples = []
     for place in [*best, *worst]:
@@ -157,14 +158,18 @@ def _examples(a: Scored, b: Scored, items: Sequence[Item], score: str) -> list[E
                 answers=[text[0] if text else "" for text in texts],
                 scores=[finite(float(mean[place])) for mean in means],
                 difference=float(gains[place]),
-                commands=_commands(runs, item) if reads_text and not reads_history else [],
+                commands=_commands(runs, item.prompt, reads_history) if reads_text else [],
             )
         )
     return examples
 
 
-def _commands(runs: Sequence[str], item: Item) -> list[str]:
+def _commands(runs: Sequence[str], prompt: str, reads_history: bool) -> list[str]:
     """The command that shows the attention of both runs."""
-    dashes = "-- " if item.prompt.startswith("-") else ""  # or it would be taken for an option
-    first, second = map(quote, runs)
-    return [f"regard attend --against {second} {dashes}{first} {quote(item.prompt)}"]
+    first, second = runs
+    options = ["--against", second]
+    if reads_history:
+        before, prompt = as_options(prompt)
+        options += before
+    dashes = ["--"] if prompt.startswith("-") else []  # or it would be taken for an option
+    return [join(["regard", "attend", *options, *dashes, first, prompt])]

@@ -370,8 +370,11 @@ def same_for_all(plan: Plan, corpora: Mapping[str, Corpus], split: str) -> dict[
     corpus = next(iter(corpora.values()))
     if len({text_key(each.train) for each in corpora.values()}) == 1:
         same["data"] = recipe.data.kind
-        sizes = [f"{len(getattr(corpus, part)):,} {part}" for part in ("train", "valid", "test")]
-        same["examples"] = ", ".join(sizes)
+        sizes = {part: len(getattr(corpus, part)) for part in ("train", "valid", "test")}
+        if plan.test_set:
+            changed = build.with_tokenizer(recipe.override(plan.test_set), corpus.tokenizer)
+            sizes[split] = len(getattr(changed, split))
+        same["examples"] = ", ".join(f"{size:,} {part}" for part, size in sizes.items())
     decides = f"{split}, changed by {', '.join(plan.test_set)}" if plan.test_set else split
     same["split of the verdict"] = decides
     if plan.limit:

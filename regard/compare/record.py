@@ -12,13 +12,19 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class SeedResult:
-    """One run of a contender; a failed one is a result too."""
+    """One run of a contender; a failed one is a result too.
+
+    kept_step   the step whose weights are scored; None: its log does not say
+    best_step   the step whose validation score was best
+    """
 
     seed: int
     run: str
     state: str
     why: str
     scores: dict[str, float | None]
+    kept_step: int | None = None
+    best_step: int | None = None
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ def difference_text(score: str, value: float, digits: int = 3) -> str:
     """A difference as people read it, without its unit, which is that of `difference_unit`.
 
     >>> difference_text("accuracy", 0.043), difference_text("perplexity", -0.2)
-    ('4.3', '-20')
+    ('4.3', '\u221220')
     """
     if score in LOG_SCALE:
         return number_text("loss", 100 * value, digits)
@@ -243,12 +243,16 @@ def number_text(score: str, value: float, digits: int = 3) -> str:
     >>> number_text("accuracy", 0.6543), number_text("bleu", 20.25), number_text("loss", 1.2345)
     ('65.4', '20.2', '1.23')
     >>> number_text("perplexity", 64108.3), number_text("perplexity", -3e12)
-    ('64,108', '-3e+12')
+    ('64,108', '\u22123e+12')
     """
     value = scale(score) * value
     if score in SHARES | POINTS:
-        return f"{value:.1f}"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.{digits}g}"
+        text = f"{value:.1f}"
+    elif 1000 <= abs(value) < 1e9:
+        text = f"{value:,.0f}"
+    else:
+        text = f"{value:.{digits}g}"
+    return text.replace("-", "\u2212", 1) if text.startswith("-") else text
 
 
 def score_name(score: str) -> str:

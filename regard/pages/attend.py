@@ -289,6 +289,7 @@ def _is_chosen(alternative: Any, token: int | None) -> bool:
 def _parts(subject: Subject, layers: Sequence[int] | None) -> Iterator[Part]:
     answer = subject.answer
     captured = answer.attention
+    _check_layers(captured, layers)
     if isinstance(captured, CapturedAttention):
         yield from _part("cross", CROSS, "steps", "places", captured.cross, layers)
         yield from _part("encoder", ENCODER, "places", "places", captured.encoder, layers)
@@ -304,6 +305,15 @@ def _parts(subject: Subject, layers: Sequence[int] | None) -> Iterator[Part]:
         yield Part("effect", title, about, "steps", "places", maps, "effect", -most, most)
 
 
+def _check_layers(captured: object, layers: Sequence[int] | None) -> None:
+    """Refuse a layer that the model does not have, also where there is one layer only."""
+    numbers = {0}
+    if isinstance(captured, CapturedAttention):
+        parts = (captured.cross, captured.encoder, captured.decoder)
+        numbers |= {layer.layer for part in parts for layer in part}
+    chosen_layers(sorted(numbers), layers)
+
+
 def _part(
     name: str,
     texts: tuple[str, str],
@@ -315,7 +325,7 @@ def _part(
     if not captured:
         return
     numbers = [layer.layer for layer in captured]
-    if layers is not None and len(numbers) > 1:
+    if layers is not None and len(numbers) > 1:  # a part of one layer is always shown
         numbers = chosen_layers(numbers, layers)
     maps = tuple(
         (layer.layer, layer.weights[0].float().numpy())

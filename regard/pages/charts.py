@@ -145,12 +145,18 @@ def point_chart(
     y_axis = axis(bounds, HEIGHT - BOTTOM, TOP, margin=0.12)
     front = sorted((point for point in points if point.on_front), key=lambda point: point.x)
     marks = []
+    names = _point_names(points, x_axis, y_axis)
     if len(front) > 1:
         path = _path([(x_axis.place(point.x), y_axis.place(point.y)) for point in front])
         marks.append(f'<path class="front" d="{path}"><title>Pareto front</title></path>')
     for number, point in enumerate(points):
-        style = number if point.style is None else point.style
-        marks.append(_point(point, style % STYLES, x_axis, y_axis))
+        style = (number if point.style is None else point.style) % STYLES
+        x, y, anchor = names[number]
+        marks.append(_point(point, style, x_axis, y_axis))
+        marks.append(
+            f'<text class="name s{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
+            f"{_text(_cut(point.name, NAME))}</text>"
+        )
     return _svg(title or f"{y_label} over {x_label}", x_axis, y_axis, x_label, y_label, marks)
 
 
@@ -323,15 +329,59 @@ def _point(point: Point, style: int, x_axis: Axis, y_axis: Axis) -> str:
         low, high = (y_axis.place(bound) for bound in interval)
         bar = f'<path class="line" d="M{x:.1f} {low:.1f}V{high:.1f}"/>'
         bounds = " ({} to {})".format(*map(_number, interval))
-    near_edge = x + CHARACTER * len(point.name) + 12 > WIDTH - RIGHT
-    anchor, shift = ("end", -9) if near_edge else ("start", 9)
     return (
         f'<g class="series s{style}">{bar}<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="5">'
         f"<title>{_text(point.name)}: {_number(point.y)}{bounds} "
-        f"at {_number(point.x)}</title></circle>"
-        f'<text class="name s{style}" x="{x + shift:.1f}" y="{y - 8:.1f}" text-anchor="{anchor}">'
-        f"{_text(_cut(point.name, NAME))}</text></g>"
+        f"at {_number(point.x)}</title></circle></g>"
     )
+
+
+def _point_names(
+    points: Sequence[Point], x_axis: Axis, y_axis: Axis
+) -> list[tuple[float, float, Literal["start", "end"]]]:
+    """Where the name of each point begins or ends: beside its point, at the first place where it
+    touches neither another name nor a mark."""
+    places = [(x_axis.place(point.x), y_axis.place(point.y)) for point in points]
+    taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in places]
+    names: list[tuple[float, float, Literal["start", "end"]]] = []
+    for point, (x, y) in zip(points, places, strict=True):
+        width = CHARACTER * len(_cut(point.name, NAME))
+        candidates = [
+            _name_at(x, y + rise, side, width) for rise in _RISES for side in ("start", "end")
+        ]
+        inside = [(box, place) for box, place in candidates if _is_inside(box)]
+        free = [
+            (box, place)
+            for box, place in inside
+            if not any(_overlap(box, other) for other in taken)
+        ]
+        box, place = (free or inside or candidates)[0]
+        taken.append(box)
+        names.append(place)
+    return names
+
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+# From the point to the line of its name, up and down, nearest first.
+_RISES = (-8, 18, *(sign * (8 + 13 * step) for step in range(1, 12) for sign in (-1, 1)))
+
+
+def _name_at(
+    x: float, y: float, side: Literal["start", "end"], width: float
+) -> tuple[Box, tuple[float, float, Literal["start", "end"]]]:
+    """The box of a name to the right or left of a point, and where it is anchored."""
+    if side == "start":
+        return (x + 9, y - 11, x + 9 + width, y + 3), (x + 9, y, side)
+    return (x - 9 - width, y - 11, x - 9, y + 3), (x - 9, y, side)
+
+
+def _is_inside(box: Box) -> bool:
+    left, top, right, bottom = box
+    return left >= LEFT and right <= WIDTH and top >= TOP - 8 and bottom <= HEIGHT - BOTTOM
+
+
+def _overlap(box: Box, other: Box) -> bool:
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 def _interval(
@@ -422,7 +472,8 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return text.replace("-", "\u2212")
 
 
 def _cut(text: str, length: int) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
+import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
@@ -12,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from regard.disk import MADE_BY, write_output
-from regard.errors import InputError
+from regard.errors import InputError, printable
 from regard.pages.arrays import decode
 from regard.pages.pairing import LEFT_OUT, Pairing, pair_names
 from regard.pages.views import Part, View, chosen_layers
@@ -22,6 +26,9 @@ LONGEST = 16  # characters of a name
 COLUMNS = 5  # pictures side by side
 CHARACTER = 0.085  # inches of a character of a title, at most
 INK = "#1b2230"
+SHOWN_GLYPHS = 5
+MISSING = re.compile(r"Glyph (\d+) .*missing from")
+LOGGER = logging.getLogger("regard")
 NO_SUCH_MAP = "one of the two has no such map"
 SIGNED, UNSIGNED = "PuOr_r", "Blues"  # colours of values with and without a sign
 
@@ -32,15 +39,51 @@ def write_figure(path: Path, figure: Any) -> None:
 
     if path.suffix.lower() == ".png":
         metadata = {"Software": MADE_BY}
-        write_output(
-            path, lambda file: figure.savefig(file, format="png", dpi=144, metadata=metadata)
-        )
+        with _missing_glyphs() as missing:
+            write_output(
+                path, lambda file: figure.savefig(file, format="png", dpi=144, metadata=metadata)
+            )
+        if missing:
+            LOGGER.warning(
+                "%s: its font lacks %s; the HTML page has them", path, _some_of(sorted(missing))
+            )
         return
     buffer = StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": "regard", "svg.fonttype": "none"}):
+    with (
+        matplotlib.rc_context({"svg.hashsalt": "regard", "svg.fonttype": "none"}),
+        _missing_glyphs(),  # its texts stay texts: whoever shows it has fonts for them
+    ):
         metadata = {"Date": None, "Creator": MADE_BY, "Title": MADE_BY}
         figure.savefig(buffer, format="svg", metadata=metadata)
     write_output(path, lambda file: file.write(buffer.getvalue().encode("utf-8")))
+
+
+@contextlib.contextmanager
+def _missing_glyphs() -> Iterator[set[str]]:
+    """Collects the characters that matplotlib would warn of, one by one; other warnings pass."""
+    missing: set[str] = set()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield missing
+    for warning in caught:
+        match = MISSING.match(str(warning.message))
+        if match is None:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+        else:
+            missing.add(chr(int(match[1])))
+
+
+def _some_of(characters: Sequence[str]) -> str:
+    """
+    >>> _some_of(["a"]), _some_of(["a", "b", "c", "d", "e", "f", "g"])
+    ('the character a', '7 characters (a b c d e …)')
+    """
+    if len(characters) == 1:
+        return f"the character {characters[0]}"
+    more = " …" if len(characters) > SHOWN_GLYPHS else ""
+    return f"{len(characters)} characters ({' '.join(characters[:SHOWN_GLYPHS])}{more})"
 
 
 Drawn = tuple[Part, np.ndarray, str]  # a map (T, S) with its part, and what it is
@@ -74,7 +117,7 @@ def attention_figure(
     rows = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     panels = rows[0].subfigures(1, len(views), squeeze=False, width_ratios=widths)[0]
     for number, (panel, (view, arrays), drawn) in enumerate(zip(panels, views, maps, strict=True)):
-        title = _wrapped(titles[number], panel) if titles else ""
+        title = _wrapped(printable(titles[number]), panel) if titles else ""
         if view.source["kind"] == "picture":
             _pictures(panel, view, drawn, title)
         else:

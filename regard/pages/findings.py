@@ -11,11 +11,12 @@ import numpy as np
 
 from regard.bundle import Bundle
 from regard.data.corpus import Corpus, Split
+from regard.errors import turns_in_line
 from regard.evaluate import Evaluation, Question, Sample, answers, evaluate, likelihood, questions
 from regard.pages.attend import ask
 from regard.pages.media import wav
 from regard.pages.run_sections import cut
-from regard.pages.shell import Section, Table
+from regard.pages.shell import Section, Table, Turns
 from regard.pages.small_maps import Card, captioned, cards, heat_map, lit_pictures
 from regard.tasks.sources import PictureSource, SoundSource
 
@@ -200,7 +201,7 @@ def _samples(bundle: Bundle, few: Sequence[Question]) -> Section:
     if isinstance(bundle.task.source, PictureSource | SoundSource):
         figure = cards([_card(bundle, question, text) for question, text in items])
         return Section("Sample answers", id="samples", figures=(figure,))
-    rows = tuple((_line(q.shown), cut(text), _right(q.references)) for q, text in items)
+    rows = tuple((Turns(cut(q.shown)), cut(text), _right(q.references)) for q, text in items)
     table = Table(("input", "answer", "right answer"), rows, wraps=True)
     return Section("Sample answers", id="samples", tables=(table,))
 
@@ -231,7 +232,7 @@ def _right(references: Sequence[str]) -> str:
 
 def _line(text: str) -> str:
     """A text in one line; the turns of a history are lines."""
-    return cut(" / ".join(text.split("\n")))
+    return cut(turns_in_line(text))
 
 
 def _errors(
@@ -290,7 +291,7 @@ def _surprises(bundle: Bundle, part: Split) -> Section:
     ]
     texts = answers(bundle, inputs)
     rows = tuple(
-        (_line(str(example.source)), cut(text), cut(example.target), float(nats[i]))
+        (Turns(cut(str(example.source))), cut(text), cut(example.target), float(nats[i]))
         for example, text, i in zip(examples, texts, order, strict=True)
     )
     text = (
@@ -331,7 +332,7 @@ def _farthest(bundle: Bundle, pairs: Sequence[tuple[Question, Sample]]) -> Secti
         )
         return Section(title, id="errors", paragraphs=(text,), figures=(figure,))
     rows = tuple(
-        (_line(question.shown), cut(sample.answer), _right(sample.references), edits)
+        (Turns(cut(question.shown)), cut(sample.answer), _right(sample.references), edits)
         for edits, question, sample in wrong
     )
     table = Table(("input", "answer", "right answer", "edits / length"), rows, wraps=True)

@@ -32,7 +32,7 @@ from regard.pages.run_record import (
     record_of,
     scores_of,
 )
-from regard.pages.shell import Page, Section, Table
+from regard.pages.shell import Page, Section, Table, Turns
 from regard.recipe import Recipe
 from regard.sessions import Session
 from regard.tasks.sources import PictureSource
@@ -355,7 +355,7 @@ def _logged_scores(line: dict[str, object]) -> Table:
 
 def _last_samples(record: RunRecord) -> Section:
     rows = tuple(
-        (run_sections.cut(prompt), run_sections.cut(text)) for prompt, text in record.samples
+        (Turns(run_sections.cut(prompt)), run_sections.cut(text)) for prompt, text in record.samples
     )
     table = Table(("input", "answer"), rows, "Of the last validation", wraps=True)
     return Section("Sample answers", id="samples", tables=(table,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from shlex import quote
+from shlex import join, quote
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,13 @@ from regard.errors import RegardError
 from regard.fields import shown
 from regard.pages.charts import Series, line_chart
 from regard.pages.run_record import RunRecord, base_name, interval_of
-from regard.pages.shell import Section, Table
+from regard.pages.shell import Section, Table, Turns
 from regard.pages.small_maps import Card, cards
 from regard.plot import JUDGED_ON, score_panels
 from regard.recipe import Captions, Pictures, Recipe, load
 from regard.recipe.marked import leaves
 from regard.sessions import Session
+from regard.tasks.conversation import as_options
 from regard.tokenizers import Tokenizer
 
 POINTS = 200  # of a line: more cannot be told apart
@@ -197,7 +198,7 @@ def _place(recipe: Recipe) -> str:
 def _examples(name: str, part: Split) -> Iterator[tuple[str, str, str]]:
     for i in _spread(part):
         example = part.texts(i)
-        yield name, cut(str(example.source)), cut(example.target)
+        yield name, Turns(cut(str(example.source))), cut(example.target)
 
 
 def _pictures(name: str, part: Split) -> Iterator[Card]:
@@ -401,10 +402,15 @@ def attend_command(record: RunRecord, prompt: str | None) -> str:
 
 
 def _input(recipe: Recipe, prompt: str | None) -> str:
+    """An input as the words of a command, which are its last ones."""
     kinds = {"tokens": '"..."', "sound": "SOUND.wav"}
-    if recipe.source.kind == "tokens" and prompt and "\n" not in prompt:
-        return quote(prompt)
-    return kinds.get(recipe.source.kind, "PICTURE.png")
+    if recipe.source.kind != "tokens" or not prompt:
+        return kinds.get(recipe.source.kind, "PICTURE.png")
+    options: list[str] = []
+    if recipe.data.history > 1:
+        options, prompt = as_options(prompt)
+    dashes = ["--"] if prompt.startswith("-") else []  # or it would be taken for an option
+    return join([*options, *dashes, prompt])
 
 
 def cut(text: str, most: int = LONGEST) -> str:

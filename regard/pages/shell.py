@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from regard import disk
-from regard.errors import printable
+from regard.errors import printable, turn_lines
 from regard.pages.formulas import Formula, Maths, typeset
 
 NOTEBOOK_HEIGHT = 760  # pixels of a page in a notebook
@@ -39,6 +39,12 @@ class Entry:
     text: str
     value: float | None = None
     link: str = ""
+
+
+class Turns(str):
+    """A cell of a table with a line for each turn of a history."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)
@@ -181,6 +187,7 @@ def _template() -> Any:
     environment.filters["typeset"] = typeset
     environment.tests["formula"] = lambda value: isinstance(value, Formula)
     environment.tests["verdict"] = lambda value: isinstance(value, Verdict)
+    environment.tests["turns"] = lambda value: isinstance(value, Turns)
     environment.filters["sort_value"] = _sort_value
     environment.filters["link"] = lambda value: value.link if isinstance(value, Entry) else ""
     return environment.from_string(_file("page.html"))
@@ -201,6 +208,8 @@ def cell(value: object, digits: int = 3) -> str:
         return "–"
     if isinstance(value, Entry):
         return printable(value.text)
+    if isinstance(value, Turns):
+        return "\n".join(turn_lines(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

@@ -59,5 +59,16 @@ def read_turns(value: Sequence[Any]) -> list[Turn]:
     return turns
 
 
+def as_options(text: str) -> tuple[list[str], str]:
+    """A history, with a turn a line, as a command has it: the options of the turns before the last
+    one, and the last one. Two speakers take turns there, whoever spoke in the data.
+
+    >>> as_options("Hi!\nHello.\nHow are you?")
+    (['--history', 'Hi!', '--history', 'Hello.'], 'How are you?')
+    """
+    *before, last = text.split("\n")
+    return [word for turn in before for word in ("--history", turn)], last
+
+
 def _is_system(turn: object) -> bool:
     return isinstance(turn, Mapping) and turn.get("role") in SYSTEM_ROLES

@@ -36,7 +36,7 @@ from regard.train.report import (
     keeps_last,
     kept_because,
 )
-from regard.train.run import agreed_job, train, train_job
+from regard.train.run import agreed_job, rehearse, train, train_job
 
 __all__ = [
     "CHANGED",
@@ -56,6 +56,7 @@ __all__ = [
     "keep_memory",
     "keeps_last",
     "kept_because",
+    "rehearse",
     "train",
     "train_job",
 ]

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from regard import build, bundle, checkpoint, disk, tokenizers
 from regard.checkpoint import Progress
-from regard.data.corpus import Corpus
+from regard.data.corpus import Corpus, Split
 from regard.errors import BegunError, DataError, InputError
 from regard.recipe import Recipe
 from regard.resources import allocations, check_memory
@@ -27,6 +29,7 @@ from regard.train.report import Reporter, Result, SilentReporter
 from regard.train.resume import changes, resume_loop
 
 WAIT = 0.5  # seconds between two looks for data that another process prepares
+REHEARSED = 4  # examples of each split
 FEWEST_TOKENS = tokenizers.NUM_SPECIAL_TOKENS + 1  # of any vocabulary
 
 
@@ -172,6 +175,39 @@ class Prepared:
                 "all of them share",
             )
         return corpus
+
+
+def rehearse(recipe: Recipe, corpus: Corpus, device: str | torch.device = "auto") -> None:
+    """Train one step on a few examples, in a folder that is removed: what the first training of a
+    process imports and allocates once is then there."""
+    few = replace(
+        corpus,
+        train=_first_examples(corpus.train),
+        valid=_first_examples(corpus.valid),
+        test=_first_examples(corpus.test),
+    )
+    recipe = recipe.override(["train.steps=1", "search.max_new_tokens=2", "search.num_beams=1"])
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        joined() as ranks,
+        threads_of(recipe.train.threads),
+        stop_signals() as signals,
+        allocations(),
+    ):
+        keep_memory()
+        run = Path(folder)
+        target = ranks.device(device)
+        loop = Loop(
+            recipe, run, few, SilentReporter(), device=target, tensorboard=False, ranks=ranks
+        )
+        bundle.create(run, recipe, few.tokenizer)
+        loop.report_file = ReportFile(run, recipe, few, lambda _: None)
+        loop.report_file.begin(base="", command="", device=str(target), step=0)
+        loop.go(signals)
+
+
+def _first_examples(split: Split) -> Split:
+    return split.select(np.arange(min(REHEARSED, len(split))))
 
 
 def agreed_job(ranks: Ranks, make: Callable[[Path | None], Job]) -> Job:

@@ -32,6 +32,7 @@ def saved(bundle: Bundle, folder: Path) -> Path:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("runs")
     saved(untrained("chat-transformer", WORDS, "search.max_new_tokens=4"), home / "text")
+    saved(untrained("chat-attention", WORDS, "search.max_new_tokens=4"), home / "recurrent")
     saved(untrained("chat-lstm", WORDS, "search.max_new_tokens=4"), home / "plain")
     saved(untrained("caption-attention", WORDS, "search.max_new_tokens=4"), home / "picture")
     saved(untrained("speech-attention", LETTERS, "search.max_new_tokens=4"), home / "sound")
@@ -167,6 +168,19 @@ def test_files_of_others_stay(runs: Path, tmp_path: Path, capsys):
         assert mine.read_text() == "mine"
 
 
+def test_what_the_font_of_a_picture_lacks_is_one_line(runs: Path, tmp_path: Path, capfd):
+    png, svg, out = (tmp_path / f"map.{ending}" for ending in ("png", "svg", "html"))
+    text = "你好吗 \x01 one"
+    words = ["--png", png, "--svg", svg, "--out", out, "--no-effect"]
+    assert attend(runs / "text", text, *words) == 0
+    told = capfd.readouterr().err
+    assert told.count("its font") == 1 and "Warning" not in told
+    line = "its font lacks 3 characters (你 吗 好); the HTML page has them"
+    assert f"regard: {png}: {line}\n" in told
+    assert "你好吗" in out.read_text("utf-8") and "你好吗" in svg.read_text("utf-8")
+    assert r"\x01" in svg.read_text("utf-8") and "\x01" not in svg.read_text("utf-8")
+
+
 def test_mistakes_end_in_one_line(runs: Path, tmp_path: Path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = runs / "text"
@@ -178,6 +192,10 @@ def test_mistakes_end_in_one_line(runs: Path, tmp_path: Path, capsys, monkeypatc
         ([text, "one", "--png", "page.svg"], "must end in .png"),
         ([text, "one", "--layers", "a-b"], "not a list of layers; got a-b; as in 0,2-4"),
         ([text, "one", "--layers", "77"], "no such layer; got 77"),
+        (
+            [runs / "recurrent", "one", "--layers", "5"],
+            "no such layer; got 5; there are the layers 0",
+        ),
         ([text, "one", "--png", "a.png", "--layer", "9"], "no such layer; got 9"),
         ([text, "  "], "the prompt is empty"),
         ([runs / "picture", "missing.png"], "missing.png"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import os
 import shlex
 import shutil
@@ -18,11 +19,14 @@ from typing import Any
 import pytest
 
 from regard import cli, disk
+from regard.build import with_tokenizer
+from regard.cli.comparing import report
 from regard.compare import plan as plans
 from regard.compare import ready
 from regard.compare.analysis import compare
 from regard.compare.cells import Cell, Cells
 from regard.compare.cost import work_of
+from regard.compare.page import comparison_page
 from regard.compare.plan import Budget, Plan, contenders_of
 from regard.errors import BusyError, RegardError
 from tests.tiny import Silent
@@ -286,6 +290,89 @@ def test_the_same_answers_have_p_1(home: tuple[Path, list[str]]):
     assert "cannot be told apart" in pair.verdict and not pair.examples
 
 
+def test_last_weights_that_are_not_the_best_are_noted(home: tuple[Path, list[str]], tmp_path: Path):
+    plan, cells = known_cells(home)
+
+    def logged(cell: Cell, scores: dict[int, float], *, kept_last: bool) -> Cell:
+        run = tmp_path / cell.name
+        run.mkdir()
+        lowest = math.inf
+        lines = []
+        for step, score in scores.items():
+            is_best = score < lowest
+            lowest = min(lowest, score)
+            line = {"step": step, "kind": "valid", "score": "perplexity", "perplexity": score}
+            lines.append(line | {"best": is_best, "kept": is_best or kept_last})
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return replace(cell, run=str(run))
+
+    logs = {(RECIPES[0], 1): ({2: 5.0, 4: 9.5}, True), (RECIPES[1], 1): ({2: 5.0, 4: 9.5}, False)}
+    rising = [
+        logged(cell, *logs[key][:1], kept_last=logs[key][1])
+        if (key := (cell.contender, cell.seed)) in logs
+        else cell
+        for cell in cells
+    ]
+    found = compare(plan, rising, "test")
+    note, *others = [note for note in found.notes if "weights are scored" in note]
+    assert not others
+    assert note == (
+        f"the last weights are scored in 1 of 2 runs of {RECIPES[0]}, although the validation "
+        "score was better before: perplexity 9.5 at step 4, 5 at step 2 (seed 1); "
+        "--set train.keep=best scores the best ones"
+    )
+    steps = [[(seed.kept_step, seed.best_step) for seed in c.seeds] for c in found.contenders]
+    assert steps[0][1] == (4, 2) and steps[1][1] == (2, 2)
+    assert note[1:] in html.unescape(comparison_page(found).html)
+    assert f"note: {note}" in report(found)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell the peak")
+def test_the_first_cell_of_a_process_pays_no_more_memory_than_the_next(tmp_path: Path):
+    environment = os.environ | {"REGARD_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    changes = [change for change in SMALL if "width" not in change]
+    changes += ["encoder.width=48", "decoder.width=48"]
+    words = ["compare", RECIPES[0], RECIPES[0], "--steps", "4", "--seeds", "1", "--json"]
+    words += [*sets(*changes), "--out", str(tmp_path / "out")]
+    done = subprocess.run([*PROGRAM, *words], env=environment, capture_output=True, check=True)
+    first, second = (each["costs"]["peak_memory"] for each in json.loads(done.stdout)["contenders"])
+    assert first == pytest.approx(second, rel=0.2)
+
+
+def test_examples_of_histories_have_commands_that_work(
+    tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    dialogues = tmp_path / "dialogues.jsonl"
+    turns = [
+        [f"I like {x}.", "- Good.", f"- What's that {x}?", f"It is {x}."] for x in "abcdefghij"
+    ]
+    dialogues.write_text("".join(json.dumps(each) + "\n" for each in turns))
+    changes = [change for change in SMALL if not change.startswith("data.")]
+    changes += ["data.kind=dialogues", "data.turns=3", "data.valid=0.2", "data.test=0.3"]
+    changes += ["search.do_sample=false", "search.candidates=1"]
+    out = tmp_path / "out"
+    words = ["compare", "chat-attention", "chat-gru", "--data", str(dialogues), "--steps", "2"]
+    words += ["--seeds", "1", *sets(*changes), "--out", str(out)]
+    assert cli.main(words) == 0
+    shown = capsys.readouterr().out
+    assert r"\n" not in shown and "\n  - Good.\n" in shown
+    assert r"\n- Good" not in (out / "comparison.html").read_text("utf-8")
+    (pair,) = record_of(out)["pairs"]
+    longest = max(pair["examples"], key=lambda example: example["prompt"].count("\n"))
+    assert longest["prompt"].count("\n") == 2
+    (command,) = longest["commands"]
+    program, *words = shlex.split(command)
+    assert program == "regard" and words.count("--history") == 2
+    page = tmp_path / "attend.html"
+    assert cli.main([*words[:1], "--out", str(page), *words[1:]]) == 0
+    answers = capsys.readouterr().out
+    assert all(f"->  {answer}" in answers for answer in longest["answers"])
+    data = json.loads(page.read_text("utf-8").split('id="data">')[1].split("</script>")[0])
+    places = data["views"][0]["names"]["places"]
+    assert places.count("(other)") == 2 and places.count("(self)") == 1
+
+
 def test_a_failed_seed_is_a_result(home: tuple[Path, list[str]]):
     plan, cells = known_cells(home)
     failed = [
@@ -439,11 +526,37 @@ def test_ready_made_plans_are_plans(name: str):
     assert plan.title == name and len(plan.contenders) > 1 and len(plan.seeds) == 3
 
 
+@pytest.mark.parametrize("name", ["lstm-vs-attention", "attention-for-translation"])
+def test_plans_about_attention_compare_the_best_weights_after_as_many_steps(name: str):
+    plan = ready.load(name).plan()
+    assert plan.budget.kind == "steps"
+    assert {contender.recipe.train.keep for contender in plan.contenders} == {"best"}
+    attentions = [getattr(each.recipe.decoder, "attention", "") for each in plan.contenders]
+    assert attentions[:2] == ["none", "general"]
+    assert plan.contenders[2].recipe.decoder.kind == "transformer"
+
+
+def test_what_is_the_same_has_the_size_of_the_test_split_of_the_verdict(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """It may have longer inputs than training."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    contenders = contenders_of(RECIPES, changes=[*SMALL, "data.max_source=20"])
+    plan = Plan(contenders, budget=Budget("steps", 2), test_set=("data.max_source=120",))
+    corpora = plans.corpora_of(plan)
+    corpus = corpora[RECIPES[0]]
+    longer = with_tokenizer(contenders[0].recipe.override(plan.test_set), corpus.tokenizer)
+    assert len(longer.test) > len(corpus.test)
+    same = plans.same_for_all(plan, corpora, "test")["examples"]
+    assert same == f"{len(corpus.train)} train, {len(corpus.valid)} valid, {len(longer.test)} test"
+
+
 def test_the_list_of_plans(capsys):
     assert cli.main(["compare", "--plan", "list"]) == 0
     shown = capsys.readouterr().out
     wanted = "lstm-vs-attention lstm-vs-gru speech-lstm-vs-transformer pool-vs-stride positions"
-    assert all(name in shown for name in [*wanted.split(), "softmax-vs-maclaurin"])
+    others = ["softmax-vs-maclaurin", "attention-for-translation"]
+    assert all(name in shown for name in [*wanted.split(), *others])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import math
 import xml.etree.ElementTree as ElementTree
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -90,6 +91,26 @@ def test_names_at_the_ends_of_lines_do_not_overlap():
     )
     assert len(heights) == 5
     assert min(b - a for a, b in zip(heights, heights[1:], strict=False)) >= 13
+
+
+@pytest.mark.parametrize("gap", [1.0, 1.001, 1.05])
+def test_names_of_points_that_are_near_do_not_overlap(gap: float):
+    names = ["LSTM", "LSTM with attention", "Transformer", "GRU"]
+    points = [Point(name, 1e12 * gap**i, 20 + i * (gap - 1)) for i, name in enumerate(names)]
+    root = ElementTree.fromstring(point_chart(points, x_label="x", y_label="y"))
+    boxes = []
+    for text in root.iter("text"):
+        if (text.get("class") or "").startswith("name"):
+            x, y = float(text.get("x", "0")), float(text.get("y", "0"))
+            width = charts.CHARACTER * len(text.text or "")
+            left = x if text.get("text-anchor") == "start" else x - width
+            boxes.append((left, y - 11, left + width, y))
+    assert len(boxes) == len(names)
+    for box in boxes:
+        assert box[0] >= 0 and box[2] <= charts.WIDTH
+        assert box[1] >= 0 and box[3] <= charts.HEIGHT
+    for a, b in combinations(boxes, 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
 
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)

@@ -137,6 +137,42 @@ def comparison(
     return replace(content, **changes)
 
 
+def test_the_table_of_differences_has_the_sign_of_the_charts():
+    page = comparison_page(comparison((0.3, 0.7)))
+    (table,) = section(page, "differences").tables
+    (row,) = table.rows
+    assert row[1].text.startswith("\u2212") and row[2].count("\u2212") == 2
+    assert not any("-" in entry for entry in (row[1].text, row[2]))
+    titles = re.findall("<title>(.*?)</title>", section(page, "differences").figures[0])
+    assert titles and all(": \u2212" in title and "-" not in title for title in titles)
+
+
+def test_the_page_says_which_weights_are_scored():
+    content = comparison()
+    first = content.contenders[0]
+    seeds = [replace(result, kept_step=600, best_step=200) for result in first.seeds]
+    changed = replace(first, seeds=seeds)
+    content = replace(content, contenders=[changed, *content.contenders[1:]])
+    (table,) = section(comparison_page(content), "runs").tables
+    assert table.columns[4:6] == ("weights of step", "best validation at step")
+    assert table.rows[0][4:6] == (600, 200) and table.rows[-1][4:6] == (None, None)
+    assert any("; weights of steps 600, 600, 600" in line for line in report(content))
+
+
+def test_turns_of_a_history_are_lines():
+    content = comparison((0.5, 0.7))
+    (pair,) = content.pairs
+    turns = "Hi!\nHello \x1b[31m.\nHow <b>are</b> you?"
+    examples = [replace(example, prompt=turns) for example in pair.examples]
+    content = replace(content, pairs=[replace(pair, examples=examples)])
+    html = comparison_page(content).html
+    assert "\nHello \\x1b[31m.\nHow &lt;b&gt;are&lt;/b&gt; you?</td>" in html
+    assert r"\nHello" not in html
+    lines = report(content)
+    start = lines.index("  Hi!")
+    assert lines[start : start + 3] == ["  Hi!", r"  Hello \x1b[31m.", "  How <b>are</b> you?"]
+
+
 def section(page: Page, name: str) -> Any:
     return next(each for each in page.sections if each.id == name)
 
@@ -260,7 +296,8 @@ def test_the_charts_are_of_the_record():
     page = comparison_page(content)
     (chart,) = section(page, "differences").figures
     own = content.pairs[0].differences["accuracy"]
-    assert f"<title>LSTM − GRU: {100 * own.value:.4g} (" in chart
+    assert own.value < 0
+    assert f"<title>LSTM − GRU: \u2212{-100 * own.value:.4g} (" in chart
     assert "points of accuracy; right of 0: the first is better" in chart
     curves = section(page, "curves").figures
     assert len(curves) == 3
