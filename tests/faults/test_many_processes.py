@@ -263,6 +263,36 @@ class TestTwoProcesses:
         assert fingerprint(run) == fingerprint(trained / "dropout-2")
 
 
+@pytest.mark.timeout(300)
+class TestLostProcesses:
+    """As torchrun starts them, with less time for signs of life."""
+
+    def test_started_again_by_machines_that_count_differently(self, tmp_path: Path):
+        """torchrun counts the restarts of each machine; only one of them had a process die."""
+        run_program(tmp_path, "restarted")
+        record = json.loads((tmp_path / "restarted.json").read_text())
+        assert record["killed"][1] == -signal.SIGKILL
+        assert record["saved"] == 4
+        assert record["again"] == [0, 0]
+        assert fingerprint(tmp_path / "restarted") == fingerprint(tmp_path / "whole")
+
+    @pytest.mark.parametrize(("rank", "name"), [(0, "first"), (1, "second")])
+    def test_one_that_is_stopped_is_named(self, tmp_path: Path, rank: int, name: str):
+        run_program(tmp_path, f"{name} stopped")
+        record = json.loads((tmp_path / f"stopped-{rank}.json").read_text())
+        assert record["code"] == LostRankError.exit_code
+        errors = (tmp_path / "errors.txt").read_text()
+        assert f"regard: process {rank} (" in errors
+        assert f"pid {record['pid']}) of this training has been silent for 5 s" in errors
+
+    def test_a_machine_that_prepares_the_data_is_waited_for(self, tmp_path: Path):
+        """Before the first collective call, which has a time limit."""
+        run_program(tmp_path, "apart")
+        times = [json.loads((tmp_path / f"apart-{rank}.json").read_text()) for rank in range(2)]
+        assert times[1]["prepared"] > times[0]["prepared"] + 3
+        assert min(time["began"] for time in times) > times[1]["prepared"]
+
+
 @pytest.mark.timeout(600)
 class TestShards:
     """train.shard=true: each of two processes has a part of every tensor."""
@@ -400,21 +430,64 @@ def test_a_process_that_is_stopped_is_named(tmp_path: Path, rank: int):
     assert f"pid {ranks[rank]}) of this training has been silent for {SILENCE:.0f} s" in output
 
 
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_the_same_curve_and_order_on_one_two_and_four_processes(tmp_path: Path):
-    """Also with batches that have fewer rows than there are processes, and a single example."""
-    run_program(tmp_path, "four")
-    alone = json.loads((tmp_path / "order-1-0.json").read_text())
-    assert len({tuple(index) for _, _, _, index, _ in alone}) > 8
-    assert min(len(index) for _, _, _, index, _ in alone) == 1
-    for world in (2, 4):
-        files = [tmp_path / f"order-{world}-{rank}.json" for rank in range(world)]
+def compare_orders(folder: Path, worlds: tuple[int, ...]) -> list[list]:
+    """Each step has the same batch whatever the number of processes, and each row is one
+    process's; the batches of one process."""
+    alone = json.loads((folder / "order-1-0.json").read_text())
+    for world in worlds:
+        files = [folder / f"order-{world}-{rank}.json" for rank in range(world)]
         orders = [json.loads(file.read_text()) for file in files]
         for steps in zip(alone, *orders, strict=True):
             whole, *parts = steps
             assert all(part[:-1] == whole[:-1] for part in parts)
             assert [token for part in parts for token in part[-1]] == whole[-1]
+    return alone
+
+
+def compare_chain(folder: Path) -> None:
+    """A run that several numbers of processes made stands where that of one process does."""
+    last, whole = (
+        disk.read_json(last_checkpoint(folder / name) / checkpoint.PROGRESS)
+        for name in ("chain", "plain-1")
+    )
+    for field in ("step", "epoch", "window", "batch", "tokens"):
+        assert last[field] == whole[field]
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("few")
+    run_program(folder, "few steps", "short chain")
+    return folder
+
+
+@pytest.mark.timeout(600)
+class TestOtherNumbersOfProcesses:
+    """24 steps are three epochs."""
+
+    def test_four_have_the_batches_and_losses_of_one(self, few: Path):
+        alone = compare_orders(few, (4,))
+        epochs = {epoch for epoch, *_ in alone}
+        for epoch in sorted(epochs)[:-1]:
+            indices = [index for batch in alone if batch[0] == epoch for index in batch[3]]
+            assert sorted(indices) == list(range(len(indices)))  # each example once
+        assert len(epochs) > 2
+        assert losses(few / "plain-4") == pytest.approx(losses(few / "plain-1"), rel=1e-3)
+
+    def test_two_then_one_then_two(self, few: Path):
+        compare_chain(few)
+        assert difference(few / "chain", few / "plain-1") < TOLERANCE
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_the_same_curve_and_order_on_one_two_and_four_processes(tmp_path: Path):
+    """Also with batches that have fewer rows than there are processes, and a single example."""
+    run_program(tmp_path, "many steps")
+    alone = compare_orders(tmp_path, (2, 4))
+    assert len({tuple(index) for _, _, _, index, _ in alone}) > 8
+    assert min(len(index) for _, _, _, index, _ in alone) == 1
+    for world in (2, 4):
         for name in ("plain", "captions", "one"):
             run = tmp_path / f"{name}-{world}"
             assert losses(run) == pytest.approx(losses(tmp_path / f"{name}-1"), rel=1e-3)
@@ -423,13 +496,8 @@ def test_the_same_curve_and_order_on_one_two_and_four_processes(tmp_path: Path):
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_two_processes_then_one_then_two(tmp_path: Path):
-    run_program(tmp_path, "four", "chain")
-    last, whole = (
-        disk.read_json(last_checkpoint(tmp_path / name) / checkpoint.PROGRESS)
-        for name in ("chain", "plain-1")
-    )
-    for field in ("step", "epoch", "window", "batch", "tokens"):
-        assert last[field] == whole[field]
+    run_program(tmp_path, "many steps", "chain")
+    compare_chain(tmp_path)
     assert losses(tmp_path / "chain") == pytest.approx(losses(tmp_path / "plain-1"), rel=1e-3)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from regard import build, disk, recipe
 from regard.cli import alone, main
@@ -113,6 +115,50 @@ def test_ranks_share_the_rows_of_a_batch(loop: Loop, world: int):
     assert count > 1
 
 
+@pytest.fixture
+def group_of_one():
+    """What DDP needs, without other processes."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_gradients_are_exchanged_once_an_update(loop: Loop, tmp_path: Path):
+    """However many batches it has."""
+    many = Loop(
+        loop.recipe,
+        tmp_path,
+        loop.corpus,
+        Silent(),
+        device=torch.device("cpu"),
+        tensorboard=False,
+        ranks=Share(0, 2),
+    )
+    many.batches = many._batches()
+    many.parts = Parts(many.task, many.corpus.train, seed=many.recipe.seed, ranks=Ranks())
+    many.learner.begin()
+    buckets = []
+
+    def hook(_, bucket):  # torch refuses annotations that are strings
+        buckets.append(bucket.index())
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    assert isinstance(many.learner.loss, DistributedDataParallel)
+    many.learner.loss.register_comm_hook(None, hook)
+    exchanges = []
+    for number in (1, 2):
+        group, _ = many.batches.take(Place(EPOCH, 0, 0), number)
+        assert len(group) == number
+        many._step(group)
+        exchanges.append(list(buckets))
+        buckets.clear()
+    assert exchanges[0] == exchanges[1]
+    assert exchanges[0]
+
+
 def test_captions_of_a_picture_stay_together():
     starts = [0, 2, 4, 5, 8, 9, 10]  # six pictures, ten captions
     shares = [Share(rank, 4).own_rows(starts) for rank in range(4)]
@@ -130,9 +176,9 @@ def test_what_torchrun_says(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(InputError, match="the environment variable MASTER_PORT: not a number"):
         launch()
     monkeypatch.setenv("MASTER_PORT", "29500")
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-7")
     started = launch()
-    assert (started.rank, started.world, started.attempt) == (3, 4, 2)
+    assert (started.rank, started.world, started.job) == (3, 4, "job-7")
     assert started.address[1] == 29500 and not started.has_agent
 
 
