@@ -14,12 +14,13 @@ from torch.nn.parallel import DistributedDataParallel
 from regard import build, disk, recipe
 from regard.cli import alone, main
 from regard.data.batches import Place
+from regard.data.progress import report, reporting_to
 from regard.errors import InputError
 from regard.torchrun import Launch, launch
 from regard.train.loop import Loop
 from regard.train.parts import Part, Parts
 from regard.train.ranks import Ranks
-from regard.train.run import _check_reach
+from regard.train.run import _advancing, _check_reach
 from tests.tiny import (
     Silent,
     captions_table,
@@ -203,6 +204,32 @@ def test_commands_for_one_process_are_refused_under_torchrun(
     what = "one after the other, each in one process; got 2 processes of torchrun; leave torchrun"
     assert errors[0].count("\n") == 1 and what in errors[0]
     assert errors[1] == ""  # the first process has said it
+
+
+class Counting(Ranks):
+    """Counts how often it was said that work goes on."""
+
+    advances = 0
+
+    def advance(self) -> None:
+        self.advances += 1
+
+
+def test_others_wait_as_long_as_a_preparation_goes_on():
+    ranks = Counting()
+    shown: list[tuple[str, int, int | None]] = []
+    with reporting_to(lambda *step: shown.append(step)), _advancing(ranks):
+        for number in range(3):
+            report("reading", number, 3)
+    assert ranks.advances == len(shown) == 3
+
+
+def test_others_wait_as_long_as_a_validation_goes_on(loop: Loop, monkeypatch: pytest.MonkeyPatch):
+    ranks = Counting()
+    monkeypatch.setattr(loop, "ranks", ranks)
+    monkeypatch.setattr(loop, "signals", [], raising=False)
+    loop.validation.scores(loop.learner.model.eval(), loop.run, between=loop._heed)
+    assert ranks.advances > 1
 
 
 def test_a_folder_that_only_one_machine_has_is_refused(tmp_path: Path):
