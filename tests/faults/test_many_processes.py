@@ -3,6 +3,7 @@ happens to one of them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -462,6 +463,8 @@ def test_a_process_that_is_killed_on_one_machine(
 def test_a_process_that_is_stopped_on_one_machine(
     tmp_path: Path, two_machines: TwoMachines, side: int
 ):
+    """The other one fails and names it. torchrun waits for a stopped process, so it goes on then;
+    it ends as well."""
     run = tmp_path / "run"
     sides = [two_machines.start(each, tmp_path, run, "train.steps=1000000") for each in range(2)]
     wait_for_checkpoint(sides[0], run)
@@ -474,6 +477,8 @@ def test_a_process_that_is_stopped_on_one_machine(
     seconds = time.monotonic() - began
     print(f"the other process ended after {seconds:.1f} s")
     assert seconds < 60
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(ranks[side], signal.SIGCONT)
     outputs = [process.communicate(timeout=300)[0].decode() for process in sides]
     silent = f"pid {ranks[side]}) of this training has been silent for {SILENCE:.0f} s"
     assert f"regard: process {side} (" in outputs[1 - side]
