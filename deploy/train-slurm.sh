@@ -35,7 +35,11 @@ else
     words=("$@" --out "$RUN")
 fi
 
-exec srun --kill-on-bad-exit=1 torchrun \
+# The first machine opens the port, and each tells the others the name that Slurm knows it by.
+# shellcheck disable=SC2016
+here='exec torchrun --rdzv-conf="is_host=$((SLURM_NODEID == 0))" --local-addr="$SLURMD_NODENAME" "$@"'
+
+exec srun --kill-on-bad-exit=1 bash -c "$here" torchrun \
     --nnodes="$SLURM_NNODES" \
     --nproc-per-node="$PROCESSES" \
     --rdzv-id="$SLURM_JOB_ID" \

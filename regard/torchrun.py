@@ -15,7 +15,7 @@ class Launch:
     rank      its number, from 0
     world     the number of processes
     local     its number on this machine
-    attempt   how often all processes were started again
+    job       the name of the job (--rdzv-id), the same when all processes are started again
     address   host and port of the store
     has_agent whether the store belongs to torchrun, and so outlives the processes
     """
@@ -23,7 +23,7 @@ class Launch:
     rank: int = 0
     world: int = 1
     local: int = 0
-    attempt: int = 0
+    job: str = ""
     address: tuple[str, int] = ("", 0)
     has_agent: bool = False
 
@@ -40,7 +40,7 @@ def launch() -> Launch:
         rank=_number("RANK"),
         world=_number("WORLD_SIZE"),
         local=_number("LOCAL_RANK", 0),
-        attempt=_number("TORCHELASTIC_RESTART_COUNT", 0),
+        job=os.environ.get("TORCHELASTIC_RUN_ID", ""),
         address=(os.environ.get("MASTER_ADDR", "localhost"), _number("MASTER_PORT")),
         has_agent=os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
     )

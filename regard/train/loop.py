@@ -139,7 +139,8 @@ class Loop:
         return self.progress
 
     def _heed(self) -> None:
-        """Stop if this rank knows of a signal."""
+        """Stop if this rank knows of a signal; if not, those that wait for it wait on."""
+        self.ranks.advance()
         if self.signals:
             raise _StopSignal(self.signals[0])
 

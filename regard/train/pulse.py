@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from itertools import count
 
 import torch.distributed as dist
@@ -20,6 +20,7 @@ SILENCE = 30.0  # seconds without one after which a rank is lost
 # process again before they have ended.
 SILENCE_AFTER_SIGNAL = 5.0
 NOTICE = 3.0  # seconds that a process has to notice itself that another failed
+POLL = 0.02  # seconds between two looks at the store
 
 
 class LostRankError(TrainingError):
@@ -35,32 +36,42 @@ class Pulse:
     One thread counts in the store and reads the counters of others: the leader those of all, the
     others that of the leader. Another one judges, because reading may block if the network fails.
     Blocked collective calls cannot be interrupted, so a lost rank ends the process.
+
+    A rank may live and yet hang. So there is a second counter, of what its main thread has done of
+    a long piece of work: `advance` counts, and those that wait for this rank look at `advances`.
     """
 
-    def __init__(self, store: dist.Store, rank: int, world: int):
+    def __init__(self, store: dist.Store, rank: int, names: Sequence[str]):
         self._store = store
         self._rank = rank
-        self._peers = list(range(1, world)) if rank == 0 else [0]
+        self.names = names
+        self._peers = list(range(1, len(names))) if rank == 0 else [0]
         self._counters: dict[int, bytes] = {}
         self._heard: dict[int, float] = {}
+        self._own_advances = 0
         self._answered = 0.0  # when the store last answered
         self._ended = threading.Event()
         self._has_told = False
         self.signals: list[int] = []
         self.failure: tuple[int, str, int] | None = None  # rank, message, exit code
-        store.set(f"who/{rank}", f"{socket.gethostname()}, pid {os.getpid()}")
-        store.set(f"beat/{rank}", "0")
 
     def start(self) -> None:
-        """All ranks have written their first sign of life."""
-        names = self._store.multi_get([f"who/{peer}" for peer in self._peers])
-        self._names = {peer: name.decode() for peer, name in zip(self._peers, names, strict=True)}
+        """All ranks have given their first sign of life."""
         self._hear_all()
         for target in (self._beat, self._judge):
             threading.Thread(target=target, name=f"ranks{target.__name__}", daemon=True).start()
 
     def stop(self) -> None:
         self._ended.set()
+
+    def advance(self) -> None:
+        """The main thread of this rank has done a part of its work."""
+        self._own_advances += 1
+
+    def advances(self, peer: int) -> int:
+        """How often that rank has done a part of its work, as far as this one knows."""
+        _, _, advances = self._counters.get(peer, b"").partition(b" ")
+        return int(advances or 0)
 
     def fail(self, message: str, exit_code: int) -> bool:
         """Write why this rank ends, unless another one was first."""
@@ -90,7 +101,7 @@ class Pulse:
                 return
 
     def _exchange(self, number: int) -> None:
-        self._store.set(f"beat/{self._rank}", str(number))
+        sign_of_life(self._store, self._rank, number, self._own_advances)
         counters = self._store.multi_get([f"beat/{peer}" for peer in self._peers])
         now = time.monotonic()
         for peer, counter in zip(self._peers, counters, strict=True):
@@ -126,7 +137,7 @@ class Pulse:
                 self._end(f"the store of this training has not answered for {allowed:.0f} s")
             for peer, heard in self._heard.items():
                 if now - heard > allowed and self.failure is None:
-                    name = f"process {peer} ({self._names[peer]})"
+                    name = f"process {peer} ({self.names[peer]})"
                     self._end(f"{name} of this training has been silent for {allowed:.0f} s")
 
     def _end(self, message: str) -> None:
@@ -138,6 +149,14 @@ class Pulse:
         told.join(BEAT)
         print(f"regard: {printable(message)}; {hint}", file=sys.stderr, flush=True)
         os._exit(code)
+
+
+def sign_of_life(store: dist.Store, rank: int, number: int = 0, advances: int = 0) -> None:
+    store.set(f"beat/{rank}", f"{number} {advances}")
+
+
+def has_given_sign(store: dist.Store, rank: int) -> bool:
+    return store.check([f"beat/{rank}"])
 
 
 def first_line(problem: BaseException) -> str:

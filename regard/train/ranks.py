@@ -21,12 +21,13 @@ from torch import Tensor
 from regard.device import device_count, resolve
 from regard.errors import DivergedError, InputError, RegardError, TrainingError
 from regard.torchrun import Launch, launch
-from regard.train.pulse import LostRankError, Pulse, first_line
+from regard.train.meeting import meet
+from regard.train.pulse import POLL, LostRankError, Pulse, first_line
 from regard.train.report import Stopped
 
-COLLECTIVE = timedelta(minutes=30)  # the longest that a rank may wait for others in a step
+COLLECTIVE = timedelta(minutes=30)  # the longest that a rank may wait for one that does not advance
 MEETING = timedelta(minutes=10)  # the longest that a process waits for the others to be started
-POLL = 0.02  # seconds between two looks at the store
+NOTED = 10.0  # seconds that the leader waits before it says for whom
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 T = TypeVar("T")
@@ -61,6 +62,13 @@ class Ranks:
         """The values of all ranks, in their order, for the leader; nothing for the others. A value
         is something that JSON can say."""
         return [value]
+
+    def wait_for_all(self, why: str, noted: Callable[[str], None]) -> None:
+        """Nobody goes on before all ranks have come here. If the leader has to wait, `noted` gets a
+        line that says for which process, and `why`."""
+
+    def advance(self) -> None:
+        """This rank has done a part of what others wait for. They wait as long as it does."""
 
     def sum(self, *numbers: float) -> list[float]:
         """The sums over all ranks."""
@@ -99,7 +107,7 @@ class ManyRanks(Ranks):
         launched: Launch,
         store: dist.Store,
         job_store: dist.Store,
-        pulse_store: dist.Store,
+        pulse: Pulse,
     ):
         self.rank = launched.rank
         self.world = launched.world
@@ -110,7 +118,7 @@ class ManyRanks(Ranks):
         self._job_store = job_store
         self._numbers = count()
         self.has_failed = False
-        self._pulse = Pulse(pulse_store, self.rank, self.world)
+        self._pulse = pulse
 
     # -- beginning and end -----------------------------------------------------------------------
 
@@ -118,12 +126,23 @@ class ManyRanks(Ranks):
         """Show signs of life, and watch those of others."""
         self._pulse.start()
 
+    def connect(self) -> None:
+        """Make the group of processes that exchange tensors."""
+        with _reaching(self._launch):
+            dist.init_process_group(
+                "cpu:gloo,cuda:nccl" if device_count("cuda") else "gloo",
+                store=dist.PrefixStore("group", self._store),
+                rank=self.rank,
+                world_size=self.world,
+                timeout=COLLECTIVE,
+            )
+
     def end(self) -> None:
         """All ranks have come to their end. The leader, which may own the store, is the last."""
         self._store.set(f"ended/{self.rank}", "")
         if self.is_leader:
             for rank in range(1, self.world):
-                self._wait(f"ended/{rank}")
+                self._wait(f"ended/{rank}", rank)
 
     def fail(self, problem: BaseException) -> bool:
         """Tell the others why this rank ends; False: another one had failed before."""
@@ -163,7 +182,7 @@ class ManyRanks(Ranks):
                 raise
             self._store.set(key, json.dumps(result))
             return result
-        self._wait(key)
+        self._wait(key, 0)
         return json.loads(self._store.get(key))
 
     def gather(self, value: T) -> list[T]:
@@ -173,9 +192,23 @@ class ManyRanks(Ranks):
             return []
         values = [value]
         for rank in range(1, self.world):
-            self._wait(f"{key}/{rank}")
+            self._wait(f"{key}/{rank}", rank)
             values.append(json.loads(self._store.get(f"{key}/{rank}")))
         return values
+
+    def wait_for_all(self, why: str, noted: Callable[[str], None]) -> None:
+        key = f"here/{next(self._numbers)}"
+        if not self.is_leader:
+            self._store.set(f"{key}/{self.rank}", "")
+            self._wait(key, 0)
+            return
+        for rank in range(1, self.world):
+            line = f"waiting for process {rank} ({self._pulse.names[rank]}){why}"
+            self._wait(f"{key}/{rank}", rank, lambda line=line: noted(line))
+        self._store.set(key, "")
+
+    def advance(self) -> None:
+        self._pulse.advance()
 
     def sum(self, *numbers: float) -> list[float]:
         total = torch.tensor(numbers, dtype=torch.float64)
@@ -195,18 +228,40 @@ class ManyRanks(Ranks):
 
     @property
     def earlier_run(self) -> Path | None:
-        if not self._launch.attempt or not self._job_store.check(["run"]):
+        if not self._job_store.check(["run"]):
             return None
         return Path(self._job_store.get("run").decode())
 
     def remember(self, run: Path) -> None:
         self._job_store.set("run", str(run.absolute()))
 
-    def _wait(self, key: str) -> None:
-        """Wait until a key is there. The pulse ends the wait if a process is lost."""
+    def _wait(self, key: str, rank: int, noted: Callable[[], object] | None = None) -> None:
+        """Wait until that rank has set a key. The pulse ends the wait if a process is lost. If it
+        lives but does not advance, the limit does. `noted` is called if it takes long."""
+        began = since = time.monotonic()
+        advances = self._pulse.advances(rank)
         while not self._store.check([key]):
             self.check()
+            now = time.monotonic()
+            if advances != self._pulse.advances(rank):
+                advances = self._pulse.advances(rank)
+                since = now
+                self.advance()  # others may wait for this one
+            if now - since > COLLECTIVE.total_seconds():
+                raise self._hanging(rank)
+            if noted is not None and now - began > NOTED:
+                noted()
+                noted = None
             time.sleep(POLL)
+
+    def _hanging(self, rank: int) -> LostRankError:
+        minutes = COLLECTIVE.total_seconds() / 60
+        return LostRankError(
+            f"process {rank} ({self._pulse.names[rank]}) of this training lives, "
+            f"but has not advanced for {minutes:g} minutes",
+            where=f"process {self.rank}",
+            hint="torchrun starts all processes again if --max-restarts allows it",
+        )
 
 
 @contextlib.contextmanager
@@ -218,8 +273,11 @@ def joined() -> Iterator[Ranks]:
         return
     owns_group = not dist.is_initialized()
     ranks = _join(launched, next(_sessions))
+    ranks.begin()
     agreed = None
     try:
+        if owns_group:
+            ranks.connect()
         try:
             yield ranks
         except (Stopped, DivergedError) as problem:
@@ -262,33 +320,36 @@ def _join(launched: Launch, session: int) -> ManyRanks:
     """Meet the other processes."""
     host, port = launched.address
     owns_store = launched.rank == 0 and not launched.has_agent
-    try:
+    with _reaching(launched):
         # A connection serves one call at a time, and the pulse must not wait for another's.
         base, own = (
-            dist.TCPStore(host, port, is_master=is_server, timeout=MEETING, wait_for_workers=False)
+            dist.PrefixStore(
+                f"regard/{launched.job}/{session}",
+                dist.TCPStore(
+                    host, port, is_master=is_server, timeout=MEETING, wait_for_workers=False
+                ),
+            )
             for is_server in (owns_store, False)
         )
-        prefix = f"regard/{launched.attempt}/{session}"
-        ranks = ManyRanks(
-            launched,
-            dist.PrefixStore(f"{prefix}/ranks", base),
-            dist.PrefixStore(f"regard/job/{session}", base),
-            dist.PrefixStore(f"{prefix}/ranks", own),
-        )
-        if not dist.is_initialized():
-            dist.init_process_group(
-                "cpu:gloo,cuda:nccl" if device_count("cuda") else "gloo",
-                store=dist.PrefixStore(f"{prefix}/group", base),
-                rank=launched.rank,
-                world_size=launched.world,
-                timeout=COLLECTIVE,
-            )
+        agreed = meet(base, launched.rank, launched.world, limit=MEETING)
+    return ManyRanks(
+        launched,
+        agreed.store(base),
+        dist.PrefixStore("job", base),
+        Pulse(agreed.store(own), launched.rank, agreed.names),
+    )
+
+
+@contextlib.contextmanager
+def _reaching(launched: Launch) -> Iterator[None]:
+    """Say what to check if processes do not reach each other."""
+    try:
+        yield
     except (RuntimeError, dist.DistError) as problem:
+        host, port = launched.address
         raise LostRankError(
             "the processes of this training do not reach each other",
             where=f"process {launched.rank} of {launched.world}, {host}:{port}",
             got=first_line(problem),
             hint="check --nnodes, the addresses and, with several networks, GLOO_SOCKET_IFNAME",
         ) from None
-    ranks.begin()
-    return ranks

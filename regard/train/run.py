@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,8 @@ import torch
 from regard import build, bundle, checkpoint, disk, tokenizers
 from regard.checkpoint import Progress
 from regard.data.corpus import Corpus, Split
+from regard.data.progress import reporter as progress_reporter
+from regard.data.progress import reporting_to
 from regard.errors import BegunError, DataError, InputError
 from regard.recipe import Recipe
 from regard.resources import allocations, check_memory
@@ -28,7 +29,6 @@ from regard.train.ranks import Ranks, joined
 from regard.train.report import Reporter, Result, SilentReporter
 from regard.train.resume import changes, resume_loop
 
-WAIT = 0.5  # seconds between two looks for data that another process prepares
 REHEARSED = 4  # examples of each split
 FEWEST_TOKENS = tokenizers.NUM_SPECIAL_TOKENS + 1  # of any vocabulary
 
@@ -87,7 +87,7 @@ def _train_ranks(
     # Before the corpus is prepared, which may take long.
     _check_memory(recipe, FEWEST_TOKENS, FEWEST_TOKENS, ranks)
     prepared = Prepared(recipe, run, resume=resume, anyway=anyway)
-    corpus = prepared.corpus(ranks)
+    corpus = prepared.corpus(ranks, reporter)
 
     with (
         _owned(run) if ranks.is_leader else contextlib.nullcontext(),
@@ -140,18 +140,28 @@ class Prepared:
         self.anyway = anyway
         self.changed: list[str] = []
 
-    def corpus(self, ranks: Ranks) -> Corpus:
+    def corpus(self, ranks: Ranks, reporter: Reporter) -> Corpus:
         """The prepared data. The leader prepares it. Other ranks open it, or prepare it if they are
-        the first on a machine that does not have it."""
-        fingerprint = ranks.lead(self._prepare)
-        if ranks.is_leader:
-            return self._corpus
-        while (corpus := build.opened_corpus(self.recipe, fingerprint)) is None:
-            if ranks.is_first_here:
-                return self._prepared_again(fingerprint, ranks.rank)
-            ranks.check()
-            time.sleep(WAIT)
+        the first on a machine that does not have it. Nobody goes on before all machines have it:
+        the next thing that ranks do together may not take long."""
+        with _advancing(ranks):
+            fingerprint = ranks.lead(self._prepare)
+            corpus = self._opened(fingerprint, ranks)
+            if corpus is None and ranks.is_first_here:
+                corpus = self._prepared_again(fingerprint, ranks.rank)
+        ranks.wait_for_all(", whose machine does not have the prepared data yet", reporter.noted)
+        if corpus is None:
+            corpus = self._opened(fingerprint, ranks)
+        if corpus is None:
+            raise DataError(
+                "the prepared data is not there, though the first process of this machine has it",
+                where=f"process {ranks.rank}, {socket.gethostname()}",
+                hint="let REGARD_CACHE be the same folder for all processes of a machine",
+            )
         return corpus
+
+    def _opened(self, fingerprint: str, ranks: Ranks) -> Corpus | None:
+        return self._corpus if ranks.is_leader else build.opened_corpus(self.recipe, fingerprint)
 
     def _prepare(self) -> str:
         if not self.resume:
@@ -208,6 +218,19 @@ def rehearse(recipe: Recipe, corpus: Corpus, device: str | torch.device = "auto"
 
 def _first_examples(split: Split) -> Split:
     return split.select(np.arange(min(REHEARSED, len(split))))
+
+
+@contextlib.contextmanager
+def _advancing(ranks: Ranks) -> Iterator[None]:
+    """Those that wait for a preparation inside wait as long as it goes on."""
+    show = progress_reporter()
+
+    def report(step: str, done: int, total: int | None) -> None:
+        show(step, done, total)
+        ranks.advance()
+
+    with reporting_to(report):
+        yield
 
 
 def agreed_job(ranks: Ranks, make: Callable[[Path | None], Job]) -> Job:

@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,11 @@ import torch
 import torch.distributed as dist
 
 import regard
-from regard import checkpoint
+from regard import build, checkpoint
 from regard.data.batches import Place
 from regard.errors import RegardError
+from regard.train import pulse
+from regard.train.learner import Replicated
 from regard.train.loop import Loop
 from regard.train.parts import Part, Parts
 from regard.weights import tensors
@@ -56,8 +58,11 @@ def agent_store() -> Iterator[int]:
         os.waitpid(pid, 0)
 
 
-def together(world: int, action: Callable[[int], object], port: int) -> list[int]:
-    """Start so many processes, and give each its number; their pids."""
+def together(
+    world: int, action: Callable[[int], object], port: int, restarts: Sequence[int] = ()
+) -> list[int]:
+    """Start so many processes, and give each its number; their pids. `restarts` is how often the
+    machine of each has started its processes again, as far as that machine knows."""
     pids = []
     for rank in range(world):
         pid = os.fork()
@@ -65,6 +70,7 @@ def together(world: int, action: Callable[[int], object], port: int) -> list[int
             variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
             os.environ |= {name: str(value) for name, value in variables.items()}
             os.environ |= {"MASTER_ADDR": "localhost", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+            os.environ["TORCHELASTIC_RESTART_COUNT"] = str(restarts[rank] if restarts else 0)
             code = 1
             try:
                 action(rank)
@@ -157,7 +163,17 @@ def two_processes(rank: int, folder: Path, jobs: dict[str, Job]) -> None:
     (folder / f"two-{rank}.json").write_text(json.dumps(record))
 
 
-def one_two_four(world: int, rank: int, folder: Path, jobs: dict[str, Job]) -> None:
+def other_worlds(
+    folder: Path, jobs: dict[str, Job], worlds: Sequence[int], names: Sequence[str], steps: int
+) -> None:
+    """The same trainings by other numbers of processes."""
+    for world in worlds:
+        run(world, lambda rank, w=world: written_down(w, rank, folder, jobs, names, steps))
+
+
+def written_down(
+    world: int, rank: int, folder: Path, jobs: dict[str, Job], names: Sequence[str], steps: int
+) -> None:
     """Write down the batches and the own rows of each, in their order."""
     real = Parts.part
     order: list[Any] = []
@@ -169,27 +185,98 @@ def one_two_four(world: int, rank: int, folder: Path, jobs: dict[str, Job]) -> N
         return own
 
     Parts.part = part
-    for name in ("plain", "captions", "one"):
-        train(jobs[name], folder / f"{name}-{world}", **{"train.steps": 60})
+    for name in names:
+        train(jobs[name], folder / f"{name}-{world}", **{"train.steps": steps})
     Parts.part = real
     (folder / f"order-{world}-{rank}.json").write_text(json.dumps(order))
 
 
-def go_on_with(folder: Path, jobs: dict[str, Job], *worlds: int) -> None:
-    """A run of 60 steps that other numbers of processes go on with."""
+def go_on_with(folder: Path, jobs: dict[str, Job], worlds: Sequence[int], steps: int) -> None:
+    """A run that other numbers of processes go on with."""
     recipe, fields = jobs["plain"]
-    steps = [60 * number // len(worlds) for number in range(1, len(worlds) + 1)]
+    ends = [steps * number // len(worlds) for number in range(1, len(worlds) + 1)]
     out = folder / "chain"
-    fields = fields | {"train.steps": 60}
-    for world, until in zip(worlds, steps, strict=True):
+    fields = fields | {"train.steps": steps}
+    for world, until in zip(worlds, ends, strict=True):
 
         def go(rank: int, until: int = until) -> None:
-            if until == steps[0]:
+            if until == ends[0]:
                 regard.train(recipe, set=fields, out=out, steps=until, quiet=True)
             else:
                 regard.train(resume=out, steps=until, quiet=True)
 
         run(world, go)
+
+
+# -- processes that are lost------------------------------------------------------------------------
+
+
+def at_step(step: int, action: Callable[[], object]) -> None:
+    """Do something when that many steps are made."""
+    real = Loop._heed_all
+
+    def heed_all(self: Loop) -> None:
+        if self.progress.step == step:
+            action()
+        real(self)
+
+    Loop._heed_all = heed_all
+
+
+def started_again(folder: Path, jobs: dict[str, Job]) -> None:
+    """The second process is killed, and its machine is the only one that counts the restart."""
+    run(2, lambda rank: train(jobs["dropout"], folder / "whole"))
+    out = folder / "restarted"
+
+    def killed(rank: int) -> None:
+        if rank == 1:
+            at_step(6, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        train(jobs["dropout"], out)
+
+    with agent_store() as port:
+        record = {"killed": codes(together(2, killed, port)), "saved": checkpoint.newest(out)}
+        again = together(2, lambda rank: train(jobs["dropout"], out), port, restarts=[0, 1])
+        record["again"] = codes(again)
+    (folder / "restarted.json").write_text(json.dumps(record))
+
+
+def stopped(rank: int, folder: Path, jobs: dict[str, Job]) -> None:
+    """A process is stopped, and those that are left notice it, sooner than they otherwise would."""
+    pulse.SILENCE = 5.0
+
+    def train_and_stop(own: int) -> None:
+        if own == rank:
+            at_step(6, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+        train(jobs["dropout"], folder / f"stopped-{rank}")
+
+    with agent_store() as port:
+        pids = together(2, train_and_stop, port)
+        (code,) = codes([pids[1 - rank]])
+        os.kill(pids[rank], signal.SIGKILL)
+        codes([pids[rank]])
+    (folder / f"stopped-{rank}.json").write_text(json.dumps({"pid": pids[rank], "code": code}))
+
+
+def own_caches(rank: int, folder: Path, jobs: dict[str, Job]) -> None:
+    """Two machines; the second does not have the prepared data, and takes long to prepare it."""
+    os.environ |= {"REGARD_CACHE": str(folder / f"cache-{rank}"), "LOCAL_RANK": "0"}
+    times: dict[str, float] = {}
+    prepare, begin = build.corpus, Replicated.begin
+
+    def slow_corpus(*arguments: Any) -> Any:
+        if rank == 1:
+            time.sleep(3)
+        corpus = prepare(*arguments)
+        times["prepared"] = time.monotonic()
+        return corpus
+
+    def timed_begin(self: Replicated) -> None:
+        times["began"] = time.monotonic()
+        begin(self)
+
+    build.corpus, Replicated.begin = slow_corpus, timed_begin
+    train(jobs["plain"], folder / "apart")
+    (folder / f"apart-{rank}.json").write_text(json.dumps(times))
 
 
 # -- every process has a shard of the model---------------------------------------------------------
@@ -289,15 +376,19 @@ def main(folder: Path, *chosen: str) -> None:
         ),
         "killed": lambda: kill_and_go_on(folder, jobs),
     }
-    long_scenarios = {
-        "four": lambda: [
-            run(world, lambda rank, w=world: one_two_four(w, rank, folder, jobs))
-            for world in (1, 2, 4)
-        ],
-        "chain": lambda: go_on_with(folder, jobs, 2, 1, 2),
+    all_jobs = ("plain", "captions", "one")
+    others = {
+        "restarted": lambda: started_again(folder, jobs),
+        "first stopped": lambda: stopped(0, folder, jobs),
+        "second stopped": lambda: stopped(1, folder, jobs),
+        "apart": lambda: run(2, lambda rank: own_caches(rank, folder, jobs)),
+        "few steps": lambda: other_worlds(folder, jobs, (1, 4), ("plain",), 24),
+        "short chain": lambda: go_on_with(folder, jobs, (2, 1, 2), 24),
+        "many steps": lambda: other_worlds(folder, jobs, (1, 2, 4), all_jobs, 60),
+        "chain": lambda: go_on_with(folder, jobs, (2, 1, 2), 60),
     }
     for name in chosen or scenarios:
-        (scenarios | long_scenarios)[name]()
+        (scenarios | others)[name]()
 
 
 if __name__ == "__main__":

@@ -8,16 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from regard import build, disk, recipe
 from regard.cli import alone, main
 from regard.data.batches import Place
+from regard.data.progress import report, reporting_to
 from regard.errors import InputError
 from regard.torchrun import Launch, launch
 from regard.train.loop import Loop
 from regard.train.parts import Part, Parts
 from regard.train.ranks import Ranks
-from regard.train.run import _check_reach
+from regard.train.run import _advancing, _check_reach
 from tests.tiny import (
     Silent,
     captions_table,
@@ -113,6 +116,50 @@ def test_ranks_share_the_rows_of_a_batch(loop: Loop, world: int):
     assert count > 1
 
 
+@pytest.fixture
+def group_of_one():
+    """What DDP needs, without other processes."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_gradients_are_exchanged_once_an_update(loop: Loop, tmp_path: Path):
+    """However many batches it has."""
+    many = Loop(
+        loop.recipe,
+        tmp_path,
+        loop.corpus,
+        Silent(),
+        device=torch.device("cpu"),
+        tensorboard=False,
+        ranks=Share(0, 2),
+    )
+    many.batches = many._batches()
+    many.parts = Parts(many.task, many.corpus.train, seed=many.recipe.seed, ranks=Ranks())
+    many.learner.begin()
+    buckets = []
+
+    def hook(_, bucket):  # torch refuses annotations that are strings
+        buckets.append(bucket.index())
+        done = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    assert isinstance(many.learner.loss, DistributedDataParallel)
+    many.learner.loss.register_comm_hook(None, hook)
+    exchanges = []
+    for number in (1, 2):
+        group, _ = many.batches.take(Place(EPOCH, 0, 0), number)
+        assert len(group) == number
+        many._step(group)
+        exchanges.append(list(buckets))
+        buckets.clear()
+    assert exchanges[0] == exchanges[1]
+    assert exchanges[0]
+
+
 def test_captions_of_a_picture_stay_together():
     starts = [0, 2, 4, 5, 8, 9, 10]  # six pictures, ten captions
     shares = [Share(rank, 4).own_rows(starts) for rank in range(4)]
@@ -130,9 +177,9 @@ def test_what_torchrun_says(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(InputError, match="the environment variable MASTER_PORT: not a number"):
         launch()
     monkeypatch.setenv("MASTER_PORT", "29500")
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-7")
     started = launch()
-    assert (started.rank, started.world, started.attempt) == (3, 4, 2)
+    assert (started.rank, started.world, started.job) == (3, 4, "job-7")
     assert started.address[1] == 29500 and not started.has_agent
 
 
@@ -157,6 +204,32 @@ def test_commands_for_one_process_are_refused_under_torchrun(
     what = "one after the other, each in one process; got 2 processes of torchrun; leave torchrun"
     assert errors[0].count("\n") == 1 and what in errors[0]
     assert errors[1] == ""  # the first process has said it
+
+
+class Counting(Ranks):
+    """Counts how often it was said that work goes on."""
+
+    advances = 0
+
+    def advance(self) -> None:
+        self.advances += 1
+
+
+def test_others_wait_as_long_as_a_preparation_goes_on():
+    ranks = Counting()
+    shown: list[tuple[str, int, int | None]] = []
+    with reporting_to(lambda *step: shown.append(step)), _advancing(ranks):
+        for number in range(3):
+            report("reading", number, 3)
+    assert ranks.advances == len(shown) == 3
+
+
+def test_others_wait_as_long_as_a_validation_goes_on(loop: Loop, monkeypatch: pytest.MonkeyPatch):
+    ranks = Counting()
+    monkeypatch.setattr(loop, "ranks", ranks)
+    monkeypatch.setattr(loop, "signals", [], raising=False)
+    loop.validation.scores(loop.learner.model.eval(), loop.run, between=loop._heed)
+    assert ranks.advances > 1
 
 
 def test_a_folder_that_only_one_machine_has_is_refused(tmp_path: Path):
