@@ -17,7 +17,7 @@ from torch import Tensor
 from regard import build, bundle, checkpoint, metrics
 from regard.checkpoint import Progress
 from regard.data.batches import ORDER, Batches, Place
-from regard.data.corpus import Corpus, document_frequency
+from regard.data.corpus import Corpus
 from regard.errors import DivergedError, RegardError
 from regard.model import Model
 from regard.optimise import factor, used_up
@@ -49,7 +49,7 @@ class _StopSignal(Exception):
 def inverse_document_frequency(corpus: Corpus) -> Tensor:
     """log(answers / answers with this token), 0 for a token in every answer: the IDF of each
     token."""
-    counts = torch.from_numpy(document_frequency(corpus.train, corpus.tokenizer.size)).double()
+    counts = torch.from_numpy(corpus.frequency).double()
     return torch.log((1 + len(corpus.train)) / (1 + counts)).float()
 
 
