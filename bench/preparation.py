@@ -14,7 +14,9 @@ A side runs in its own process. Memory is looked at ten times a second: resident
 process and its children, where pages that they share, and pages of files they have mapped, count
 once for each; and of the process that has most. Seconds of a step are from the end of the step
 before it. The prepared corpus is opened in another new process, which makes batches in the order of
-training: the time from its start to the first batch, and the memory that batches take.
+training: the time from its start to the first batch, and the memory that batches take. Then
+`regard train` prepares the corpus for a small recipe, and is started again on what is prepared: the
+time from its start to the end of its first step.
 
 With --check-resume, regard is also killed (-9) in the middle, started again, and the files are
 compared.
@@ -70,6 +72,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="for the corpus; not given: a temporary one")
     parser.add_argument("--check-resume", action="store_true", help="kill regard and go on")
     parser.add_argument("--no-record", action="store_true", help="write no file of results")
+    parser.add_argument("--out", type=Path, default=measure.RESULTS, help="folder for the record")
     parser.add_argument("--side", nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
@@ -95,7 +98,7 @@ def main() -> None:
             result["resume"] = check_resume(corpus, Path(folder), args.processes, whole)
             print("resume", json.dumps(result["resume"]), flush=True)
     if not args.no_record:
-        print(measure.write("preparation", measure.facts(args) | result))
+        print(measure.write("preparation", measure.facts(args) | result, args.out))
 
 
 def compare(corpus: Path, pairs: int, args: argparse.Namespace) -> dict[str, Any]:
@@ -135,6 +138,10 @@ def measured(name: str, corpus: Path, processes: int) -> dict[str, Any]:
     if name == "ours":
         record["opening"] = run("open", corpus, work, processes)
         print("open ", json.dumps(record["opening"]), flush=True)
+        run("train", corpus, work, processes)  # its corpus has another key, and is prepared first
+        record["training"] = run("train", corpus, work, processes)
+        print("train", json.dumps(record["training"]), flush=True)
+        assert not record["training"]["prepared_again"]
     shutil.rmtree(work)
     return record
 
@@ -370,6 +377,49 @@ def opening(corpus: Path, work: Path, processes: int) -> dict[str, Any]:
     }
 
 
+def training(corpus: Path, work: Path, processes: int) -> dict[str, Any]:
+    """`regard train` up to the end of its first step."""
+    import psutil
+
+    from regard import cli
+    from regard.train.loop import Loop
+
+    os.environ["REGARD_CACHE"] = str(work)
+    os.environ["REGARD_WORKERS"] = str(processes)
+    before = set(work.iterdir())
+    run = Path(tempfile.mkdtemp(dir=work.parent)) / "run"
+    seconds: list[float] = []
+    real = Loop._update
+
+    def update(loop: Loop, *arguments: Any) -> None:
+        real(loop, *arguments)
+        if not seconds:
+            seconds.append(time.time() - psutil.Process().create_time())
+            os.kill(os.getpid(), signal.SIGINT)
+
+    Loop._update = update
+    changes = [
+        "tokenizer.kind=bpe",
+        f"tokenizer.size={VOCABULARY}",
+        f"data.valid={VALID}",
+        "data.test=0",
+        f"data.max_source={MAX_TOKENS}",
+        f"data.max_target={MAX_TOKENS}",
+        f"train.batch_tokens={BATCH_TOKENS}",
+    ]
+    sets = [word for change in changes for word in ("--set", change)]
+    command = ["train", "chat-attention", "--data", str(corpus), "--out", str(run), *sets]
+    with contextlib.redirect_stdout(sys.stderr):
+        code = cli.main([*command, "--steps", "1000"])
+    shutil.rmtree(run.parent)
+    if not seconds:
+        raise SystemExit(code)
+    return {
+        "seconds_to_first_step": seconds[0],
+        "prepared_again": set(work.iterdir()) != before,
+    }
+
+
 def peer(corpus: Path, work: Path, processes: int) -> dict[str, Any]:
     try:
         import datasets
@@ -479,7 +529,7 @@ def _tidy(batch: dict[str, list[str]]) -> dict[str, list[Any]]:
     return {"prompt": prompts, "reply": replies, "hash": hashes, "is_valid": are_valid}
 
 
-SIDES = {"ours": ours, "peer": peer, "open": opening}
+SIDES = {"ours": ours, "peer": peer, "open": opening, "train": training}
 
 
 if __name__ == "__main__":

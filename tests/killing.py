@@ -85,7 +85,7 @@ def make_data(folder: Path) -> None:
 
 def killed(folder: Path, names: list[str], **job: Any) -> dict[str, dict[str, Any]]:
     """What happened to each recipe, from a process of its own. `kills` and `seed`: at random
-    moments; `points`: at calls of functions, see `_kill_at`."""
+    moments; `points`: at calls of functions, see `_kill_at`; `steps`: after these."""
     make_data(folder)
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {
@@ -189,7 +189,7 @@ class Child:
 def fingerprint(run: Path) -> str:
     """The SHA-256 of all that a run ends with: last weights, averages, optimiser, the state of
     the schedule, and the weights that it kept."""
-    last = run / "checkpoints" / f"step-{STEPS:06d}"
+    last = run / "checkpoints" / f"step-{last_step(run):06d}"
     total = hashlib.sha256()
     for file in [*sorted(last.glob("*.safetensors")), run / "model.safetensors"]:
         total.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
@@ -197,6 +197,11 @@ def fingerprint(run: Path) -> str:
     progress.pop("seconds")
     total.update(json.dumps(progress, sort_keys=True).encode())
     return total.hexdigest()
+
+
+def last_step(run: Path) -> int:
+    """The step of the newest checkpoint."""
+    return int(max((run / "checkpoints").glob("step-*")).name.removeprefix("step-"))
 
 
 def log(run: Path) -> list[dict[str, Any]]:
@@ -238,6 +243,7 @@ class Run:
             "in_one_epoch": 0,
             "while": {"starting": 0, "resuming": 0, "training": 0},
             "at": [],
+            "steps": last_step(whole),
         }
         if timed:
             self._train_again()

@@ -33,17 +33,46 @@ NAMES = {
     "torch.save": "writes a pickle",
     "torch.jit.load": "loads code",
     "torch.jit.save": "writes code",
+    "torch.export.load": "loads code and pickles",
+    "torch.export.save": "writes code and pickles",
     "torch.hub.load": "runs code of a repository",
-    "torch.distributed.checkpoint.load": "may load a pickle",
-    "torch.distributed.checkpoint.save": "may write a pickle",
+    "torch.hub.load_state_dict_from_url": "loads a pickle",
     "pandas.read_pickle": "loads a pickle",
     "pandas.read_hdf": "loads pickles",
-    "multiprocessing.Pipe": "recv() loads pickles",
+    "concurrent.futures.ProcessPoolExecutor": "its processes load pickles",
+    "concurrent.futures.process.ProcessPoolExecutor": "its processes load pickles",
     "yaml.load": "may make any object; use yaml.safe_load",
     "yaml.load_all": "may make any object; use yaml.safe_load_all",
     "yaml.unsafe_load": "makes any object; use yaml.safe_load",
     "yaml.full_load": "may make any object; use yaml.safe_load",
 }
+PROCESSES = (
+    *("JoinableQueue", "Manager", "Pipe", "Pool", "Process", "Queue", "SimpleQueue"),
+    *("get_context", "spawn", "start_processes"),
+)
+# What loads pickles of a package, under the names that its modules give it.
+FAMILIES: dict[str, dict[str, str]] = {
+    "torch.distributed": {
+        "all_gather_object": "loads pickles of other processes",
+        "broadcast_object_list": "loads pickles of other processes",
+        "gather_object": "loads pickles of other processes",
+        "recv_object_list": "loads pickles of other processes",
+        "scatter_object_list": "loads pickles of other processes",
+        "send_object_list": "sends pickles to other processes",
+    },
+    "torch.distributed.checkpoint": {
+        "async_save": "may write a pickle",
+        "load": "may load a pickle",
+        "load_state_dict": "may load a pickle",
+        "save": "may write a pickle",
+        "save_state_dict": "may write a pickle",
+        "FileSystemReader": "loads a pickle",
+        "FileSystemWriter": "writes a pickle",
+    },
+    "multiprocessing": dict.fromkeys(PROCESSES, "sends pickles between processes"),
+    "torch.multiprocessing": dict.fromkeys(PROCESSES, "sends pickles between processes"),
+}
+PREFIXES = {"sklearn.datasets.fetch_": "loads pickles of its cache"}
 # Allowed if `allow_pickle=False` is written in the call.
 NUMPY = {"numpy.load", "numpy.save", "numpy.savez", "numpy.savez_compressed"}
 METHODS = {"to_pickle": "writes a pickle", "read_pickle": "loads a pickle"}
@@ -75,8 +104,8 @@ def findings(source: str) -> list[Finding]:
         if node in checked or not isinstance(node, ast.Name | ast.Attribute):
             continue
         name = _full_name(node, imports)
-        if name in NAMES:
-            result.append(Finding(node.lineno, f"{name} {NAMES[name]}"))
+        if what := _danger(name):
+            result.append(Finding(node.lineno, f"{name} {what}"))
         elif name in NUMPY:
             what = f"{name} without allow_pickle=False: may load a pickle"
             result.append(Finding(node.lineno, what))
@@ -116,6 +145,22 @@ def _forbidden(name: str) -> str | None:
     return next((module for module in MODULES if f"{name}.".startswith(f"{module}.")), None)
 
 
+def _danger(name: str | None) -> str | None:
+    """What a name does that is not allowed, or None."""
+    if name is None:
+        return None
+    if name in NAMES:
+        return NAMES[name]
+    for prefix, what in PREFIXES.items():
+        if name.startswith(prefix):
+            return what
+    last = name.rpartition(".")[2]
+    for package, members in FAMILIES.items():
+        if name.startswith(f"{package}.") and last in members:
+            return members[last]
+    return None
+
+
 def _of_import(node: ast.AST) -> Iterator[Finding]:
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
@@ -143,8 +188,8 @@ def _of_call(node: ast.Call, imports: dict[str, str], checked: set[ast.AST]) -> 
         yield Finding(node.lineno, f"import of {module}, which {MODULES[module]}")
     if isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) > 1:
         whole = f"{_full_name(node.args[0], imports)}.{_text(node.args[1])}"
-        if whole in NAMES or whole in NUMPY:
-            yield Finding(node.lineno, f"{whole} {NAMES.get(whole, 'may load a pickle')}")
+        if what := _danger(whole) or ("may load a pickle" if whole in NUMPY else None):
+            yield Finding(node.lineno, f"{whole} {what}")
 
 
 def _imports_by_name(node: ast.Call, name: str | None) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from regard import disk, tokenizers
 from regard import recipe as r
 from regard.data import cache, detect
-from regard.data.corpus import SPLITS, TOKENS, Corpus, Form, Split
+from regard.data.corpus import SPLITS, TOKENS, Corpus, Form, Split, read_frequency
 from regard.data.encode import TALLY, TOKENIZER
 from regard.data.kinds import KINDS, Contents, DataSet, Reader, SourceForm
 from regard.data.lines import Tally
@@ -75,6 +75,7 @@ def opened(recipe: r.Recipe, fingerprint: str) -> Corpus | None:
         **splits,
         tokenizer=tokenizers.read(folder / TOKENIZER),
         tally=Tally.from_json(disk.read_json(folder / TALLY)),
+        frequency=read_frequency(folder),
         fingerprint=fingerprint,
     )
 

@@ -17,8 +17,7 @@ from regard.cli.paths import filled_path
 from regard.errors import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from regard.cli.console import Console
     from regard.data.download import Progress
     from regard.data.public import PublicDataSet
 
@@ -130,8 +129,7 @@ def fetch(
     regard data fetch cornell
     regard data fetch ljspeech --out /data/ljspeech --url https://mirror.example/LJSpeech-1.1.tar.bz2
     """
-    from rich.console import Console
-
+    from regard.cli.console import Console
     from regard.data.fetch import SETS, choose, folder_of
     from regard.data.fetch import fetch as bring
     from regard.errors import InputError

@@ -87,16 +87,31 @@ def _lines(findings: Findings) -> list[str]:
         "regard": findings.regard,
         "python": findings.python,
         "system": findings.system,
-        "torch": f"{findings.torch}, {findings.threads} of {findings.cores} threads",
+        "torch": f"{findings.torch}, {_threads(findings)}",
+        "packages": _packages(findings),
         "memory": f"{_size(findings.memory)} available",
         "device": _devices(findings),
         "C library": _library(findings),
         "cache": _cache(findings),
+        "this folder": _here(findings),
         "data": f"{findings.data}: {', '.join(findings.data_sets) or 'nothing fetched'}",
     }
     for name, installed in findings.extras.items():
         rows[f"extra {name}"] = "installed" if installed else f"pip install 'regard[{name}]'"
     return [f"{name:<20}{printable(value)}" for name, value in rows.items()]
+
+
+def _packages(findings: Findings) -> str:
+    if not findings.outdated:
+        return "none is older than this version of regard needs"
+    return f"{'; '.join(findings.outdated)}: pip install --upgrade regard"
+
+
+def _threads(findings: Findings) -> str:
+    counts = f"{findings.threads} threads on {findings.cores} cores"
+    if findings.threads <= findings.cores:
+        return counts
+    return f"{counts}, which is slower than one each; set OMP_NUM_THREADS={findings.cores}"
 
 
 def _devices(findings: Findings) -> str:
@@ -125,10 +140,22 @@ def _library(findings: Findings) -> str:
 
 
 def _cache(findings: Findings) -> str:
-    if findings.cache_fault is None:
-        return f"{findings.cache}, {_size(findings.cache_free)} free, can be written and synced"
     hint = "REGARD_CACHE names another folder"
-    return f"{findings.cache} cannot be written: {findings.cache_fault}; {hint}"
+    if findings.cache_fault is not None:
+        return f"{findings.cache} cannot be written: {findings.cache_fault}; {hint}"
+    found = f"{findings.cache}, {_size(findings.cache_free)} free, can be written and synced"
+    return found + _too_little(findings.cache_free, hint)
+
+
+def _here(findings: Findings) -> str:
+    hint = "write runs elsewhere with --out"
+    return f"{_size(findings.here_free)} free" + _too_little(findings.here_free, hint)
+
+
+def _too_little(free: int, hint: str) -> str:
+    from regard.doctor import LEAST_DISK
+
+    return f"; that is little, less than {_size(LEAST_DISK)}; {hint}" if free < LEAST_DISK else ""
 
 
 def _size(count: int) -> str:

@@ -84,10 +84,9 @@ def evaluate(
         )
     split = split or Split.valid
     with Waiting(f"loading {run}"), inference_threads(None):
-        from rich.console import Console
-
         from regard import checkpoint
         from regard.bundle import load
+        from regard.cli.console import Console
         from regard.cli.preparing import Preparing
         from regard.evaluate import evaluate as judged
 

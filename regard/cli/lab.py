@@ -18,8 +18,7 @@ from regard.cli.paths import filled_path
 from regard.errors import InputError, printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from regard.cli.console import Console
     from regard.lab.experiment import Report, Settings, Table
 
 REFUTED = 3  # exit code when a claim does not hold
@@ -142,8 +141,7 @@ def _run_all(overrides: list[str], out: Path, html: bool, as_json: bool) -> None
 
     An override that one of them does not accept is refused before the first experiment runs.
     """
-    from rich.console import Console
-
+    from regard.cli.console import Console
     from regard.lab import load, names
     from regard.lab.experiment import settings
 
@@ -193,8 +191,7 @@ def _print_problems(console: Console, report: Report) -> None:
 
 def _run_with_progress(name: str, experiment: ModuleType, chosen: Settings) -> Report:
     """Run an experiment; show its progress in a terminal's status line or on stderr."""
-    from rich.console import Console
-
+    from regard.cli.console import Console
     from regard.lab.experiment import watched
 
     console = Console(stderr=True, highlight=False)
@@ -263,8 +260,7 @@ def _print(
     name: str, experiment: ModuleType, chosen: Settings, report: Report, files: list[Path]
 ) -> None:
     """Print a report: claim, settings, verdicts, tables, notes and files."""
-    from rich.console import Console
-
+    from regard.cli.console import Console
     from regard.lab import claim_of
     from regard.lab.page import described
 

@@ -23,9 +23,8 @@ from regard.errors import printable
 from regard.train.report import SilentReporter
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from regard.checkpoint import Progress
+    from regard.cli.console import Console
     from regard.fleet import Fleet
     from regard.train import Reporter
 
@@ -49,7 +48,7 @@ def _connected(fleet: Fleet) -> Iterator[None]:
 
 def console_for(as_json: bool) -> Console:
     """Where progress is shown: stdout, or stderr if JSON goes there."""
-    from rich.console import Console
+    from regard.cli.console import Console
 
     return Console(file=sys.stderr if as_json else sys.stdout, highlight=False)
 

@@ -192,8 +192,7 @@ def _train(
         alone = make(None)  # before torch is loaded, so that a mistake is told at once
         make = lambda _: alone  # noqa: E731
     with Waiting("loading") if started.rank == 0 else contextlib.nullcontext():
-        from rich.console import Console
-
+        from regard.cli.console import Console
         from regard.cli.preparing import Preparing
         from regard.cli.progress import Bar, Lines
         from regard.plot import curves

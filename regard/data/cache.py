@@ -20,7 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from regard import disk, tokenizers
-from regard.data.corpus import COLUMNS, DIALOGUE, SPLITS, TOKENS, Corpus, Form, Split
+from regard.data.corpus import (
+    COLUMNS,
+    DIALOGUE,
+    FREQUENCY,
+    SPLITS,
+    TOKENS,
+    Corpus,
+    Form,
+    Split,
+    read_frequency,
+)
 from regard.data.encode import TALLY, TOKENIZER, write_corpus
 from regard.data.lines import Tally
 from regard.data.preparation import FitTokenizer, Preparation, Read, Readers
@@ -100,7 +110,15 @@ def _open(final: Path, name: str, preparation: Preparation) -> Corpus:
         Split.open(final, split, preparation.form, dialogues=preparation.dialogues)
         for split in SPLITS
     )
-    return Corpus(train, valid, test, tokenizers.read(final / TOKENIZER), tally, name)
+    return Corpus(
+        train,
+        valid,
+        test,
+        tokenizer=tokenizers.read(final / TOKENIZER),
+        tally=tally,
+        frequency=read_frequency(final),
+        fingerprint=name,
+    )
 
 
 def _ensure(final: Path, name: str, preparation: Preparation, workers: int) -> None:
@@ -129,7 +147,7 @@ def _ensure(final: Path, name: str, preparation: Preparation, workers: int) -> N
 def _files(preparation: Preparation) -> set[str]:
     """The files of a corpus, without its manifest."""
     columns = [*COLUMNS, DIALOGUE] if preparation.dialogues else [*COLUMNS]
-    files = {TOKENIZER, TALLY}
+    files = {TOKENIZER, TALLY, FREQUENCY}
     for split in SPLITS:
         for column in columns:
             files |= {f"{split}-{column}.values", f"{split}-{column}.ends"}
@@ -142,7 +160,10 @@ def _fault(final: Path, name: str, preparation: Preparation) -> str | None:
         manifest = json.loads((final / MANIFEST).read_text("utf-8"))
         if manifest["fingerprint"] != name:
             return "it is of another corpus"
-        if manifest["files"].keys() != _files(preparation):
+        files = _files(preparation)
+        if manifest["files"].keys() == files - {FREQUENCY}:
+            return "an earlier version prepared it, without the frequencies of tokens"
+        if manifest["files"].keys() != files:
             return "its manifest lists other files"
         return _damage(final, manifest["files"], manifest.get("blocks", {}))
     except FileNotFoundError as problem:

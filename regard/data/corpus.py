@@ -22,6 +22,7 @@ COLUMNS: dict[str, type[np.generic]] = {
     "target-text": np.uint8,
 }
 DIALOGUE = "dialogue"  # a further column, of corpora with dialogues
+FREQUENCY = "train-target.frequency"  # the file of `Corpus.frequency`
 ROWS = 8192  # targets counted at a time
 
 
@@ -124,17 +125,27 @@ class Corpus:
     test: Split
     tokenizer: Tokenizer
     tally: Tally
+    frequency: np.ndarray  # (V,): the number of training targets each token occurs in
     fingerprint: str  # of everything the corpus was prepared from
 
 
-def document_frequency(split: Split, size: int) -> np.ndarray:
-    """(V,): the number of targets each token occurs in."""
+def read_frequency(folder: Path) -> np.ndarray:
+    """The frequencies in a corpus's folder."""
+    return np.fromfile(folder / FREQUENCY, "<i8")
+
+
+def document_frequency(values: np.ndarray, lengths: np.ndarray, size: int) -> np.ndarray:
+    """(V,): the number of rows each token occurs in. The rows follow one another in `values`.
+
+    >>> document_frequency(np.array([2, 2, 1, 2]), np.array([3, 1]), size=4)
+    array([0, 1, 2, 0])
+    """
     counts = np.zeros(size, np.int64)
-    lengths = split.target.lengths
-    for start in range(0, len(split), ROWS):
+    first = 0
+    for start in range(0, len(lengths), ROWS):
         rows = lengths[start : start + ROWS]
-        first = split.target.ends[start - 1] if start else 0
-        tokens = split.target.values[first : first + rows.sum()].astype(np.int64)
+        tokens = values[first : first + rows.sum()].astype(np.int64)
+        first += len(tokens)
         row_of_token = np.repeat(np.arange(len(rows)), rows)
         distinct = np.unique(row_of_token * size + tokens)
         counts += np.bincount(distinct % size, minlength=size)

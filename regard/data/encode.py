@@ -138,7 +138,7 @@ class _Work:
 
 def _keep_plan(work: Path) -> None:
     """Forget what is in the folder of work if it was divided in another way."""
-    plan = {"format": 2, "block": BLOCK, "fit": FIT_BYTES}
+    plan = {"format": 3, "block": BLOCK, "fit": FIT_BYTES}
     if read_json(work / PLAN) == plan:
         return
     for file in work.iterdir():

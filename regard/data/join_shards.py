@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from regard.data.corpus import COLUMNS, DIALOGUE, SPLITS
+from regard.data.corpus import COLUMNS, DIALOGUE, FREQUENCY, SPLITS
 from regard.data.examples import SPLIT_NUMBERS
 from regard.data.hashes import distinct, first_places, is_in
 from regard.data.lines import Tally
@@ -19,8 +19,8 @@ from regard.data.ragged import RaggedArrayWriter
 from regard.data.rules import HELD_OUT, REASONS, SHARE
 from regard.data.shards import Shard, select
 from regard.data.shares import is_at_most, thresholds
-from regard.data.stages import TRAIN
-from regard.data.sums import Sums
+from regard.data.stages import TRAIN, target_frequency
+from regard.data.sums import SummedFile, Sums
 from regard.tokenizers import Tokenizer
 
 
@@ -28,6 +28,7 @@ def join_shards(preparation: Preparation, outcome: Outcome, folder: Path) -> dic
     """Write the files of the corpus, and return their checksums."""
     writes = outcome.writes()
     numbers = _Numbers(writes, outcome) if preparation.dialogues else None
+    frequency = np.zeros(outcome.vocabulary, np.int64)
     with ExitStack() as stack:
         output = _Output(folder, preparation, stack)
         for done, (part, splits) in enumerate(writes, 1):
@@ -38,8 +39,30 @@ def join_shards(preparation: Preparation, outcome: Outcome, folder: Path) -> dic
                 output.add(split, part, shard, tokens, keep)
             if numbers is not None:
                 output.add_numbers(numbers.next(), shard["split"][part.rows[keep]])
+            if "train" in splits:
+                _add_frequency(frequency, shard["split"][part.rows], tokens, keep)
             report("writing", done, len(writes))
-        return output.sums()
+        return output.sums() | _write_frequency(folder, frequency)
+
+
+def _add_frequency(
+    frequency: np.ndarray, splits: np.ndarray, tokens: Shard, keep: np.ndarray
+) -> None:
+    """Add how many training targets of a shard each token occurs in: of all that the rules keep,
+    as counted when they were encoded, less those that are left out all the same."""
+    is_left_out = (splits == TRAIN) & (tokens["reason"] == 0) & ~keep
+    frequency[tokens["frequency.token"]] += tokens["frequency"]
+    if is_left_out.any():
+        frequency -= target_frequency(tokens, is_left_out, len(frequency))
+
+
+def _write_frequency(folder: Path, frequency: np.ndarray) -> dict[str, Sums]:
+    file = SummedFile(folder / FREQUENCY)
+    try:
+        file.write(frequency.astype("<i8"))
+    finally:
+        file.close()
+    return {FREQUENCY: file.sums()}
 
 
 class Outcome:
@@ -48,6 +71,7 @@ class Outcome:
     def __init__(self, preparation: Preparation, parts: list[Part], tokenizer: Tokenizer):
         self._preparation = preparation
         self._parts = parts
+        self.vocabulary = tokenizer.size
         self._has_turns = tokenizer.turns
         self._held_out = self._held_out_histories()
         self._thresholds = self._thresholds_to_write()

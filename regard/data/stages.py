@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from regard.data.corpus import TOKENS, Form
+from regard.data.corpus import TOKENS, Form, document_frequency
 from regard.data.examples import (
     SPLIT_NUMBERS,
     DialogueExample,
@@ -32,7 +32,7 @@ from regard.data.examples import (
 from regard.data.hashes import digest_of, hash_of, joined_digests
 from regard.data.lines import Tally
 from regard.data.rules import Rules, Side
-from regard.data.shards import Shard, array_column, text_column
+from regard.data.shards import Shard, array_column, select, text_column
 from regard.errors import DataError
 from regard.tokenizers import UNKNOWN, Fit, Labels, Tokenizer, flat_rows, join_turns
 
@@ -246,7 +246,8 @@ def _prompts(shard: Shard, rows: list[int], rules: Rules) -> list[str]:
 
 
 def encode(shard: Shard, rows: np.ndarray, tokenizer: Tokenizer, rules: Rules) -> Shard:
-    """The tokens of these rows, and for each of them the number of the reason to leave it out."""
+    """The tokens of these rows, for each of them the number of the reason to leave it out, and the
+    number of training targets that each token occurs in."""
     targets = shard.texts("target-text", rows.tolist())
     columns = _token_column("target", *tokenizer.encode_rows(targets))
     target = _side(columns, "target")
@@ -264,7 +265,17 @@ def encode(shard: Shard, rows: np.ndarray, tokenizer: Tokenizer, rules: Rules) -
     )
     if tokenizer.turns:
         columns["history"] = _row_hashes(columns["source"], columns["source.ends"])
-    return Shard(columns)
+    encoded = Shard(columns)
+    is_training = (shard["split"][rows] == TRAIN) & (columns["reason"] == 0)
+    counts = target_frequency(encoded, is_training, tokenizer.size)
+    encoded.columns["frequency.token"] = np.flatnonzero(counts)
+    encoded.columns["frequency"] = counts[counts > 0]
+    return encoded
+
+
+def target_frequency(tokens: Shard, rows: np.ndarray, size: int) -> np.ndarray:
+    """(V,): the number of targets, of those selected by a mask, that each token occurs in."""
+    return document_frequency(*select(tokens["target"], tokens["target.ends"], rows), size)
 
 
 def _sources(

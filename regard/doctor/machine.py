@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import sys
 import tempfile
@@ -22,7 +25,7 @@ from regard.layers import native
 from regard.layers.maclaurin import maclaurin_attention
 from regard.layers.positions import Sinusoidal
 from regard.layers.sizes import TransformerSizes
-from regard.resources import available_memory
+from regard.resources import available_cores, available_memory
 from regard.values import Memory
 
 # The optional dependencies of pyproject.toml, and a module of each.
@@ -39,6 +42,8 @@ EXTRAS = {
     "bench": "ctranslate2",
 }
 TOLERANCE = 1e-4  # of sums in single precision, in another order
+LEAST_DISK = 10**9  # bytes: the checkpoints of a run and a prepared corpus
+REQUIREMENT = re.compile(r"([\w.-]+)(?:\[.*\])?>=([\d.]+)(?:; (.*))?")
 
 
 @dataclass(frozen=True)
@@ -64,8 +69,9 @@ class Findings:
     python: str
     system: str
     torch: str
+    outdated: list[str]  # packages that are missing or too old, each with what is needed
     threads: int
-    cores: int
+    cores: int  # that this process may use
     memory: int  # bytes that this process may still take
     device: str  # that "auto" means
     devices: dict[str, list[str]]  # the names of each kind
@@ -74,6 +80,7 @@ class Findings:
     cache: str
     cache_free: int  # bytes
     cache_fault: str | None  # why nothing can be kept there
+    here_free: int  # bytes, in the current folder
     data: str  # the folder of fetched data sets
     data_sets: list[str]
     extras: dict[str, bool]
@@ -84,8 +91,16 @@ class Findings:
         faults = []
         if self.library.state == "wrong":
             faults.append("the C library")
+        if self.outdated:
+            faults.append("the versions of packages")
+        if self.threads > self.cores:
+            faults.append("the number of threads")
         if self.cache_fault is not None:
             faults.append("the cache folder")
+        elif self.cache_free < LEAST_DISK:
+            faults.append("the disk of the cache folder")
+        if self.here_free < LEAST_DISK:
+            faults.append("the disk of this folder")
         return faults
 
     def to_json(self) -> dict[str, Any]:
@@ -104,8 +119,9 @@ def examine() -> Findings:
         python=f"{platform.python_version()}, {sys.executable}",
         system=platform.platform(),
         torch=torch.__version__,
+        outdated=list(_outdated()),
         threads=torch.get_num_threads(),
-        cores=os.cpu_count() or 1,
+        cores=available_cores(),
         memory=available_memory(),
         device=str(resolve("auto")),
         devices={kind: list(_device_names(kind, count)) for kind, count in kinds.items() if count},
@@ -114,6 +130,7 @@ def examine() -> Findings:
         cache=str(cache),
         cache_free=shutil.disk_usage(_existing(cache)).free,
         cache_fault=_write_fault(cache),
+        here_free=shutil.disk_usage(_existing(Path.cwd())).free,
         data=str(data),
         data_sets=sorted(folder.parent.name for folder in data.glob("*/fetched.json")),
         extras={name: _is_installed(module) for name, module in EXTRAS.items()},
@@ -183,6 +200,38 @@ def _device_names(kind: str, count: int) -> Iterator[str]:
             yield torch.cuda.get_device_name(number)
         else:
             yield platform.processor() or platform.machine()
+
+
+def _outdated() -> Iterator[str]:
+    """The packages that are older than pyproject.toml asks for, or missing. Those of extras count
+    if they are installed; those for developers do not."""
+    requirements: list[str] = []
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # used without installing
+        requirements = importlib.metadata.requires("regard") or []
+    for requirement in sorted({*requirements}):
+        parts = REQUIREMENT.fullmatch(requirement)
+        if parts is None or 'extra == "dev"' in requirement:
+            continue
+        name, least, condition = parts.groups()
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            if condition is None:
+                yield f"{name} is missing, {least} or newer is needed"
+            continue
+        if _release(version) < _release(least):
+            yield f"{name} is {version}, {least} or newer is needed"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, to be compared.
+
+    >>> _release("2.13.0+cpu") >= _release("2.10") > _release("2.9.1")
+    True
+    """
+    numbers = re.match(r"[\d.]*", version)
+    assert numbers is not None  # it matches nothing, too
+    return tuple(int(number) for number in numbers[0].split(".") if number)
 
 
 def _is_installed(module: str) -> bool:

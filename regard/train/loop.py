@@ -17,7 +17,7 @@ from torch import Tensor
 from regard import build, bundle, checkpoint, metrics
 from regard.checkpoint import Progress
 from regard.data.batches import ORDER, Batches, Place
-from regard.data.corpus import Corpus, document_frequency
+from regard.data.corpus import Corpus
 from regard.errors import DivergedError, RegardError
 from regard.model import Model
 from regard.optimise import factor, used_up
@@ -37,6 +37,7 @@ from regard.weights import tensors
 LOG_EVERY = 20
 RELEASE_EVERY = 25  # steps between two returns of freed memory to the system
 BAD_STEPS_IN_A_ROW = 5
+EXAMPLES_NAMED = 5  # of a batch
 
 
 class _StopSignal(Exception):
@@ -49,7 +50,7 @@ class _StopSignal(Exception):
 def inverse_document_frequency(corpus: Corpus) -> Tensor:
     """log(answers / answers with this token), 0 for a token in every answer: the IDF of each
     token."""
-    counts = torch.from_numpy(document_frequency(corpus.train, corpus.tokenizer.size)).double()
+    counts = torch.from_numpy(corpus.frequency).double()
     return torch.log((1 + len(corpus.train)) / (1 + counts)).float()
 
 
@@ -81,6 +82,7 @@ class Loop:
         self.saved: Progress | None = None  # of the newest checkpoint
         self.clock = time.perf_counter()  # when its seconds began
         self.lost_weights = False  # those that were kept, and there is no checkpoint of them
+        self.bad_examples = np.empty(0, np.int64)  # of the batch that ended the run
         self.log = Log(run, tensorboard=tensorboard) if ranks.is_leader else None
         self.retrieval = None
         if recipe.search.retrieved and ranks.is_leader:  # only the leader answers
@@ -241,7 +243,7 @@ class Loop:
             self.progress, window_nats=self.recent.nats, window_tokens=self.recent.tokens
         )
         if self.recent.bad == BAD_STEPS_IN_A_ROW:
-            raise self._divergence(group[0][1])
+            raise self._divergence()
         self.reporter.stepped(self.progress, self.recent.loss, self.recent.speed, self._done())
         if self.progress.step % RELEASE_EVERY == 0:
             release_memory()
@@ -257,27 +259,28 @@ class Loop:
         self.recent.clear(self.progress.seconds)
         self.progress = replace(self.progress, window_nats=0.0, window_tokens=0)
 
-    def _divergence(self, examples: np.ndarray) -> DivergedError:
+    def _divergence(self) -> DivergedError:
         saved = checkpoint.newest(self.run)
         kept = "no checkpoint was saved before"
         if saved is not None:
             kept = f"the checkpoint of step {saved:,} is kept"
         again = f"regard train --resume {self.run} --anyway --set train.learning_rate=…"
+        examples = [str(index) for index in self.bad_examples]
+        if len(examples) > EXAMPLES_NAMED:
+            examples[EXAMPLES_NAMED:] = ["…"]
         return DivergedError(
             f"loss or gradient was not a number {BAD_STEPS_IN_A_ROW} times in a row",
             where=f"{self.run}, step {self.progress.step}",
-            got=f"examples {', '.join(str(index) for index in examples[:5])}, …",
+            got=f"examples {', '.join(examples)} of the training data",
             hint=f"{kept}; lower the rate with: {again}",
         )
 
     def _step(self, group: Sequence[tuple[Place, np.ndarray]]) -> tuple[float, int, float]:
         """One update from a group of batches: its nats and target tokens, and the clock. If
         anything is not a number, none is made."""
-        torch.manual_seed(_seed(self.recipe.seed, self.progress.step, self.ranks.rank))
-        contrasts = self._contrasts()
-        parts = [self.parts.part(place, index, contrasts=contrasts) for place, index in group]
+        parts = self._parts_of_step(group)
         tokens = self.ranks.sum(*(part.tokens for part in parts))
-        nats = self._backward(parts, tokens)
+        nats = self._backward(parts, tokens, sum(tokens))
         seconds = time.perf_counter() - self.clock if self.ranks.is_leader else 0.0
         nats, seconds = self.ranks.sum(nats, seconds)
         norm = self.learner.clip_gradients(self.how.max_grad_norm)
@@ -292,14 +295,35 @@ class Loop:
             young = (1 + self.progress.step) / (10 + self.progress.step)
             self.learner.update_average(min(self.how.ema_decay, young))
         optimiser.zero_grad(set_to_none=True)
+        if not healthy and self.recent.bad + 1 == BAD_STEPS_IN_A_ROW:
+            self.bad_examples = self._find_bad_examples(group, tokens)
         return (nats if healthy else math.nan), round(sum(tokens)), seconds
 
-    def _backward(self, parts: Sequence[Part], tokens: Sequence[float]) -> float:
-        """Gradients of the loss per token, where each batch has so many `tokens` on all ranks;
-        the nats of this rank."""
+    def _parts_of_step(self, group: Sequence[tuple[Place, np.ndarray]]) -> list[Part]:
+        """What this rank computes in a step; random numbers of the model come from its seed."""
+        torch.manual_seed(_seed(self.recipe.seed, self.progress.step, self.ranks.rank))
+        contrasts = self._contrasts()
+        return [self.parts.part(place, index, contrasts=contrasts) for place, index in group]
+
+    def _find_bad_examples(
+        self, group: Sequence[tuple[Place, np.ndarray]], tokens: Sequence[float]
+    ) -> np.ndarray:
+        """The examples of the batch whose loss or gradient is not a number: the step is computed
+        again, batch by batch. Those of all batches, if only the sum of these is not one."""
+        for (_, index), part, count in zip(group, self._parts_of_step(group), tokens, strict=True):
+            (nats,) = self.ranks.sum(self._backward([part], [count], sum(tokens)))
+            norm = self.learner.clip_gradients(0.0)
+            self.learner.optimiser.zero_grad(set_to_none=True)
+            if not (math.isfinite(nats) and math.isfinite(norm)):
+                return index
+        return np.concatenate([index for _, index in group])
+
+    def _backward(self, parts: Sequence[Part], tokens: Sequence[float], total: float) -> float:
+        """Gradients of the loss per token, where each batch has so many `tokens` on all ranks, and
+        the step a `total`; the nats of this rank."""
         nats = 0.0
         # As the mean over ranks is taken, not the sum, a loss counts for all of them.
-        divisor = sum(tokens) / self.ranks.world
+        divisor = total / self.ranks.world
         for number, (part, count) in enumerate(zip(parts, tokens, strict=True)):
             is_last = number == len(parts) - 1
             with contextlib.nullcontext() if is_last else self.learner.accumulating():

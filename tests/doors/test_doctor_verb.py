@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.metadata
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 
-from regard import build, bundle, cli, device, disk, doctor, recipe
+from regard import build, bundle, checkpoint, cli, device, disk, doctor, recipe, resources
 from regard.doctor import laws
 from regard.errors import InputError
 from regard.layers import native
@@ -103,6 +107,61 @@ def test_a_cache_that_cannot_be_written_is_wrong(tmp_path: Path, capsys, monkeyp
     assert "cannot be written: File exists; REGARD_CACHE names another" in capsys.readouterr().out
     assert cli.main(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["faults"] == ["the cache folder"]
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("2.1.0", "torch is 2.1.0, 2.10 or newer is needed"), ("2.10.0+cpu", None), ("3", None)],
+)
+def test_a_version_that_is_too_old_is_wrong(capsys, monkeypatch, version: str, told: str | None):
+    real = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: version if name == "torch" else real(name)
+    )
+    assert cli.main(["doctor", "--json"]) == (0 if told is None else 1)
+    found = json.loads(capsys.readouterr().out)
+    assert found["outdated"] == ([] if told is None else [told])
+    assert ("the versions of packages" in found["faults"]) == (told is not None)
+    if told is not None:
+        assert cli.main(["doctor"]) == 1
+        assert f"{told}: pip install --upgrade regard" in capsys.readouterr().out
+
+
+def test_a_package_that_is_missing_is_wrong(capsys, monkeypatch):
+    """Not those of an extra, which are listed as extras."""
+    requirements = ["no-such-package>=1", 'no-such-other>=1; extra == "sweep"']
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: requirements)
+    assert cli.main(["doctor", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["outdated"] == ["no-such-package is missing, 1 or newer is needed"]
+
+
+def test_more_threads_than_cores_are_wrong(capsys, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: resources.available_cores() + 1)
+    assert cli.main(["doctor"]) == 1
+    assert f"set OMP_NUM_THREADS={resources.available_cores()}" in capsys.readouterr().out
+    assert cli.main(["doctor", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["faults"] == ["the number of threads"]
+
+
+@pytest.mark.parametrize("place", ["cache", "here"])
+def test_too_little_disk_is_wrong(cache: Path, tmp_path: Path, capsys, monkeypatch, place: str):
+    cache.mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    real = shutil.disk_usage
+
+    def usage(folder):
+        return real(folder)._replace(free=5 * 10**8 if Path(folder).name == place else 10**12)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    assert cli.main(["doctor"]) == 1
+    hint = "REGARD_CACHE names" if place == "cache" else "with --out"
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if hint in line)
+    assert "0.5 GB free" in line and "less than 1.0 GB" in line
+    assert cli.main(["doctor", "--json"]) == 1
+    fault = {"cache": "the disk of the cache folder", "here": "the disk of this folder"}[place]
+    assert json.loads(capsys.readouterr().out)["faults"] == [fault]
 
 
 # -- a run --
@@ -201,6 +260,54 @@ def test_a_run_whose_data_is_elsewhere_is_checked_without_a_resume(run: Path, ca
     disk.put(run, "recipe.json", lambda draft: draft.write_text(json.dumps(content)))
     resume = checks_of(run, capsys, 0)["resume"]
     assert resume["state"] == "skipped" and "gone.tsv: no such file" in resume["what"]
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two processes, each of which has a shard of the model."""
+    folder = tmp_path_factory.mktemp("sharded")
+    changes = tiny.memorised(
+        tiny.pairs_file(folder),
+        "train.shard=true",
+        "train.steps=4",
+        "train.save_every=2",
+        "encoder.width=16",
+    )
+    sets = [word for change in changes for word in ("--set", change)]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    rendezvous = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    words = ["-m", "regard", "train", "chat-transformer", "--out", str(folder / "run"), *sets]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [*torchrun, *rendezvous, *words],
+        env=os.environ
+        | {
+            "REGARD_CACHE": str(folder / "cache"),
+            "PYTHONPATH": str(root),
+            "OMP_NUM_THREADS": "1",
+        },
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def test_a_run_of_shards_is_well_and_its_damage_is_found(sharded: Path, capsys, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(sharded.parent / "cache"))
+    newest = sharded / checkpoint.FOLDER / "step-000004"
+    second = newest / "weights-00002-of-00002.safetensors"
+    assert second.exists()
+    before = state(sharded)
+    checks = checks_of(sharded, capsys, 0)
+    assert {check["state"] for check in checks.values()} == {"ok"}
+    assert "two resumes from step 4 are equal" in checks["resume"]["what"]
+    assert state(sharded) == before
+    content = bytearray(second.read_bytes())
+    content[-1] ^= 1
+    second.write_bytes(content)
+    check = checks_of(sharded, capsys, 1)["checkpoints/step-000004"]
+    assert check["state"] == "failed" and second.name in check["what"]
 
 
 def test_a_run_in_training_is_checked_without_a_resume(run: Path, capsys):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from regard import recipe
-from tests.killing import SAVE_EVERY, killed
+from tests.killing import SAVE_EVERY, STEPS, killed
 
 RECIPES = [
     "chat-attention",
@@ -87,6 +87,51 @@ def test_five_kills_in_one_epoch(tmp_path: Path):
     result = killed(tmp_path, ["chat-attention"], **job)["chat-attention"]
     check(result)
     assert result["kills"] == result["in_one_epoch"] == 5
+
+
+# The last step of each, and what it changes. Accumulation and averages are on if not said.
+VARIANTS: dict[str, tuple[int, list[str]]] = {
+    "constant": (STEPS, ["train.schedule=constant", "train.warmup_steps=6"]),
+    "linear": (STEPS, ["train.schedule=linear", "train.warmup_steps=6"]),
+    "cosine": (STEPS, ["train.schedule=cosine", "train.gradient_accumulation_steps=3"]),
+    "inverse-sqrt": (STEPS, ["train.schedule=inverse-sqrt", "train.warmup_steps=6"]),
+    "epochs": (
+        30,
+        [
+            "train.schedule=epochs",
+            "train.warmup_steps=2",
+            "train.steps=",
+            "train.epochs=10",
+            "train.gradient_accumulation_steps=1",
+        ],
+    ),
+    "cosine-over-epochs": (20, ["train.schedule=cosine", "train.steps=", "train.epochs=10"]),
+    "linear-over-tokens": (52, ["train.schedule=linear", "train.steps=", "train.tokens=2000"]),
+    "patience": (15, ["train.patience=2", "train.valid_every=3", "train.learning_rate=0.05"]),
+    "no-averages": (STEPS, ["train.ema_decay=0", "train.gradient_accumulation_steps=1"]),
+    "sgd": (STEPS, ["train.optimiser=sgd", "train.batch_growth=3"]),
+}
+QUICK_VARIANTS = ["constant", "linear", "inverse-sqrt", "cosine-over-epochs", "patience"]
+
+
+def check_variant(tmp_path: Path, variant: str, steps: list[int]) -> None:
+    last, more = VARIANTS[variant]
+    result = killed(tmp_path, ["chat-attention"], more=more, steps=steps)["chat-attention"]
+    check(result)
+    assert result["kills"] == len(steps)
+    assert result["steps"] == last
+
+
+@pytest.mark.parametrize("variant", QUICK_VARIANTS)
+def test_each_schedule_and_each_end_of_a_run(tmp_path: Path, variant: str):
+    """Killed between two checkpoints."""
+    check_variant(tmp_path, variant, steps=[10])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_each_schedule_and_each_end_of_a_run_killed_often(tmp_path: Path, variant: str):
+    check_variant(tmp_path, variant, steps=[2, 6, 9, 11, 13])
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@ without a bound, and the error is one line."""
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -10,9 +11,10 @@ import os
 import pickle
 import shutil
 import struct
+import time
 import tracemalloc
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +24,19 @@ from PIL import Image
 
 from regard import build, bundle, checkpoint, cli, disk, recipe
 from regard.train import train
-from regard.weights import read_tensors
-from tests.tiny import Silent, memorised, memorised_pictures, pairs_file, pictures_folder
+from regard.weights import read_tensors, write_tensors
+from tests.tiny import (
+    Silent,
+    memorised,
+    memorised_pictures,
+    memorised_sounds,
+    pairs_file,
+    pictures_folder,
+    sounds_table,
+)
 
 STEP = "step-000002"
+SECONDS = 5.0  # until a file is refused; of this process, so that others do not count
 SMALL = ("train.steps=2", "encoder.width=8", "train.ema_decay=0.9", "tokenizer.size=300")
 
 
@@ -77,6 +88,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "image-pool", memorised_pictures(pictures_folder(folder), *SMALL[:1])
         )
         train(pictures, folder / "pictures-run", reporter=Silent())
+        patch.setenv("REGARD_CACHE", str(folder / "cache of sounds"))
+        sounds = recipe.load("speech-attention", memorised_sounds(sounds_table(folder), *SMALL[:1]))
+        train(sounds, folder / "sounds-run", reporter=Silent())
     return folder / "run"
 
 
@@ -94,6 +108,14 @@ def one_line(capsys, *words: object) -> str:
     assert code == 2, error
     assert error.startswith("regard: ") and error.count("\n") == 1 and len(error) < 1000, error
     return error
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """What is done inside takes little time."""
+    began = time.process_time()
+    yield
+    assert time.process_time() - began < SECONDS
 
 
 def plant(file: Path, content: bytes, *, with_sum: bool) -> None:
@@ -149,6 +171,98 @@ def test_pickles_in_a_checkpoint(run, target, capsys, name: str, with_sum: bool)
     assert not target.exists()
 
 
+def shard(run: Path) -> list[Path]:
+    """The files of the newest checkpoint, as two processes would have written them."""
+    folder = run / checkpoint.FOLDER / STEP
+    progress = checkpoint.Progress(**disk.read_json(folder / checkpoint.PROGRESS))
+    contents = {file.name: read_tensors(file) for file in folder.glob("*.safetensors")}
+    paths: list[Path] = []
+
+    def write(draft: Path) -> None:
+        for name, whole in contents.items():
+            halves: list[dict[str, torch.Tensor]] = [{}, {}]
+            for key, tensor in whole.items():
+                if tensor.ndim and len(tensor) > 1:
+                    parts = tensor.tensor_split(2)
+                    halves[1][key] = parts[1].contiguous()
+                else:
+                    parts = (tensor,)
+                halves[0][key] = parts[0].contiguous()
+            for rank, half in enumerate(halves):
+                path = draft / checkpoint.shard_name(name, rank, 2)
+                write_tensors(path, half)
+                paths.append(folder / path.name)
+
+    checkpoint.save_folder(run, progress, write)
+    return paths
+
+
+@pytest.mark.parametrize("with_sum", [True, False])
+def test_pickles_in_a_checkpoint_of_shards(run, target, capsys, with_sum: bool):
+    paths = shard(run)
+    assert len(paths) == 6
+    resume = ["train", "--resume", str(run), "--steps", "2"]
+    assert cli.main(resume) == 0  # as it is, it can be read
+    assert checkpoint.newest(run) == 2 and paths[1].exists()
+    content = forms(target)
+    for number, path in enumerate(paths):
+        before = path.read_bytes()
+        plant(path, content[FORMS[number % len(FORMS)]], with_sum=with_sum)
+        error = one_line(capsys, "train", "--resume", run, "--steps", "3")
+        assert str(run) in error
+        assert cli.main(["doctor", str(run)]) == 1
+        for damaged in (run / checkpoint.FOLDER).glob("*.damaged"):
+            damaged.rename(run / checkpoint.FOLDER / STEP)
+        plant(path, before, with_sum=with_sum)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("name", ["sessions.json", "metrics.jsonl"])
+def test_pickles_beside_a_run(run, target, capsys, name: str):
+    """Nothing depends on these files, so nothing more than a note is said about them."""
+    for content in forms(target).values():
+        (run / name).write_bytes(content)
+        for words in (["report", run], ["train", "--resume", run, "--steps", "2"], ["doctor", run]):
+            code = cli.main([str(word) for word in words])
+            error = capsys.readouterr().err
+            assert code in (0, 1, 2) and "Traceback" not in error, error
+            assert "a fault in regard" not in error, error
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("kind", ["sweep", "compare"])
+def test_pickles_in_sweeps_and_comparisons(tmp_path, target, capsys, monkeypatch, kind: str):
+    """Every file that is read when one goes on, but those of its runs, which are tested above."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    changes = memorised(pairs_file(tmp_path), "encoder.width=8")
+    words = ["train", "chat-gru", "--sweep", "train.learning_rate=0.1,0.01"]
+    if kind == "compare":
+        words = ["compare", "chat-gru", "chat-lstm", "--seeds", "2", "--split", "valid"]
+    words += [word for change in changes for word in ("--set", change)]
+    words += ["--set", "data.valid=0.4", "--steps", "1", "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 0, capsys.readouterr().err
+    own = {disk.MANIFEST, bundle.RECIPE, bundle.TOKENIZER, checkpoint.PROGRESS}
+    kept = [file for file in sorted((tmp_path / "out").rglob("*.json*")) if is_of_no_run(file)]
+    files = {file.name: file for file in kept}  # one of each name
+    assert "result.json" in files and "metrics.jsonl" in files
+    for number, file in enumerate(files.values()):
+        before = file.read_bytes()
+        file.write_bytes(forms(target)[FORMS[number % len(FORMS)]])
+        code = cli.main(words)
+        error = capsys.readouterr().err
+        lines = [line for line in error.splitlines() if not line.endswith(" …")]
+        assert code in (0, 2) and "a fault in regard" not in error, error
+        assert "Traceback" not in error and (code == 0 or len(lines) == 1), error
+        file.write_bytes(before)
+    assert not target.exists()
+
+
+def is_of_no_run(file: Path) -> bool:
+    """Whether a file of a sweep is not among those of a run that the tests above plant."""
+    own = {bundle.RECIPE, bundle.TOKENIZER, checkpoint.PROGRESS, disk.MANIFEST}
+    return file.name not in own or (file.parent / "sweep.json").exists()
+
+
 def test_pickles_in_the_cache_of_corpora(run, target, caplog, tmp_path):
     (folder,) = (path for path in (tmp_path / "cache").iterdir() if len(path.name) == 32)
     chosen = recipe.Recipe.from_json(disk.read_json(run / bundle.RECIPE), run)
@@ -165,14 +279,43 @@ def test_pickles_in_the_cache_of_corpora(run, target, caplog, tmp_path):
 # -- inputs ----------------------------------------------------------------------------------------
 
 
+def packed_as(suffix: str, content: bytes) -> bytes:
+    """The content in a file of this kind that is whole."""
+    buffer = io.BytesIO()
+    match suffix:
+        case "gz":
+            return gzip.compress(content)
+        case "zst":
+            zstandard = pytest.importorskip("zstandard")
+            return zstandard.ZstdCompressor().compress(content)
+        case "parquet":
+            pyarrow = pytest.importorskip("pyarrow")
+            parquet = pytest.importorskip("pyarrow.parquet")
+            table = pyarrow.table({"prompt": [content, b"x"], "reply": [content, b"y"]})
+            parquet.write_table(table, buffer)
+        case "zip":
+            with zipfile.ZipFile(buffer, "w") as archive:
+                archive.writestr("a.tsv", content)
+        case _:
+            pytest.skip("not packed")
+    return buffer.getvalue()
+
+
 @pytest.mark.parametrize("form", ["text", "torch"])
 @pytest.mark.parametrize(
     "name",
-    ["a.tsv", "a.csv", "a.jsonl", "a.json", "a.txt", "a.npz", "a.npy", "a.pkl", "a.pt", "a.zip"],
+    [
+        *("a.tsv", "a.csv", "a.jsonl", "a.json", "a.txt", "a.npz", "a.npy", "a.pkl", "a.pt"),
+        *("a.zip", "a.parquet", "a.tsv.gz", "a.jsonl.zst"),
+    ],
 )
-def test_pickles_as_data(tmp_path, target, capsys, monkeypatch, name: str, form: str):
+@pytest.mark.parametrize("packed", [True, False])
+def test_pickles_as_data(tmp_path, target, capsys, monkeypatch, name: str, form: str, packed: bool):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
-    (tmp_path / name).write_bytes(forms(target)[form])
+    content = forms(target)[form]
+    if packed:
+        content = packed_as(name.rpartition(".")[2], content)
+    (tmp_path / name).write_bytes(content)
     words = ["train", "chat-gru", "--data", tmp_path / name, "--steps", "1", "--out"]
     code = cli.main([str(word) for word in (*words, tmp_path / "run")])
     error = capsys.readouterr().err
@@ -194,6 +337,8 @@ def test_pickles_as_medmnist_recipes_and_questions(tmp_path, trained, target, ca
     assert "a.toml" in one_line(capsys, "recipes", "show", tmp_path / "a.toml")
     pictures = trained.parent / "pictures-run"
     assert "a.png" in one_line(capsys, "ask", pictures, tmp_path / "a.png")
+    sounds = trained.parent / "sounds-run"
+    assert "a.wav" in one_line(capsys, "ask", sounds, tmp_path / "a.wav")
     cli.main(["ask", str(trained), "--file", str(tmp_path / "a.txt"), "--greedy"])
     cli.main(["evaluate", str(trained), "--data", str(tmp_path / "a.txt")])
     captured = capsys.readouterr()
@@ -235,10 +380,12 @@ HEADERS: dict[str, bytes] = {
 @pytest.mark.parametrize("name", HEADERS)
 def test_absurd_headers_of_weights(run, capsys, name: str):
     plant(run / bundle.WEIGHTS, HEADERS[name], with_sum=True)
-    assert "model.safetensors" in one_line(capsys, "ask", run, "Hello!")
+    with at_once():
+        assert "model.safetensors" in one_line(capsys, "ask", run, "Hello!")
     newest = run / checkpoint.FOLDER / STEP / checkpoint.WEIGHTS
     plant(newest, HEADERS[name], with_sum=True)
-    assert str(run) in one_line(capsys, "train", "--resume", run, "--steps", "3")
+    with at_once():
+        assert str(run) in one_line(capsys, "train", "--resume", run, "--steps", "3")
 
 
 def test_weights_that_fit_are_read_after_all(run):
@@ -283,16 +430,27 @@ def _png_bomb(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("bomb", [_gzip_bomb, _png_bomb])
+def _zstd_bomb(folder: Path) -> Path:
+    zstandard = pytest.importorskip("zstandard")
+    path = folder / "bomb.tsv.zst"
+    with path.open("wb") as file, zstandard.ZstdCompressor().stream_writer(file) as writer:
+        for _ in range(64):
+            writer.write(bytes(1 << 24))
+    return path
+
+
+@pytest.mark.parametrize("bomb", [_gzip_bomb, _zstd_bomb, _png_bomb])
 def test_bombs_are_not_unpacked(tmp_path, trained, capsys, monkeypatch, bomb: Callable):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     path = bomb(tmp_path)
     tracemalloc.start()
     try:
-        if path.suffix == ".png":
-            error = one_line(capsys, "ask", trained.parent / "pictures-run", path)
-        else:
-            error = one_line(capsys, "train", "chat-gru", "--data", path, "--out", tmp_path / "r")
+        with at_once():
+            if path.suffix == ".png":
+                error = one_line(capsys, "ask", trained.parent / "pictures-run", path)
+            else:
+                words = ["train", "chat-gru", "--data", path, "--out", tmp_path / "r"]
+                error = one_line(capsys, *words)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -305,7 +463,8 @@ def test_a_bomb_of_arrays_is_not_unpacked(tmp_path, capsys):
     medmnist = ["--set", "data.kind=medmnist", "--set", f'data.path="{path}"']
     tracemalloc.start()
     try:
-        error = one_line(capsys, "train", "image-pool", *medmnist, "--out", tmp_path / "run")
+        with at_once():
+            error = one_line(capsys, "train", "image-pool", *medmnist, "--out", tmp_path / "run")
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

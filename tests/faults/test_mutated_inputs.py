@@ -3,9 +3,13 @@ never another exception, and never more memory than a bound."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import os
 import random
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +24,8 @@ from regard.data.album import Album, ResizedPictures
 from regard.data.captions import read_captioned
 from regard.data.cornell import read_cornell
 from regard.data.dailydialog import read_dailydialog
+from regard.data.dialogues import read_dialogues
+from regard.data.labelled_pictures import read_medmnist
 from regard.data.lines import Tally
 from regard.data.pairs import read_pairs
 from regard.data.parallel import read_parallel
@@ -28,10 +34,22 @@ from regard.data.sentences import read_text
 from regard.data.sound import read_sound
 from regard.errors import RegardError
 
+try:
+    import zstandard
+except ImportError:
+    zstandard = None
+try:
+    import pyarrow
+except ImportError:
+    pyarrow = None
+
+ROOT = Path(__file__).parents[2]
 QUICK = 60
-# Bytes that Python and numpy allocate (tracemalloc). The pixels that pillow allocates in C are not
-# counted; their number is checked before (`MOST_PIXELS`, tests/unit/test_pictures.py).
+# Bytes that Python and numpy allocate (tracemalloc).
 PEAK = 16e6
+# Bytes by which a process grows that reads all mutants of a format, with what libraries allocate in
+# C: pixels of pillow, samples of libsndfile, windows of Zstandard, pages of arrow.
+GROWTH = 64e6
 TOKENS = [b"\0", b"\n", b"\r", b"\t", b",", b'"', b"{", b"[", b"\xff\xfe", b"\xef\xbb\xbf"]
 TOKENS += [b"\xed\xa0\x80", b"\xe2\x80\xa8", b" +++$+++ ", b"__eou__", b"9" * 400, b"'", b"\\u"]
 PAIRS = [("Hello, you!", "Hi there."), ("How are you?", "Fine, thanks."), ("Bye", "See you")] * 4
@@ -83,12 +101,53 @@ MESSAGES = [
     for a, b in PAIRS
 ]
 JSON_PAIRS = [{"prompt": source, "reply": target} for source, target in PAIRS]
+JSON_LINES = "\n".join(map(json.dumps, JSON_PAIRS)).encode()
+TURNS = [["Hi.", f"Hello {n}.", "How are you?", "Fine, thanks."] for n in range(6)]
+
+
+def _dialogue_lines() -> bytes:
+    """Turns as lines, an empty line between dialogues."""
+    return "\n\n".join("\n".join(turns) for turns in TURNS).encode()
+
+
+def _npz() -> bytes:
+    """As MedMNIST's files."""
+    buffer = io.BytesIO()
+    arrays = {}
+    for split in ("train", "val", "test"):
+        arrays[f"{split}_images"] = np.arange(6 * 8 * 8, dtype=np.uint8).reshape(6, 8, 8)
+        arrays[f"{split}_labels"] = np.arange(6, dtype=np.uint8).reshape(6, 1) % 3
+    np.savez(buffer, **arrays)  # not compressed, so that headers are mutated
+    return buffer.getvalue()
+
+
+def _zstd() -> bytes:
+    return b"" if zstandard is None else zstandard.ZstdCompressor().compress(JSON_LINES)
+
+
+def _parquet() -> bytes:
+    if pyarrow is None:
+        return b""
+    from pyarrow import parquet
+
+    buffer = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(JSON_PAIRS), buffer)
+    return buffer.getvalue()
+
 
 Reader = Callable[[Path, Tally], Any]
 
 
 def _pairs(path: Path, tally: Tally) -> Any:
     return list(read_pairs(path, tally=tally))
+
+
+def _dialogues(path: Path, tally: Tally) -> Any:
+    return list(read_dialogues(path, tally=tally, turns=3))
+
+
+def _medmnist(path: Path, tally: Tally) -> Any:
+    return list(read_medmnist(path, part="train", size=(8, 8), channels_in=1, tally=tally))
 
 
 def _captions(path: Path, tally: Tally) -> Any:
@@ -103,7 +162,14 @@ def _parallel(path: Path, tally: Tally) -> Any:
 FORMATS: dict[str, tuple[str, bytes, Reader]] = {
     "tsv": ("a.tsv", _lines("\t"), _pairs),
     "csv": ("a.csv", _lines(";"), _pairs),
-    "jsonl": ("a.jsonl", "\n".join(map(json.dumps, JSON_PAIRS)).encode(), _pairs),
+    "jsonl": ("a.jsonl", JSON_LINES, _pairs),
+    "gz": ("a.jsonl.gz", gzip.compress(JSON_LINES, mtime=0), _pairs),
+    "zst": ("a.jsonl.zst", _zstd(), _pairs),
+    "parquet": ("a.parquet", _parquet(), _pairs),
+    "dialogues of lines": ("a.txt", _dialogue_lines(), _dialogues),
+    "dialogues of turns": ("a.jsonl", "\n".join(map(json.dumps, TURNS)).encode(), _dialogues),
+    "dialogues of messages": ("a.jsonl", "\n".join(map(json.dumps, MESSAGES)).encode(), _dialogues),
+    "npz": ("a.npz", _npz(), _medmnist),
     "messages": ("a.jsonl", "\n".join(map(json.dumps, MESSAGES)).encode(), _pairs),
     "cornell": (
         "movie_lines.txt",
@@ -140,6 +206,11 @@ FORMATS: dict[str, tuple[str, bytes, Reader]] = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    return filled(tmp_path)
+
+
+def filled(tmp_path: Path) -> Path:
+    """What some of the formats need beside their file."""
     (tmp_path / "other.de").write_text("eine Zeile\nnoch eine\n" * 6)
     (tmp_path / "p.png").write_bytes(_picture("PNG"))
     conversation = f"u0 +++$+++ u2 +++$+++ m0 +++$+++ [{NAMES}]\n"
@@ -150,6 +221,8 @@ def folder(tmp_path: Path) -> Path:
 def check(form: str, folder: Path, count: int) -> tuple[int, int]:
     """How many were read, and how many refused."""
     name, content, read = FORMATS[form]
+    if not content:
+        pytest.skip("a package is not installed")
     draw = random.Random(count)
     path = folder / name
     path.write_bytes(content)
@@ -177,6 +250,58 @@ def check(form: str, folder: Path, count: int) -> tuple[int, int]:
 @pytest.mark.parametrize("form", FORMATS)
 def test_mutated_inputs(form: str, folder: Path):
     assert sum(check(form, folder, QUICK)) == QUICK
+
+
+def resident(field: str) -> int:
+    """Bytes of resident memory of this process; VmHWM: the most so far."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if field in line)
+    return int(line.split()[1]) * 1024
+
+
+def growth(form: str, folder: Path, count: int) -> int:
+    """Bytes of resident memory that reading mutants adds to this process, at its peak."""
+    name, content, read = FORMATS[form]
+    path = filled(folder) / name
+    path.write_bytes(content)
+    read(path, Tally())  # imports what it needs
+    before = resident("VmRSS")
+    check(form, folder, count)
+    return resident("VmHWM") - before
+
+
+def check_growth(form: str, folder: Path, count: int) -> None:
+    """In a process of its own, whose peak is of this format alone."""
+    if not FORMATS[form][1]:
+        pytest.skip("a package is not installed")
+    module = "tests.faults.test_mutated_inputs"
+    program = f"from {module} import *; print(growth({form!r}, Path({str(folder)!r}), {count}))"
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < GROWTH
+
+
+IN_C = ["png", "jpeg", "wav", "flac", "ogg", "zst", "parquet"]  # formats that libraries in C read
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+@pytest.mark.parametrize("form", IN_C)
+def test_resident_memory_of_mutated_inputs(form: str, tmp_path: Path):
+    check_growth(form, tmp_path, QUICK)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
+@pytest.mark.parametrize("form", FORMATS)
+def test_resident_memory_of_ten_thousand_mutated_inputs(form: str, tmp_path: Path):
+    check_growth(form, tmp_path, 10_000)
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import shutil
 import signal
@@ -20,7 +21,8 @@ from regard import bundle, checkpoint, cli, disk, evaluate, plot, recipe
 from regard.bundle import load
 from regard.cli import waiting
 from regard.errors import BundleError, DataError, InputError, RegardError, TrainingError
-from regard.train import Stopped, train, validation
+from regard.train import Stopped, learner, loop, parts, train, validation
+from regard.train.process import PATIENCE
 from regard.weights import read_tensors, tensors
 from tests.tiny import Silent, memorised, pairs_file
 
@@ -702,7 +704,184 @@ def test_not_a_number_is_never_learned_from(tmp_path: Path, monkeypatch: pytest.
     assert not log.exists() or "NaN" not in log.read_text()
 
 
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_the_bad_batch_is_named_and_the_last_good_checkpoint_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+):
+    """From step 7 on, one of the ten batches of each step is bad."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    one_by_one = ["train.batch_tokens=1", "train.gradient_accumulation_steps=10"]
+    limits = ["train.steps=20", "train.valid_every=4", "data.valid=0"]
+    chosen = recipe.load("chat-attention", settings(tmp_path, *one_by_one, *limits))
+    train(chosen, tmp_path / "whole", reporter=Silent())
+    run = tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        Poison(patch, example=7, from_step=7, what=what)
+        with pytest.raises(TrainingError) as ended:
+            train(chosen, run, reporter=Silent())
+    assert str(ended.value) == (
+        f"{run}, step 11: loss or gradient was not a number 5 times in a row; "
+        "got examples 7 of the training data; the checkpoint of step 4 is kept; lower the rate "
+        f"with: regard train --resume {run} --anyway --set train.learning_rate=…"
+    )
+    assert checkpoint.newest(run) == 4
+    assert all(math.isfinite(number) for number in tensors(load(run).model)["idf"].tolist())
+    reporter = Silent()
+    assert train(chosen, run, reporter=reporter, resume=True).step == 20
+    assert reporter.facts.resumed_at == 4
+    last = Path(checkpoint.FOLDER) / "step-000020"
+    for name in (checkpoint.WEIGHTS, checkpoint.AVERAGE, checkpoint.OPTIMISER):
+        assert disk.digest(run / last / name) == disk.digest(tmp_path / "whole" / last / name)
+    assert scores(run) == scores(tmp_path / "whole")
+
+
+class Poison:
+    """Makes the loss of one example, or its gradient alone, not a number, from a step on."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, example: int, from_step: int, what: str):
+        self.bad_batches: list[object] = []
+        part, loss, step = parts.Parts.part, learner.Loss.forward, loop.Loop._step
+
+        def remembered(owner, place, index, **options):
+            made = part(owner, place, index, **options)
+            if example in index:
+                self.bad_batches.append(made)
+            return made
+
+        def spoilt(module, made, contrastive_weight):
+            total, plain = loss(module, made, contrastive_weight)
+            if not self.is_due or not any(made is bad for bad in self.bad_batches):
+                return total, plain
+            if what == "loss":
+                return total * math.nan, plain * math.nan
+            return BadGradient.apply(total), plain
+
+        def counted(owner, group):
+            self.is_due = owner.progress.step + 1 >= from_step
+            return step(owner, group)
+
+        patch.setattr(parts.Parts, "part", remembered)
+        patch.setattr(learner.Loss, "forward", spoilt)
+        patch.setattr(loop.Loop, "_step", counted)
+
+
+class BadGradient(torch.autograd.Function):
+    """A number whose gradient is none."""
+
+    @staticmethod
+    def forward(ctx, loss):
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * math.nan
+
+
 # -- signals----------------------------------------------------------------------------------------
+
+ENDS_WITHIN = 5.0  # seconds, after the step under way
+QUICK_BOUND = 15.0  # the same on a busy machine
+
+# A training whose last save takes very long, and says that it has begun.
+SLOW_SAVE = """
+import sys, time
+from pathlib import Path
+from regard.__main__ import main
+from regard.train.loop import Loop
+
+real = Loop.save
+is_saving = Path(sys.argv.pop(1))
+
+def save(loop):
+    if loop.signals:
+        is_saving.touch()
+        time.sleep(600)
+    real(loop)
+
+Loop.save = save
+sys.exit(main())
+"""
+
+
+def begun_training(folder: Path, program: list[str], *more: str) -> subprocess.Popen:
+    """A process that trains, and has saved a checkpoint."""
+    run = folder / "run"
+    changes = settings(folder, "train.steps=1000000", *more)
+    sets = [word for change in changes for word in ("--set", change)]
+    process = subprocess.Popen(
+        [sys.executable, *program, "train", "chat-attention", "--out", str(run), *sets],
+        env=environment(folder),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts programs of the background with Ctrl-C ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while process.poll() is None and checkpoint.newest(run) is None:
+        time.sleep(0.05)
+    return process
+
+
+def ended_after(process: subprocess.Popen, number: int) -> tuple[float, str]:
+    """The seconds that a process goes on after a signal, and its stderr."""
+    began = time.monotonic()
+    process.send_signal(number)
+    try:
+        error = process.communicate(timeout=100)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        error = process.communicate()[1]
+    return time.monotonic() - began, error
+
+
+@pytest.mark.parametrize("bound", [QUICK_BOUND, pytest.param(ENDS_WITHIN, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_training_within_seconds(
+    tmp_path: Path, number: int, code: int, bound: float
+):
+    process = begun_training(tmp_path, ["-m", "regard"])
+    seconds, error = ended_after(process, number)
+    assert process.returncode == code, error
+    assert seconds < bound
+    newest = checkpoint.newest(tmp_path / "run")
+    assert f"a checkpoint of step {newest:,} is saved" in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize("bound", [QUICK_BOUND, pytest.param(ENDS_WITHIN, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        (signal.SIGINT, signal.SIGINT, 130),
+        (signal.SIGTERM, signal.SIGTERM, 143),
+        (signal.SIGTERM, signal.SIGINT, 130),
+    ],
+)
+def test_a_second_signal_ends_training_at_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: int,
+    second: int,
+    code: int,
+    bound: float,
+):
+    """It drops the save under way; what was saved before stays, and training goes on from it."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    run, is_saving = tmp_path / "run", tmp_path / "is-saving"
+    process = begun_training(tmp_path, ["-c", SLOW_SAVE, str(is_saving)])
+    process.send_signal(first)
+    while process.poll() is None and not is_saving.exists():
+        time.sleep(0.02)
+    saved = checkpoint.newest(run)
+    time.sleep(PATIENCE + 0.1)  # two Ctrl-C at once are one
+    seconds, error = ended_after(process, second)
+    assert process.returncode == code, error
+    assert seconds < bound
+    assert "Traceback" not in error and len(error.splitlines()) <= 1
+    assert saved is not None and checkpoint.newest(run) == saved
+    reporter = Silent()
+    longer = recipe.load("chat-attention", settings(tmp_path, f"train.steps={saved + 1}"))
+    train(longer, run, reporter=reporter, resume=True)
+    assert reporter.facts.resumed_at == saved
 
 
 class Interrupting:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from regard.data import cache
 from regard.data.cache import fingerprint, prepare
-from regard.data.corpus import document_frequency
+from regard.data.corpus import FREQUENCY
 from regard.data.examples import Example, part_of
 from regard.data.pairs import read_pairs
 from regard.data.ragged import RaggedArray, RaggedArrayWriter
@@ -103,13 +103,12 @@ def test_the_codec_sees_training_texts_only(tmp_path):
 
 def test_small_chunks_change_nothing(tmp_path, monkeypatch):
     whole = prepared(tmp_path / "a")
-    frequency = document_frequency(whole.train, whole.tokenizer.size)
     monkeypatch.setattr("regard.data.encode.BLOCK", 100)
     monkeypatch.setattr("regard.data.corpus.ROWS", 3)
     chunked = prepared(tmp_path / "b")
     assert texts(whole.train) == texts(chunked.train)
     assert np.array_equal(whole.train.target.values, chunked.train.target.values)
-    assert np.array_equal(document_frequency(chunked.train, chunked.tokenizer.size), frequency)
+    assert np.array_equal(whole.frequency, chunked.frequency)
 
 
 def test_the_second_time_nothing_is_read(tmp_path):
@@ -371,10 +370,43 @@ def test_a_full_disk_is_named(tmp_path, monkeypatch):
 def test_document_frequency(tmp_path):
     examples = [Example(str(i), text) for i, text in enumerate(["a a b", "a", "c b b", "a c"])]
     corpus = prepared(tmp_path, examples, valid=0, test=0)
-    counts = document_frequency(corpus.train, corpus.tokenizer.size)
-    assert counts.shape == (corpus.tokenizer.size,)
+    assert sorted(corpus.frequency[corpus.frequency > 0].tolist()) == [2, 2, 3]
+    assert_counts_targets(corpus)
+
+
+def assert_counts_targets(corpus):
+    """The frequencies stored with a corpus are those of its training targets."""
+    counts = corpus.frequency
+    assert counts.shape == (corpus.tokenizer.size,) and counts.dtype == np.int64
     expected = Counter(token for row in corpus.train.target for token in set(row.tolist()))
+    assert expected
     assert {token: count for token, count in enumerate(counts.tolist()) if count} == expected
+
+
+@pytest.mark.parametrize("damage", ["too long", "held out", "repeated"])
+def test_document_frequency_is_of_what_is_written(tmp_path, damage, monkeypatch):
+    monkeypatch.setattr("regard.data.encode.BLOCK", 300)
+    others = {
+        "too long": [Example(f"long {i}", "again and again " * 20) for i in range(5)],
+        "held out": [Example("Question 3, please?", f"Other words {i}.") for i in range(5)],
+        "repeated": EXAMPLES[:30],
+    }
+    assert_counts_targets(prepared(tmp_path, EXAMPLES + others[damage]))
+
+
+def test_a_cache_of_an_earlier_version_is_made_anew(tmp_path, caplog):
+    """It has no frequencies, but the same fingerprint: runs that use it can be resumed."""
+    first = prepared(tmp_path)
+    (final,) = tmp_path.iterdir()
+    (final / FREQUENCY).unlink()
+    manifest = json.loads((final / "manifest.json").read_text())
+    del manifest["files"][FREQUENCY]
+    (final / "manifest.json").write_text(json.dumps(manifest))
+    second = prepared(tmp_path)
+    assert "an earlier version prepared it" in caplog.text
+    assert second.fingerprint == first.fingerprint
+    assert np.array_equal(second.frequency, first.frequency)
+    assert_counts_targets(second)
 
 
 def test_fingerprint_is_of_the_contents(tmp_path):

@@ -75,6 +75,10 @@ def prompts(split: Split) -> set[bytes]:
 
 def check_laws(corpus: Corpus) -> None:
     assert not prompts(corpus.train) & (prompts(corpus.valid) | prompts(corpus.test))
+    tokens = Counter(token for row in corpus.train.target for token in set(row.tolist()))
+    assert dict(enumerate(corpus.frequency.tolist())) == {
+        token: tokens[token] for token in range(corpus.tokenizer.size)
+    }
     numbers = []
     for split in (corpus.train, corpus.valid, corpus.test):
         assert split.dialogues is not None and len(split.dialogues) == len(split)

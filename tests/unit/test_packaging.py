@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,20 @@ def test_every_file_that_is_not_python_is_declared():
     }
     assert declared == NOT_PYTHON
     assert {Path("py.typed"), Path("layers/step.c")} <= declared
+
+
+def test_a_package_is_required_once():
+    project = PROJECT["project"]
+    for requirements in (project["dependencies"], *project["optional-dependencies"].values()):
+        names = [re.split(r"[\[<>=; ]", requirement)[0] for requirement in requirements]
+        assert len(names) == len({*names})
+
+
+def test_make_bench_makes_the_records_of_the_documentation():
+    (line,) = re.findall(r"for name in (.*?); do", (ROOT / "Makefile").read_text("utf-8"))
+    names = line.split()
+    assert {"checkpoints", "preparation", "scaling", "serve"} <= {*names}
+    assert all((ROOT / "bench" / f"{name}.py").exists() for name in names)
 
 
 def test_the_citation_has_the_version_of_the_package():
