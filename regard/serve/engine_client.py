@@ -31,6 +31,7 @@ from regard.serve.metrics import Metrics
 LOG = logging.getLogger("regard.serve")
 DEATHS = 3  # within DEATH_WINDOW seconds: the process is left alone
 DEATH_WINDOW = 60.0
+RESTART_PAUSE = 1.0  # seconds, after the system could not start a process
 RATE_WINDOW = 60.0  # seconds over which the rate of finished jobs is measured
 STOP_SECONDS = 5.0  # that an engine process has to end after its socket is closed
 LARGEST_FRAME = 1 << 26
@@ -126,20 +127,25 @@ class EngineProcessClient:
         """Start the process, and wait until its model is loaded."""
         ours, theirs = socket.socketpair()
         environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "regard.serve.engine_process",
-            "--socket",
-            str(theirs.fileno()),
-            *self._arguments,
-            pass_fds=[theirs.fileno()],
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the web process, which lets jobs finish
-            env=environment,
-        )
-        theirs.close()
-        reader, writer = await asyncio.open_connection(sock=ours, limit=LARGEST_FRAME)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "regard.serve.engine_process",
+                "--socket",
+                str(theirs.fileno()),
+                *self._arguments,
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the web process, which lets jobs finish
+                env=environment,
+            )
+            reader, writer = await asyncio.open_connection(sock=ours, limit=LARGEST_FRAME)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         frame = await _first_frame(reader)
         if frame is None or "ready" not in frame.header:
             writer.close()
@@ -214,17 +220,33 @@ class EngineProcessClient:
         self.rows = 0
         for number, pending in interrupted.items():
             pending.inbox.put(pending.index, failure(number, "overload", message))
-        self._deaths.append(time.monotonic())
-        recent = [death for death in self._deaths if time.monotonic() - death < DEATH_WINDOW]
-        if len(recent) >= DEATHS:
-            self.problem = f"the engine process ended {DEATHS} times within a minute"
-            LOG.error("%s: %s; it is left alone", self.name, self.problem)
+        reason = f"the engine process ended {DEATHS} times within a minute"
+        while self._may_start_again(reason):
+            try:
+                await self.start()
+            except BundleError as problem:
+                self.problem = str(problem)
+                LOG.error("%s: %s", self.name, problem)
+            except OSError as problem:  # no memory, or no more processes: there may be some soon
+                reason = f"the engine process could not be started: {problem.strerror or problem}"
+                LOG.error("%s: %s", self.name, reason)
+                await asyncio.sleep(RESTART_PAUSE)
+                continue
             return
-        try:
-            await self.start()
-        except BundleError as problem:
-            self.problem = str(problem)
-            LOG.error("%s: %s", self.name, problem)
+
+    def _may_start_again(self, reason: str) -> bool:
+        """Count a death, or a start that has failed. After a few of them, for this reason, the
+        process is left alone."""
+        if self._closing:
+            return False
+        now = time.monotonic()
+        self._deaths.append(now)
+        recent = [death for death in self._deaths if now - death < DEATH_WINDOW]
+        if len(recent) < DEATHS:
+            return True
+        self.problem = reason
+        LOG.error("%s: %s; it is left alone", self.name, reason)
+        return False
 
 
 async def _first_frame(reader: asyncio.StreamReader) -> Frame | None:
@@ -457,7 +479,7 @@ class Answers:
         """Measure and count arrivals; those after a failure are left out."""
         for place, (_, update) in enumerate(arrivals):
             process = self._processes[update["job"]]
-            if "token" in update:
+            if "token" in update or "begun" in update:
                 self._engines.measure_token(process, update)
             elif "finished" in update:
                 self._engines.ended(process, update)
