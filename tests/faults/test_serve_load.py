@@ -7,13 +7,17 @@ them is what the test is about.
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+import os
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
+import wave
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +28,7 @@ pytest.importorskip("httpx")
 
 import httpx
 
-from tests.serving import Server, train_chat
+from tests.serving import Server, train_chat, train_speech
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -168,3 +172,217 @@ def test_sigterm_under_load(run: Path) -> None:
     first, *more = server.errors
     assert first.startswith("stopping: ")
     assert not more or more == ["Cancel 1 running task(s), timeout graceful shutdown exceeded\n"]
+
+
+# Clients that go away
+
+
+def rows_leave(server: Server, rows: float = 0) -> None:
+    """The engine itself reports its rows, and an answer that never ends would keep them: what has
+    to happen within 250 ms has happened in any case, or never will."""
+    wait_until(lambda: server.metric("regard_rows") == rows, 5.0)
+    wait_until(lambda: server.metric("regard_jobs") == rows, 5.0)
+
+
+def leave(server: Server, body: dict[str, Any], path: str = CHAT) -> socket.socket:
+    """Send a request; the caller closes the connection."""
+    content = json.dumps(body).encode()
+    raw = socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n"
+    raw.sendall(head.encode() + content)
+    return raw
+
+
+@pytest.fixture(scope="module")
+def small(run: Path) -> Iterator[Server]:
+    """A server whose batch has four rows."""
+    server = Server([run], limits=UNBOUNDED | {"rows": 4})
+    yield server
+    assert server.stop() == 0
+    assert not [line for line in server.errors if "stopping" not in line]
+
+
+LONG = {"max_tokens": 1000, "regard": {"min_new_tokens": 999}}
+
+
+@pytest.fixture(scope="module")
+def alone(small: Server) -> str:
+    """The text of a long answer, from a server that does nothing else."""
+    with small.client() as client:
+        return client.post(CHAT, json=hello(**LONG)).json()["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_client_that_goes_away_frees_its_rows(small: Server, alone: str, is_stream: bool) -> None:
+    """While others have theirs: their texts are those that they get alone."""
+    neighbour = Stream(small, hello(**LONG)).begin()
+    with leave(small, hello(**ENDLESS, n=2, stream=is_stream)) as raw:
+        wait_until(lambda: small.metric("regard_rows") == 3)
+        if is_stream:
+            assert raw.recv(65_536).startswith(b"HTTP/1.1 200 ")
+    wait_until(lambda: small.metric("regard_jobs") <= 1, 5.0)
+    wait_until(lambda: small.metric("regard_rows") <= 1, 5.0)
+    assert neighbour.end().text == alone
+    rows_leave(small)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_client_that_goes_away_while_it_is_queued(
+    small: Server, alone: str, is_stream: bool
+) -> None:
+    """Its answers never begin: they would keep the rows for ever."""
+    neighbours = [Stream(small, hello(**LONG)).begin() for _ in range(4)]
+    with leave(small, hello(**ENDLESS, n=4, stream=is_stream)):
+        wait_until(lambda: small.metric("regard_jobs") > 4)
+        assert small.metric("regard_rows") == 4
+    for neighbour in neighbours:
+        assert neighbour.end().text == alone
+    rows_leave(small)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_clients_that_go_away_while_their_files_are_read(tmp_path: Path, is_stream: bool) -> None:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(8000)
+        sound.writeframes(bytes(2 * 8000 * 20))
+    uri = "data:audio/wav;base64," + base64.b64encode(file.getvalue()).decode()
+    body = {"input": {"sound": uri}, "greedy": True, "stream": is_stream}
+    body["options"] = {"max_new_tokens": 1_000_000, "min_new_tokens": 999_999}
+    with Server([train_speech(tmp_path)], limits=UNBOUNDED) as server:
+        clients = [leave(server, body, "/v1/ask") for _ in range(12)]
+        wait_until(lambda: server.metric("regard_jobs") == 12)
+        for client in clients:
+            client.close()
+        wait_until(lambda: server.metric("regard_jobs") == 0, 5.0)
+        with server.client() as client:  # the engine has read all that came before
+            body["options"] = {"max_new_tokens": 1}
+            assert client.post("/v1/ask", json=body | {"stream": False}).status_code == 200
+        rows_leave(server)
+
+
+def test_a_client_that_does_not_read_is_cut_off_and_its_rows_are_free(run: Path) -> None:
+    """Its stream is written past ASGI, so nothing in the app waits for it."""
+    limits = UNBOUNDED | {"rows": 4}
+    with Server([run], limits=limits, connections={"writing": 1.0}) as server:
+        lazy = socket.socket()
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        lazy.connect(("127.0.0.1", server.port))
+        content = json.dumps(hello(**ENDLESS, stream=True)).encode()
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(content)}\r\n\r\n"
+        with lazy:
+            lazy.sendall(head.encode() + content)
+            wait_until(lambda: server.metric("regard_rows") == 1)
+            other = Stream(server, hello(**LONG)).end()
+            assert other.text
+            wait_until(lambda: server.metric("regard_jobs") == 0)
+            rows_leave(server)
+
+
+# Time that runs out
+
+
+def test_a_deadline_ends_answers_with_an_error(run: Path) -> None:
+    with Server([run], limits=UNBOUNDED | {"deadline": 1.0}) as server:
+        stream = Stream(server, hello(**ENDLESS))
+        with server.client() as client:
+            answer = client.post(CHAT, json=hello(**ENDLESS))
+            assert answer.status_code == 503
+            assert checked_error(answer.json())["code"] == "deadline"
+            assert int(answer.headers["retry-after"]) >= 1
+            assert stream.end().error["code"] == "deadline"
+            rows_leave(server)
+            measures = client.get("/metrics").text
+            assert 'regard_errors_total{kind="deadline",model="chat"} 2.0' in measures
+            assert client.post(CHAT, json=hello()).status_code == 200
+
+
+# Full queues
+
+
+def test_a_full_queue_says_when_to_come_back(run: Path) -> None:
+    """At the rate at which answers have ended; and the rest of the server answers as ever."""
+    with Server([run], limits=UNBOUNDED | {"queue": 16}) as server, server.client() as client:
+        ended = []
+        for _ in range(4):
+            time.sleep(1)
+            assert client.post(CHAT, json=hello()).status_code == 200
+            ended.append(time.monotonic())
+        seconds_each = (ended[-1] - ended[0]) / 3
+        full = [Stream(server, hello(**ENDLESS, n=8)).begin() for _ in range(2)]
+        assert full[0].status == full[1].status == 200
+        for n in (1, 4, 8):
+            answer = client.post(CHAT, json=hello(n=n))
+            assert answer.status_code == 429
+            assert checked_error(answer.json())["code"] == "queue_full"
+            wanted = n * seconds_each
+            assert wanted - 1 < int(answer.headers["retry-after"]) < wanted + 2
+        too_many = client.post(CHAT, json=hello(stream=True, n=8))
+        assert too_many.status_code == 429 and "retry-after" in too_many.headers
+        for path in ("/health", "/", "/page/main.js", "/ready", "/v1/models"):
+            started = time.monotonic()
+            assert client.get(path).status_code == 200, path
+            assert time.monotonic() - started < 1.0, path
+
+
+def test_a_request_that_never_fits_is_a_bad_one(run: Path) -> None:
+    limits = {"queue": 4, "tokens_under_way": 100}
+    with Server([run], limits=limits) as server, server.client() as client:
+        for body in (hello(n=8), hello(max_tokens=101)):
+            answer = client.post(CHAT, json=body)
+            assert answer.status_code == 400
+            assert "alone" in checked_error(answer.json())["message"]
+
+
+def test_tokens_under_way_are_bounded(run: Path) -> None:
+    """By what may still be written, and not by what the number of requests is."""
+    limits = UNBOUNDED | {"tokens_under_way": 1_001_000}
+    with Server([run], limits=limits) as server, server.client() as client:
+        endless = Stream(server, hello(**ENDLESS)).begin()
+        answer = client.post(CHAT, json=hello(max_tokens=1000))
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) >= 1
+        assert checked_error(answer.json())["code"] == "queue_full"
+        assert client.post(CHAT, json=hello(max_tokens=500)).status_code == 200
+        assert endless.status == 200
+
+
+# Measures
+
+
+def test_the_time_to_the_first_token_is_that_of_plain_requests_too(small: Server) -> None:
+    def first() -> tuple[float, float]:
+        names = ("regard_first_token_seconds_count", "regard_first_token_seconds_sum")
+        return tuple(map(small.metric, names))  # type: ignore[return-value]
+
+    for more in ({}, {"stop": ["zzz"]}, {"regard": {"num_beams": 3, "min_new_tokens": 999}}):
+        count, seconds = first()
+        started = time.monotonic()
+        with small.client() as client:
+            assert client.post(CHAT, json=hello(**LONG | more)).status_code == 200
+        whole = time.monotonic() - started
+        assert first()[0] == count + 1
+        assert first()[1] - seconds < whole / 2
+
+
+# Deaths
+
+
+def test_an_engine_that_dies_three_times_is_left_alone(run: Path) -> None:
+    with Server([run]) as server, server.client() as client:
+        for death in range(3):
+            (engine,) = server.engine_pids()
+            os.kill(engine, signal.SIGKILL)
+            if death < 2:
+                wait_until(lambda last=engine: server.engine_pids() not in ([], [last]))
+                wait_until(lambda: client.get("/ready").status_code == 200)
+        wait_until(lambda: server.engine_pids() == [])
+        time.sleep(1)
+        assert server.engine_pids() == []
+        assert client.get("/ready").json() == {"status": "not ready", "models": ["chat"]}
+        answer = client.post(CHAT, json=hello())
+        assert answer.status_code == 503
+        assert "ended 3 times within a minute" in checked_error(answer.json())["message"]
+        assert client.get("/health").status_code == 200
