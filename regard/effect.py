@@ -10,7 +10,7 @@ differ (Jain & Wallace 2019; Wiegreffe & Pinter 2019).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import torch
@@ -27,7 +27,11 @@ TOKENS = 256  # of a batch, each row of which has another place hidden
 
 @torch.inference_mode()
 def effects(
-    decoder: Decoder, memory: Memory, tokens: Int[Tensor, " T"], targets: Int[Tensor, " T"]
+    decoder: Decoder,
+    memory: Memory,
+    tokens: Int[Tensor, " T"],
+    targets: Int[Tensor, " T"],
+    before_pass: Callable[[], None] = lambda: None,
 ) -> Float[Tensor, "T S"]:
     """log p(targets[t] | memory) - log p(targets[t] | memory without place s), for every position t
     and place s, in nats.
@@ -37,6 +41,8 @@ def effects(
     read it, and so has the memory's summary, so the effect is that of attention alone. It is
     positive where the place makes the target likelier, and 0 at places that are masked anyway and
     for a decoder without attention.
+
+    `before_pass` is called before each pass of the decoder; what it raises ends the measurement.
     """
     if len(memory.mask) != 1:
         raise InputError(
@@ -51,6 +57,7 @@ def effects(
     if len(places) < 2:  # a decoder cannot attend to nothing
         return result
     for chunk in places.split(max(1, TOKENS // max(1, len(tokens)))):
+        before_pass()
         masks = memory.mask.repeat(len(chunk), 1)
         masks[torch.arange(len(chunk), device=chunk.device), chunk] = False
         masked = replace(memory.rows(torch.zeros_like(chunk)), mask=masks)

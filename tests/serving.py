@@ -35,9 +35,12 @@ READY = re.compile(r"API +(http://\S+)/v1")
 WITH_LIMITS = """
 import asyncio, json, sys
 from pathlib import Path
+from regard.serve.http_protocol import ConnectionLimits
 from regard.serve.limits import Limits
 from regard.serve.server import Settings, model_names, serve
 runs, limits, more = json.loads(sys.argv[1])
+if "connections" in more:
+    more["connections"] = ConnectionLimits(**more["connections"])
 settings = Settings(
     runs=model_names([Path(run) for run in runs]), port=0, limits=Limits(**limits), **more
 )

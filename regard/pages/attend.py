@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -137,15 +137,16 @@ def measured(subject: Subject, effect: bool | None, command: str = "") -> Subjec
     return replace(subject, effect_reason=reason, effect_command=command)
 
 
-def with_effect(subject: Subject) -> Subject:
-    """The same with the effect of hiding each place."""
+def with_effect(subject: Subject, before_pass: Callable[[], None] = lambda: None) -> Subject:
+    """The same with the effect of hiding each place. `before_pass` is called before each pass of
+    the model; what it raises ends the measurement."""
     answer, bundle, row = subject.answer, subject.bundle, subject.row
     assert bundle is not None and row is not None
     model = bundle.model
     raw, mask = (tensor.to(model.device) for tensor in bundle.task.sources([row]))
     tokens, targets = _teacher_forced(bundle, answer)
     if answer.weights is not None:
-        falls = effects(model.decoder, model.encode(raw, mask), tokens, targets)
+        falls = effects(model.decoder, model.encode(raw, mask), tokens, targets, before_pass)
         falls = falls[:, : answer.weights.shape[-1]]
         return replace(subject, effect=falls.float().cpu().numpy(), masked=True)
 
@@ -157,14 +158,17 @@ def with_effect(subject: Subject) -> Subject:
             row_without[place] = hidden
     result = np.zeros((len(targets), places), np.float32)
     if row_without:
-        batches = _hidden_batches(bundle, list(row_without.values()))
+        batches = _hidden_batches(bundle, list(row_without.values()), before_pass)
         falls = input_effects(model, raw, mask, batches, tokens, targets)
         result[:, list(row_without)] = falls.float().cpu().numpy()
     return replace(subject, effect=np.nan_to_num(result), masked=False)
 
 
-def _hidden_batches(bundle: Bundle, rows: Sequence[np.ndarray]) -> Iterator[tuple[Tensor, Tensor]]:
+def _hidden_batches(
+    bundle: Bundle, rows: Sequence[np.ndarray], before_pass: Callable[[], None]
+) -> Iterator[tuple[Tensor, Tensor]]:
     for first in range(0, len(rows), HIDDEN_ROWS):
+        before_pass()
         raw, mask = bundle.task.sources(rows[first : first + HIDDEN_ROWS])
         yield raw.to(bundle.model.device), mask.to(bundle.model.device)
 

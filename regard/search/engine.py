@@ -482,6 +482,7 @@ class Engine:
         end = self.special_tokens.end
         for track in batch.tracks:
             request = track.request
+            request.has_begun = True
             if not request.streams_at_once or not track.active or track.near_tie:
                 continue
             node = track.nodes[0]

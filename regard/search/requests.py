@@ -151,6 +151,7 @@ class Request:
 
         self.hypotheses: list[Hypothesis] = []
         self.beam: list[BeamNode] = []  # if `outputs.beam`: step by step, best first
+        self.has_begun = False  # a token has been searched
         self.done = False
         self.cancelled = False
         self.error: Exception | None = None

@@ -59,6 +59,11 @@ class ApiError(Exception):
         return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
 
+def being_stopped() -> ApiError:
+    """For those who ask while the server stops, and those whose answers do not end in time."""
+    return ApiError(503, "the server is being stopped", code="stopped", retry_after=5)
+
+
 def error_body(
     message: str, kind: str, *, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:

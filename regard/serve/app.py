@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import html
 import json
 import logging
@@ -18,12 +19,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from regard.errors import RegardError
 from regard.serve import ask_routes, openai_routes
-from regard.serve.api_errors import ApiError
+from regard.serve.api_errors import ApiError, being_stopped
 from regard.serve.engine_client import Engines
 from regard.serve.event_stream import DIRECT_WRITE, ClientGone
-from regard.serve.http_protocol import direct_write
+from regard.serve.http_protocol import cut_off, direct_write
 from regard.serve.metrics import Metrics
 from regard.serve.models import Models
+from regard.serve.safety import refuse
 from regard.serve.schemas import definitions
 
 LOG = logging.getLogger("regard.serve")
@@ -119,15 +121,15 @@ class RefusesWhileDraining:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.state.draining and scope["type"] == "http" and scope["method"] == "POST":
-            answer = _answer(ApiError(503, "the server is being stopped", retry_after=5))
-            await answer(scope, receive, send)
+            await _answer(being_stopped())(scope, receive, send)
             return
         await self.app(scope, receive, send)
 
 
 class CountsRequests:
     """Counts every answer by route and status, also those of the layers before the app. As the
-    outermost layer it also knows the connection, and offers streams the short way to it."""
+    outermost layer it also knows the connection: it offers streams the short way to it, and ends
+    what is still under way when the server has no time left."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics):
         self.app = app
@@ -138,8 +140,12 @@ class CountsRequests:
             await self.app(scope, receive, send)
             return
 
+        has_begun = False
+
         async def send_counted(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 # The route's own path: a client must not be able to make up labels.
                 path = getattr(scope.get("route"), "path", "other")
                 self.metrics.requests.labels(path, str(message["status"])).inc()
@@ -148,7 +154,13 @@ class CountsRequests:
         write = direct_write(send)
         if write is not None:
             scope[DIRECT_WRITE] = write
-        await self.app(scope, receive, send_counted)
+        try:
+            await self.app(scope, receive, send_counted)
+        except asyncio.CancelledError:  # by uvicorn, at the end of the time for stopping
+            if has_begun:
+                cut_off(send)
+            else:
+                await refuse(send_counted, being_stopped())
 
 
 def _add_status(app: FastAPI, models: Models, metrics: Metrics, state: State) -> None:

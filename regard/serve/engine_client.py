@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import BundleError
-from regard.serve.api_errors import ApiError
+from regard.serve.api_errors import ApiError, being_stopped
 from regard.serve.frames import BrokenFrame, Frame, read_frame_async
 from regard.serve.jobs import Job, Update, cancel_frame, failure
 from regard.serve.limits import Limits
@@ -31,6 +31,7 @@ from regard.serve.metrics import Metrics
 LOG = logging.getLogger("regard.serve")
 DEATHS = 3  # within DEATH_WINDOW seconds: the process is left alone
 DEATH_WINDOW = 60.0
+RESTART_PAUSE = 1.0  # seconds, after the system could not start a process
 RATE_WINDOW = 60.0  # seconds over which the rate of finished jobs is measured
 STOP_SECONDS = 5.0  # that an engine process has to end after its socket is closed
 LARGEST_FRAME = 1 << 26
@@ -51,17 +52,17 @@ class Inbox:
 
     def __init__(self) -> None:
         self.on_change: Callable[[], None] | None = None
+        self.problem: ApiError | None = None  # why nothing more is waited for
         self._arrivals: list[Arrival] = []
         self._waiting: asyncio.Future[None] | None = None
-        self._expired = False
 
     def put(self, index: int, update: Update) -> None:
         self._arrivals.append((index, update))
         self._changed()
 
-    def expire(self) -> None:
-        """End the waiting: `take` and `drain` raise a TimeoutError."""
-        self._expired = True
+    def fail(self, problem: ApiError) -> None:
+        """End the waiting."""
+        self.problem = problem
         self._changed()
 
     def _changed(self) -> None:
@@ -72,15 +73,13 @@ class Inbox:
 
     def drain(self) -> list[Arrival]:
         """What has come since the last time."""
-        if self._expired:
-            raise TimeoutError
         arrivals = self._arrivals
         self._arrivals = []
         return arrivals
 
     async def take(self) -> list[Arrival]:
-        """At least one arrival."""
-        while not self._arrivals and not self._expired:
+        """At least one arrival, unless there is a problem."""
+        while not self._arrivals and self.problem is None:
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
         return self.drain()
@@ -128,20 +127,25 @@ class EngineProcessClient:
         """Start the process, and wait until its model is loaded."""
         ours, theirs = socket.socketpair()
         environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "regard.serve.engine_process",
-            "--socket",
-            str(theirs.fileno()),
-            *self._arguments,
-            pass_fds=[theirs.fileno()],
-            stdin=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is for the web process, which lets jobs finish
-            env=environment,
-        )
-        theirs.close()
-        reader, writer = await asyncio.open_connection(sock=ours, limit=LARGEST_FRAME)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "regard.serve.engine_process",
+                "--socket",
+                str(theirs.fileno()),
+                *self._arguments,
+                pass_fds=[theirs.fileno()],
+                stdin=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the web process, which lets jobs finish
+                env=environment,
+            )
+            reader, writer = await asyncio.open_connection(sock=ours, limit=LARGEST_FRAME)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         frame = await _first_frame(reader)
         if frame is None or "ready" not in frame.header:
             writer.close()
@@ -216,17 +220,33 @@ class EngineProcessClient:
         self.rows = 0
         for number, pending in interrupted.items():
             pending.inbox.put(pending.index, failure(number, "overload", message))
-        self._deaths.append(time.monotonic())
-        recent = [death for death in self._deaths if time.monotonic() - death < DEATH_WINDOW]
-        if len(recent) >= DEATHS:
-            self.problem = f"the engine process ended {DEATHS} times within a minute"
-            LOG.error("%s: %s; it is left alone", self.name, self.problem)
+        reason = f"the engine process ended {DEATHS} times within a minute"
+        while self._may_start_again(reason):
+            try:
+                await self.start()
+            except BundleError as problem:
+                self.problem = str(problem)
+                LOG.error("%s: %s", self.name, problem)
+            except OSError as problem:  # no memory, or no more processes: there may be some soon
+                reason = f"the engine process could not be started: {problem.strerror or problem}"
+                LOG.error("%s: %s", self.name, reason)
+                await asyncio.sleep(RESTART_PAUSE)
+                continue
             return
-        try:
-            await self.start()
-        except BundleError as problem:
-            self.problem = str(problem)
-            LOG.error("%s: %s", self.name, problem)
+
+    def _may_start_again(self, reason: str) -> bool:
+        """Count a death, or a start that has failed. After a few of them, for this reason, the
+        process is left alone."""
+        if self._closing:
+            return False
+        now = time.monotonic()
+        self._deaths.append(now)
+        recent = [death for death in self._deaths if now - death < DEATH_WINDOW]
+        if len(recent) < DEATHS:
+            return True
+        self.problem = reason
+        LOG.error("%s: %s; it is left alone", self.name, reason)
+        return False
 
 
 async def _first_frame(reader: asyncio.StreamReader) -> Frame | None:
@@ -261,6 +281,7 @@ class Engines:
         self._token = self.metrics.token.labels(name)
         self._numbers = itertools.count(1)
         self._finished: deque[float] = deque(maxlen=1024)
+        self.stopped = False
         self.processes = [
             EngineProcessClient(run, name, device=device, threads=threads, rows=limits.rows)
             for _ in range(workers)
@@ -271,6 +292,14 @@ class Engines:
 
     async def close(self) -> None:
         await asyncio.gather(*(process.close() for process in self.processes))
+
+    def stop(self) -> None:
+        """End every answer that is under way, and those that would still begin, with an error."""
+        self.stopped = True
+        for process in self.processes:
+            for pending in list(process.pending.values()):
+                self.metrics.errors.labels(self.name, "stopped").inc()
+                pending.inbox.fail(being_stopped())
 
     @property
     def description(self) -> dict[str, Any]:
@@ -386,13 +415,15 @@ class Answers:
 
     async def __aenter__(self) -> Answers:
         """Send the jobs."""
+        if self._engines.stopped:
+            raise being_stopped()
         for job in self._jobs:
             process = self._engines.least_busy()
             process.send(job, self._inbox, len(self._processes), self._tokens)
             self._processes.update(dict.fromkeys(job.numbers, process))
         self._unfinished = len(self._processes)
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._engines.limits.deadline, self._inbox.expire)
+        self._timer = loop.call_later(self._engines.limits.deadline, self._on_deadline)
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -402,17 +433,20 @@ class Answers:
         for number, process in self._processes.items():
             process.forget(number)
 
+    def _on_deadline(self) -> None:
+        if self._unfinished:
+            self._inbox.fail(self._engines.deadline_passed())
+
     def __aiter__(self) -> Answers:
         return self
 
     async def __anext__(self) -> list[Arrival]:
         while self._failed is None and self._unfinished:
-            try:
-                arrivals = self._count(await self._inbox.take())
-            except TimeoutError:
-                raise self._engines.deadline_passed() from None
+            arrivals = self._count(await self._inbox.take())
             if arrivals:
                 return arrivals
+            if self._failed is None and self._inbox.problem is not None:
+                raise self._inbox.problem
         if self._failed is not None:
             raise self._failed
         raise StopAsyncIteration
@@ -432,8 +466,8 @@ class Answers:
                     raise self._failed
                 if not self._unfinished:
                     end.set_result(None)
-            except TimeoutError:
-                end.set_exception(self._engines.deadline_passed())
+                elif self._inbox.problem is not None:
+                    raise self._inbox.problem
             except Exception as problem:
                 end.set_exception(problem)
 
@@ -445,7 +479,7 @@ class Answers:
         """Measure and count arrivals; those after a failure are left out."""
         for place, (_, update) in enumerate(arrivals):
             process = self._processes[update["job"]]
-            if "token" in update:
+            if "token" in update or "begun" in update:
                 self._engines.measure_token(process, update)
             elif "finished" in update:
                 self._engines.ended(process, update)

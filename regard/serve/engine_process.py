@@ -5,7 +5,8 @@
 The main thread reads jobs, lets the engine step as long as there is work, and reports once a step.
 Two more threads do what would hold up the steps of other jobs: one turns files and long texts into
 rows, one measures effects, which takes many passes of the decoder. Short texts are read between two
-steps: a thread for them would cost more, because it and the steps wait for each other.
+steps, as many as a slice of time allows: a thread for them would cost more, because it and the
+steps wait for each other. What is cancelled is not begun; an effect ends between two passes.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ import argparse
 import contextlib
 import math
 import os
-import queue
 import select
 import signal
 import socket
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -34,6 +35,7 @@ from regard.bundle import Bundle
 from regard.errors import InputError, RegardError
 from regard.pages.attend import Subject, with_effect
 from regard.search import Options, Outputs, Request, StreamedToken
+from regard.search.engine import SLICE
 from regard.serve.frames import BrokenFrame, Frame, FrameBuffer
 from regard.serve.jobs import Fault, Job, Turns, Update, failure
 from regard.serve.stop_strings import TokensBeforeStop
@@ -74,6 +76,7 @@ class ActiveJob:
         self.request = request
         self.text = TextOfTokens(tokenizer)
         self.before_stop = TokensBeforeStop[StreamedToken](job.stops)
+        self.has_begun = False
         self.started = False
         self.first_weights: torch.Tensor | None = None
         self.tokens: list[StreamedToken] = []  # that are certainly before a stop string
@@ -83,6 +86,41 @@ class ActiveJob:
         """The tokens, with their texts, that are part of the answer now that this one has come."""
         text = self.text.add(token.token)
         return self.before_stop.add(token, text) if self.job.stops else [(token, text)]
+
+
+T = TypeVar("T")
+
+
+class Backlog(Generic[T]):
+    """Work for a thread, in the order it came. What nobody wants any more is dropped."""
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def put(self, item: T) -> None:
+        with self._changed:
+            self._items.append(item)
+            self._changed.notify()
+
+    def get(self) -> T:
+        """Wait for the first one, and take it."""
+        with self._changed:
+            while not self._items:
+                self._changed.wait()
+            return self._items.popleft()
+
+    def keep(self, is_wanted: Callable[[T], bool]) -> None:
+        """Drop the others."""
+        with self._changed:
+            self._items = deque(item for item in self._items if is_wanted(item))
+
+
+class Abandoned(Exception):
+    """What is under way was cancelled."""
 
 
 class EngineProcess:
@@ -95,24 +133,35 @@ class EngineProcess:
         self._frames = FrameBuffer()
         self._write_lock = threading.Lock()
         self._active: dict[int, ActiveJob] = {}
-        self._reading: set[int] = set()  # numbers of answers whose input is being read
-        self._lock = threading.Lock()  # of the two above: a thread adds jobs
+        self._reading: set[int] = set()  # numbers of answers whose input is yet to be read
+        self._measuring: set[int] = set()  # and of those whose effect is yet to be measured
+        self._lock = threading.Lock()  # of the three above: threads change them
         self._wake_up, self._waker = os.pipe()  # a byte ends the waiting of the main thread
+        os.set_blocking(self._waker, False)
         self._rows_sent = 0
         self._options: dict[tuple[Any, ...], Options] = {}  # of jobs, checked already
-        self._large: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._effects: queue.SimpleQueue[tuple[ActiveJob, Answer]] = queue.SimpleQueue()
+        self._short: deque[Job] = deque()
+        self._large: Backlog[Job] = Backlog()
+        self._effects: Backlog[tuple[ActiveJob, Answer]] = Backlog()
 
     def run(self) -> None:
         """Answer until the web process closes the socket."""
         threading.Thread(target=self._measure_effects, daemon=True).start()
         threading.Thread(target=self._read_large, daemon=True).start()
         with contextlib.suppress(BrokenFrame, OSError):
-            while self._receive(wait=not self.engine.busy):
-                if self.engine.busy:
-                    self.engine.step()
-                self._report()
+            while self.turn():
+                pass
         os._exit(0)  # the web process has ended, and nobody waits for an answer
+
+    def turn(self) -> bool:
+        """Read what has come, make a step, and report. False: the web process has ended."""
+        if not self._receive(wait=not self.engine.busy and not self._short):
+            return False
+        self._read_short()
+        if self.engine.busy:
+            self.engine.step()
+        self._report()
+        return True
 
     # --- what comes in ---
 
@@ -140,14 +189,30 @@ class EngineProcess:
         with self._lock:
             self._reading.update(job.numbers)
         if _is_short(job.input):
-            self._read(job)
+            self._short.append(job)
         else:
             self._large.put(job)
+
+    def _read_short(self) -> None:
+        """Read short texts, in the order they came, until a slice of time has passed."""
+        end = time.perf_counter() + SLICE
+        while self._short:
+            job = self._short.popleft()
+            if self._is_wanted(job):
+                self._read(job)
+                if time.perf_counter() >= end:
+                    return
 
     def _read_large(self) -> None:
         while True:
             self._read(self._large.get())
-            os.write(self._waker, b"1")
+            with contextlib.suppress(BlockingIOError):  # enough bytes are waiting
+                os.write(self._waker, b"1")
+
+    def _is_wanted(self, job: Job) -> bool:
+        """Whether any answer of a job that is yet to be read has not been cancelled."""
+        with self._lock:
+            return not self._reading.isdisjoint(job.numbers)
 
     def _read(self, job: Job) -> None:
         """Turn the input of a job into a row, and submit it."""
@@ -209,10 +274,17 @@ class EngineProcess:
 
     def _cancel(self, number: int) -> None:
         with self._lock:
+            was_reading = number in self._reading
+            was_measuring = number in self._measuring
             self._reading.discard(number)
+            self._measuring.discard(number)
             active = self._active.pop(number, None)
         if active is not None:
             self.engine.cancel(active.request)
+        if was_reading:
+            self._large.keep(self._is_wanted)
+        if was_measuring:
+            self._effects.keep(lambda item: item[0].number in self._measuring)
 
     # --- what goes out ---
 
@@ -224,6 +296,10 @@ class EngineProcess:
         ended = []
         for active in under_way:
             request = active.request
+            if request.has_begun and not active.has_begun:
+                active.has_begun = True
+                if not active.job.stream:  # a stream says it with its first token
+                    updates.append({"job": active.number, "begun": True})
             if not request.has_tokens and not request.done:
                 continue
             try:
@@ -283,6 +359,8 @@ class EngineProcess:
     def _end(self, active: ActiveJob, answer: Answer, updates: list[Update]) -> None:
         """Report an answer, after its effects have been measured if the job wants them."""
         if active.job.effect:
+            with self._lock:
+                self._measuring.add(active.number)
             self._effects.put((active, answer))
             return
         updates.append({"job": active.number, "finished": self._record(active, answer)})
@@ -384,23 +462,38 @@ class EngineProcess:
     def _measure_effects(self) -> None:
         while True:
             active, answer = self._effects.get()
-            record = self._record(active, answer)
-            places = len(answer.place_names)
-            cells = len(answer.logprobs) * places
-            try:
-                if cells > MAX_EFFECT_CELLS:
-                    reason = f"{cells:,} tokens x places are more than {MAX_EFFECT_CELLS:,}"
-                    record["effects_reason"] = f"effects were not measured: {reason}"
-                elif not answer.tokens and active.before_stop.found:
-                    record["effects"] = []  # the answer begins with a stop string
-                else:
-                    subject = Subject(answer, bundle=self.bundle, row=active.row)
-                    effects = with_effect(subject).effect
-                    record["effects"] = None if effects is None else _rounded(effects)
-            except Exception as problem:
-                self._send([failure(active.number, "model", _one_line(problem))])
-                continue
-            self._send([{"job": active.number, "finished": record}])
+            with contextlib.suppress(Abandoned):
+                update = self._with_effect(active, answer)
+                self._send([update])
+            with self._lock:
+                self._measuring.discard(active.number)
+
+    def _with_effect(self, active: ActiveJob, answer: Answer) -> Update:
+        number = active.number
+
+        def check() -> None:
+            if number not in self._measuring:
+                raise Abandoned
+
+        check()
+        record = self._record(active, answer)
+        cells = len(answer.logprobs) * len(answer.place_names)
+        if cells > MAX_EFFECT_CELLS:
+            reason = f"{cells:,} tokens x places are more than {MAX_EFFECT_CELLS:,}"
+            record["effects_reason"] = f"effects were not measured: {reason}"
+            return {"job": number, "finished": record}
+        if not answer.tokens and active.before_stop.found:
+            record["effects"] = []  # the answer begins with a stop string
+            return {"job": number, "finished": record}
+        try:
+            subject = Subject(answer, bundle=self.bundle, row=active.row)
+            effects = with_effect(subject, before_pass=check).effect
+        except Abandoned:
+            raise
+        except Exception as problem:
+            return failure(number, "model", _one_line(problem))
+        record["effects"] = None if effects is None else _rounded(effects)
+        return {"job": number, "finished": record}
 
     def _send(self, updates: list[Update]) -> None:
         self._rows_sent = self.engine.rows

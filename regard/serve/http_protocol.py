@@ -187,6 +187,14 @@ def direct_write(send: object) -> Callable[[bytes], None] | None:
     return write
 
 
+def cut_off(send: object) -> None:
+    """Close the connection of an answer that has begun and will not be completed."""
+    cycle = getattr(send, "__self__", None)
+    if isinstance(cycle, RequestResponseCycle):
+        cycle.disconnected = True  # uvicorn does not wonder where the rest is
+        cycle.transport.abort()
+
+
 class TimedProtocol(H11Protocol):
     """uvicorn's HTTP/1.1, with time limits.
 

@@ -67,6 +67,7 @@ def cancel_frame(number: int) -> Frame:
 # Updates are dictionaries, because there is one for each token: {"job": number, KIND: content}. The
 # number is that of an answer of a job.
 #
+#     begun      True: an answer that is not streamed has its first token
 #     started    {"prompt_tokens", "place_names", "grid"}
 #     token      {"token", "text", "logprob", "weights"?, "alternatives"?}
 #     finished   the answer, see `regard.serve.engine_process.answer_record`

@@ -29,7 +29,7 @@ class Limits:
     alternatives       alternatives of each token
     prefix             tokens that an answer may begin with
     deadline           seconds after which a job is cancelled
-    drain              seconds that jobs have left after SIGTERM
+    drain              seconds that jobs have left after SIGTERM; then they end with an error
     text_bytes         bytes of the body of a request that has only text
     media_bytes        bytes of the body of a request that may have a sound or a picture
     """

@@ -20,13 +20,18 @@ class Metrics:
         self.requests = Counter(
             "regard_requests", "Requests by path and status", ["path", "status"], registry=own
         )
-        self.tokens = Counter("regard_tokens", "Tokens written", ["model"], registry=own)
+        self.tokens = Counter(
+            "regard_tokens",
+            "Tokens of whole answers; not of those that failed or whose client went away",
+            ["model"],
+            registry=own,
+        )
         self.errors = Counter(
             "regard_errors", "Requests that failed, by kind", ["model", "kind"], registry=own
         )
         self.first_token = Histogram(
             "regard_first_token_seconds",
-            "Seconds from the request to its first token",
+            "Seconds from a request to the first token of each answer, streamed or not",
             ["model"],
             buckets=FIRST_TOKEN_BUCKETS,
             registry=own,

@@ -28,6 +28,7 @@ LOG = logging.getLogger("regard.serve")
 # What it says of a bad form is in the answer; a client must not be able to fill the log.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
 DRAIN_POLL = 0.05
+END_SECONDS = 1.0  # in which the last errors are sent, after the time to drain
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,6 @@ def _config(app: object, settings: Settings) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         lifespan="off",
-        timeout_graceful_shutdown=max(1, round(settings.limits.drain)),
         **uvicorn_settings(connections),
     )
 
@@ -171,8 +171,9 @@ def _config(app: object, settings: Settings) -> uvicorn.Config:
 def _stop_on_signals(
     server: uvicorn.Server, state: State, engines: dict[str, Engines], limits: Limits
 ) -> Callable[[], None]:
-    """On SIGTERM and SIGINT: refuse new requests at once, wait for those under way, then stop. A
-    second signal stops at once."""
+    """On SIGTERM and SIGINT: refuse new requests at once, wait for those under way, then stop.
+    Answers that have not ended after `limits.drain` seconds end with an error. A second signal
+    stops at once."""
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[None]] = set()
 
@@ -180,6 +181,11 @@ def _stop_on_signals(
         deadline = loop.time() + limits.drain
         while loop.time() < deadline and any(each.under_way for each in engines.values()):
             await asyncio.sleep(DRAIN_POLL)
+        # What is left of the time is for clients that still read their answers.
+        left = max(0.0, deadline - loop.time()) + END_SECONDS
+        server.config.timeout_graceful_shutdown = left  # type: ignore[assignment]
+        for each in engines.values():
+            each.stop()
         server.should_exit = True
 
     def on_signal() -> None:

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import wave
 from collections.abc import Iterator
@@ -608,69 +607,6 @@ def test_the_same_text_alone_and_in_any_batch(client: httpx.Client, server: Serv
     with ThreadPoolExecutor(24) as pool:
         for prompt, text in pool.map(ask, range(48)):
             assert text == alone[prompt]
-
-
-@pytest.mark.parametrize("is_stream", [False, True])
-def test_a_client_that_goes_away_frees_its_place(server: Server, is_stream: bool):
-    """Without that, 40 answers of 512 tokens would still be under way."""
-    body = HELLO | LONG | {"n": 8, "stream": is_stream}
-
-    def go_away() -> None:
-        with server.client() as own:
-            if is_stream:
-                with own.stream("POST", "/v1/chat/completions", json=body) as answer:
-                    next(answer.iter_lines())
-            else:
-                with pytest.raises(httpx.TimeoutException):
-                    own.post("/v1/chat/completions", json=body, timeout=0.05)
-
-    threads = [threading.Thread(target=go_away) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    before = server.metric("regard_tokens_total")
-    server.wait_until_idle()
-    assert server.metric("regard_tokens_total") - before < 5 * 8 * 512 / 2
-
-
-def test_a_full_queue_says_when_to_come_back(runs: dict[str, Path]):
-    server = Server([runs["chat"]], limits={"queue": 4})
-    try:
-        statuses = []
-
-        def ask() -> None:
-            with server.client() as own:
-                answer = own.post("/v1/chat/completions", json=HELLO | LONG | {"n": 2})
-                statuses.append((answer.status_code, answer.headers.get("retry-after")))
-                own.get("/health").raise_for_status()
-
-        threads = [threading.Thread(target=ask) for _ in range(12)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        refused = [after for status, after in statuses if status == 429]
-        assert refused and all(int(after) >= 1 for after in refused)
-        assert sum(status == 200 for status, _ in statuses) == 12 - len(refused) >= 2
-        server.wait_until_idle()
-        with server.client() as own:
-            assert own.post("/v1/chat/completions", json=HELLO).status_code == 200
-            alone = own.post("/v1/chat/completions", json=HELLO | {"n": 8})
-            assert alone.status_code == 400  # would never fit
-    finally:
-        server.stop()
-
-
-def test_tokens_under_way_are_bounded_and_deadlines_kept(runs: dict[str, Path]):
-    server = Server([runs["chat"]], limits={"tokens_under_way": 100, "deadline": 0.05})
-    try:
-        with server.client() as own:
-            assert own.post("/v1/chat/completions", json=HELLO | LONG).status_code == 400
-            short = HELLO | {"max_tokens": 60}
-            assert own.post("/v1/chat/completions", json=short).status_code in (200, 503)
-    finally:
-        server.stop()
 
 
 def test_an_engine_that_dies_is_started_again(runs: dict[str, Path]):

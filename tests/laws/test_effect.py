@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from regard import effect
 from regard.effect import effects
 from regard.errors import InputError
 from regard.values import Memory
@@ -79,3 +80,18 @@ def test_effects_are_of_one_answer():
     decoder, memory, tokens, targets = one_answer("recurrent-lstm-general")
     with pytest.raises(InputError, match="one answer"):
         effects(decoder, memory.rows(torch.tensor([0, 0])), tokens, targets)
+
+
+def test_a_measurement_can_be_ended_before_each_pass(monkeypatch):
+    decoder, memory, tokens, targets = one_answer("recurrent-lstm-general")
+    monkeypatch.setattr(effect, "TOKENS", 10)  # two places of five tokens a pass
+    calls = []
+
+    def before_pass() -> None:
+        calls.append(len(calls))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        effects(decoder, memory, tokens, targets, before_pass)
+    assert calls == [0, 1, 2]

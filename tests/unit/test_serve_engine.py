@@ -1,0 +1,158 @@
+"""The loop of an engine process, with an engine that only counts."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from regard.serve import engine_process
+from regard.serve.engine_process import SHORT_TEXT, ActiveJob, EngineProcess
+from regard.serve.jobs import Job, cancel_frame
+
+
+class CountingEngine:
+    """Has work as long as a job has been read."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.busy = False
+        self.steps = 0
+
+    def step(self) -> None:
+        self.steps += 1
+
+
+class CountingProcess(EngineProcess):
+    """Notes which jobs were read, and after how many steps. To read one takes 0.02 seconds."""
+
+    def __init__(self, connection: socket.socket):
+        self.counting = CountingEngine()
+        super().__init__(
+            cast(Any, SimpleNamespace(engine=lambda max_rows: self.counting)),
+            connection,
+            max_rows=4,
+        )
+        self.seconds = 0.0
+        self.read: list[int] = []
+        self.steps_before: list[int] = []
+
+    def _read(self, job: Job) -> None:
+        self.seconds += 0.02
+        self.read += job.numbers
+        self.steps_before += [self.counting.steps] * len(job.numbers)
+        self._reading.difference_update(job.numbers)
+        self.counting.busy = True
+
+
+@pytest.fixture
+def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs
+
+
+@pytest.fixture
+def process(
+    sockets: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> CountingProcess:
+    process = CountingProcess(sockets[1])
+    clock = SimpleNamespace(perf_counter=lambda: process.seconds)
+    monkeypatch.setattr(engine_process, "time", clock)
+    return process
+
+
+def job(*numbers: int, text: str | None = "Hello!", media: bytes = b"") -> Job:
+    return Job(numbers, (None,) * len(numbers), text, {}, media=media)
+
+
+def send(sockets: tuple[socket.socket, socket.socket], *jobs: Job, cancel: tuple = ()) -> None:
+    for each in jobs:
+        sockets[0].sendall(each.to_frame().to_bytes())
+    for number in cancel:
+        sockets[0].sendall(cancel_frame(number).to_bytes())
+
+
+def test_no_more_is_read_between_two_steps_than_a_slice_allows(
+    process: CountingProcess, sockets: tuple[socket.socket, socket.socket]
+):
+    send(sockets, *(job(number) for number in range(10)))
+    for _ in range(4):
+        process.turn()
+    assert process.read == list(range(10))  # in the order they came
+    assert process.steps_before == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3]
+
+
+def test_texts_that_are_left_are_read_although_nothing_else_comes(
+    process: CountingProcess, sockets: tuple[socket.socket, socket.socket]
+):
+    """Also if the engine has ended meanwhile: nobody would wake the loop up."""
+    send(sockets, *(job(number) for number in range(5)))
+    process.turn()
+    process.counting.busy = False
+    process.turn()
+    assert process.read == [0, 1, 2, 3, 4]
+
+
+def test_a_text_that_is_cancelled_is_not_read(
+    process: CountingProcess, sockets: tuple[socket.socket, socket.socket]
+):
+    send(sockets, job(1), job(2, 3), job(4, 5), cancel=(1, 2, 4, 5))
+    process.turn()
+    assert process.read == [2, 3]  # somebody waits for 3
+    assert not process._reading
+
+
+@pytest.mark.parametrize("text", [None, "x" * (SHORT_TEXT + 1)], ids=["file", "long text"])
+def test_a_file_that_is_cancelled_is_not_read_and_takes_no_memory(
+    process: CountingProcess, sockets: tuple[socket.socket, socket.socket], text: str | None
+):
+    jobs = [job(number, text=text, media=b"x" * 1000) for number in range(5)]
+    send(sockets, *jobs, cancel=(0, 2, 3))
+    process._receive(wait=False)
+    assert len(process._large) == 2
+    assert [process._large.get().numbers for _ in range(2)] == [(1,), (4,)]
+
+
+def waiting_for_effect(process: CountingProcess, *numbers: int) -> None:
+    for number in numbers:
+        active = cast(ActiveJob, SimpleNamespace(number=number, job=job(number), row=None))
+        answer = cast(Any, SimpleNamespace(logprobs=(0.0,), place_names=("a",)))
+        process._measuring.add(number)
+        process._effects.put((active, answer))
+
+
+def test_an_effect_that_is_cancelled_is_not_measured(
+    process: CountingProcess, sockets: tuple[socket.socket, socket.socket]
+):
+    waiting_for_effect(process, 1, 2, 3)
+    send(sockets, cancel=(1, 3))
+    process._receive(wait=False)
+    assert len(process._effects) == 1
+    assert process._effects.get()[0].number == 2
+
+
+def test_an_effect_that_is_cancelled_ends_before_its_next_pass(
+    process: CountingProcess,
+    sockets: tuple[socket.socket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    passes: list[int] = []
+
+    def with_effect(subject: Any, before_pass: Any) -> Any:
+        for number in range(5):
+            before_pass()
+            passes.append(number)
+            if number == 1:
+                send(sockets, cancel=(7,))
+                process._receive(wait=False)
+
+    monkeypatch.setattr(engine_process, "with_effect", with_effect)
+    monkeypatch.setattr(engine_process, "answer_record", lambda answer, job: {})
+    waiting_for_effect(process, 7)
+    with pytest.raises(engine_process.Abandoned):
+        process._with_effect(*process._effects.get())
+    assert passes == [0, 1]
