@@ -241,7 +241,6 @@ def test_pickles_in_sweeps_and_comparisons(tmp_path, target, capsys, monkeypatch
     words += [word for change in changes for word in ("--set", change)]
     words += ["--set", "data.valid=0.4", "--steps", "1", "--out", str(tmp_path / "out")]
     assert cli.main(words) == 0, capsys.readouterr().err
-    own = {disk.MANIFEST, bundle.RECIPE, bundle.TOKENIZER, checkpoint.PROGRESS}
     kept = [file for file in sorted((tmp_path / "out").rglob("*.json*")) if is_of_no_run(file)]
     files = {file.name: file for file in kept}  # one of each name
     assert "result.json" in files and "metrics.jsonl" in files
