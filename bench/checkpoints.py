@@ -115,7 +115,9 @@ def main() -> None:
         changes = [f"seed={args.seed}", f"train.threads={args.threads}"]
         if name == "chat-dialogue":
             changes.append(f'data.path="{args.data / "dailydialog"}"')
-        row = {"recipe": name} | cost(recipe.load(name, changes), args.steps, saves, steps)
+        row: dict[str, Any] = {"recipe": name} | cost(
+            recipe.load(name, changes), args.steps, saves, steps
+        )
         rows.append(row)
         print(f"{name:<18}{row['bytes'] / 1e6:8.1f} MB{100 * row['share']:8.3f} % of training time")
     print(measure.write("checkpoints", measure.facts(args) | {"rows": rows}, args.out))

@@ -389,7 +389,8 @@ def training(corpus: Path, work: Path, processes: int) -> dict[str, Any]:
     before = set(work.iterdir())
     run = Path(tempfile.mkdtemp(dir=work.parent)) / "run"
     seconds: list[float] = []
-    real = Loop._update
+    owner: Any = Loop
+    real = owner._update
 
     def update(loop: Loop, *arguments: Any) -> None:
         real(loop, *arguments)
@@ -397,7 +398,7 @@ def training(corpus: Path, work: Path, processes: int) -> dict[str, Any]:
             seconds.append(time.time() - psutil.Process().create_time())
             os.kill(os.getpid(), signal.SIGINT)
 
-    Loop._update = update
+    owner._update = update
     changes = [
         "tokenizer.kind=bpe",
         f"tokenizer.size={VOCABULARY}",

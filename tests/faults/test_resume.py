@@ -740,6 +740,7 @@ class Poison:
 
     def __init__(self, patch: pytest.MonkeyPatch, *, example: int, from_step: int, what: str):
         self.bad_batches: list[object] = []
+        self.is_due = False
         part, loss, step = parts.Parts.part, learner.Loss.forward, loop.Loop._step
 
         def remembered(owner, place, index, **options):
