@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
-from regard.errors import InputError
+from regard.errors import BundleError, InputError, RegardError
 from regard.search.batch import Batch
 from regard.search.beam import BeamSearch
 from regard.search.choice import seeds_of
@@ -518,7 +518,8 @@ class Engine:
         else:
             candidates = distinct(track.candidates)
             if not candidates or any(math.isnan(candidate.score) for candidate in candidates):
-                request.fail(_no_answer(request))
+                tokens = candidates[0].tokens if candidates else ()
+                request.fail(self._no_answer(request, tokens))
                 return
             hypotheses = {
                 candidate.tokens: batch.hypothesis(track, candidate) for candidate in candidates
@@ -545,6 +546,21 @@ class Engine:
             ]
         )
 
+    def _no_answer(self, request: Request, tokens: Sequence[int]) -> RegardError:
+        """Whose fault it is that there is no answer: the model's, if its logits before one of
+        these tokens are not numbers, or else that of the options."""
+        state = self._start(request.source.encode(self.model), "none")
+        for token in (self.special_tokens.start, *tokens):
+            step = self.model.decoder.step(state.position.new_tensor([token]), state)
+            if bool(step.logits.isnan().any()):
+                return BundleError("no answer: the model's logits are not numbers", where="search")
+            state = step.state
+        return InputError(
+            "no answer: the options exclude every token",
+            where="search",
+            got=f"min_new_tokens = {request.options.min_new_tokens}",
+        )
+
     def _search_alone(self, request: Request) -> None:
         """Search a request from the start in a batch of its own."""
         capture = request.outputs.capture
@@ -568,14 +584,6 @@ class Engine:
             if not any(track.active for track in batch.tracks):
                 batch.clear()
         self._alone = [batch for batch in self._alone if batch.tracks]
-
-
-def _no_answer(request: Request) -> InputError:
-    return InputError(
-        "no answer: the options exclude every token, or the model's logits are not numbers",
-        where="search",
-        got=f"min_new_tokens = {request.options.min_new_tokens}",
-    )
 
 
 def _check_prefix(prefix: Sequence[int], options: Options, special_tokens: SpecialTokens) -> None:

@@ -330,7 +330,7 @@ class EngineProcess:
         if not request.done or request.cancelled:
             return
         if request.error is not None:
-            fault = "input" if isinstance(request.error, RegardError) else "model"
+            fault = "input" if isinstance(request.error, InputError) else "model"
             updates.append(failure(number, fault, _one_line(request.error)))
             return
         self._add_answer(active, updates)

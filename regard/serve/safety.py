@@ -479,7 +479,8 @@ class BodyLayer:
             if not body.disconnected:
                 await self.app(scope, body.replay(receive), send)
         except BodyError as error:
-            await refuse(send, error)
+            headers = [(b"accept-encoding", b"identity")] if error.status == 415 else []
+            await refuse(send, error, *headers)
         finally:
             self.under_way -= body.size
 

@@ -27,7 +27,11 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("httpx")
 
 import httpx
+import torch
 
+import regard
+from regard import bundle
+from regard.weights import tensors
 from tests.serving import Server, train_chat, train_speech
 
 pytestmark = [
@@ -349,6 +353,46 @@ def test_tokens_under_way_are_bounded(run: Path) -> None:
         assert endless.status == 200
 
 
+# A model that fails
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose embeddings of some tokens of BROKEN, and of no other prompt, are not numbers."""
+    short = ("decoder.tied=false", "train.steps=5")
+    run = train_chat(tmp_path_factory.mktemp("broken"), "chat", *short)
+    bot = regard.load(run)
+    rows = set(bot.task.read_one(BROKEN).tolist()) - set(bot.task.read_one("Hello!").tolist())
+    weights = {name: tensor.clone() for name, tensor in tensors(bot.model).items()}
+    weights["frontend.embedding.table.weight"][list(rows)] = torch.nan
+    bundle.put_weights(run, weights)
+    return run
+
+
+BROKEN = "Who wrote Faust?"
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_model_that_fails_fails_one_request(broken: Path, is_stream: bool) -> None:
+    limits = {"max_tokens": 1000, "deadline": 60.0}
+    with Server([broken], limits=limits) as server, server.client() as client:
+        alone = client.post(CHAT, json=hello(**LONG)).json()["choices"][0]["message"]["content"]
+        neighbours = [Stream(server, hello(**LONG)).begin() for _ in range(3)]
+        body = hello(BROKEN, max_tokens=20, logprobs=True)
+        if is_stream:
+            error = Stream(server, body).end().error
+        else:
+            answer = client.post(CHAT, json=body)
+            assert answer.status_code == 500
+            error = checked_error(answer.json())
+        assert "the model's logits are not numbers" in error["message"]
+        assert error["type"] == "api_error"
+        for neighbour in neighbours:
+            assert neighbour.end().text == alone
+        rows_leave(server)
+        assert client.post(CHAT, json=hello()).status_code == 200
+
+
 # Measures
 
 
@@ -357,7 +401,12 @@ def test_the_time_to_the_first_token_is_that_of_plain_requests_too(small: Server
         names = ("regard_first_token_seconds_count", "regard_first_token_seconds_sum")
         return tuple(map(small.metric, names))  # type: ignore[return-value]
 
-    for more in ({}, {"stop": ["zzz"]}, {"regard": {"num_beams": 3, "min_new_tokens": 999}}):
+    changes: list[dict[str, Any]] = [
+        {},
+        {"stop": ["zzz"]},
+        {"regard": {"num_beams": 3, "min_new_tokens": 999}},
+    ]
+    for more in changes:
         count, seconds = first()
         started = time.monotonic()
         with small.client() as client:

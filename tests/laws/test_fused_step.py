@@ -116,6 +116,8 @@ def test_a_row_of_many_does_not_depend_on_the_others(
                 torch.set_num_threads(threads)
                 step = decoder.step(token[:rows], some_rows)
                 assert torch.equal(step.logits, expected.logits[:rows])
+                assert step.weights is not None
+                assert expected.weights is not None
                 assert torch.equal(step.weights, expected.weights[:rows])
                 all_rows, some_rows = expected.state, step.state
     finally:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 import regard
 from regard import cli, disk, recipe
+from regard.cli.console import Console
 from regard.cli.plan_bar import PlanBar
 from regard.errors import BundleError, DataError, InputError, NoRoomError, WriteError
 from regard.fleet import Fleet, FleetStopped
