@@ -164,7 +164,7 @@ def report(comparison: Comparison) -> list[str]:
     lines += _tuning_lines(comparison)
     for pair in comparison.pairs[:SHOWN_PAIRS]:
         lines += _bucket_table(comparison, pair)
-        lines += _example_lines(pair)
+        lines += _example_lines(pair, is_chat=comparison.task == "chat")
     if comparison.notes:
         lines += ["", *(f"note: {note}" for note in comparison.notes)]
     return lines
@@ -242,7 +242,7 @@ def _bucket_table(comparison: Comparison, pair: Pair) -> list[str]:
     return ["", *_table(rows)]
 
 
-def _example_lines(pair: Pair) -> list[str]:
+def _example_lines(pair: Pair, *, is_chat: bool) -> list[str]:
     """Examples in turn: one on which the first is better, one on which the second is."""
     better = [example for example in pair.examples if example.difference > 0]
     worse = [example for example in pair.examples if example.difference < 0]
@@ -252,7 +252,8 @@ def _example_lines(pair: Pair) -> list[str]:
     wide = max(len(pair.first), len(pair.second), len("reference")) + 2
     lines = ["", f"where {pair.first} and {pair.second} differ most (answers of their first seeds)"]
     for example in chosen:
-        lines += [f"  {turn}" for turn in turn_lines(example.prompt)]
+        prompt = turn_lines(example.prompt) if is_chat else [example.prompt]
+        lines += [f"  {line}" for line in prompt]
         for name, answer in zip((pair.first, pair.second), example.answers, strict=True):
             lines.append(f"    {name:<{wide}}{answer}")
         lines += [f"    {'reference':<{wide}}{text}" for text in example.references[:2]]

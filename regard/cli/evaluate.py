@@ -126,7 +126,7 @@ def evaluate(
     if as_json:
         print(json.dumps({"data": summary} | result.to_json(), ensure_ascii=False, indent=1))
     else:
-        print(_table(summary, result))
+        print(_table(summary, result, is_chat=bundle.recipe.task == "chat"))
 
 
 def _nothing(run: Path, recipe: Recipe, split: Split) -> DataError:
@@ -152,7 +152,7 @@ def _unusable(data: Path, summary: str) -> DataError:
     return DataError("no examples to evaluate on", where=data, got=summary)
 
 
-def _table(data: str, result: Evaluation) -> str:
+def _table(data: str, result: Evaluation, *, is_chat: bool) -> str:
     others = {"references": result.references} | result.baselines
 
     def beside(name: str) -> str:
@@ -168,14 +168,15 @@ def _table(data: str, result: Evaluation) -> str:
 
     counts = {"examples": result.examples, "prompts": result.prompts}
     rows = [row(name, value) for name, value in (counts | result.scores).items()]
-    samples = _samples(result.samples)
+    samples = _samples(result.samples, is_chat=is_chat)
     return "\n".join([printable(data), *rows, *_confusion(result.tables), "answers", *samples])
 
 
-def _samples(samples: Sequence[Sample]) -> Iterator[str]:
+def _samples(samples: Sequence[Sample], *, is_chat: bool) -> Iterator[str]:
     """What was asked, what the model answered, and every right answer."""
     for sample in samples:
-        yield from (f"  {turn}" for turn in turn_lines(sample.prompt))
+        prompt = turn_lines(sample.prompt) if is_chat else [printable(sample.prompt)]
+        yield from (f"  {line}" for line in prompt)
         yield f"    answer     {printable(sample.answer)}"
         yield from (f"    reference  {printable(reference)}" for reference in sample.references)
 

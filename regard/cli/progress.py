@@ -88,9 +88,11 @@ class _Shown(SilentReporter):
             soft_wrap=True,
             markup=False,
         )
+        is_chat = self.facts.recipe.task == "chat"
+        shown = turns_in_line if is_chat else printable  # a line break in a file's name is none
         for prompt, answer in samples:
             self.console.print(
-                f"    {turns_in_line(prompt)}  ->  {printable(answer)}",
+                f"    {shown(prompt)}  ->  {printable(answer)}",
                 soft_wrap=True,
                 markup=False,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import regard
 from regard import cli, recipe
 from regard.bundle import Bundle
 from regard.errors import InputError, TrainingError
+from regard.pages import run_sections
+from regard.pages.run_record import read_run
 from regard.runs import resumed
 from regard.search import Options
 from regard.train import train
@@ -224,6 +227,38 @@ def test_attention_by_turn(run: Path, capsys, monkeypatch):
     assert "like chess" in turns[0] and "good" in turns[1] and "what do i like" in turns[2]
     shares = [int(line.split("%")[0].split()[-1]) for line in turns]
     assert sum(shares) == pytest.approx(100, abs=3)
+
+
+def test_turns_are_shown_as_turns(run: Path, capsys, tmp_path: Path):
+    """In training in one line, in an evaluation and on pages as lines."""
+    words = ["train", "chat-attention", "--out", str(tmp_path / "run"), "--steps", "2"]
+    sets = [word for change in settings(tmp_path, "data.valid=0.4") for word in ("--set", change)]
+    assert cli.main([*words, *sets]) == 0
+    told = capsys.readouterr().out
+    assert r"\n" not in told and f". / Good. / {QUESTION}  ->  " in told
+    (draft,) = (tmp_path / "run").glob("report.html")
+    assert f".\nGood.\n{QUESTION}</td>" in draft.read_text("utf-8")
+
+    assert cli.main(["evaluate", str(run), "--split", "train", "--greedy"]) == 0
+    told = capsys.readouterr().out
+    assert r"\n" not in told and f"\n  Good.\n  {QUESTION}\n    answer " in told
+
+
+def test_the_commands_of_a_report_ask_what_the_page_shows(run: Path, capsys, tmp_path: Path):
+    page = regard.report(run)
+    code = next(section.code for section in page.sections if section.id == "next")
+    lines = [shlex.split(line, comments=True) for line in code.splitlines()]
+    commands = {words[1]: words[1:] for words in lines}
+    record = run_sections.attend_command
+    options = ["--greedy", "--no-effect", "--out", str(tmp_path / "a.html")]
+    prompt = f"I like tea.\nGood.\n{QUESTION}"
+    words = shlex.split(record(read_run(run), prompt))[1:]
+    assert commands["attend"][0] == words[0] == "attend"
+    assert cli.main([*words[:1], *options, *words[1:]]) == 0
+    assert f"{QUESTION}  ->  You like tea." in capsys.readouterr().out
+    words = shlex.split(record(read_run(run), "- Hi!\n- I like jazz."))[1:]
+    assert cli.main([*words[:1], *options, *words[1:]]) == 0
+    assert "- I like jazz.  ->  " in capsys.readouterr().out
 
 
 def test_help_lists_what_means_something(run: Path, capsys, monkeypatch, tmp_path: Path):
