@@ -182,7 +182,7 @@ def _score_table(comparison: Comparison) -> list[str]:
         row = [name]
         for contender in contenders:
             score = contender.scores.get(name)
-            row.append("-" if score is None else _interval(score.value, score.low, score.high))
+            row.append("-" if score is None else _interval(score.score, score.low, score.high))
         row += [_number(comparison.baselines[other].get(name)) for other in others]
         rows.append(row)
     for name in plain:
@@ -238,7 +238,7 @@ def _bucket_table(comparison: Comparison, pair: Pair) -> list[str]:
         found = bucket.difference
         bounds = "" if found.low is None else f"{_number(found.low)} to {_number(found.high)}"
         name = f"{bucket.kind} {bucket.name}"
-        rows.append([name, f"{bucket.items:,}", _number(found.value), bounds])
+        rows.append([name, f"{bucket.items:,}", _number(found.score), bounds])
     return ["", *_table(rows)]
 
 

@@ -33,7 +33,7 @@ from regard.compare.record import (
     SeedResult,
     Tuning,
 )
-from regard.compare.statistics import SeedScores, adjusted, difference, estimate
+from regard.compare.statistics import Estimate, SeedScores, adjusted, difference, estimate
 from regard.compare.verdict import Side, verdict
 from regard.pages.shell import Page, Table
 from tests.unit.test_pages import EVIL, Elements
@@ -157,6 +157,19 @@ def test_the_page_says_which_weights_are_scored():
     assert table.columns[4:6] == ("weights of step", "best validation at step")
     assert table.rows[0][4:6] == (600, 200) and table.rows[-1][4:6] == (None, None)
     assert any("; weights of steps 600, 600, 600" in line for line in report(content))
+
+
+def test_the_terminal_writes_perplexities_as_the_page_does():
+    """Their means are of logarithms, which nobody wants to read."""
+    content = comparison()
+    perplexity = Estimate(math.log(20), 0.1, 0.05, 5.0, (3,), 97, is_log=True)
+    contenders = [
+        replace(contender, scores={**contender.scores, "perplexity": perplexity})
+        for contender in content.contenders
+    ]
+    lines = report(replace(content, contenders=contenders))
+    (line,) = (line for line in lines if line.startswith("perplexity "))
+    assert line.count(" 20 (18.1 to 22.1)") == len(contenders)
 
 
 def test_turns_of_a_history_are_lines():
