@@ -340,9 +340,14 @@ def _point_names(
     points: Sequence[Point], x_axis: Axis, y_axis: Axis
 ) -> list[tuple[float, float, Literal["start", "end"]]]:
     """Where the name of each point begins or ends: beside its point, at the first place where it
-    touches neither another name nor a mark."""
+    touches neither another name nor a mark, and no interval if there is such a place nearby."""
     places = [(x_axis.place(point.x), y_axis.place(point.y)) for point in points]
     taken = [(x - 6, y - 6, x + 6, y + 6) for x, y in places]
+    bars = [
+        (x - 2, y_axis.place(max(bounds)), x + 2, y_axis.place(min(bounds)))
+        for point, (x, _) in zip(points, places, strict=True)
+        if (bounds := _bounds(point))
+    ]
     names: list[tuple[float, float, Literal["start", "end"]]] = []
     for point, (x, y) in zip(points, places, strict=True):
         width = CHARACTER * len(_cut(point.name, NAME))
@@ -355,7 +360,12 @@ def _point_names(
             for box, place in inside
             if not any(_overlap(box, other) for other in taken)
         ]
-        box, place = (free or inside or candidates)[0]
+        clear = [
+            (box, place)
+            for box, place in free
+            if abs(place[1] - y) <= 18 and not any(_overlap(box, bar) for bar in bars)
+        ]
+        box, place = (clear or free or inside or candidates)[0]
         taken.append(box)
         names.append(place)
     return names
