@@ -36,7 +36,7 @@ def turn_lines(text: object) -> list[str]:
 def turns_in_line(text: object) -> str:
     """The turns of a history in one line.
 
-    >>> turns_in_line("Hi!\nHello.\nHow are you?")
+    >>> turns_in_line("Hi!\\nHello.\\nHow are you?")
     'Hi! / Hello. / How are you?'
     """
     return " / ".join(turn_lines(text))

@@ -63,7 +63,7 @@ def as_options(text: str) -> tuple[list[str], str]:
     """A history, with a turn a line, as a command has it: the options of the turns before the last
     one, and the last one. Two speakers take turns there, whoever spoke in the data.
 
-    >>> as_options("Hi!\nHello.\nHow are you?")
+    >>> as_options("Hi!\\nHello.\\nHow are you?")
     (['--history', 'Hi!', '--history', 'Hello.'], 'How are you?')
     """
     *before, last = text.split("\n")

@@ -155,7 +155,7 @@ def test_a_run_that_was_stopped_before_its_first_validation(tmp_path: Path, caps
     assert cli.main(["report", str(run), "--limit", "2"]) == 0
     assert "checkpoint of step 1" in capsys.readouterr().err
     page = page_of(run / "report.html")
-    assert "Training was stopped" in page and "95 % interval" in page
+    assert "Training was stopped" in page and "Attention of a few answers" in page
 
 
 def test_a_sweep_leaves_a_short_report_in_each_run(tmp_path: Path, capsys):
@@ -163,7 +163,9 @@ def test_a_sweep_leaves_a_short_report_in_each_run(tmp_path: Path, capsys):
     assert cli.main([*words, "--sweep", "train.learning_rate=0.1,0.01"]) == 0
     pages = sorted((tmp_path / "sweep").glob("*/report.html"))
     assert len(pages) == 2
-    assert all("95 % interval" not in page_of(page) for page in pages)
+    for page in map(page_of, pages):
+        assert "of a validation during training" in page
+        assert "Attention of a few answers" not in page
 
 
 @pytest.mark.parametrize(
@@ -204,5 +206,5 @@ def test_a_training_that_is_killed_while_it_writes_a_report_goes_on(
     else:
         assert page_of(page).rstrip().endswith("</html>")
     assert cli.main(["train", "--resume", str(run)]) == 0
-    assert "95 % interval" in page_of(page)
+    assert "Attention of a few answers" in page_of(page)
     assert not list(run.glob(".report*"))

@@ -315,7 +315,8 @@ def test_what_a_resume_needs_is_said(trained: Path, tmp_path: Path, capsys, monk
 
 def test_scores_that_are_not_finite_are_said(tmp_path: Path, capsys):
     console: Any = SimpleNamespace(print=lambda *_, **__: None)
-    reporter = Lines(console)
+    reporter: Any = Lines(console)
+    reporter.facts = SimpleNamespace(recipe=SimpleNamespace(task="chat"))
     reporter.validated({"step": 1, "kind": "valid", "best": False, "perplexity": math.inf}, [])
     assert not reporter.scores_are_finite
 

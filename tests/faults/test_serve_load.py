@@ -39,7 +39,9 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
 CHAT = "/v1/chat/completions"
-UNBOUNDED = {"max_tokens": 1_000_000, "tokens_under_way": 1_000_000_000}
+UNBOUNDED = {"max_tokens": 1_000_000} | dict.fromkeys(
+    ("request_tokens", "tokens_under_way"), 1_000_000_000
+)
 ENDLESS = {"max_tokens": 1_000_000, "regard": {"min_new_tokens": 999_999}, "temperature": 0}
 PATIENCE = 30.0  # seconds; nothing should come near it
 

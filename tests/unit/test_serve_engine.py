@@ -120,7 +120,7 @@ def test_a_file_that_is_cancelled_is_not_read_and_takes_no_memory(
 def waiting_for_effect(process: CountingProcess, *numbers: int) -> None:
     for number in numbers:
         active = cast(ActiveJob, SimpleNamespace(number=number, job=job(number), row=None))
-        answer = cast(Any, SimpleNamespace(logprobs=(0.0,), place_names=("a",)))
+        answer = cast(Any, SimpleNamespace(tokens=("b",), logprobs=(0.0,), place_names=("a",)))
         process._measuring.add(number)
         process._effects.put((active, answer))
 
@@ -151,7 +151,7 @@ def test_an_effect_that_is_cancelled_ends_before_its_next_pass(
                 process._receive(wait=False)
 
     monkeypatch.setattr(engine_process, "with_effect", with_effect)
-    monkeypatch.setattr(engine_process, "answer_record", lambda answer, job: {})
+    monkeypatch.setattr(process, "_record", lambda active, answer: {})
     waiting_for_effect(process, 7)
     with pytest.raises(engine_process.Abandoned):
         process._with_effect(*process._effects.get())
