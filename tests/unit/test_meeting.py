@@ -139,8 +139,8 @@ def test_a_leader_that_lives_and_hangs_is_not_waited_for_endlessly(store: dist.S
 
 @pytest.mark.usefixtures("fast")
 def test_one_that_advances_is_waited_for(store: dist.Store, monkeypatch: pytest.MonkeyPatch):
-    """Longer than the limit, also by those that wait for who waits for it; and the leader says for
-    whom it waits."""
+    """Longer than the limit, also by those who wait for the leader while it waits; and the leader
+    says for whom."""
     monkeypatch.setattr(ranks, "COLLECTIVE", timedelta(seconds=4))
     leader, second = (rank_of_two(store, rank) for rank in range(2))
     leader.begin()
