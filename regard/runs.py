@@ -24,7 +24,7 @@ from regard.recipe.whole import read_overrides
 
 FOLDER = Path("runs")
 RECIPE, TOKENIZER, WEIGHTS = "recipe.json", "tokenizer.json", "model.safetensors"
-CHECKPOINTS = "checkpoints"
+CHECKPOINTS, EXAMPLES = "checkpoints", "examples"
 
 
 @dataclass(frozen=True)

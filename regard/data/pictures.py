@@ -110,6 +110,16 @@ def decoded(
         ) from None
 
 
+def png(row: np.ndarray) -> bytes:
+    """A picture (h, w, channels) of bytes as a PNG file."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    pixels = row if row.shape[2] == 3 else row[..., 0]
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
 def _fitted(
     image: Image.Image, size: tuple[int, int], channels_in: int, crop: bool = False
 ) -> np.ndarray:

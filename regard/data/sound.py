@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import struct
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -215,6 +216,17 @@ class _Content(io.BytesIO):
             return super().seek(offset, whence)
         except (ValueError, OverflowError):
             return self.tell()
+
+
+def wav(row: np.ndarray, rate: int) -> bytes:
+    """16-bit samples as a WAV file."""
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        file.writeframes(row.astype("<i2").tobytes())
+    return buffer.getvalue()
 
 
 def too_long(max_seconds: float) -> str:

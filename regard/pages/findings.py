@@ -11,10 +11,10 @@ import numpy as np
 
 from regard.bundle import Bundle
 from regard.data.corpus import Corpus, Split
+from regard.data.sound import wav
 from regard.errors import turns_in_line
 from regard.evaluate import Evaluation, Question, Sample, answers, evaluate, likelihood, questions
 from regard.pages.attend import ask
-from regard.pages.media import wav
 from regard.pages.run_sections import cut
 from regard.pages.shell import Section, Table, Turns
 from regard.pages.small_maps import Card, captioned, cards, heat_map, lit_pictures

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import wave
-from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from regard.data.pictures import png
+from regard.data.sound import wav
 from regard.frontends import Sound
 from regard.pages.arrays import Arrays, quantised
 from regard.tasks.sources import PictureSource, SoundSource
@@ -32,16 +32,11 @@ def source_record(bundle: Bundle, row: np.ndarray, places: int, store: Arrays) -
 
 
 def _picture(row: np.ndarray, grid: tuple[int, int] | None) -> dict[str, Any]:
-    from PIL import Image
-
-    buffer = BytesIO()
-    pixels = row if row.shape[2] == 3 else row[..., 0]
-    Image.fromarray(pixels).save(buffer, "PNG")
     return {
         "kind": "picture",
         "grid": list(grid or (1, 1)),
         "size": list(row.shape[:2]),
-        "url": _data_url("image/png", buffer.getvalue()),
+        "url": picture_url(row),
     }
 
 
@@ -98,15 +93,9 @@ def _peaks(row: np.ndarray) -> list[int]:
     return np.rint(255 * peaks / max(1.0, float(peaks.max()))).astype(int).tolist()
 
 
-def wav(row: np.ndarray, rate: int) -> bytes:
-    """16-bit samples as a WAV file."""
-    buffer = BytesIO()
-    with wave.open(buffer, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(row.astype("<i2").tobytes())
-    return buffer.getvalue()
+def picture_url(row: np.ndarray) -> str:
+    """A picture (h, w, channels) of bytes as the address of an image."""
+    return _data_url("image/png", png(row))
 
 
 def _data_url(kind: str, content: bytes) -> str:

@@ -11,12 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from io import BytesIO
 
 import numpy as np
 
 from regard.errors import printable
 from regard.pages.charts import tick_text
+from regard.pages.media import picture_url
 
 CELL = 20.0  # the side of a cell
 NAME = 18  # characters of a name
@@ -212,16 +212,6 @@ def lit_pictures(
 
 def _image(picture: np.ndarray) -> str:
     return f'<img src="{picture_url(picture)}" alt="">'
-
-
-def picture_url(picture: np.ndarray) -> str:
-    """A picture (H, W, C) of bytes as the address of an image."""
-    from PIL import Image
-
-    buffer = BytesIO()
-    pixels = picture if picture.shape[2] == 3 else picture[..., 0]
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
 def _short(name: str) -> str:

@@ -21,7 +21,7 @@ from regard.budget.report import Questions, report
 from regard.budget.subject import NumbersModel
 from regard.disk import read_json_lines
 from regard.errors import RegardError
-from regard.serve import questions
+from regard.serve import examples, questions
 from regard.serve.api_errors import ApiError
 from regard.serve.engine_client import Arrival, Engines
 from regard.serve.event_stream import EventStream, answer_unless_gone, event
@@ -73,6 +73,19 @@ def router(models: Models) -> APIRouter:
             raise ApiError(404, f"{name} has no report; make one with: regard report RUN")
         text = await asyncio.to_thread(file.read_text, "utf-8")
         return _document(text)
+
+    @routes.get("/models/{name}/examples/{file}")
+    async def example(name: str, file: str) -> Response:
+        """A picture or sound of the run's own data."""
+        model = models.find(name)
+        description = model.description
+        if description["input"] == "text" or file not in description["examples"]:
+            raise ApiError(404, f"{name} has no example {file[:60]!r}")
+        try:
+            content, kind = await asyncio.to_thread(examples.read, model.run, file)
+        except OSError:
+            raise ApiError(404, f"the example {file!r} of {name} is not there any more") from None
+        return Response(content, media_type=kind)
 
     @routes.get("/budget")
     async def budget(

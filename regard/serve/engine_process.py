@@ -30,12 +30,12 @@ import numpy as np
 import torch
 
 from regard import bundle as bundles
-from regard import disk
 from regard.bundle import Bundle
 from regard.errors import InputError, RegardError
 from regard.pages.attend import Subject, with_effect
 from regard.search import Options, Outputs, Request, StreamedToken
 from regard.search.engine import SLICE
+from regard.serve import examples
 from regard.serve.frames import BrokenFrame, Frame, FrameBuffer
 from regard.serve.jobs import Fault, Job, Turns, Update, failure
 from regard.serve.stop_strings import TokensBeforeStop
@@ -44,7 +44,6 @@ from regard.tokenizers import Tokenizer
 from regard.values import Alternative, Answer
 
 DIGITS = 4  # of weights and probabilities in JSON
-EXAMPLES = 6
 SHORT_TEXT = 2000  # characters
 PIECE = 1 << 18  # bytes that are read at once
 MAX_KNOWN_OPTIONS = 256
@@ -561,18 +560,8 @@ def description(bundle: Bundle, name: str, run: Path) -> dict[str, Any]:
         "labels": None if labels is None else list(labels),
         "vocabulary": bundle.tokenizer.size,
         "max_source": getattr(source, "max_source", None),
-        "examples": _examples(run) if kind == "text" else [],
+        "examples": examples.texts(run) if kind == "text" else examples.files(run),
     }
-
-
-def _examples(run: Path) -> list[str]:
-    """Inputs of the run's own validation data, as its last validation has recorded them."""
-    samples: list[Any] = []
-    with contextlib.suppress(RegardError, OSError):
-        for line in disk.read_json_lines(run / "metrics.jsonl"):
-            samples = line.get("samples") or samples
-    inputs = [sample[0] for sample in samples if isinstance(sample, list) and sample]
-    return [text for text in inputs if isinstance(text, str)][:EXAMPLES]
 
 
 def _alternative_record(alternative: Alternative, job: Job) -> dict[str, Any]:

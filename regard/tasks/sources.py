@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from regard.data.corpus import Split
-from regard.data.pictures import decoded, from_array, from_image, is_image, read_picture
+from regard.data.pictures import decoded, from_array, from_image, is_image, png, read_picture
 from regard.data.replies import one_line
-from regard.data.sound import LOUDEST, from_samples, loud, read_sound, sound_in, too_long
+from regard.data.sound import LOUDEST, from_samples, loud, read_sound, sound_in, too_long, wav
 from regard.errors import InputError
 from regard.masks import from_lengths
 from regard.tasks.conversation import Turn, read_turns
@@ -61,6 +61,10 @@ class Source(ABC):
     @abstractmethod
     def example(self) -> np.ndarray:
         """A row as a corpus might have it."""
+
+    def as_file(self, row: np.ndarray) -> tuple[str, bytes] | None:
+        """The ending and content of a file with this row; a text needs none."""
+        return None
 
     @abstractmethod
     def augment(
@@ -298,6 +302,9 @@ class PictureSource(Source):
             hint="a file, a PIL image or an array",
         )
 
+    def as_file(self, row: np.ndarray) -> tuple[str, bytes]:
+        return ".png", png(row)
+
     def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         raw = torch.from_numpy(np.stack(rows))
         return raw, torch.ones(len(rows), 1, dtype=torch.bool, device=raw.device)
@@ -415,6 +422,9 @@ class SoundSource(Source):
 
     def _trimmed(self, row: np.ndarray) -> np.ndarray:
         return row[loud(row, self.trim)]
+
+    def as_file(self, row: np.ndarray) -> tuple[str, bytes]:
+        return ".wav", wav(row, self.rate)
 
     def rows(self, rows: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
         rows = [self._trimmed(row) for row in rows]

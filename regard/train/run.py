@@ -22,6 +22,7 @@ from regard.errors import BegunError, DataError, InputError
 from regard.recipe import Recipe
 from regard.resources import allocations, check_memory
 from regard.runs import Job
+from regard.train.examples import write_examples
 from regard.train.loop import Loop
 from regard.train.page import ReportFile
 from regard.train.process import keep_memory, stop_signals, threads_of
@@ -113,6 +114,7 @@ def _train_ranks(
         if loop.retrieval is not None:
             bundle.put_retrieval(run, loop.retrieval)
         if ranks.is_leader:
+            write_examples(run, loop.task, corpus)
             loop.report_file = ReportFile(run, recipe, corpus, reporter.noted)
             loop.report_file.begin(
                 base=base, command=command, device=str(device), step=loop.progress.step

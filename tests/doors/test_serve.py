@@ -22,9 +22,12 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("httpx")
 
 import httpx
+import numpy as np
 import torch
 
 import regard
+from regard import build
+from regard.evaluate import questions
 from tests.serving import Server, stream, train_dialogues, train_runs
 from tests.tiny import LIKED, PAIRS
 
@@ -568,6 +571,36 @@ def test_the_tabs_of_the_page(client: httpx.Client):
     assert client.get("/v1/lab/nothing").status_code == 404
     assert "/v1/ask" in client.get("/docs").text
     assert "/v1/ask" in client.get("/openapi.json").json()["paths"]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("captions", "image/png"), ("speech", "audio/wav")])
+def test_examples_of_pictures_and_sounds(
+    client: httpx.Client, runs: dict[str, Path], name: str, kind: str
+):
+    """Each is a file that `ask` takes too, and the model reads of it what it reads of its data."""
+    names = client.get(f"/v1/models/{name}").json()["regard"]["examples"]
+    assert len(names) == 4
+    bundle = regard.load(runs[name])
+    corpus = build.corpus(bundle.recipe, bundle.tokenizer)
+    chosen = questions(corpus.train, bundle.task, at_most=4)  # nothing is held out
+    for file, question in zip(names, chosen, strict=True):
+        example = client.get(f"/v1/models/{name}/examples/{file}")
+        assert example.headers["content-type"] == kind
+        path = runs[name] / "examples" / file
+        assert example.content == path.read_bytes()
+        assert np.array_equal(bundle.task.source.read_one(path), np.asarray(question.given))
+
+
+@pytest.mark.parametrize(
+    "path", ["captions/examples/manifest.json", "captions/examples/..%2frecipe.json"]
+)
+def test_other_files_are_no_examples(client: httpx.Client, path: str):
+    assert client.get(f"/v1/models/{path}").status_code == 404
+
+
+def test_a_text_is_no_file(client: httpx.Client):
+    (text, *_) = client.get("/v1/models/chat").json()["regard"]["examples"]
+    assert client.get(f"/v1/models/chat/examples/{text}").status_code == 404
 
 
 def test_requests_are_counted_by_route(client: httpx.Client, server: Server):

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("httpx", reason="needs httpx (extra dev)")
 
+import regard
 from regard import recipe
 from regard.train import train
 from tests.doors.conftest import PHONE, WIDE, Open, launched
@@ -586,6 +587,19 @@ def test_a_picture_from_a_file_and_one_that_is_drawn(
     tab.click(".conversation >> nth=0")
     tab.wait_for_selector(".thumb")  # the picture is unpacked first
     assert tab.locator(".stage").count() == 1
+
+
+@pytest.mark.parametrize(("name", "example"), [("captions", "Picture 2"), ("speech", "Sound 2")])
+def test_examples_of_pictures_and_sounds_are_answered(
+    visit: Open, server: Server, runs: dict[str, Path], name: str, example: str
+):
+    file = next((runs[name] / "examples").glob("2.*"))
+    expected = regard.load(runs[name]).ask(file).text
+    tab = visit(server)
+    choose(tab, name)
+    tab.get_by_role("button", name=example, exact=True).click()
+    tab.wait_for_selector(".answer-tools button")
+    assert tab.inner_text(".answer-text").strip() == expected
 
 
 def test_a_sound_from_a_file_and_one_that_is_recorded(

@@ -188,6 +188,12 @@ export async function request(path, { onWait = null, signal, ...options } = {}) 
 }
 
 export const getJson = async (path) => (await request(path)).json();
+/** A file of the server, as the browser would get it from a person. */
+export async function getFile(path) {
+  const content = await (await request(path)).blob();
+  return new File([content], path.split("/").at(-1), { type: content.type });
+}
+
 export const models = async () => (await getJson("v1/models")).data;
 
 /** Asks a model. With `onEvent`, events of the stream as they come; resolves to the last answer. */

@@ -131,8 +131,8 @@ export class DeskView extends ExchangeView {
       make("h1", {}, model.id), make("p", { class: "facts" }, facts(model)),
       make("p", { class: "lead" }, sentences(model)),
       model.regard.summary ? make("p", { class: "muted" }, model.regard.summary) : null,
-      examples(model, async (text) => {
-        await this.input.show({ text });
+      examples(model, async (given) => {
+        await this.input.give(given);
         this.ask();
       })));
   }

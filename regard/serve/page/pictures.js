@@ -61,6 +61,11 @@ export class PictureInput {
     }
   }
 
+  /** An example. */
+  give(file) {
+    return this.take(file);
+  }
+
   setPicture(canvas) {
     this.picture = canvas;
     this.isDrawing = false;

@@ -65,6 +65,11 @@ export class SoundInput {
     }
   }
 
+  /** An example. */
+  give(file) {
+    return this.take(file);
+  }
+
   /** A WAV file is sent as it is, anything else as the samples that the browser decoded. */
   async setSound(blob, name) {
     const samples = await decodeSound(await blob.arrayBuffer(), this.rate);

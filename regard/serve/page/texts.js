@@ -62,6 +62,11 @@ export class TextInput {
     return record.text;
   }
 
+  /** An example. */
+  give(text) {
+    this.show({ text });
+  }
+
   show(record) {
     this.field.value = record.text ?? "";
     this.read();

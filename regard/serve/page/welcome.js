@@ -1,6 +1,7 @@
 /* What a first visit sees: what this is, in three sentences, and something to try. */
 
-import { button, large, make } from "./dom.js";
+import { getFile } from "./api.js";
+import { button, large, make, toast } from "./dom.js";
 
 export const TASKS = {
   chat: { tab: "Talk", verb: "Write something", noun: "chat" },
@@ -44,9 +45,41 @@ export function welcome(app, use) {
     examples(model, use));
 }
 
+/** Texts, pictures or sounds to try; `use` gets the text, or the file. */
 export function examples(model, use) {
-  const texts = model.regard.examples ?? [];
-  if (texts.length === 0) return null;
+  const { examples: names = [], input } = model.regard;
+  if (names.length === 0) return null;
+  const one = { text: textExample, picture: pictureExample, sound: soundExample }[input];
   return make("div", { class: "examples" }, make("h3", {}, "From its own data"),
-    make("div", { class: "example-list" }, ...texts.map((text) => button(text, { class: "example" }, () => use(text)))));
+    make("div", { class: "example-list" }, ...names.map((name, i) => one(model, name, i + 1, use))));
 }
+
+const textExample = (model, text, number, use) => button(text, { class: "example" }, () => use(text));
+
+const fileOf = (model, name) =>
+  getFile(`v1/models/${encodeURIComponent(model.id)}/examples/${encodeURIComponent(name)}`);
+
+/** Uses a file once it is here. */
+async function useFile(promise, use) {
+  try {
+    use(await promise);
+  } catch (error) {
+    toast(error.message);
+  }
+}
+
+/** The picture itself is the button. */
+function pictureExample(model, name, number, use) {
+  const file = fileOf(model, name);
+  const image = make("img", { alt: "", width: 96 });
+  file.then((content) => {
+    image.addEventListener("load", () => URL.revokeObjectURL(image.src), { once: true });
+    image.src = URL.createObjectURL(content);
+  }, () => image.remove());
+  const node = button("", { class: "example-picture", "aria-label": `Picture ${number}` }, () => useFile(file, use));
+  node.append(image);
+  return node;
+}
+
+const soundExample = (model, name, number, use) =>
+  button(`Sound ${number}`, { class: "example" }, () => useFile(fileOf(model, name), use));
