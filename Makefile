@@ -82,7 +82,8 @@ images: .venv/.installed
 	$(BIN)/python -m bench.attention_picture
 
 bench: .venv/.installed-dev
-	for name in training_speed decoding_speed attention mmi cornell maclaurin memory sentiment blank pneumonia defaults fsdd serve checkpoints preparation scaling; do $(BIN)/python -m bench.$$name || exit; done
+	for name in training_speed decoding_speed attention mmi cornell maclaurin memory sentiment blank pneumonia defaults fsdd serve checkpoints recovery scaling; do $(BIN)/python -m bench.$$name || exit; done
+	$(BIN)/python -m bench.preparation --peer-pairs 1000000 --check-resume
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.*

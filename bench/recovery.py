@@ -12,17 +12,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
-import platform
 import statistics
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 
-import torch
-
-from bench.measure import RESULTS
+from bench import measure
 from tests.killing_ranks import thirty
 
 MOST = 10.0  # seconds, of the median
@@ -33,20 +28,16 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--kills", type=int, default=30)
-    parser.add_argument("--out", type=Path, default=RESULTS / "recovery.json")
-    arguments = parser.parse_args()
+    parser.set_defaults(seed=0, threads=1)  # of the first run, and of each process
+    args = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as folder:
-        kills = thirty(Path(folder), kills=arguments.kills)
-    load = os.getloadavg()[1]
+        kills = thirty(Path(folder), kills=args.kills)
     seconds = sorted(kill.recovery for kill in kills if kill.recovery is not None)
     median = statistics.median(seconds)
     record = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "torch": torch.__version__,
-        "cores": os.cpu_count(),
-        "load": round(load, 1),
-        "machine": platform.machine(),
+        **measure.facts(args),
+        "load": round(os.getloadavg()[1], 1),
         "processes": 2,
         "kills": [dataclasses.asdict(kill) for kill in kills],
         "median": round(median, 2),
@@ -55,7 +46,7 @@ def main() -> None:
         "holds": median <= MOST,
         "all_runs_equal": True,  # or this line would not have been reached
     }
-    arguments.out.write_text(json.dumps(record, indent=1) + "\n")
+    measure.write("recovery", record)
     print(f"{len(kills)} kills, recovery: median {median:.1f} s, longest {seconds[-1]:.1f} s")
 
 

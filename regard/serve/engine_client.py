@@ -340,7 +340,7 @@ class Engines:
             raise ApiError(400, "this request alone asks for more than the server can hold")
         raise ApiError(
             429,
-            f"the server is busy: {self.under_way:,} requests are under way",
+            f"the server is busy: {self.under_way:,} answers are waiting or under way",
             code="queue_full",
             retry_after=self._retry_after(jobs),
         )

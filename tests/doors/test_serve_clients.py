@@ -338,8 +338,9 @@ def test_more_than_fits_is_refused_with_the_time_to_wait(client: Any, address: s
             openai.AsyncOpenAI(base_url=address, api_key=KEY, max_retries=0) as many,
         ):
             tasks = [asyncio.create_task(crowd(many, stream=False)) for _ in range(count)]
-            while await jobs(own) < limits.queue:
-                await asyncio.sleep(0.02)
+            async with asyncio.timeout(60):
+                while await jobs(own) < limits.queue:
+                    await asyncio.sleep(0.02)
             with pytest.raises(openai.RateLimitError) as busy:
                 await many.chat.completions.create(**GREEDY)
             for task in tasks:

@@ -292,23 +292,21 @@ def packed_as(suffix: str, content: bytes) -> bytes:
             parquet = pytest.importorskip("pyarrow.parquet")
             table = pyarrow.table({"prompt": [content, b"x"], "reply": [content, b"y"]})
             parquet.write_table(table, buffer)
-        case "zip":
+        case _:
             with zipfile.ZipFile(buffer, "w") as archive:
                 archive.writestr("a.tsv", content)
-        case _:
-            pytest.skip("not packed")
     return buffer.getvalue()
+
+
+BARE = ("a.tsv", "a.csv", "a.jsonl", "a.json", "a.txt", "a.npz", "a.npy", "a.pkl", "a.pt")
+PACKED = ("a.zip", "a.parquet", "a.tsv.gz", "a.jsonl.zst")
 
 
 @pytest.mark.parametrize("form", ["text", "torch"])
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("a.tsv", "a.csv", "a.jsonl", "a.json", "a.txt", "a.npz", "a.npy", "a.pkl", "a.pt"),
-        *("a.zip", "a.parquet", "a.tsv.gz", "a.jsonl.zst"),
-    ],
+    ("name", "packed"),
+    [(name, False) for name in (*BARE, *PACKED)] + [(name, True) for name in PACKED],
 )
-@pytest.mark.parametrize("packed", [True, False])
 def test_pickles_as_data(tmp_path, target, capsys, monkeypatch, name: str, form: str, packed: bool):
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     content = forms(target)[form]

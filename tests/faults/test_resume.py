@@ -781,7 +781,7 @@ class BadGradient(torch.autograd.Function):
 # -- signals----------------------------------------------------------------------------------------
 
 ENDS_WITHIN = 5.0  # seconds, after the step under way
-QUICK_BOUND = 15.0  # the same on a busy machine
+QUICK_BOUND = 60.0  # the same on a busy machine
 
 # A training whose last save takes very long, and says that it has begun.
 SLOW_SAVE = """

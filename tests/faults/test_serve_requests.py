@@ -218,7 +218,6 @@ def test_a_compressed_body_is_refused_unopened(
         assert reply.status == 415
         assert reply.error["code"] == "unsupported_encoding"
         assert reply.headers["accept-encoding"] == "identity"
-        assert reply.seconds < 1.0
     assert peak_megabytes(server.process.pid) < 700
 
 
