@@ -31,8 +31,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     jaxtyping.config.update("jaxtyping_disable", item.path.parent.name in UNCHECKED)
 
 
-# The same examples in every run; HYPOTHESIS_PROFILE=default looks for new ones.
-hypothesis.settings.register_profile("same", derandomize=True)
+# The same examples in every run; HYPOTHESIS_PROFILE=default looks for new ones. No deadline: a
+# machine shared with others is slow at times.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
