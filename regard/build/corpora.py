@@ -12,7 +12,7 @@ import numpy as np
 from regard import disk, tokenizers
 from regard import recipe as r
 from regard.data import cache, detect
-from regard.data.corpus import SPLITS, TOKENS, Corpus, Form, Split, read_frequency
+from regard.data.corpus import FREQUENCY, SPLITS, TOKENS, Corpus, Form, Split, read_frequency
 from regard.data.encode import TALLY, TOKENIZER
 from regard.data.kinds import KINDS, Contents, DataSet, Reader, SourceForm
 from regard.data.lines import Tally
@@ -65,7 +65,8 @@ def corpus(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer | None = None) -> C
 def opened(recipe: r.Recipe, fingerprint: str) -> Corpus | None:
     """A corpus that another process has prepared and checked; None if it is not in the cache."""
     folder = disk.cache_folder() / fingerprint[:32]
-    if not (folder / cache.MANIFEST).exists():
+    # A version before this one did not write the frequencies.
+    if not all((folder / name).exists() for name in (cache.MANIFEST, FREQUENCY)):
         return None
     splits = {
         name: Split.open(folder, name, _form(recipe), dialogues=recipe.data.dialogues)

@@ -281,7 +281,9 @@ def _worse_weights(scored: Sequence[Scored]) -> Iterator[str]:
             if kept is None or best is None:
                 continue
             score = best.get("score")
-            if isinstance(score, str) and metrics.is_better(score, best[score], kept[score]):
+            if not isinstance(score, str) or score not in best or score not in kept:
+                continue
+            if metrics.is_better(score, best[score], kept[score]):
                 worse.append((cell, kept, best, score))
         if not worse:
             continue

@@ -224,14 +224,17 @@ def _outdated() -> Iterator[str]:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, to be compared.
+    """The numbers of a version, to be compared: 2.0 is 2.
 
     >>> _release("2.13.0+cpu") >= _release("2.10") > _release("2.9.1")
     True
     """
-    numbers = re.match(r"[\d.]*", version)
-    assert numbers is not None  # it matches nothing, too
-    return tuple(int(number) for number in numbers[0].split(".") if number)
+    matched = re.match(r"[\d.]*", version)
+    assert matched is not None  # it matches nothing, too
+    numbers = [int(number) for number in matched[0].split(".") if number]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
 
 
 def _is_installed(module: str) -> bool:

@@ -28,7 +28,7 @@ from regard.errors import BundleError, InputError, RegardError
 from regard.search.batch import Batch
 from regard.search.beam import BeamSearch
 from regard.search.choice import seeds_of
-from regard.search.hypotheses import SpecialTokens
+from regard.search.hypotheses import Node, SpecialTokens
 from regard.search.options import Options
 from regard.search.requests import (
     Input,
@@ -517,9 +517,11 @@ class Engine:
             prior_scores = track.scores()
         else:
             candidates = distinct(track.candidates)
-            if not candidates or any(math.isnan(candidate.score) for candidate in candidates):
-                tokens = candidates[0].tokens if candidates else ()
-                request.fail(self._no_answer(request, tokens))
+            broken = [candidate.tokens for candidate in candidates if math.isnan(candidate.score)]
+            if not candidates:
+                broken = [path for node in track.nodes if (path := _path_to_nan(node))]
+            if broken or not candidates:
+                request.fail(self._no_answer(request, broken[0] if broken else ()))
                 return
             hypotheses = {
                 candidate.tokens: batch.hypothesis(track, candidate) for candidate in candidates
@@ -552,7 +554,7 @@ class Engine:
         state = self._start(request.source.encode(self.model), "none")
         for token in (self.special_tokens.start, *tokens):
             step = self.model.decoder.step(state.position.new_tensor([token]), state)
-            if bool(step.logits.isnan().any()):
+            if not bool((step.logits < math.inf).all()):
                 return BundleError("no answer: the model's logits are not numbers", where="search")
             state = step.state
         return InputError(
@@ -601,6 +603,13 @@ def _check_prefix(prefix: Sequence[int], options: Options, special_tokens: Speci
     for token in prefix:
         if token in never:
             raise InputError("a token that no answer has", where="prefix", got=token)
+
+
+def _path_to_nan(node: Node | None) -> list[int]:
+    """The tokens of an unfinished hypothesis, if the log-probability of one is not a number."""
+    path = [] if node is None else node.path()
+    is_broken = any(math.isnan(node.logprob) for node in path)
+    return [node.token for node in path] if is_broken else []
 
 
 def _track(request: Request) -> Track:

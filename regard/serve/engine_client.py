@@ -296,10 +296,12 @@ class Engines:
     def stop(self) -> None:
         """End every answer that is under way, and those that would still begin, with an error."""
         self.stopped = True
-        for process in self.processes:
-            for pending in list(process.pending.values()):
-                self.metrics.errors.labels(self.name, "stopped").inc()
-                pending.inbox.fail(being_stopped())
+        inboxes = {
+            pending.inbox for process in self.processes for pending in process.pending.values()
+        }
+        for inbox in inboxes:  # one for each request
+            self.metrics.errors.labels(self.name, "stopped").inc()
+            inbox.fail(being_stopped())
 
     @property
     def description(self) -> dict[str, Any]:

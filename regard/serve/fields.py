@@ -286,8 +286,8 @@ def check_form(items: Iterable[tuple[str, object]]) -> None:
         name = written.partition("[")[0]
         harmless = TRANSCRIPTION_VALUES.get(name) or UNSUPPORTED_IN_TRANSCRIPTIONS.get(name)
         if harmless is None:
-            if name not in TRANSCRIPTION_FIELDS:
-                raise ApiError(400, f"unknown field: {name[:60]}", param=name[:60])
+            if written not in TRANSCRIPTION_FIELDS:
+                raise ApiError(400, f"unknown field: {written[:60]}", param=name[:60])
         elif value not in harmless or written not in (name, f"{name}[]"):
             raise _unsupported(name)
 

@@ -31,6 +31,8 @@ from regard.train.report import Reporter, Result, SilentReporter
 from regard.train.resume import changes, resume_loop
 
 REHEARSED = 4  # examples of each split
+REHEARSAL = ["train.steps=1"]
+REHEARSAL += ["search.max_new_tokens=2", "search.num_beams=1", "search.candidates=1"]
 FEWEST_TOKENS = tokenizers.NUM_SPECIAL_TOKENS + 1  # of any vocabulary
 
 
@@ -198,7 +200,7 @@ def rehearse(recipe: Recipe, corpus: Corpus, device: str | torch.device = "auto"
         valid=_first_examples(corpus.valid),
         test=_first_examples(corpus.test),
     )
-    recipe = recipe.override(["train.steps=1", "search.max_new_tokens=2", "search.num_beams=1"])
+    recipe = recipe.override(REHEARSAL)
     with (
         tempfile.TemporaryDirectory() as folder,
         joined() as ranks,

@@ -580,6 +580,7 @@ def test_metadata_of_other_columns_is_a_table(tmp_path: Path):
     assert (found["kind"], found["usable"]) == ("sounds", 10)
 
 
+@pytest.mark.long
 def test_real_folders(shared_data: Path):
     kinds = {one["kind"] for one in inspect(shared_data)["sets"]}
     texts = {"pairs", "cornell", "dailydialog", "parallel"}

@@ -356,11 +356,11 @@ def two_subjects(name: str) -> list[Subject]:
     ("name", "count", "size"),
     [
         ("text", 1, WIDE),
-        ("text", 2, WIDE),
+        pytest.param("text", 2, WIDE, marks=pytest.mark.long),
         ("text", 2, PHONE),
         ("sound", 1, WIDE),
-        ("sound", 2, PHONE),
-        ("picture", 1, PHONE),
+        pytest.param("sound", 2, PHONE, marks=pytest.mark.long),
+        pytest.param("picture", 1, PHONE, marks=pytest.mark.long),
         ("picture", 2, WIDE),
         ("no attention", 2, WIDE),
     ],
@@ -577,7 +577,9 @@ def test_a_large_page_has_all_its_layers_and_heads(open_page: Open):
 
 
 @pytest.mark.parametrize(
-    ("size", "theme"), [(WIDE, "light"), (PHONE, "dark")], ids=["wide light", "phone dark"]
+    ("size", "theme"),
+    [pytest.param(WIDE, "light", marks=pytest.mark.long), (PHONE, "dark")],
+    ids=["wide light", "phone dark"],
 )
 def test_a_page_of_2000_tokens(open_page: Open, size: dict[str, int], theme: str):
     page = tensor_page(2000, layers=1, heads=2)

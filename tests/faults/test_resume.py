@@ -852,9 +852,9 @@ def test_a_signal_ends_training_within_seconds(
 @pytest.mark.parametrize(
     ("first", "second", "code"),
     [
-        (signal.SIGINT, signal.SIGINT, 130),
-        (signal.SIGTERM, signal.SIGTERM, 143),
         (signal.SIGTERM, signal.SIGINT, 130),
+        pytest.param(signal.SIGINT, signal.SIGINT, 130, marks=pytest.mark.long),
+        pytest.param(signal.SIGTERM, signal.SIGTERM, 143, marks=pytest.mark.long),
     ],
 )
 def test_a_second_signal_ends_training_at_once(

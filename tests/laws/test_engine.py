@@ -602,6 +602,33 @@ def test_what_cannot_be_answered_is_said() -> None:
     assert_empty(engine)
 
 
+class BrokenAfter(Noisy):
+    """A model whose logits are not numbers from the third token on."""
+
+    noise = 0.0
+
+    def __init__(self, model: Model, value: float):
+        super().__init__(model)
+        self.value = value
+
+    def step(self, token: Tensor, state: State, *, capture: Capture = "none") -> Step:
+        step = super().step(token, state)
+        if state.max_position > 2:
+            step.logits[:, 16] = self.value
+        return step
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("options", [Options(), Options(num_beams=3), Options(do_sample=True)])
+def test_a_model_that_breaks_in_the_middle_is_blamed(options: Options, value: float) -> None:
+    engine = Engine(BrokenAfter(single_precision(*KINDS[0]), value), MARKS)
+    request = engine.submit(*source(1), options.replaced(min_new_tokens=5, max_new_tokens=8))
+    engine.run()
+    with pytest.raises(BundleError, match="no answer: the model's logits are not numbers"):
+        request.result()
+    assert_empty(engine)
+
+
 class Interrupted(Noisy):
     """A model that raises once, when it encodes, or at a step after some requests are alone."""
 

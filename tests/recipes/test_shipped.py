@@ -11,6 +11,7 @@ import pytest
 
 from regard import cli, recipe
 from regard.runs import Limits
+from regard.train.run import REHEARSAL
 from tests import tiny
 
 
@@ -70,6 +71,11 @@ def test_every_recipe_takes_every_budget(name: str, limit: str):
     limits = dict.fromkeys(LIMITS) | {limit: LIMITS[limit]}
     budget = recipe.load(name, Limits(**limits).changes).train
     assert {key: getattr(budget, key) for key in LIMITS} == limits
+
+
+@pytest.mark.parametrize("name", recipe.names())
+def test_every_recipe_can_be_rehearsed(name: str):
+    assert recipe.load(name, REHEARSAL).train.steps == 1
 
 
 def _text(folder: Path) -> list[str]:

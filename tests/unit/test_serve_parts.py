@@ -231,6 +231,9 @@ def test_every_field_of_the_official_client_is_supported_or_refused_by_name():
         ("language", "", True),
         ("language", "de", False),
         ("sampling", "1", False),
+        ("temperature", "1", True),
+        ("temperature[]", "1", False),
+        ("model[0]", "m", False),
     ],
 )
 def test_fields_of_a_transcription(name: str, value: str, is_harmless: bool):
