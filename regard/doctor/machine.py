@@ -228,6 +228,8 @@ def _release(version: str) -> tuple[int, ...]:
 
     >>> _release("2.13.0+cpu") >= _release("2.10") > _release("2.9.1")
     True
+    >>> _release("2.0") == _release("2")
+    True
     """
     matched = re.match(r"[\d.]*", version)
     assert matched is not None  # it matches nothing, too

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard import build, recipe
 from regard.data import cache
 from regard.data.cache import fingerprint, prepare
 from regard.data.corpus import FREQUENCY
@@ -23,6 +24,7 @@ from regard.data.ragged import RaggedArray, RaggedArrayWriter
 from regard.data.rules import Rules
 from regard.errors import DataError, NoRoomError
 from regard.tokenizers import BPE, UNKNOWN, Characters, Words, plain
+from tests.tiny import memorised, pairs_file
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 EXAMPLES = [Example(f"Question {i}, please?", f"The answer is {i % 7}.") for i in range(101)]
@@ -407,6 +409,17 @@ def test_a_cache_of_an_earlier_version_is_made_anew(tmp_path, caplog):
     assert second.fingerprint == first.fingerprint
     assert np.array_equal(second.frequency, first.frequency)
     assert_counts_targets(second)
+
+
+def test_a_cache_of_an_earlier_version_is_not_opened_unchecked(tmp_path, monkeypatch):
+    """Another machine of the same training prepares its own anew."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    chosen = recipe.load("chat-gru", memorised(pairs_file(tmp_path)))
+    made = build.corpus(chosen)
+    opened = build.opened_corpus(chosen, made.fingerprint)
+    assert opened is not None and np.array_equal(opened.frequency, made.frequency)
+    (tmp_path / "cache" / made.fingerprint[:32] / FREQUENCY).unlink()
+    assert build.opened_corpus(chosen, made.fingerprint) is None
 
 
 def test_fingerprint_is_of_the_contents(tmp_path):
