@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from regard.errors import InputError
 from regard.layers import checks
 from regard.layers.blocks import Dropout
+from regard.layers.conv2d import Conv2d
 from regard.layers.embedding import Embedding
 from regard.layers.mel import (
     log_mel,
@@ -105,7 +106,7 @@ class Convolutions(Pictures):
         self.channels_in = channels_in
         self.pool = checks.one_of("downsample", downsample, Downsample) == "pool"
         layers = (
-            nn.Conv2d(a, b, kernel_size, stride=1 if self.pool else 2, padding=pixels)
+            Conv2d(a, b, kernel_size, stride=1 if self.pool else 2, padding=pixels)
             for (a, b), pixels in zip(pairwise([channels_in, *channels]), padding, strict=True)
         )
         self.layers = cast(list[nn.Conv2d], nn.ModuleList(layers))
@@ -204,7 +205,7 @@ class Patches(Pictures):
         self.channels_in = channels_in
         self.width = width
         self.grid = (size[0] // patch, size[1] // patch)
-        self.projection = nn.Conv2d(channels_in, width, patch, stride=patch)
+        self.projection = Conv2d(channels_in, width, patch, stride=patch)
         self.dropout = Dropout(dropout)
 
     def forward(self, raw: UInt8[Tensor, "B h w C"], mask: Bool[Tensor, "B S"]) -> Source:

@@ -62,8 +62,8 @@ def begin(run: Path, session: Session) -> Session:
 
 
 def end(run: Path, session: Session, state: State, step: int) -> None:
-    """Say how a session ended."""
-    others = [other for other in read(run) if other.began != session.began]
+    """Say how a session, as `begin` returned it, ended."""
+    others = [other for other in read(run) if other != session]
     _write(run, [*others, replace(session, ended=_now(), state=state, last_step=step)])
 
 

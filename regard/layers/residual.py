@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.layers import checks
+from regard.layers.conv2d import Conv2d
 
 PaddingMode = Literal["zeros", "edge"]
 
@@ -32,7 +33,7 @@ def convolution(
     stride: int | tuple[int, int] = 1,
     bias: bool = True,
     padding_mode: PaddingMode = "zeros",
-) -> nn.Conv2d:
+) -> Conv2d:
     """A 2-D convolution of odd `kernel_size` with padding, initialised for inputs after a ReLU.
 
     `padding_mode` "zeros" lets a position detect how near the border is; "edge" repeats the
@@ -40,7 +41,7 @@ def convolution(
     """
     checks.one_of("padding_mode", padding_mode, PaddingMode)
     mode = "replicate" if padding_mode == "edge" else "zeros"
-    layer = nn.Conv2d(
+    layer = Conv2d(
         inputs,
         channels,
         kernel_size,

@@ -364,7 +364,9 @@ def test_it_is_not_written_more_often_than_it_may_cost(
     assert len(saved) == expected
 
 
-def test_sessions_record_how_each_ended(tmp_path: Path):
+def test_sessions_record_how_each_ended(tmp_path: Path, monkeypatch):
+    """Also of two that begin within a second."""
+    monkeypatch.setattr(sessions, "_now", lambda: "2026-01-01T00:00:00+00:00")
     run = trained(tmp_path, base="chat-gru", command="regard train chat-gru")
     own = recipe.Recipe.from_json(disk.read_json(run / "recipe.json"))
     train(own.override(["train.steps=6"]), run, reporter=Silent(), resume=True)
