@@ -11,10 +11,10 @@ import torch
 from regard import bundle, recipe
 from regard.model import TEMPERATURE, Model, OtherAnswers
 from regard.train import train
-from tests.laws.variants import LABELS, PAIRS, build, sentences
+from tests.laws.variants import DECODER_PAIRS, LABELS, build, sentences
 from tests.tiny import Silent, memorised, pairs_file
 
-ANSWERS = [pair for pair in PAIRS if not pair[1].startswith(LABELS)]
+ANSWERS = [pair for pair in DECODER_PAIRS if not pair[1].startswith(LABELS)]
 WEIGHT = 0.7
 
 

@@ -36,6 +36,8 @@ SAMPLING = {
     },
 }
 
+FAMILIES = ["recurrent-lstm-general", "transformer-pre-rotary", "transformer-pre-maclaurin-3"]
+
 
 def of_words(decoder: str) -> Bundle:
     """A model of random weights behind the words w0, w1, …"""
@@ -48,8 +50,11 @@ def of_words(decoder: str) -> Bundle:
     return Bundle(recipe.load("chat-gru"), task, model)
 
 
-@pytest.mark.parametrize("sampling", SAMPLING)
-@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize(
+    ("decoder", "sampling"),
+    [(decoder, "all") for decoder in DECODERS]
+    + [(decoder, sampling) for decoder in FAMILIES for sampling in SAMPLING if sampling != "all"],
+)
 def test_alone_and_in_any_company(decoder: str, sampling: str):
     bundle = of_words(decoder)
     options = Options(do_sample=True, max_new_tokens=13, seed=7, **SAMPLING[sampling])

@@ -10,9 +10,9 @@ import torch
 from regard import recipe
 from regard.errors import RecipeError
 from regard.layers.loss import earlier_tokens
-from tests.laws.variants import LABELS, PAIRS, build, sentences
+from tests.laws.variants import DECODER_PAIRS, LABELS, build, sentences
 
-ANSWERS = [pair for pair in PAIRS if not pair[1].startswith(LABELS)]
+ANSWERS = [pair for pair in DECODER_PAIRS if not pair[1].startswith(LABELS)]
 WEIGHT = 0.7
 
 

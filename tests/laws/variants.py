@@ -282,6 +282,10 @@ PAIRS = sorted(
     | set(itertools.product(ENCODERS, ["recurrent-lstm-general", "transformer-pre-sinusoidal"]))
 )
 
+# For laws of the State, of its rows and of losses: they are about the decoder, whatever encoder made
+# the memory.
+DECODER_PAIRS = [("recurrent-lstm-2-concatenate", decoder) for decoder in DECODERS]
+
 
 def build(encoder: str, decoder: str) -> Model:
     torch.manual_seed(3)
