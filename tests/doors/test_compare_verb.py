@@ -336,7 +336,8 @@ def test_the_first_cell_of_a_process_pays_no_more_memory_than_the_next(tmp_path:
     words += [*sets(*changes), "--out", str(tmp_path / "out")]
     done = subprocess.run([*PROGRAM, *words], env=environment, capture_output=True, check=True)
     first, second = (each["costs"]["peak_memory"] for each in json.loads(done.stdout)["contenders"])
-    # Equal runs differ by a fifth at times; without the step before, the first has five times as much.
+    # Equal runs differ by a fifth at times; without the step before, the first has five times as
+    # much.
     assert first < 2 * second
 
 

@@ -282,8 +282,8 @@ PAIRS = sorted(
     | set(itertools.product(ENCODERS, ["recurrent-lstm-general", "transformer-pre-sinusoidal"]))
 )
 
-# For laws of the State, of its rows and of losses: they are about the decoder, whatever encoder made
-# the memory.
+# For laws of the State, of its rows and of losses: they are about the decoder, whatever encoder
+# made the memory.
 DECODER_PAIRS = [("recurrent-lstm-2-concatenate", decoder) for decoder in DECODERS]
 
 
