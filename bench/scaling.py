@@ -11,9 +11,10 @@ Three measurements, each process with one thread and a core of its own:
     all-reduce   torch.distributed with gloo, over loopback, of as many bytes as there are gradients
     latency      the same of one number
 
-The estimate knows the step of one process, the bandwidth and the latency. It should contain the
-step of N processes between its best case (all communication that the backward pass can hide) and
-its worst (none). The record has both, and how far the measured step is from the nearer one.
+The estimate knows the step of one process, how much of it is the update, which every process makes
+alone (measured as `regard budget` does, on as many rows), the bandwidth and the latency. It should
+contain the step of N processes between its best case (all communication that the backward pass can
+hide) and its worst (none). The record has both, and how far the measured step is from the nearer one.
 """
 
 from __future__ import annotations
@@ -67,13 +68,15 @@ def _measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     run = folder / "0-1" / "long"
     link = _link(args.processes, _parameters(run))
     alone, together = (statistics.median(seconds) for seconds in steps.values())
+    update = _update(run)
     return {
         "recipe": args.recipe,
         "changes": args.changes,
         "processes": args.processes,
         "step_seconds": {str(key): measure.spread(value) for key, value in steps.items()},
         "link": link,
-        **_compared(run, args.processes, alone, together, link),
+        "update_seconds": update,
+        **_compared(run, args.processes, alone, together, update, link),
     }
 
 
@@ -113,6 +116,19 @@ def _parameters(run: Path) -> int:
     from regard.budget import budget
 
     return budget(run).parameters
+
+
+def _update(run: Path) -> float:
+    """The seconds of an update of the model of a run, by one thread."""
+    words = ["budget", str(run), "--machines", "2", "--bandwidth", "1Gb", "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "regard", *words],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=_one_thread(),
+    )
+    return json.loads(done.stdout)["scaling"]["update_seconds"]
 
 
 # -- the link --------------------------------------------------------------------------------------
@@ -165,7 +181,12 @@ def _all_reduce(count: int) -> None:
 
 
 def _compared(
-    run: Path, processes: int, alone: float, together: float, link: dict[str, float]
+    run: Path,
+    processes: int,
+    alone: float,
+    together: float,
+    update: float,
+    link: dict[str, float],
 ) -> dict[str, Any]:
     """The estimate of a step with so many processes, beside what was measured."""
     from regard.budget import budget
@@ -177,7 +198,8 @@ def _compared(
         processes,
         bandwidth=link["bandwidth"],
         latency=link["latency"],
-        flops=costs.flops["training"] / alone,
+        flops=costs.flops["training"] / (alone - update),
+        update=update,
     )
     row = estimate.row(processes)
     nearest = min(max(together, row.best), row.worst)

@@ -154,8 +154,9 @@ def _scaling(subject: Subject, budget: Budget, at: Lengths, network: Network) ->
     estimate = Scaling(budget, network.machines, bandwidth, latency, flops=1.0)
     if network.flops is not None:
         return replace(estimate, flops=quantities.flops(network.flops))
-    rate = budget.flops["training"] / subject.seconds_of_step(at)
-    return replace(estimate, flops=rate, is_measured=True)
+    step = subject.time_of_step(at)
+    rate = budget.flops["training"] / step.gradients
+    return replace(estimate, flops=rate, update=step.update, is_measured=True)
 
 
 def _fit_width(subject: Subject, at: Lengths, target: str) -> tuple[NamedModel, WidthFit]:

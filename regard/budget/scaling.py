@@ -5,14 +5,15 @@ then all add up their gradients by a ring all-reduce. With N machines, M multipl
 and P parameters
 
     computation     M / (N R)                              R multiplications a second of a machine
+    update          U                                      seconds; every machine makes all of it
     communication   2 (N - 1) G / (N W) + 2 (N - 1) (K + E) a
                     G = 4 P bytes of gradients, W bytes a second of a link, a seconds of latency,
                     K = ceil(G / 25 MiB) buckets of DDP, E = 3 short exchanges of a step
 
 The ring is that of Patarasuk and Yuan (2009): each machine sends (N - 1)/N of the gradients twice,
-in 2 (N - 1) messages. Without overlap a step takes both times; that is the worst case. DDP begins
-to send while the backward pass still runs; in the best case only what is longer than the backward
-pass adds to a step.
+in 2 (N - 1) messages. Without overlap a step takes all three times; that is the worst case. DDP
+begins to send while the backward pass still runs; in the best case only what is longer than the
+backward pass adds to a step.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ ASSUMPTIONS = (
     "every machine computes 1/N of each batch at this rate; in truth small parts are slower",
     "all links have this bandwidth in both directions at once, and nothing else uses them",
     "gradients have 4 bytes and are sent in every step: no gradient accumulation, no compression",
-    "reading data, validations and checkpoints take no time; of the update only what was measured",
+    "reading data, validations and checkpoints take no time; nor an update that was not measured",
 )
 
 
@@ -46,6 +47,7 @@ class Row:
     machines: int
     computation: float  # seconds
     communication: float
+    update: float
     worst: float
     best: float
     alone: float  # seconds of a step on one machine
@@ -61,6 +63,7 @@ class Row:
             "machines": self.machines,
             "computation_seconds": self.computation,
             "communication_seconds": self.communication,
+            "update_seconds": self.update,
             "step_seconds": {"worst": self.worst, "best": self.best},
             "speed_up": {"worst": self.speed_up(self.worst), "best": self.speed_up(self.best)},
             "efficiency": {
@@ -75,8 +78,9 @@ class Scaling:
     """An estimate for up to so many machines.
 
     bandwidth, latency   of each link, in bytes a second and seconds
-    flops                FLOPs a second of one machine
-    is_measured          whether they were measured here
+    flops                FLOPs a second of one machine, of the forward and the backward pass
+    update               seconds of the update; 0 if it was not measured
+    is_measured          whether flops and update were measured here
     """
 
     budget: Budget
@@ -84,6 +88,7 @@ class Scaling:
     bandwidth: float
     latency: float
     flops: float
+    update: float = 0.0
     is_measured: bool = False
 
     def __post_init__(self) -> None:
@@ -118,21 +123,28 @@ class Scaling:
         computation = training / (N * R)
         communication = messages * G / (N * W) + messages * (K + EXCHANGES) * a
         backward = (training - forward) / (N * R)
+        worst = computation + communication
+        best = forward / (N * R) + longest(backward, communication)
+        if self.update:
+            U = Real.named("U", self.update)
+            worst = worst + U
+            best = best + U
         return {
             "computation": computation,
             "communication": communication,
-            "step, worst case": computation + communication,
-            "step, best case": forward / (N * R) + longest(backward, communication),
+            "step, worst case": worst,
+            "step, best case": best,
         }
 
     def row(self, machines: int) -> Row:
         times = self.formulas(machines)
-        alone = self.budget.multiplications["training"] * 2 / self.flops
+        alone = self.budget.multiplications["training"] * 2 / self.flops + self.update
         communication = times["communication"].value
         return Row(
             machines,
             times["computation"].value,
             communication,
+            self.update,
             worst=times["step, worst case"].value,
             best=times["step, best case"].value,
             alone=alone,
@@ -150,19 +162,20 @@ class Scaling:
 
     @property
     def half_batch(self) -> int | None:
-        """The batch with which all machines communicate for as long as they compute, without
-        overlap: half of the time; None for one machine."""
+        """The batch with which all machines communicate for as long as they compute and update,
+        without overlap: half of the time; None for one machine."""
         if self.machines == 1:
             return None
         rows = self.budget.size("B")
         row = self.row(self.machines)
-        return max(1, math.ceil(rows * row.communication / row.computation))
+        return max(1, math.ceil(rows * (row.communication - row.update) / row.computation))
 
     def to_json(self) -> dict[str, Any]:
         return {
             "bandwidth_bytes_per_second": self.bandwidth,
             "latency_seconds": self.latency,
             "flops_per_second": self.flops,
+            "update_seconds": self.update,
             "is_measured": self.is_measured,
             "gradient_bytes": self.gradients,
             "sent_bytes": 2 * (self.machines - 1) * self.gradients / self.machines,

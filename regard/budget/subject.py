@@ -17,6 +17,7 @@ from regard.errors import InputError
 from regard.recipe import Recipe, load
 
 if TYPE_CHECKING:
+    from regard.budget.rate import StepTime
     from regard.model import Model
 
 
@@ -105,13 +106,17 @@ class NamedModel:
         )
         return {"parameters": model.parameter_count} | counts
 
-    def seconds_of_step(self, at: Lengths) -> float:
+    def time_of_step(self, at: Lengths) -> StepTime:
         """The time of a training step on this machine, measured."""
-        from regard.budget.rate import seconds_of_step
+        from regard.budget.rate import time_of_step
 
         recipe, model = self._built("--machines without --flops")
-        return seconds_of_step(
-            model, at, target=_target(recipe, at), ctc_weight=recipe.train.ctc_weight
+        return time_of_step(
+            model,
+            at,
+            target=_target(recipe, at),
+            ctc_weight=recipe.train.ctc_weight,
+            averages=recipe.train.ema_decay > 0,
         )
 
     def _built(self, option: str) -> tuple[Recipe, Model]:
@@ -169,7 +174,7 @@ class NumbersModel:
     def count(self, at: Lengths) -> dict[str, int]:
         raise InputError("--count needs a recipe or a run", got=self.option)
 
-    def seconds_of_step(self, at: Lengths) -> float:
+    def time_of_step(self, at: Lengths) -> StepTime:
         raise InputError(
             "a model from numbers cannot be run to measure its speed",
             got=self.option,

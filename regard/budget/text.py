@@ -274,6 +274,9 @@ def _scaling_lines(scaling: Scaling) -> list[str]:
         f"rate            {rate}",
         f"links           {link} of latency",
     ]
+    if scaling.update:
+        took = f"{_time(scaling.update)} a step, all of it on every machine, measured"
+        lines.append(f"update          {took}")
     if scaling.half_batch is not None:
         lines.append(
             f"half            communication is half of a step at a batch of "
@@ -304,6 +307,8 @@ def _time(seconds: float) -> str:
 def scaling_formula_lines(scaling: Scaling) -> list[str]:
     """The times of a step with all machines: symbols, numbers, value."""
     sizes = f"N = {scaling.machines:,}, G = 4 P, K buckets, W bytes a second, a seconds of latency"
+    if scaling.update:
+        sizes += ", U seconds of the update"
     lines = [f"scaling  ({sizes}, R multiplications a second, F forward, M training)"]
     for name, each in scaling.formulas().items():
         lines += [

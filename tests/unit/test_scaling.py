@@ -46,6 +46,20 @@ def ring(machines: int, numbers: int) -> tuple[list[Fraction], int]:
     return sent, messages
 
 
+def test_every_machine_makes_the_whole_update(eight: Scaling):
+    """Two steps that take equally long on one machine: the one with more update scales less."""
+    alone = eight.row(1).alone
+    share = 0.25
+    updating = replace(eight, flops=eight.flops / (1 - share), update=share * alone)
+    row, without = updating.row(8), eight.row(8)
+    assert row.alone == pytest.approx(alone)
+    assert row.computation == pytest.approx((1 - share) * alone / 8)
+    assert row.worst == pytest.approx(row.computation + row.communication + share * alone)
+    assert row.speed_up(row.best) < min(4.0, without.speed_up(without.best))
+    work = updating.formulas()["step, worst case"]
+    assert "U" in work.symbols and work.value == pytest.approx(row.worst)
+
+
 @pytest.mark.parametrize("machines", [1, 2, 3, 7, 8])
 def test_bytes_and_messages_are_those_of_a_ring(eight: Scaling, machines: int):
     sent, messages = ring(machines, eight.budget.parameters)
@@ -166,6 +180,9 @@ def test_the_rate_is_measured_by_steps(capsys, monkeypatch):
     answer = json.loads(capsys.readouterr().out)
     scaling = answer["scaling"]
     assert scaling["is_measured"]
-    step = scaling["rows"][0]["computation_seconds"]
+    alone = scaling["rows"][0]
+    step = alone["computation_seconds"]
     assert step == pytest.approx(answer["flops"]["training"] / scaling["flops_per_second"])
     assert 1e-5 < step < 60
+    assert 0 < scaling["update_seconds"] < 60
+    assert alone["step_seconds"]["worst"] == pytest.approx(step + scaling["update_seconds"])
