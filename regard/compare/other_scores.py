@@ -1,4 +1,4 @@
-"""What the scores say that the verdict does not use: where it is undecided, or they contradict it."""
+"""What scores say that the verdict does not use, where it is undecided or they contradict it."""
 
 from __future__ import annotations
 
@@ -35,10 +35,8 @@ def other_scores(score: str, pair: Pair) -> str:
     for name in (pair.first, pair.second):
         wins = {} if name == winner else _wins(score, pair, name)
         if wins:
-            amounts = [
-                in_words(each, gap).removeprefix("difference ") for each, gap in wins.items()
-            ]
-            parts.append(f"{name} does better ({', '.join(amounts)})")
+            amounts = ", ".join(_amount(each, gap) for each, gap in wins.items())
+            parts.append(f"{name} does better ({amounts})")
     beginning = "By" if winner is None else "But by"
     return f"{beginning} other scores, {'; '.join(parts)}." if parts else ""
 
@@ -94,6 +92,10 @@ def _wins(score: str, pair: Pair, name: str) -> dict[str, Difference]:
         if first_wins == (name == pair.first):
             wins[each] = difference if first_wins else difference.reversed()
     return wins
+
+
+def _amount(score: str, difference: Difference) -> str:
+    return in_words(score, difference).removeprefix("difference ")
 
 
 def _list(names: Sequence[str]) -> str:

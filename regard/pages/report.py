@@ -38,6 +38,7 @@ from regard.sessions import Session
 from regard.tasks.sources import PictureSource
 
 FILE = "report.html"
+REFRESH = 30  # seconds after which the open page of a run under way is loaded again
 LOGGER = logging.getLogger("regard")
 
 KINDS = {
@@ -216,6 +217,7 @@ def _page(
         lead=_lead(record, fixed.sizes),
         facts=tuple(_facts(record, fixed.costs, results, model)),
         sections=tuple(sections),
+        refresh=REFRESH if record.state == "under way" else 0,
     )
 
 
@@ -230,7 +232,7 @@ def _lead(record: RunRecord, sizes: dict[str, int]) -> str:
         trained += f" Its weights are those of step {kept['step']:,}."
     again = f"regard train --resume {quote(str(record.run))}"
     state = {
-        "under way": " Training is under way; this page is updated as it goes on.",
+        "under way": " Training is under way; this page is updated as it goes on, also while it is open.",
         "stopped": f" Training was stopped before its end; continue with: {again}",
     }.get(record.state, "")
     return f"{summary} {trained}{state}"

@@ -9,6 +9,7 @@ import pytest
 
 import regard
 from regard import recipe
+from regard.pages.shell import Page, Section
 from regard.train import train
 from tests.doors.conftest import PHONE, WIDE, Open
 from tests.tiny import (
@@ -79,3 +80,43 @@ def test_a_report_fits_asks_for_nothing_and_says_what_to_type(
 
 def _box(picture: Any) -> dict[str, float]:
     return picture.bounding_box()
+
+
+def test_the_page_of_a_run_under_way_follows_its_file_and_keeps_the_reader_there(
+    browser: Any, tmp_path: Path
+):
+    path = tmp_path / "page.html"
+
+    def save(text: str, refresh: int) -> None:
+        long = Section("Long", id="long", paragraphs=(f"{text} paragraph",) * 99)
+        fields = Section("Fields", id="fields", code="[encoder]", is_collapsed=True)
+        other = Section("Other", id="other", code="[decoder]", is_collapsed=True)
+        Page("a run", (long, fields, other), refresh=refresh).save(path)
+
+    def open_pages() -> list[bool]:
+        return [tab.locator(f"#{name} pre").is_visible() for name in ("fields", "other")]
+
+    save("first", 30)
+    tab = browser.new_page()
+    tab.clock.install()
+    tab.goto(f"file://{path}#main")  # a browser's own refresh does nothing where there is a #
+    tab.click("#fields summary")
+    tab.evaluate("scrollTo(0, 700)")
+    save("second", 30)
+    tab.clock.run_for(29_000)
+    assert "first paragraph" in tab.inner_text("#long")
+    tab.evaluate("getSelection().selectAllChildren(document.querySelector('#fields pre'))")
+    tab.clock.run_for(30_000)
+    assert "first paragraph" in tab.inner_text("#long")  # while somebody copies something
+    tab.evaluate("getSelection().removeAllRanges()")
+    tab.clock.run_for(30_000)
+    tab.get_by_text("second paragraph").first.wait_for()
+    assert open_pages() == [True, False] and tab.evaluate("scrollY") == 700
+    save("third", 0)
+    tab.clock.run_for(31_000)
+    tab.get_by_text("third paragraph").first.wait_for()
+    assert open_pages() == [True, False]
+    save("fourth", 0)  # the run has ended: nothing is loaded again
+    tab.clock.run_for(90_000)
+    assert "third paragraph" in tab.inner_text("#long")
+    tab.close()
