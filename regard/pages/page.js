@@ -1483,12 +1483,16 @@ class View {
 const track = (share, kind = "") => make("span", { class: "track" },
   make("i", { class: kind, style: { width: `${100 * share}%` } }));
 
+const meanRows = new WeakMap(); // of maps: a pointer that moves asks for the same ones again and again
+
 /** The mean of the rows of a map. */
 function meanRow(map) {
+  if (meanRows.has(map)) return meanRows.get(map);
   const sums = new Float64Array(map.columns);
   for (let row = 0; row < map.rows; row++) {
     rowOf(map, row).forEach((value, column) => { sums[column] += value / map.rows; });
   }
+  meanRows.set(map, sums);
   return sums;
 }
 
