@@ -232,7 +232,7 @@ def _lead(record: RunRecord, sizes: dict[str, int]) -> str:
         trained += f" Its weights are those of step {kept['step']:,}."
     again = f"regard train --resume {quote(str(record.run))}"
     state = {
-        "under way": " Training is under way; this page is updated as it goes on, also while it is open.",
+        "under way": " Training is under way; this page is updated as it goes on.",
         "stopped": f" Training was stopped before its end; continue with: {again}",
     }.get(record.state, "")
     return f"{summary} {trained}{state}"
