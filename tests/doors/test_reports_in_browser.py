@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.doors.conftest import PHONE, WIDE, Open
 from tests.tiny import (
     Silent,
     captions_table,
+    labelled_file,
     memorised,
     memorised_captions,
     memorised_sounds,
@@ -23,7 +25,7 @@ from tests.tiny import (
 )
 
 pytestmark = pytest.mark.timeout(600)  # a busy machine starts a browser slowly
-KINDS = ("chat-attention", "caption-attention", "speech-attention")
+KINDS = ("chat-attention", "caption-attention", "speech-attention", "sentiment-cnn")
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +38,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             "chat-attention": lambda folder=folder: memorised(pairs_file(folder)),
             "caption-attention": lambda folder=folder: memorised_captions(captions_table(folder)),
             "speech-attention": lambda folder=folder: memorised_sounds(sounds_table(folder)),
+            "sentiment-cnn": lambda folder=folder: memorised(
+                labelled_file(folder), "tokenizer.min_count=1"
+            ),
         }[kind]()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("REGARD_CACHE", str(folder / "cache"))
@@ -46,15 +51,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return files
 
 
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize(
+    ("size", "theme"), [(WIDE, "light"), (PHONE, "dark")], ids=["wide and light", "phone and dark"]
+)
 @pytest.mark.parametrize("name", [*KINDS, "chat-attention, draft"])
 def test_a_report_fits_asks_for_nothing_and_says_what_to_type(
     visit: Open,
     files: dict[str, Path],
     name: str,
     size: dict[str, int],
+    theme: str,
 ):
-    tab = visit(files[name], size=size, theme="dark")
+    tab = visit(files[name], size=size, theme=theme)
+    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    shades = [int(number) for number in re.findall(r"\d+", paper)]
+    assert min(shades) > 200 if theme == "light" else max(shades) < 60
     width = size["width"]
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert "regard ask" in tab.inner_text("#next")
@@ -71,6 +82,8 @@ def test_a_report_fits_asks_for_nothing_and_says_what_to_type(
         pictures = tab.locator("#attention svg")
         assert pictures.count() >= 2
         assert all(box["width"] > 40 for box in map(_box, pictures.all()))
+    if name == "sentiment-cnn":
+        assert "certain" in tab.inner_text("main")
     if name == "speech-attention":
         assert tab.locator("#samples audio").count() >= 2
     if name == "caption-attention":
