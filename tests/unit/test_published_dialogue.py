@@ -55,8 +55,9 @@ def test_intervals_are_those_of_resampled_replies_and_dialogues():
     # Three equal replies of one dialogue say no more than one of them.
     numbers = [number for number in range(40) for _ in range(3)]
     thrice = [[text for text in texts for _ in range(3)] for texts in (replies, references)]
-    assert published_dialogue.bleu_intervals(*thrice, numbers)["bleu_2"] == pytest.approx(bounds)
-    narrow = published_dialogue.bleu_intervals(*thrice)["bleu_2"]
+    together = published_dialogue.bleu_intervals(thrice[0], thrice[1], numbers)["bleu_2"]
+    assert together == pytest.approx(bounds)
+    narrow = published_dialogue.bleu_intervals(thrice[0], thrice[1])["bleu_2"]
     assert narrow is not None and narrow[1] - narrow[0] < 0.8 * (bounds[1] - bounds[0])
     assert published_dialogue.bleu_intervals(["a b"], ["a b"])["bleu_2"] is None
 
