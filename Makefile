@@ -6,7 +6,7 @@
 # make format     format the code
 # make docs       write docs/recipes.md from the fields in regard/recipe/
 # make images     train a small translator (about half a minute) and draw docs/images
-# make bench      repeat all benchmarks; the records go to bench/results/
+# make bench      repeat the benchmarks that need no trained run; the records go to bench/results/
 # make clean      remove .venv and caches, but not your runs
 #
 # Everything runs in .venv, which is created on first use with the versions in constraints.txt.
@@ -82,7 +82,9 @@ images: .venv/.installed
 	$(BIN)/python -m bench.attention_picture
 
 bench: .venv/.installed-dev
-	for name in training_speed decoding_speed attention mmi cornell maclaurin memory sentiment blank pneumonia defaults fsdd serve checkpoints recovery scaling; do $(BIN)/python -m bench.$$name || exit; done
+	for name in training_speed decoding_speed attention mmi cornell maclaurin memory sentiment blank pneumonia defaults fsdd serve checkpoints recovery scaling intervals pages; do $(BIN)/python -m bench.$$name || exit; done
+	for corpus in dailydialog multi30k numbers; do $(BIN)/python -m bench.attending --corpus $$corpus --steps 500 || exit; done
+	$(BIN)/python -m bench.dialogue variants --minutes 8 --only "turns 1" --only "turns 3" --only "turns 5"
 	$(BIN)/python -m bench.preparation --peer-pairs 1000000 --check-resume
 
 clean:

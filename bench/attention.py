@@ -185,13 +185,18 @@ def main() -> None:
         return
 
     for name in args.corpus or RECIPES:
-        seeds = [args.only_seed] if args.only_seed else range(1, args.seeds + 1)
+        seeds = seeds_of(args)
         for seed in seeds:
             if seed not in recorded(name, args):
                 both = pair(name, seed, args)
                 enter(name, seed, both, args)
                 print(name, "seed", seed, both, flush=True)
         print(name, json.dumps(summarise(name, args), indent=1), flush=True)
+
+
+def seeds_of(args: argparse.Namespace) -> list[int]:
+    """The seeds to train: 0 is one, too."""
+    return list(range(1, args.seeds + 1)) if args.only_seed is None else [args.only_seed]
 
 
 def recorded(name: str, args: argparse.Namespace) -> dict[int, dict[str, dict[int, float]]]:

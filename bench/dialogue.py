@@ -198,6 +198,8 @@ def evaluate(args: argparse.Namespace) -> None:
     replies = answers(remembering, [question.given for question in asked])
     references = [question.references[0] for question in asked]
     published = published_dialogue.scores(replies, references)
+    dialogues = [question.cluster for question in asked]
+    intervals = published_dialogue.bleu_intervals(replies, references, dialogues)
     of_people = published_dialogue.scores(references, references)
     samples = [
         {"history": asked[i].shown.split("\n"), "reply": replies[i], "people": references[i]}
@@ -211,6 +213,7 @@ def evaluate(args: argparse.Namespace) -> None:
         "intervals": {name: list(bounds) for name, bounds in evaluation.intervals.items()},
         "references": evaluation.references,
         "published_definitions": published,
+        "published_intervals": intervals,
         "published_definitions_of_references": of_people,
         "attention": attention_figures(bot) if bot.attends() else None,
         "samples": samples,
@@ -226,6 +229,7 @@ def evaluate(args: argparse.Namespace) -> None:
     }
     for name, value in {**evaluation.scores, **_prefixed("published ", published)}.items():
         print(f"{name:24}{value:10.4f}")
+    print(f"95 % interval of published bleu_2: {intervals['bleu_2']}")
     print(measure.write(args.name, record))
 
 

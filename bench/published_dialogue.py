@@ -35,7 +35,13 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
+import numpy as np
+
+from regard.metrics import Statistic
+
+ORDERS = 4  # of BLEU
 UNKNOWN = "<unk>"
 REFERENCE_WORDS = 28  # after the start token and that of the speaker; the end token is not counted
 
@@ -77,22 +83,63 @@ def _filled(tokens: list[str]) -> list[str]:
 
 def bleus(replies: Sequence[list[str]], references: Sequence[list[str]]) -> dict[str, float]:
     """BLEU of the whole corpus: geometric mean of the n-gram precisions x brevity penalty."""
-    correct = [0] * 4
-    total = [0] * 4
-    for reply, reference in zip(replies, references, strict=True):
-        for order in range(1, 5):
-            ours, theirs = _ngrams(reply, order), _ngrams(reference, order)
-            correct[order - 1] += (ours & theirs).total()
-            total[order - 1] += ours.total()
-    length = sum(map(len, replies))
-    reference_length = sum(map(len, references))
-    penalty = math.exp(min(0.0, 1 - reference_length / length)) if length else 0.0
-    result = {}
+    statistics = bleu_statistics(replies, references)
+    return {name: statistic.value for name, statistic in statistics.items()}
+
+
+def bleu_intervals(
+    replies: Sequence[str],
+    references: Sequence[str],
+    clusters: Sequence[int] | None = None,
+    *,
+    reference_words: int = REFERENCE_WORDS,
+) -> dict[str, tuple[float, float] | None]:
+    """The 95 % intervals of BLEU-1 to BLEU-4 by bootstrap. Replies with the same number in
+    `clusters` are resampled together: those of one dialogue are not independent.
+
+    >>> replies, right = ["i do not know", "yes ."], ["i do not think so", "yes ."]
+    >>> low, high = bleu_intervals(replies, right)["bleu_1"]
+    >>> round(low, 4), high
+    (0.5841, 1.0)
+    """
+    written = [_filled(words(reply)) for reply in replies]
+    right = [_filled(words(reference)[:reference_words]) for reference in references]
+    statistics = bleu_statistics(written, right)
+    return {name: statistic.interval(clusters) for name, statistic in statistics.items()}
+
+
+def bleu_statistics(
+    replies: Sequence[list[str]], references: Sequence[list[str]]
+) -> dict[str, Statistic]:
+    """BLEU-1 to BLEU-4 as functions of sums over replies."""
+    rows = np.array(
+        [_counts(*pair) for pair in zip(replies, references, strict=True)], np.float64
+    ).reshape(-1, 2 + 2 * ORDERS)
+    return {
+        f"bleu_{order}": Statistic(rows, partial(_bleu, order)) for order in range(1, ORDERS + 1)
+    }
+
+
+def _counts(reply: list[str], reference: list[str]) -> list[int]:
+    """Words of the reply and of the reference; n-grams of the reply that are in the reference, and
+    all, for each n."""
+    correct = []
+    total = []
+    for order in range(1, ORDERS + 1):
+        ours, theirs = _ngrams(reply, order), _ngrams(reference, order)
+        correct.append((ours & theirs).total())
+        total.append(ours.total())
+    return [len(reply), len(reference), *correct, *total]
+
+
+def _bleu(order: int, sums: np.ndarray) -> float:
+    length, reference_length = sums[:2].tolist()
+    correct, total = np.split(sums[2:], 2)
     product = 1.0
-    for order in range(1, 5):
-        product *= correct[order - 1] / total[order - 1] if total[order - 1] else 0.0
-        result[f"bleu_{order}"] = penalty * product ** (1 / order)
-    return result
+    for ours, of in zip(correct[:order].tolist(), total[:order].tolist(), strict=True):
+        product *= ours / of if of else 0.0
+    penalty = math.exp(min(0.0, 1 - reference_length / length)) if length else 0.0
+    return penalty * product ** (1 / order)
 
 
 def distincts(replies: Sequence[list[str]]) -> dict[str, float]:

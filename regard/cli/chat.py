@@ -35,6 +35,7 @@ HISTORY_COMMANDS = {
     HISTORY: "the conversation so far",
     FORGET: "begin a new conversation",
 }
+CUT = "the last answer was cut off, so its attention is not known"
 NO_HISTORY = "this model answers each line by itself: it was trained with data.turns = 1"
 
 
@@ -81,19 +82,29 @@ def _chat(bundle: Bundle, run: Path, how: Options) -> None:
         commands |= {**HISTORY_COMMANDS, HELP: last_line}
 
     turns: list[str] = []  # of both sides
-    last = None  # the last exchange
+    last = None  # the last exchange whose answer came to its end
+    is_cut = False  # whether an answer was cut off after it
     for text in _typed():
         command = text.lower() if text.startswith("/") else None
         if command is None:
-            last = _answer(bundle, text, turns, how)
-            if last is not None and HISTORY in commands:
+            try:
+                exchange = _answer(bundle, text, turns, how)
+            except KeyboardInterrupt:
+                print(" …", flush=True)
+                is_cut = True
+                continue
+            if exchange is None:
+                continue
+            last, is_cut = exchange, False
+            if HISTORY in commands:
                 turns += [text, last.answer.text]
         elif command in ("/quit", "/exit"):
             return
         elif command == HELP:
             print("\n".join(f"{name:<10}{what}" for name, what in commands.items()))
         elif command == ATTEND:
-            print(_last_attention(bundle, last) if ATTEND in commands else NO_ATTENTION, flush=True)
+            attends = ATTEND in commands
+            print(_last_attention(bundle, last, is_cut) if attends else NO_ATTENTION, flush=True)
         elif command == HISTORY and HISTORY in commands:
             print(_listed(turns), flush=True)
         elif command == FORGET and FORGET in commands:
@@ -113,8 +124,8 @@ class _Exchange(NamedTuple):
 
 
 def _answer(bundle: Bundle, text: str, turns: list[str], how: Options) -> _Exchange | None:
-    """Print the answer as it is generated, and return it if it came to its end. Ctrl-C ends the
-    answer, not the chat."""
+    """Print the answer as it is generated, and return it. None if the line cannot be read; Ctrl-C
+    is for the caller, because it ends the answer, not the chat."""
     conversation = [*turns, text] if turns else text
     try:
         stream = bundle.stream(conversation, how)
@@ -125,8 +136,6 @@ def _answer(bundle: Bundle, text: str, turns: list[str], how: Options) -> _Excha
             return _Exchange(bundle.task.read_one(conversation), stream.answer)
     except InputError as problem:
         streams.tell(str(problem))
-    except KeyboardInterrupt:
-        print(" …")
     return None
 
 
@@ -138,10 +147,12 @@ def _listed(turns: list[str]) -> str:
     return "\n".join(f"{marks[i % 2]} {printable(turn)}" for i, turn in enumerate(turns))
 
 
-def _last_attention(bundle: Bundle, last: _Exchange | None) -> str:
+def _last_attention(bundle: Bundle, last: _Exchange | None, is_cut: bool) -> str:
+    """The attention of the last answer that came to its end."""
     if last is None:
-        return "nothing was asked yet"
-    return attention_text(bundle, last.row, last.answer)
+        return CUT if is_cut else "nothing was answered yet"
+    attention = attention_text(bundle, last.row, last.answer)
+    return f"{CUT}; of the one before:\n{attention}" if is_cut else attention
 
 
 def _typed() -> Iterator[str]:

@@ -157,7 +157,7 @@ def _show(comparison: Comparison, folder: Path, console: Console, as_json: bool)
 
 def report(comparison: Comparison) -> list[str]:
     """The comparison as lines of text: verdicts first."""
-    lines = [f"{pair.verdict}." for pair in comparison.pairs]
+    lines = _verdict_lines(comparison)
     if comparison.advice:
         lines.append(comparison.advice)
     lines += ["", *_score_table(comparison), "", *_cost_table(comparison)]
@@ -167,6 +167,21 @@ def report(comparison: Comparison) -> list[str]:
         lines += _example_lines(pair, is_chat=comparison.task == "chat")
     if comparison.notes:
         lines += ["", *(f"note: {note}" for note in comparison.notes)]
+    return lines
+
+
+def _verdict_lines(comparison: Comparison) -> list[str]:
+    """The verdicts; under one that is undecided or contradicted, what other scores say."""
+    from regard.compare.other_scores import NOT_ADJUSTED, other_scores
+
+    lines = []
+    for pair in comparison.pairs:
+        lines.append(f"{pair.verdict}.")
+        others = other_scores(comparison.score, pair)
+        if others:
+            lines.append(f"  {others}")
+    if any(line.startswith("  ") for line in lines):
+        lines.append(f"  {NOT_ADJUSTED}")
     return lines
 
 

@@ -1,9 +1,10 @@
-"""Advice: which contender to take, in two sentences that claim no more than the verdicts."""
+"""Advice: which contender to take, in a few sentences that claim no more than the verdicts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from regard.compare.other_scores import contradictions
 from regard.compare.record import ContenderResult, Pair
 from regard.compare.verdict import SHARES, number_text, score_name
 from regard.metrics import better
@@ -13,23 +14,27 @@ SAME_COST = 0.05  # costs that differ by less are called the same
 
 def advice(contenders: Sequence[ContenderResult], pairs: Sequence[Pair], score: str) -> str:
     """Which contenders no other one is better than; of several, which has the best mean and which
-    costs least to use. Empty where verdicts are about runs, or not there yet."""
+    costs least to use; and which of their verdicts other scores contradict. Empty where verdicts
+    are about runs, or not there yet."""
     if not pairs or any(pair.outcome in ("runs", "incomplete") for pair in pairs):
         return ""
     candidates = [contender for contender in contenders if contender.done]
     unbeaten = [each for each in candidates if each.name not in _losers(pairs)]
     if not unbeaten:
         return ""
+    names = {each.name for each in unbeaten}
+    but = contradictions(score, [pair for pair in pairs if names & {pair.first, pair.second}])
     if len(unbeaten) == 1:
         (winner,) = unbeaten
-        return f"Take {winner.name}. {_of_one(winner, candidates, pairs)}"
+        condition = f" if {score_name(score)} is what counts" if but else ""
+        return f"Take {winner.name}{condition}. {_of_one(winner, candidates, pairs)} {but}".strip()
     if len(unbeaten) < len(candidates):
         said = f"No contender was shown to be better than {_list(unbeaten, 'or')}."
     elif len(unbeaten) == 2:
         said = "Neither was shown to be better."
     else:
         said = "No contender was shown to be better than another."
-    return f"{said} {_of_several(unbeaten, score)}".strip()
+    return " ".join(part for part in (said, _of_several(unbeaten, score), but) if part)
 
 
 def _losers(pairs: Sequence[Pair]) -> set[str]:

@@ -6,17 +6,15 @@ from collections.abc import Iterator
 
 from regard.compare.cost_sections import cost_section
 from regard.compare.curve_sections import curve_sections
+from regard.compare.other_scores import NOT_ADJUSTED, other_scores
 from regard.compare.pair_sections import pair_sections
 from regard.compare.record import Comparison, ContenderResult, Pair
 from regard.compare.score_sections import difference_sections, plain_cell, score_section
-from regard.compare.verdict import count, other_scores, score_name
+from regard.compare.verdict import count, score_name
 from regard.pages.shell import Page, Section, Table
 
 OPEN_PAIRS = 1  # pairs whose buckets and examples are seen at once
 
-NOT_ADJUSTED = (
-    "These intervals are not adjusted for the number of scores, and the verdict does not use them."
-)
 AGAIN = (
     "The same command continues a comparison that was stopped and repeats nothing that is "
     "finished. comparison.json has all numbers of this page."
@@ -77,12 +75,10 @@ def _verdict(comparison: Comparison) -> Section:
 
 
 def _pair_verdict(score: str, pair: Pair) -> str:
-    """The verdict; where it is undecided, also what other scores say."""
+    """The verdict; where it is undecided or contradicted, also what other scores say."""
     sentence = f"{_capital(pair.verdict)}."
-    others = other_scores(score, pair.first, pair.second, pair.differences)
-    if pair.outcome != "undecided" or not others:
-        return sentence
-    return f"{sentence} {others} {NOT_ADJUSTED}"
+    others = other_scores(score, pair)
+    return f"{sentence} {others} {NOT_ADJUSTED}" if others else sentence
 
 
 def _capital(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from regard.compare.statistics import Difference
@@ -25,7 +24,7 @@ NAMES = {
     "pmi_mrr": "MRR by PMI", "pmi_hits_at_1": "hits@1 by PMI", "accuracy_at_5": "accuracy@5",
     "distinct_1": "distinct-1", "distinct_2": "distinct-2",
     "damerau_levenshtein": "Damerau-Levenshtein similarity",
-    "jaccard": "Jaccard similarity", "cosine": "cosine similarity",
+    "jaccard": "Jaccard similarity", "cosine": "cosine similarity", "exact": "exact matches",
 }  # fmt: skip
 
 
@@ -109,26 +108,6 @@ def verdict(
         f"({amounts}; {adjusted}{size}{could}){failures}"
     )
     return Verdict("undecided", sentence)
-
-
-def other_scores(score: str, first: str, second: str, differences: Mapping[str, Difference]) -> str:
-    """A sentence about the other scores whose intervals exclude 0; empty if there are none.
-
-    >>> gap = Difference(0.2, 0.1, 0.04, 5, (3, 3), 923, 0.01, 0.15, "", None)
-    >>> other_scores("perplexity", "GRU", "LSTM", {"exact": gap})
-    'By other scores, GRU does better (20.0 ± 10.0 points of exact).'
-    """
-    wins: dict[str, list[str]] = {first: [], second: []}
-    for name, difference in differences.items():
-        sign = {"lower": -1, "higher": 1, None: 0}[better(name)]
-        margin = difference.margin
-        if name == score or not sign or margin is None or abs(difference.value) <= margin:
-            continue
-        first_wins = sign * difference.value > 0
-        amounts = in_words(name, difference if first_wins else difference.reversed())
-        wins[first if first_wins else second].append(amounts.removeprefix("difference "))
-    parts = [f"{name} does better ({', '.join(own)})" for name, own in wins.items() if own]
-    return f"By other scores, {'; '.join(parts)}." if parts else ""
 
 
 def _adjustment(difference: Difference, adjusted_p_value: float | None) -> str:

@@ -111,6 +111,31 @@ function setUpTheme(tools) {
   tools.append(button);
 }
 
+const OPENED = "regard-opened"; // what was open before a page was loaded again
+
+/** The page of a run under way is loaded again and again. Its place stays (browsers see to that), and
+    so does what is open. It waits for a person who selects text or listens. */
+function setUpRefresh() {
+  const { refresh } = document.documentElement.dataset;
+  const details = [...document.querySelectorAll("section[id] > details")];
+  const nameOf = (node) => node.parentElement.id;
+  try {
+    const opened = sessionStorage.getItem(OPENED)?.split(" ") ?? [];
+    details.forEach((node) => { node.open ||= opened.includes(nameOf(node)); });
+    sessionStorage.removeItem(OPENED);
+  } catch { /* no storage: everything is closed again */ }
+  if (!refresh || window !== top) return; // a notebook has the page as it was
+  setInterval(() => {
+    const isHeard = [...document.querySelectorAll("audio")].some((sound) => !sound.paused);
+    if (isHeard || String(getSelection())) return;
+    try {
+      const opened = details.filter((node) => node.open).map(nameOf);
+      sessionStorage.setItem(OPENED, opened.join(" "));
+    } catch { /* as above */ }
+    location.reload();
+  }, 1000 * refresh);
+}
+
 /** Make the rows of a table sortable by each column; rows without a value come last. */
 function sortable(table) {
   const heads = [...table.tHead.rows[0].cells];
@@ -1458,12 +1483,16 @@ class View {
 const track = (share, kind = "") => make("span", { class: "track" },
   make("i", { class: kind, style: { width: `${100 * share}%` } }));
 
+const meanRows = new WeakMap(); // of maps: a pointer that moves asks for the same ones again and again
+
 /** The mean of the rows of a map. */
 function meanRow(map) {
+  if (meanRows.has(map)) return meanRows.get(map);
   const sums = new Float64Array(map.columns);
   for (let row = 0; row < map.rows; row++) {
     rowOf(map, row).forEach((value, column) => { sums[column] += value / map.rows; });
   }
+  meanRows.set(map, sums);
   return sums;
 }
 
@@ -2456,6 +2485,7 @@ function start() {
   document.body.append(tip);
   if (hasViews) tools.append(linkButton(), saveButton("svg"), saveButton("png"));
   setUpTheme(tools);
+  setUpRefresh();
   document.querySelectorAll("[data-widget]").forEach((mount) => widgets[mount.dataset.widget]?.(mount));
   if (!hasViews) return;
   const parts = partChoices().map(({ id }) => id);

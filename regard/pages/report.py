@@ -38,6 +38,7 @@ from regard.sessions import Session
 from regard.tasks.sources import PictureSource
 
 FILE = "report.html"
+REFRESH = 30  # seconds after which the open page of a run under way is loaded again
 LOGGER = logging.getLogger("regard")
 
 KINDS = {
@@ -216,6 +217,7 @@ def _page(
         lead=_lead(record, fixed.sizes),
         facts=tuple(_facts(record, fixed.costs, results, model)),
         sections=tuple(sections),
+        refresh=REFRESH if record.state == "under way" else 0,
     )
 
 

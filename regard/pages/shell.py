@@ -118,6 +118,7 @@ class Page:
     facts: tuple[tuple[str, str], ...] = ()  # names and values below it
     data: Mapping[str, Any] = field(default_factory=dict)  # what page.js draws
     arrays: Mapping[str, str] = field(default_factory=dict)  # texts of `regard.pages.arrays`
+    refresh: int = 0  # seconds after which an open page is loaded again; 0: never
 
     @property
     def html(self) -> str:

@@ -134,7 +134,9 @@ def test_a_run_under_way(run: Path, tmp_path: Path, capsys):
         assert disk.is_locked(copy)
         assert cli.main(["report", str(copy), "--limit", "2"]) == 0
     assert not disk.is_locked(copy)
-    assert "Training is under way" in page_of(copy / "report.html")
+    page = page_of(copy / "report.html")
+    assert "Training is under way" in page
+    assert '<html lang="en" data-refresh="30">' in page
 
 
 def test_a_run_that_was_stopped_before_its_first_validation(tmp_path: Path, capsys):

@@ -427,6 +427,22 @@ def test_keyboard_and_screen_reader(visit: Open, server: Server):
         assert name
 
 
+def test_a_chat_says_how_many_turns_it_reads(visit: Open, server: Server):
+    """`data.turns` counts the message itself."""
+    tab = visit(server)
+    notes = tab.evaluate(
+        "import(document.baseURI + 'page/chat.js')"
+        ".then((module) => [0, 1, 2, 3].map(module.whatIsRead))"
+    )
+    assert notes == [
+        "It reads your message only, not the ones before.",
+        "It reads your message only, not the ones before.",
+        "It reads your message and the turn before it.",
+        "It reads your message and up to 2 turns before it.",
+    ]
+    assert tab.inner_text(".composer-note") == notes[0]
+
+
 def test_places_of_a_history_are_found_in_its_turns(visit: Open, server: Server):
     """Names are tokens without spaces, in the tokenizer's case; some are not in the text."""
     tab = visit(server)

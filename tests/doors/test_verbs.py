@@ -166,6 +166,36 @@ def test_json_has_the_fields_of_an_answer(trained: Path, capsys):
     assert likeliest == [*record["pieces"], "(end)"]
 
 
+def test_attend_after_a_line_or_an_answer_that_came_to_nothing(trained: Path, capsys, monkeypatch):
+    stream = Bundle.stream
+
+    def cut(bundle: Bundle, text: str, how: Any) -> Any:
+        """As if Ctrl-C were pressed after the first piece of an answer to "Bye"."""
+        for piece in stream(bundle, text, how):
+            yield piece
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(
+        Bundle, "stream", lambda *args: (cut if args[1] == "Bye" else stream)(*args)
+    )
+
+    def chat(*lines: str) -> list[str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        assert cli.main(["chat", str(trained)]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    answer, *attention = chat("Hello!", "/attend")
+    assert answer == "Hi there." and len(attention) > 2
+    unreadable = "word " * 20_000
+    assert chat("Hello!", unreadable, "/attend") == [answer, *attention]
+    assert chat(unreadable, "/attend") == ["nothing was answered yet"]
+    cut_off = "the last answer was cut off, so its attention is not known"
+    assert chat("Bye", "/attend")[1:] == [cut_off]
+    _, piece, note, *shown = chat("Hello!", "Bye", "/attend")
+    assert piece.endswith(" …") and note == f"{cut_off}; of the one before:" and shown == attention
+    assert chat("Bye", "Hello!", "/attend")[1:] == [answer, *attention]
+
+
 def test_attend_shows_the_answer_that_was_given(trained: Path, capsys, monkeypatch):
     """Also where answers are drawn anew each time: there is no second search."""
     searches = []
@@ -179,7 +209,7 @@ def test_attend_shows_the_answer_that_was_given(trained: Path, capsys, monkeypat
     sets = [word for change in changes for word in ("--set", change)]
     assert cli.main(["chat", str(trained), *sets]) == 0
     unasked, answer, *lines = capsys.readouterr().out.splitlines()
-    assert unasked == "nothing was asked yet" and len(searches) == 1
+    assert unasked == "nothing was answered yet" and len(searches) == 1
     assert printable(searches[0].answer.text) == answer
     names = [printable(name.strip()) or "·" for name in searches[0].answer.step_names]
     half = len(lines) // 2

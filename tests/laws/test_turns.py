@@ -287,19 +287,55 @@ def test_places_are_named_and_numbered_by_turn(pair):
 # -- models-----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["chat-attention", "chat-transformer", "chat-lstm"])
-def test_turn_tokens_are_never_generated(name):
-    """However likely they are."""
+HEADS = ["encoder.heads=2", "decoder.heads=2"]
+ENCODERS = {
+    "LSTM": ("chat-lstm", []),
+    "LSTM with attention": ("chat-attention", []),
+    "GRU": ("chat-gru", []),
+    "Transformer": ("chat-transformer", HEADS),
+    "linear attention": ("chat-maclaurin", HEADS),
+    "convolution": ("translate-convolution", ["task=chat", "tokenizer.kind=words"]),
+}
+
+
+@pytest.fixture(params=ENCODERS)
+def bot(request):
+    """An untrained chatbot of each encoder, which reads three turns."""
     import torch
 
     from regard.bundle import Bundle
 
+    name, changes = ENCODERS[request.param]
     tokenizer = FITTED["words"][1]
-    small = ["encoder.width=12", "encoder.heads=2", "decoder.heads=2", "encoder.layers=1"]
-    small = [change for change in small if "heads" not in change or name == "chat-transformer"]
-    chosen = recipe.load(name, [*DIALOGUES, *small])
+    small = ["encoder.width=12", "encoder.layers=1"]
+    chosen = recipe.load(name, [*changes, *DIALOGUES, *small])
+    torch.manual_seed(7)
     model = build.model(chosen, vocabulary=tokenizer.size).eval()
-    bot = Bundle(chosen, build.task(chosen, tokenizer), model)
+    return Bundle(chosen, build.task(chosen, tokenizer), model)
+
+
+def test_every_encoder_reads_the_history(bot):
+    """Alone and in a batch of histories of other lengths; turn tokens are places like others."""
+    histories = [["Hi!"], ["o s", "Hello, how are you?", "Hi!"], ["you", "Hi!"]]
+    options = Options(min_new_tokens=4, max_new_tokens=4)
+    together = bot.ask(histories, options)
+    scores = [answer.score for answer in together]
+    assert scores == pytest.approx([bot.ask([each], options)[0].score for each in histories])
+    assert len({round(score, 4) for score in scores}) == len(histories)
+    for turns, answer in zip(histories, together, strict=True):
+        if bot.attends():
+            row = bot.task.source.read_one(turns)
+            expected = ["(other)", "(self)", "(other)"][-len(turns) :]
+            names = " ".join(answer.place_names).split()  # a convolution reads two at a place
+            assert [name for name in names if name in expected] == expected
+            parts = bot.task.source.turns_of(row, len(answer.place_names))
+            assert [part.name for part in parts] == [*expected, "(end)"]
+
+
+def test_turn_tokens_are_never_generated(bot):
+    """However likely they are."""
+    import torch
+
     assert bot.task.special_tokens.never[-2:] == (OTHER_TURN, SELF_TURN)
     with torch.no_grad():
         bias = bot.model.decoder.output.bias

@@ -17,6 +17,7 @@ from regard import metrics
 from regard.cli.comparing import report
 from regard.compare import advice as advising
 from regard.compare import cost_text as cost_texts
+from regard.compare import other_scores as others_of
 from regard.compare import score_sections
 from regard.compare import verdict as verdicts
 from regard.compare.advice import advice
@@ -222,6 +223,7 @@ def text_of(page: Page) -> str:
 def test_doctests():
     assert doctest.testmod(advising).failed == 0
     assert doctest.testmod(cost_texts).failed == 0
+    assert doctest.testmod(others_of).failed == 0
     assert doctest.testmod(score_sections).failed == 0
     assert doctest.testmod(verdicts).failed == 0
 
@@ -299,10 +301,49 @@ def test_an_undecided_verdict_names_other_scores_that_differ():
     assert "GRU does better (30.0 ± 10.0 points of BLEU). These intervals are not adjusted" in text
     assert "chrF" not in text and "length" not in text
 
-    decided = [replace(pairs[0], outcome="better")]
-    text = comparison_page(replace(content, pairs=decided)).sections[0].text
-    assert "By other scores" not in text
-    assert "By other scores" not in comparison_page(content).sections[0].text
+    lines = report(replace(content, pairs=pairs))
+    assert lines[1].startswith("  By other scores, LSTM does better (20.0 ± 10.0 points of WER); ")
+    assert lines[2].startswith("  These intervals are not adjusted")
+    assert "other scores" not in comparison_page(content).sections[0].text
+    assert not any("other scores" in line for line in report(content))
+
+
+def contradicted(content: Comparison, score: str, value: float) -> Comparison:
+    """Every pair has the same difference in another score, with a margin of 0.1."""
+    pairs = []
+    for pair in content.pairs:
+        own = replace(pair.differences["accuracy"], value=value, margin=0.1)
+        pairs.append(replace(pair, differences=pair.differences | {score: own}))
+    content = replace(content, pairs=pairs)
+    return replace(content, advice=advice(content.contenders, pairs, "accuracy"))
+
+
+@pytest.mark.parametrize("outcome", ["worse", "runs"])
+def test_a_decided_verdict_names_other_scores_that_contradict_it(outcome: str):
+    content = comparison()  # GRU has more right answers than LSTM
+    (pair,) = content.pairs
+    assert pair.outcome == "worse" and pair.differences["accuracy"].value < 0
+    content = replace(content, pairs=[replace(pair, outcome=outcome)])
+    expected = "But by other scores, LSTM does better (20.0 ± 10.0 points of exact matches)."
+
+    for_loser = contradicted(content, "exact", 0.2)
+    text = comparison_page(for_loser).sections[0].text
+    assert f"{pair.verdict}. {expected} These intervals are not adjusted" in text
+    lines = report(for_loser)
+    assert lines[:2] == [f"{pair.verdict}.", f"  {expected}"]
+    assert lines[2].startswith("  These intervals are not adjusted")
+
+    for score, value in [("exact", -0.2), ("exact", 0.05), ("mean_length", 9.0)]:
+        agreeing = contradicted(content, score, value)
+        assert "other scores" not in comparison_page(agreeing).sections[0].text
+        assert not any("other scores" in line for line in report(agreeing))
+
+
+def test_a_failure_is_not_explained_by_other_scores():
+    content = comparison()
+    pairs = [replace(content.pairs[0], outcome="failed")]
+    content = contradicted(replace(content, pairs=pairs), "exact", 0.2)
+    assert "other scores" not in comparison_page(content).sections[0].text
 
 
 def test_the_charts_are_of_the_record():
@@ -464,6 +505,34 @@ def test_advice_claims_no_more_than_the_verdicts():
     )
     assert outcome(three, "better", "undecided", "better").startswith(
         "Take LSTM. No other is known to be better, and it takes 0.5 times"
+    )
+
+
+def test_advice_says_what_other_scores_contradict():
+    two = contradicted(comparison(), "exact", 0.2)
+    assert two.advice == (
+        "Take GRU if accuracy is what counts. It is better, but it takes 2 times the "
+        "multiplications of LSTM to answer an example. "
+        "But LSTM does better than GRU by exact matches."
+    )
+    assert contradicted(comparison(), "exact", -0.2).advice == comparison().advice
+    three = contradicted(comparison((0.5, 0.6, 0.7)), "wer", -0.2)  # lower is better
+    # the pairs: LSTM and GRU, LSTM and Transformer, GRU and Transformer
+    said = outcome(three, "worse", "worse", "undecided")
+    assert said.startswith("No contender was shown to be better than GRU or Transformer.")
+    assert said.endswith(
+        "But LSTM does better than GRU by WER; LSTM does better than Transformer by WER."
+    )
+    # a contradiction among those that are beaten anyway does not change what to take
+    pairs = [
+        replace(pair, differences=own.differences)
+        for pair, own in zip(three.pairs, comparison((0.5, 0.6, 0.7)).pairs, strict=True)
+    ]
+    pairs[0] = replace(three.pairs[0], outcome="worse")
+    pairs[1] = replace(pairs[1], outcome="worse")
+    pairs[2] = replace(pairs[2], outcome="worse")
+    assert advice(three.contenders, pairs, "accuracy").startswith(
+        "Take Transformer. It is better than all others"
     )
 
 

@@ -98,3 +98,11 @@ def test_a_contender_without_a_score_failed_or_is_not_there_yet():
 def test_a_score_that_is_neither_good_nor_bad_has_no_winner():
     about = verdict("mean_length", GRU, LSTM, found(0.03, 0.001), 0.001, unit="sentence")
     assert about.outcome == "undecided"
+
+
+def test_scores_have_the_names_that_a_sentence_needs():
+    about = verdict("exact", GRU, LSTM, found(0.03, 0.001), 0.003, unit="sentence")
+    assert about.sentence == (
+        "GRU is better than LSTM (difference 3.0 ± 1.1 points of exact matches; "
+        "3 seeds of 923 sentences)"
+    )

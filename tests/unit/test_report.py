@@ -87,6 +87,8 @@ def test_training_writes_a_page_of_what_it_logged(run: Path):
     for prompt, answer in last["samples"]:
         assert prompt in plain and printable(answer) in plain
     assert "for 4 steps" in plain and "Training is under way" not in plain
+    head = text.partition("<style>")[0]
+    assert "refresh" not in head
     assert "regard train chat-gru --steps 4" in plain
     assert "(95 %" not in plain  # nothing was asked again
 

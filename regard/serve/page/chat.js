@@ -9,6 +9,13 @@ import { SegmentedText } from "./segmented.js";
 import { TextSource } from "./sources.js";
 import { welcome } from "./welcome.js";
 
+/** What a model reads that was trained with so many turns; 0 if it reads no history. */
+export function whatIsRead(turns) {
+  if (turns < 2) return "It reads your message only, not the ones before.";
+  if (turns === 2) return "It reads your message and the turn before it.";
+  return `It reads your message and up to ${turns - 1} turns before it.`;
+}
+
 export class ChatView extends ExchangeView {
   constructor(app) {
     super(app);
@@ -75,8 +82,7 @@ export class ChatView extends ExchangeView {
   whatItReads() {
     const [model] = this.app.modelsOf(this.conversation);
     if (!model) return `The server does not have the model ${this.conversation.model} now.`;
-    const { turns } = model.regard;
-    return turns > 0 ? `It reads your message and up to ${turns} turns before it.` : "It reads your message only, not the ones before.";
+    return whatIsRead(model.regard.turns);
   }
 
   onGo() {
