@@ -14,7 +14,8 @@ Three measurements, each process with one thread and a core of its own:
 The estimate knows the step of one process, how much of it is the update, which every process makes
 alone (measured as `regard budget` does, on as many rows), the bandwidth and the latency. It should
 contain the step of N processes between its best case (all communication that the backward pass can
-hide) and its worst (none). The record has both, and how far the measured step is from the nearer one.
+hide) and its worst (none). The record has both, and how far the measured step is from the nearer
+one.
 """
 
 from __future__ import annotations

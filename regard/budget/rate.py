@@ -42,7 +42,8 @@ def time_of_step(
     batch = training_batch(model, at.B.value, at.S.value, target)
     parameters = [weight for weight in model.parameters() if weight.requires_grad]
     optimiser = torch.optim.AdamW(parameters, lr=0.0, weight_decay=0.0)
-    averaged = [*copy.deepcopy(model).parameters()] if averages else []
+    weights: list[torch.Tensor] = [*model.parameters()]
+    averaged: list[torch.Tensor] = [*copy.deepcopy(model).parameters()] if averages else []
     model.train()
     model.frontend.eval()  # its tempo perturbation would draw other lengths
     times: list[StepTime] = []
@@ -58,7 +59,7 @@ def time_of_step(
             optimiser.step()
             if averages:
                 with torch.no_grad():
-                    torch._foreach_lerp_(averaged, [*model.parameters()], 0.01)
+                    torch._foreach_lerp_(averaged, weights, 0.01)
             times.append(StepTime(middle - start, time.perf_counter() - middle))
     return StepTime(
         gradients=statistics.median(each.gradients for each in times[1:]),
