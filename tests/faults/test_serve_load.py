@@ -184,7 +184,8 @@ def test_sigterm_lets_streams_come_to_their_end(run: Path) -> None:
         server.process.send_signal(signal.SIGTERM)
         for stream in streams:
             assert stream.end().text == alone
-    assert server.stop() == 0
+        assert server.process.wait(PATIENCE) == 0
+    server.stop()
     (line,) = server.errors
     assert line.startswith("stopping: ") and not line.startswith("stopping: 0 ")
 

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import io
 import json
+import os
 import random
 import socket
 import struct
@@ -176,12 +177,12 @@ def test_a_greedy_body_costs_little_time_and_memory(
     path, body = GREEDY[name]
     content = body()
     assert len(content) < 25_000_000
-    with Watch(server) as watch:
+    before = processor_seconds(server.process.pid)
+    with Watch(server):
         reply = client.post(path, content)
     assert reply.status in (400, 413)
     assert reply.error
-    # Minutes, without bounds. Other work of the machine may make all of it slow.
-    assert reply.seconds < 30 and watch.worst < 30
+    assert processor_seconds(server.process.pid) - before < 20  # whatever else the machine does
     assert peak_megabytes(server.process.pid) < 700
 
 
@@ -197,12 +198,11 @@ LONG_PROMPTS = [  # a body of completions has no files, so none is that long
 def test_a_prompt_of_10_megabytes_is_refused(
     client: Client, path: str, body: dict[str, Any], status: int
 ) -> None:
-    """Within a second, as the long form of this test measures. No model would read it in time."""
+    """How soon is measured by the long form of this test."""
     codes = {400: "context_length_exceeded", 413: "request_too_large"}
     reply = client.post(path, json.dumps(body))
     assert reply.status == status
     assert reply.error["code"] == codes[status]
-    assert reply.seconds < 30
 
 
 @pytest.mark.long
@@ -268,6 +268,12 @@ class Watch:
         self._ended.set()
         self._thread.join()
         self._client.connection.close()
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has computed so far, which does not grow while others do."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_megabytes(pid: int) -> float:
