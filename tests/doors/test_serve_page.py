@@ -540,7 +540,9 @@ def test_a_translation_beside_its_source(visit: Open, desks: Server):
     choose(tab, "translation")
     assert tab.inner_text(".go") == "Translate"
     assert tab.is_disabled(".go")
+    assert tab.locator("button:has-text('Clear')").is_hidden()
     tab.fill("#prompt", PROMPT)
+    assert tab.locator("button:has-text('Clear')").is_visible()
     tab.click(".go")
     tab.wait_for_selector(".answer-tools button")
     answer = asked(desks, "translation", PROMPT)
@@ -955,14 +957,19 @@ def test_budget_runs_and_lab(visit: Open, server: Server):
     millions = f"{truth['softmax']['parameters'] / 1e6:.3g} M"
     assert millions in tab.inner_text(".budget-numbers")
 
+    tab.evaluate("document.querySelector('main').scrollTop = 300")
     tab.click("#tab-runs")
     tab.wait_for_selector(".run .chart")
+    assert tab.evaluate("document.querySelector('main').scrollTop") == 0
     assert tab.locator(".run").count() == 4
     assert_report_is_shown_apart(tab)
     tab.click("#tab-lab")
     tab.wait_for_selector(".experiment")
     with server.client() as client:
         assert tab.locator(".experiment").count() == len(client.get("/v1/lab").json())
+
+    formulas = tab.locator(".experiment", has_text="Dense map").locator("sub, sup")
+    assert formulas.all_inner_texts() == ["2", "v", "T"]  # of N^2 and W_v^T
 
     card = tab.locator(".experiment", has_text=FASTEST)
     card.locator("button").click()
