@@ -215,7 +215,8 @@ def test_the_page_answers_while_the_queue_is_full(server: Server) -> None:
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_rows_of_a_client_that_goes_away_are_free_at_once(run: Path, is_stream: bool) -> None:
     """p95, as /metrics sees it, which takes a few milliseconds itself."""
-    tokens = dict.fromkeys(("max_tokens", "request_tokens", "tokens_under_way"), 1_000_000_000)
+    names = ("max_tokens", "request_tokens", "tokens_under_way")
+    tokens: dict[str, Any] = dict.fromkeys(names, 1_000_000_000)
     body = {"stream": is_stream, "max_tokens": 1_000_000, "regard": {"min_new_tokens": 999_999}}
     seconds = []
     with Server([run], limits=tokens) as server:
