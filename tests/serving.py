@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -33,7 +34,7 @@ from tests.tiny import (
 
 READY = re.compile(r"API +(http://\S+)/v1")
 WITH_LIMITS = """
-import asyncio, json, sys
+import asyncio, importlib, json, sys
 from pathlib import Path
 from regard.serve.http_protocol import ConnectionLimits
 from regard.serve.limits import Limits
@@ -41,6 +42,9 @@ from regard.serve.server import Settings, model_names, serve
 runs, limits, more = json.loads(sys.argv[1])
 if "connections" in more:
     more["connections"] = ConnectionLimits(**more["connections"])
+for name, value in more.pop("constants", {}).items():
+    module, _, constant = name.rpartition(".")
+    setattr(importlib.import_module("regard.serve." + module), constant, value)
 settings = Settings(
     runs=model_names([Path(run) for run in runs]), port=0, limits=Limits(**limits), **more
 )
@@ -97,7 +101,8 @@ def _without_key() -> dict[str, str]:
 
 
 class Server:
-    """`regard serve` in a process of its own. With `limits`, the same server with other bounds."""
+    """`regard serve` in a process of its own. With `limits`, the same server with other bounds; and
+    then with other `connections` (ConnectionLimits) and `constants` of its modules, if given."""
 
     def __init__(
         self,
@@ -142,15 +147,22 @@ class Server:
         return int(self.url.rpartition(":")[2])
 
     def client(self, **options: Any) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=120, trust_env=False, **options)
+        # Without certificates, which would be read for every client and are for nothing here.
+        options = {"timeout": 120, "trust_env": False, "verify": False} | options
+        return httpx.Client(base_url=self.url, **options)
 
     def metric(self, name: str) -> float:
-        """The sum of a measure over its labels."""
-        with self.client() as client:
-            lines = client.get("/metrics").text.splitlines()
+        """The sum of a measure over its labels. Tests ask for it again and again, so it costs
+        little."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        try:
+            connection.request("GET", "/metrics")
+            lines = connection.getresponse().read().decode().splitlines()
+        finally:
+            connection.close()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
 
-    def wait_until_idle(self, seconds: float = 30) -> None:
+    def wait_until_idle(self, seconds: float = 120) -> None:
         deadline = time.monotonic() + seconds
         while self.metric("regard_jobs") or self.metric("regard_rows"):
             assert time.monotonic() < deadline, "jobs are still under way"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +33,7 @@ REPLY = "I'm Ada, and you?"
 SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 LONG = {"min_new_tokens": 19_000, "max_new_tokens": 20_000}  # an answer that takes a while
 LIMITS = {"max_tokens": 20_000}  # of a server that gives it
+FASTEST = "Orthogonal"  # experiment of the lab
 KEY = "an-easy-key-that-is-long-enough-for-a-test"
 REFUSED = "Content Security Policy|Failed to fetch"  # what a report tries and may not do
 MICROPHONE = ["--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
@@ -60,7 +64,8 @@ def runs(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
 
 @pytest.fixture(scope="module")
 def server(runs: dict[str, Path]) -> Iterator[Server]:
-    server = Server(list(runs.values()))
+    """A server that writes answers as long as anybody wants."""
+    server = Server(list(runs.values()), limits=LIMITS)
     yield server
     server.stop()
 
@@ -177,11 +182,45 @@ def download(tab: Any, click: str) -> str:
     return Path(event.value.path()).read_text("utf-8")
 
 
-def weights_of_prompt(tab: Any) -> list[tuple[str, float]]:
-    """The words of the first prompt that are coloured, and how strongly."""
+def weights_of(tab: Any, selector: str) -> list[tuple[str, float]]:
+    """The words that are coloured, and how strongly."""
     return tab.evaluate(
-        "[...document.querySelectorAll('.prompt .segment.tinted')].map("
-        "(node) => [node.textContent, Number(node.style.getPropertyValue('--weight'))])"
+        "(selector) => [...document.querySelectorAll(`${selector} .segment.tinted`)].map("
+        "(node) => [node.textContent, Number(node.style.getPropertyValue('--weight'))])",
+        selector,
+    )
+
+
+def weights_of_prompt(tab: Any) -> list[tuple[str, float]]:
+    return weights_of(tab, ".prompt")
+
+
+def give(tab: Any, event: str, selector: str, file: Path, kind: str) -> None:
+    """Drag a file over a node, drop it there, or paste it."""
+    content = base64.b64encode(file.read_bytes()).decode()
+    tab.evaluate(
+        """([event, selector, content, name, type]) => {
+          const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
+          const files = new DataTransfer();
+          files.items.add(new File([bytes], name, { type }));
+          const how = { bubbles: true, cancelable: true };
+          document.querySelector(selector).dispatchEvent(event === "paste"
+            ? new ClipboardEvent(event, { ...how, clipboardData: files })
+            : new DragEvent(event, { ...how, dataTransfer: files }));
+        }""",
+        [event, selector, content, file.name, kind],
+    )
+
+
+def too_wide(tab: Any) -> list[str]:
+    """What is wider than the window and cannot be scrolled to."""
+    return tab.evaluate(
+        """() => [...document.querySelectorAll("body *")].filter((node) => {
+          const box = node.getBoundingClientRect();
+          const isShown = box.width > 0 && getComputedStyle(node).visibility === "visible";
+          const scrolls = node.closest(".scroll, .heat, .drawer, .hidden, .skip, .toasts, svg");
+          return isShown && !scrolls && (box.right > innerWidth + 1 || box.left < -1);
+        }).map((node) => `${node.tagName} ${node.className}`)"""
     )
 
 
@@ -215,16 +254,8 @@ def pairs() -> list[tuple[str, str]]:
 # Conversations ------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def patient(runs: dict[str, Path]) -> Iterator[Server]:
-    """A server that writes answers as long as anybody wants."""
-    server = Server([runs["chat"]], limits=LIMITS)
-    yield server
-    server.stop()
-
-
-def test_an_answer_comes_word_by_word_and_can_be_stopped(visit: Open, patient: Server):
-    tab = visit(patient, storage={"regard-settings-chat": LONG})
+def test_an_answer_comes_word_by_word_and_can_be_stopped(visit: Open, server: Server):
+    tab = visit(server, storage={"regard-settings-chat": LONG})
     ask(tab, PROMPT)
     tab.wait_for_selector(".answer.live .word")
     until(tab, "document.querySelectorAll('.answer.live .word').length > 5")
@@ -236,10 +267,10 @@ def test_an_answer_comes_word_by_word_and_can_be_stopped(visit: Open, patient: S
     assert 5 < words < 19_000
     assert tab.locator("button[aria-label=Send]").count() == 1
     for _ in range(100):
-        if not patient.metric("regard_jobs"):
+        if not server.metric("regard_jobs"):
             break
         tab.wait_for_timeout(100)
-    assert patient.metric("regard_jobs") == 0  # the server has stopped too
+    assert server.metric("regard_jobs") == 0  # the server has stopped too
 
     tab.reload()
     tab.click(".conversation")
@@ -289,7 +320,11 @@ def test_export_and_import(visit: Open, server: Server, tmp_path: Path):
     tab.click("[aria-haspopup=menu]")
     text = download(tab, "[role=menuitem]:has-text('Markdown')")
     assert text.startswith(f"# {PROMPT}\n") and f"> {REPLY}\n" in text
+    tab.hover(".conversation-list li")
+    tab.click("[aria-haspopup=menu]")
+    one = json.loads(download(tab, "[role=menuitem]:has-text('JSON')"))
     content = download(tab, "#export-all")
+    assert one["conversations"] == json.loads(content)["conversations"]
     file = tmp_path / "conversations.json"
     file.write_text(content, "utf-8")
 
@@ -379,6 +414,32 @@ def test_an_alternative_continues_the_answer(visit: Open, server: Server):
     assert answer.locator(".answer-text").inner_text() != REPLY
     tab.click("[aria-label='The answer before']")
     assert answer.locator(".answer-text").inner_text() == REPLY
+
+
+def test_an_alternative_continues_an_answer_that_was_searched_with_beams(
+    visit: Open, server: Server
+):
+    """A search over whole answers cannot go on from a word, so the likeliest words follow. Even
+    after the last word that the settings allow there is room for another one."""
+    tab = visit(server)
+    tab.click("#settings")
+    tab.click("[role=radio]:has-text('Looks ahead')")
+    tab.locator("#option-max_new_tokens").fill("3")
+    tab.click(".dialog [aria-label=Close]")
+    bodies: list[dict[str, Any]] = []
+    tab.on(
+        "request", lambda request: bodies.append(request.post_data_json) if request.post_data else 0
+    )
+    ask(tab, PROMPT)
+    answer = finish(tab)
+    assert answer.locator(".word").count() == 3
+    answer.locator(".word").nth(2).click()
+    assert "looking ahead needs whole answers" in tab.inner_text(".inside .hint")
+    tab.locator(".alternative:not(:disabled)").first.click()
+    tab.wait_for_selector(".versions:has-text('2 / 2')")
+    assert answer.locator(".word").count() == 4
+    assert [body["options"].get("num_beams") for body in bodies] == [4, None]
+    assert len(bodies[1]["prefix"]) == 3
 
 
 def test_effects_beside_weights(visit: Open, server: Server):
@@ -495,7 +556,9 @@ def test_a_translation_beside_its_source(visit: Open, desks: Server):
     choose(tab, "translation")
     assert tab.inner_text(".go") == "Translate"
     assert tab.is_disabled(".go")
+    assert tab.locator("button:has-text('Clear')").is_hidden()
     tab.fill("#prompt", PROMPT)
+    assert tab.locator("button:has-text('Clear')").is_visible()
     tab.click(".go")
     tab.wait_for_selector(".answer-tools button")
     answer = asked(desks, "translation", PROMPT)
@@ -503,8 +566,19 @@ def test_a_translation_beside_its_source(visit: Open, desks: Server):
     assert tab.locator(".word").count() == len(answer["step_names"])
     source, written = (tab.locator(name).bounding_box() for name in (".pane.source", ".answers"))
     assert source["x"] < written["x"] and source["y"] == written["y"]
-    tab.hover(".word >> nth=1")
-    until(tab, "document.querySelectorAll('.reading .segment').length > 1")
+    tab.mouse.move(0, 0)
+    until(tab, "!document.querySelector('.reading .segment.tinted')")
+    for step in (1, len(answer["step_names"]) - 2):  # the places have the colours of its weights
+        tab.locator(".word").nth(step).hover()
+        until(tab, "document.querySelector('.reading .segment.tinted')")
+        tinted = weights_of(tab, ".reading")
+        places = zip(answer["weights"][step], answer["place_names"], strict=True)
+        in_text = [weight for weight, name in places if name and name != "(end)"]
+        assert len(tinted) == len(in_text)
+        strongest = max(range(len(tinted)), key=lambda place: tinted[place][1])
+        assert in_text[strongest] == max(in_text)
+    tab.locator(".reading .segment").first.hover()  # the other way round
+    until(tab, "document.querySelector('.answer-text .segment.tinted')")
 
     tab.click("button:has-text('Edit')")
     tab.fill("#prompt", "Goodbye")
@@ -557,6 +631,50 @@ def test_a_word_for_a_blank(visit: Open, desks: Server):
     until(tab, f"document.querySelector('.filled').innerText === {json.dumps(answer['text'])}")
 
 
+def test_a_phone_has_room_for_everything(visit: Open, server: Server, desks: Server):
+    """Nothing is cut off at the side, whatever is open."""
+
+    def pick(tab: Any, model: str) -> None:
+        tab.click("#open-drawer")
+        choose(tab, model)
+        tab.wait_for_selector("#drawer:not(.open)", state="attached")
+
+    tab = visit(server, size=PHONE)
+    pick(tab, "chat")
+    ask(tab, PROMPT)
+    answer = finish(tab)
+    answer.locator(".word").nth(1).click()
+    answer.locator("button:has-text('Map')").click()
+    tab.wait_for_selector(".heat canvas")
+    assert too_wide(tab) == []
+    tab.click("#settings")
+    tab.wait_for_selector(".dialog.settings")
+    assert too_wide(tab) == []
+    tab.keyboard.press("Escape")
+    for tab_name, ready in (
+        ("budget", ".formulas"),
+        ("runs", ".run .chart"),
+        ("lab", ".experiment"),
+    ):
+        tab.click(f"#tab-{tab_name}")
+        tab.wait_for_selector(ready)
+        assert too_wide(tab) == [], tab_name
+    tab.click("#tab-talk")
+    for model in ("captions", "speech"):
+        pick(tab, model)
+        tab.locator(".example, .example-picture").first.click()
+        tab.wait_for_selector(".answer-tools button")
+        assert too_wide(tab) == [], model
+
+    tab = visit(desks, size=PHONE)
+    for model, text in (("translation", PROMPT), ("labels", PROMPT), ("blanks", "Four, I ___.")):
+        pick(tab, model)
+        tab.fill("#prompt", text)
+        tab.click(".go")
+        tab.wait_for_selector(".answer-tools button")
+        assert too_wide(tab) == [], model
+
+
 def test_settings_and_the_recipes_again(visit: Open, server: Server):
     tab = visit(server)
     tab.click("#settings")
@@ -575,6 +693,37 @@ def test_settings_and_the_recipes_again(visit: Open, server: Server):
 
 
 # Pictures and sounds ------------------------------------------------------------------------------
+
+
+def test_a_picture_that_is_dropped_or_pasted(
+    visit: Open, server: Server, runs: dict[str, Path], tmp_path: Path
+):
+    file = runs["captions"].parent / "0.png"
+    pixels = "document.querySelector('.stage').toDataURL()"
+    tab = visit(server)
+    choose(tab, "captions")
+    tab.set_input_files("#picture-file", file)
+    tab.wait_for_selector(".stage")
+    chosen = tab.evaluate(pixels)
+    for event, selector in (("drop", ".pane.source"), ("paste", "body")):
+        tab.click("button:has-text('Clear')")
+        tab.wait_for_selector(".drop")
+        if event == "drop":
+            give(tab, "dragover", selector, file, "image/png")
+            assert tab.locator(".pane.source.dropping").count() == 1
+        give(tab, event, selector, file, "image/png")
+        tab.wait_for_selector(".stage")
+        assert tab.locator(".dropping").count() == 0
+        assert tab.evaluate(pixels) == chosen
+    tab.click(".go")
+    tab.wait_for_selector(".answer-tools button")
+    assert tab.inner_text(".answer-text")
+
+    words = tmp_path / "words.txt"
+    words.write_text("hello")
+    give(tab, "drop", ".pane.source", words, "text/plain")
+    tab.wait_for_selector(".toast:has-text('no picture')")
+    assert tab.evaluate(pixels) == chosen
 
 
 def test_a_picture_from_a_file_and_one_that_is_drawn(
@@ -638,6 +787,14 @@ def test_a_sound_from_a_file_and_one_that_is_recorded(
     assert tab.evaluate("document.querySelector('.wave').toDataURL()") != before
 
     tab.click("#new-conversation")
+    tab.wait_for_selector(".drop")
+    give(tab, "drop", ".pane.source", sound, "audio/wav")
+    tab.wait_for_selector(".wave")
+    tab.click(".go")
+    tab.wait_for_selector(".answer-tools button")
+    assert tab.inner_text(".answer-text").strip() == said.strip()
+
+    tab.click("#new-conversation")
     tab.click("#record")
     tab.wait_for_selector(".meter:visible")
     until(tab, "Number(document.querySelector('.meter').getAttribute('aria-valuenow')) > 0")
@@ -699,14 +856,14 @@ def assert_report_is_shown_apart(tab: Any, secret: str = "") -> None:
     tab.wait_for_selector(".viewer", state="detached")
 
 
-def test_the_server_goes_and_comes_back(visit: Open, patient: Server, runs: dict[str, Path]):
-    port = patient.url.rpartition(":")[2]
+def test_the_server_goes_and_comes_back(visit: Open, runs: dict[str, Path]):
+    patient = Server([runs["chat"]], limits=LIMITS)
+    port = str(patient.port)
     settings = {"regard-settings-chat": LONG}
     tab = visit(patient, storage=settings, expect="ERR_|Failed to load")
     ask(tab, PROMPT)
     until(tab, "document.querySelectorAll('.answer.live .word').length > 3")
-    patient.process.kill()
-    patient.process.wait()
+    patient.kill()
     tab.wait_for_selector("#connection:has-text('does not answer')")
     tab.wait_for_selector(".status:has-text('lost in the middle')")
     words = tab.locator(".word").count()
@@ -725,6 +882,35 @@ def test_the_server_goes_and_comes_back(visit: Open, patient: Server, runs: dict
         finish(tab)
     finally:
         again.stop()
+
+
+def engine_of(server: Server, model: str) -> int:
+    """The process of a model's engine."""
+    for pid in server.engine_pids():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if model.encode() in words:
+            return pid
+    raise AssertionError(f"no engine process of {model}")
+
+
+def test_an_error_in_the_middle_of_an_answer_is_in_the_servers_words(visit: Open, server: Server):
+    """The connection is not lost: only the engine is, and it comes back."""
+    tab = visit(server, storage={"regard-settings-chat": LONG})
+    ask(tab, PROMPT)
+    until(tab, "document.querySelectorAll('.answer.live .word').length > 3")
+    os.kill(engine_of(server, "chat"), signal.SIGKILL)
+    tab.wait_for_selector(".status:has-text('The engine process ended while it answered')")
+    assert tab.locator("#connection").is_hidden()
+    assert tab.locator(".word").count() > 3  # what was written stays
+
+    with server.client() as client:
+        for _ in range(600):
+            if client.get("/ready").status_code == 200:
+                break
+            tab.wait_for_timeout(100)
+    tab.evaluate("localStorage.removeItem('regard-settings-chat')")
+    tab.click(".status button:has-text('Try again')")
+    until(tab, f"document.querySelector('.answer-text').textContent === {json.dumps(REPLY)}")
 
 
 def test_a_busy_server_is_asked_again(visit: Open, server: Server):
@@ -775,20 +961,34 @@ def test_budget_runs_and_lab(visit: Open, server: Server):
     tab = visit(server, expect=REFUSED)
     tab.click("#tab-budget")
     tab.wait_for_selector(".formulas")
-    before = tab.inner_text(".budget-numbers")
-    tab.locator("#size-length").press("ArrowRight")
-    until(tab, f"document.querySelector('.budget-numbers').innerText !== {json.dumps(before)}")
+    moving = (".budget-numbers", ".chart", ".formulas")
+    for size in ("length", "width", "layers", "heads"):
+        before = [tab.inner_html(part) for part in moving]
+        tab.locator(f"#size-{size}").press("ArrowRight")
+        for part, old in zip(moving, before, strict=True):
+            until(tab, f"document.querySelector('{part}').innerHTML !== {json.dumps(old)}")
     with server.client() as client:
-        sizes = {"width": 256, "layers": 4, "heads": 8, "length": 1024}
+        sizes = {"width": 384, "layers": 6, "heads": 16, "length": 1024}
         truth = client.get("/v1/budget", params=sizes).json()
     millions = f"{truth['softmax']['parameters'] / 1e6:.3g} M"
     assert millions in tab.inner_text(".budget-numbers")
 
+    tab.evaluate("document.querySelector('main').scrollTop = 300")
     tab.click("#tab-runs")
     tab.wait_for_selector(".run .chart")
+    assert tab.evaluate("document.querySelector('main').scrollTop") == 0
     assert tab.locator(".run").count() == 4
     assert_report_is_shown_apart(tab)
     tab.click("#tab-lab")
     tab.wait_for_selector(".experiment")
     with server.client() as client:
         assert tab.locator(".experiment").count() == len(client.get("/v1/lab").json())
+
+    formulas = tab.locator(".experiment", has_text="Dense map").locator("sub, sup")
+    assert formulas.all_inner_texts() == ["2", "v", "T"]  # of N^2 and W_v^T
+
+    card = tab.locator(".experiment", has_text=FASTEST)
+    card.locator("button").click()
+    frame = tab.frame_locator(".viewer iframe")
+    frame.locator("h1").first.wait_for(timeout=300_000)
+    assert frame.locator("svg, canvas, img, table").count() > 0

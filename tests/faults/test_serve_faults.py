@@ -1,4 +1,9 @@
-"""Clients that are silent, slow, greedy or lie, against a real server on loopback."""
+"""Clients that are silent, slow, greedy or lie, against a real server on loopback.
+
+Tests of what a limit ends have a server with SHORT limits, and wait for them. The others have one
+with the limits of every server, so that a busy machine does not meet them; and where a client has
+to be faster than a limit, the limit grows until it is (`in_time`).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import asyncio
 import gzip
 import json
 import logging
+import math
 import socket
 import threading
 import time
@@ -25,7 +31,7 @@ KEY = "a-key-of-more-than-16"
 SHORT = ConnectionLimits(
     headers=0.6, body=0.8, writing=0.8, rest_seconds=0.5, rest_bytes=4_000_000, idle=1
 )
-PATIENCE = 15.0  # seconds until a test gives up; nothing should come near it
+PATIENCE = 60.0  # seconds until a test gives up; nothing should come near it
 PIECE = b"x" * 65_536
 LARGE = 5_000_000
 
@@ -154,18 +160,48 @@ def serving(
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Serving]:
+def running_short() -> Iterator[Serving]:
     with serving() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Serving]:
+    with serving(ConnectionLimits()) as server:
+        yield server
+
+
+@contextmanager
+def as_if_new(running: Serving) -> Iterator[Serving]:
+    """The same server for many tests."""
+    yield running
+    running.app.go_on.set()
+    wait_until(lambda: running.open_connections() == 0, "a connection is left over")
+    running.app.reset()
+
+
+@pytest.fixture
+def short(running_short: Serving) -> Iterator[Serving]:
+    with as_if_new(running_short) as server:
         yield server
 
 
 @pytest.fixture
 def server(running: Serving) -> Iterator[Serving]:
-    """The same server for many tests, as if it were new."""
-    yield running
-    running.app.go_on.set()
-    wait_until(lambda: running.open_connections() == 0, "a connection is left over")
-    running.app.reset()
+    with as_if_new(running) as server:
+        yield server
+
+
+def in_time(client_in_time: Callable[[float], None]) -> None:
+    """A client that has to be faster than a limit, which is that many seconds. On a busy machine it
+    may come too late; then it is tried again with a longer limit."""
+    for seconds in (0.5, 2.0, 8.0):
+        try:
+            client_in_time(seconds)
+            return
+        except (AssertionError, OSError):
+            if seconds == 8.0:
+                raise
 
 
 def wait_until(condition: Callable[[], bool], what: str = "nothing happened") -> None:
@@ -252,76 +288,79 @@ def test_the_limits_are_those_of_the_documentation() -> None:
     assert (limits.headers, limits.body, limits.writing) == (10.0, 30.0, 30.0)
 
 
-def test_a_silent_client_is_closed_and_others_are_answered(server: Serving) -> None:
-    silent = [server.connect() for _ in range(50)]
+def test_a_silent_client_is_closed_and_others_are_answered(short: Serving) -> None:
+    silent = [short.connect() for _ in range(50)]
     started = time.monotonic()
-    assert server.get("/").status == 200
+    assert short.get("/").status == 200
     assert rest_of(silent[0]).startswith(b"HTTP/1.1 408 ")
     assert time.monotonic() - started >= 0.3
-    wait_until(lambda: server.open_connections() == 0, "silent connections are kept")
+    wait_until(lambda: short.open_connections() == 0, "silent connections are kept")
     for client in silent:
         client.close()
 
 
-def test_bytes_do_not_extend_the_time_of_headers(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_bytes_do_not_extend_the_time_of_headers(short: Serving) -> None:
+    with closing(short.connect()) as client:
         said = drip(client, request("GET", "/", X_Padding="x" * 10_000))
     assert said.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
     assert b"the headers of the request took too long" in said
-    assert server.app.paths == []
+    assert short.app.paths == []
 
 
-def test_the_time_of_headers_counts_for_the_next_request_too(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_the_time_of_headers_counts_for_the_next_request_too(short: Serving) -> None:
+    with closing(short.connect()) as client:
         client.sendall(request("GET", "/"))
         assert read_answer(client).status == 200
         time.sleep(0.1)
         said = drip(client, request("GET", "/again", X_Padding="x" * 10_000))
     assert said.startswith(b"HTTP/1.1 408 ")
-    assert server.app.paths == ["/"]
+    assert short.app.paths == ["/"]
 
 
-def test_bytes_do_not_extend_the_time_of_a_body(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_bytes_do_not_extend_the_time_of_a_body(short: Serving) -> None:
+    with closing(short.connect()) as client:
         client.sendall(request("POST", "/v1/ask", Content_Length="10000"))
         said = drip(client, b"x" * 10_000)
     assert b"the body of the request took too long" in said
-    assert server.app.paths == []
+    assert short.app.paths == []
 
 
-def test_chunks_do_not_extend_the_time_of_a_body(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_chunks_do_not_extend_the_time_of_a_body(short: Serving) -> None:
+    with closing(short.connect()) as client:
         client.sendall(request("POST", "/v1/ask", Transfer_Encoding="chunked"))
         said = drip(client, b"1\r\nx\r\n" * 1000)
     assert b"the body of the request took too long" in said
-    assert server.app.paths == []
+    assert short.app.paths == []
 
 
 def test_a_head_request_with_a_slow_body_ends_cleanly(
-    server: Serving, caplog: pytest.LogCaptureFixture
+    short: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with closing(server.connect()) as client:
+    with closing(short.connect()) as client:
         client.sendall(request("HEAD", "/", Content_Length="100"))
         assert rest_of(client).startswith(b"HTTP/1.1 408 ")
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def test_a_slow_body_that_is_in_time_is_answered(server: Serving) -> None:
-    with closing(server.connect()) as client:
-        client.sendall(request("POST", "/v1/ask", Content_Length="4"))
-        for _ in range(4):
-            time.sleep(0.05)
-            client.sendall(b"x")
-        assert read_answer(client).status == 200
-    assert server.app.sizes == [4]
+def test_a_slow_body_that_is_in_time_is_answered() -> None:
+    def client_in_time(limit: float) -> None:
+        with serving(replace(SHORT, body=limit)) as server, closing(server.connect()) as client:
+            client.sendall(request("POST", "/v1/ask", Content_Length="4"))
+            for _ in range(4):
+                time.sleep(limit / 16)
+                client.sendall(b"x")
+            assert read_answer(client).status == 200
+            assert server.app.sizes == [4]
+
+    in_time(client_in_time)
 
 
-def test_a_client_that_does_not_read_is_cut_off(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_a_client_that_does_not_read_is_cut_off(short: Serving) -> None:
+    with closing(short.connect()) as client:
         client.sendall(request("GET", "/endless"))
-        assert server.app.disconnected.wait(PATIENCE), "it writes to nobody, for ever"
-        wait_until(lambda: server.open_connections() == 0)
-    assert server.get("/").status == 200
+        assert short.app.disconnected.wait(PATIENCE), "it writes to nobody, for ever"
+        wait_until(lambda: short.open_connections() == 0)
+    assert short.get("/").status == 200
 
 
 def test_an_answer_that_is_complete_but_not_taken_is_dropped() -> None:
@@ -335,17 +374,21 @@ def test_an_answer_that_is_complete_but_not_taken_is_dropped() -> None:
 
 def test_a_client_that_reads_slowly_keeps_its_answer() -> None:
     """One piece of an answer takes several times the limit, but some of it is always taken."""
-    limits = replace(SHORT, writing=0.3, taken=1000)
-    with serving(limits, buffer=65_536) as server, closing(server.connect(65_536)) as client:
-        client.sendall(request("GET", "/large"))
-        total = 0
-        started = time.monotonic()
-        while total < LARGE:
-            piece = client.recv(100_000)
-            assert piece, "cut off"
-            total += len(piece)
-            time.sleep(0.015)
-        assert time.monotonic() - started > 0.6
+
+    def client_in_time(limit: float) -> None:
+        limits = replace(SHORT, writing=limit, taken=1000)
+        with serving(limits, buffer=65_536) as server, closing(server.connect(65_536)) as client:
+            client.sendall(request("GET", "/large"))
+            total = 0
+            started = time.monotonic()
+            while total < LARGE:
+                piece = client.recv(100_000)
+                assert piece, "cut off"
+                total += len(piece)
+                time.sleep(limit / 20)
+            assert time.monotonic() - started > 2 * limit
+
+    in_time(client_in_time)
 
 
 def test_no_part_of_an_answer_waits_for_the_one_before(server: Serving) -> None:
@@ -377,72 +420,77 @@ def test_streams_are_not_held_up(server: Serving) -> None:
             content += client.recv(65_536)
 
 
-def test_an_answer_may_take_longer_than_any_limit(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_an_answer_may_take_longer_than_any_limit(short: Serving) -> None:
+    with closing(short.connect()) as client:
         client.sendall(request("GET", "/two"))
         time.sleep(1.5)
-        server.app.go_on.set()
+        short.app.go_on.set()
         assert b"last" in read_answer(client).body
 
 
-def test_a_connection_that_is_kept_idle_is_closed(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_a_connection_that_is_kept_idle_is_closed(short: Serving) -> None:
+    with closing(short.connect()) as client:
         client.sendall(request("GET", "/"))
         assert read_answer(client).status == 200
         assert rest_of(client) == b""
 
 
-def test_requests_one_after_another_on_one_connection(server: Serving) -> None:
-    with closing(server.connect()) as client:
-        for _ in range(5):
-            client.sendall(request("POST", "/v1/ask", b"hello"))
-            assert read_answer(client).status == 200
-            time.sleep(0.3)
-    assert server.app.sizes == [5] * 5
+def test_requests_one_after_another_on_one_connection() -> None:
+    """Together they take longer than a connection may be idle, and than headers may take."""
+
+    def client_in_time(limit: float) -> None:
+        limits = replace(SHORT, headers=2 * limit, body=2 * limit, idle=math.ceil(limit))
+        with serving(limits) as server, closing(server.connect()) as client:
+            for _ in range(5):
+                client.sendall(request("POST", "/v1/ask", b"hello"))
+                assert read_answer(client).status == 200
+                time.sleep(math.ceil(limit) / 4)
+            assert server.app.sizes == [5] * 5
+
+    in_time(client_in_time)
 
 
-def test_requests_sent_ahead_are_all_answered(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_requests_sent_ahead_are_all_answered(short: Serving) -> None:
+    with closing(short.connect()) as client:
         client.sendall(request("GET", "/1") + request("POST", "/2", b"body") + b"GET /3 HT")
         content = b""
         while content.count(b"HTTP/1.1 200") < 2:
             content += client.recv(65_536)
         assert b"HTTP/1.1 408" in rest_of(client)
-    assert server.app.paths == ["/1", "/2"]
+    assert short.app.paths == ["/1", "/2"]
 
 
 # Large and false bodies
 
 
-def test_200_megabytes_are_refused_within_a_second_and_not_read(server: Serving) -> None:
-    started = time.monotonic()
+def test_200_megabytes_are_refused_and_not_read(server: Serving) -> None:
+    """They are not even sent: a server that waited for them would not answer."""
     with closing(server.connect()) as client:
         client.sendall(request("POST", "/v1/ask", Content_Length="200000000"))
         answer = read_answer(client)
     assert answer.status == 413
     assert "25,000,000 bytes" in answer.error["message"]
-    assert time.monotonic() - started < 1.0
     assert server.app.paths == []
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 def test_a_client_that_sends_200_megabytes_regardless_is_cut_off(
-    server: Serving, framing: str
+    short: Serving, framing: str
 ) -> None:
     headers = {"Content_Length": "200000000"}
     piece = PIECE
     if framing == "chunked":
         headers = {"Transfer_Encoding": "chunked"}
         piece = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
-    with closing(server.connect()) as client:
+    with closing(short.connect()) as client:
         client.sendall(request("POST", "/v1/completions", **headers))
         assert taken_of(client, piece, 200_000_000) < 100_000_000
         assert read_answer(client).status == 413  # what came before the end can still be read
-    assert server.app.paths == []
+    assert short.app.paths == []
 
 
-def test_a_refused_body_that_never_ends_is_cut_off(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_a_refused_body_that_never_ends_is_cut_off(short: Serving) -> None:
+    with closing(short.connect()) as client:
         client.sendall(request("POST", "/v1/ask", Content_Length="200000000"))
         assert read_answer(client).status == 413
         drip(client, b"x" * 10_000)
@@ -458,22 +506,22 @@ def test_a_body_is_refused_and_the_connection_stays(server: Serving) -> None:
     assert server.app.paths == ["/next"]
 
 
-def test_nothing_after_a_refused_body_is_closed(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_nothing_after_a_refused_body_is_closed(short: Serving) -> None:
+    with closing(short.connect()) as client:
         client.sendall(request("POST", "/v1/completions", Content_Length="1000003"))
         assert read_answer(client).status == 413
         client.sendall(b"x" * 1_000_003)
         assert b"408" in rest_of(client)
 
 
-def test_a_body_shorter_than_announced_never_reaches_the_app(server: Serving) -> None:
-    with closing(server.connect()) as client:
+def test_a_body_shorter_than_announced_never_reaches_the_app(short: Serving) -> None:
+    with closing(short.connect()) as client:
         client.sendall(request("POST", "/v1/ask", Content_Length="10") + b"short")
         assert b"the body of the request took too long" in rest_of(client)
-    with closing(server.connect()) as client:
+    with closing(short.connect()) as client:
         client.sendall(request("POST", "/v1/ask", Content_Length="10") + b"short")
-    wait_until(lambda: server.open_connections() == 0)
-    assert server.app.paths == []
+    wait_until(lambda: short.open_connections() == 0)
+    assert short.app.paths == []
 
 
 def test_a_body_longer_than_announced_is_cut_where_it_was_announced(server: Serving) -> None:

@@ -13,6 +13,7 @@ import math
 import os
 import random
 import resource
+import socket
 import statistics
 import sys
 import time
@@ -36,6 +37,7 @@ CLIENTS = 1000
 SOAK_CLIENTS = 24
 # Seconds to the decision, p99, of all clients. Who is accepted hears of it with the first token.
 MAX_DECISION = 2.0
+MAX_ROWS_KEPT = 0.25  # seconds, p95, for which a client that has gone away keeps its rows
 MAX_PAGE = 0.1  # seconds, p95, in which the page and /health answer meanwhile
 
 pytestmark = [
@@ -57,10 +59,15 @@ class Outcome:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train_chat(tmp_path_factory.mktemp("chat"))
+
+
+@pytest.fixture(scope="module")
+def server(run: Path) -> Iterator[Server]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
-    server = Server([train_chat(tmp_path_factory.mktemp("chat"))])
+    server = Server([run])
     yield server
     server.stop()
 
@@ -203,6 +210,29 @@ def test_the_page_answers_while_the_queue_is_full(server: Server) -> None:
     print(f"{len(seconds)} answers beside a full queue: p95 {p95:.3f} s, last {max(seconds):.3f} s")
     assert p95 <= MAX_PAGE
     server.wait_until_idle(120)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_rows_of_a_client_that_goes_away_are_free_at_once(run: Path, is_stream: bool) -> None:
+    """p95, as /metrics sees it, which takes a few milliseconds itself."""
+    names = ("max_tokens", "request_tokens", "tokens_under_way")
+    tokens: dict[str, Any] = dict.fromkeys(names, 1_000_000_000)
+    body = {"stream": is_stream, "max_tokens": 1_000_000, "regard": {"min_new_tokens": 999_999}}
+    seconds = []
+    with Server([run], limits=tokens) as server:
+        for _ in range(40):
+            client = socket.create_connection(("127.0.0.1", server.port))
+            client.sendall(head_and_body(server, "Hello!", **body))
+            while not server.metric("regard_rows"):
+                time.sleep(0.01)
+            client.close()
+            began = time.monotonic()
+            while server.metric("regard_rows") or server.metric("regard_jobs"):
+                assert time.monotonic() - began < 60, "its rows are never free"
+            seconds.append(time.monotonic() - began)
+    p95 = percentile(seconds, 0.95)
+    print(f"rows are free after {statistics.median(seconds):.3f} s, p95 {p95:.3f} s")
+    assert p95 <= MAX_ROWS_KEPT
 
 
 def test_memory_stays_flat_for_half_an_hour(server: Server, replies: dict[str, str]) -> None:

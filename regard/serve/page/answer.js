@@ -45,10 +45,12 @@ function effectShares(effects, step) {
 }
 
 export class AnswerView {
-  /** onContinue(tokens) writes on from these tokens; onEffects() asks what the answer depends on. */
-  constructor({ source, onContinue = null, onEffects = null }) {
+  /** onContinue(tokens) writes on from these tokens, and continueHint() says how; onEffects() asks
+      what the answer depends on. */
+  constructor({ source, onContinue = null, continueHint = null, onEffects = null }) {
     this.source = source;
     this.onContinue = onContinue;
+    this.continueHint = continueHint;
     this.onEffects = onEffects;
     this.answer = emptyAnswer();
     this.selected = null;
@@ -321,7 +323,7 @@ export class AnswerView {
         onclick: () => this.onContinue([...this.answer.tokens.slice(0, step), one.token], one),
       }, make("span", { class: "label" }, visible(one.text)), track(one.probability), make("span", { class: "value" }, percent(one.probability)));
     });
-    const hint = this.onContinue ? make("p", { class: "hint" }, "Choose another word, and the answer goes on from there.") : null;
+    const hint = this.onContinue ? make("p", { class: "hint" }, this.continueHint()) : null;
     return make("div", {}, make("h3", {}, "Could have written"), make("div", { class: "alternatives" }, ...rows), hint);
   }
 

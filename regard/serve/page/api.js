@@ -208,7 +208,7 @@ export async function ask(body, { signal, onEvent = null, onWait = null } = {}) 
   if (!onEvent) return response.json();
   let end = null;
   for await (const event of eventsOf(response, signal)) {
-    if (event.type === "error") throw new Problem("server", sentence(event.error?.message) || "The server stopped.");
+    if (event.error) throw new Problem("server", sentence(event.error.message) || "The server stopped.");
     if (event.type === "end") end = event;
     onEvent(event);
   }

@@ -42,11 +42,26 @@ export function otherOptions(model) {
   return { ...changedOptions(model), ...drawn, retrieved: 0, seed: randomSeed() };
 }
 
+/** Options with which an answer goes on from given tokens. A search that looks ahead compares whole
+    answers, so it cannot: the likeliest words follow. There is room for one word more at least. */
+function optionsAfter(model, prefix, { num_beams: _, length_penalty: __, ...options }) {
+  const most = options.max_new_tokens ?? model.regard.options.max_new_tokens;
+  return most > prefix.length ? options : { ...options, max_new_tokens: prefix.length + 1 };
+}
+
+/** What follows when an alternative is chosen. */
+export function continuationHint(model) {
+  const isBeams = model !== null && optionsOf(model).num_beams > 1;
+  const how = isBeams ? " with the likeliest words: looking ahead needs whole answers" : "";
+  return `Choose another word, and the answer goes on from there${how}.`;
+}
+
 export function bodyOf(model, input, { options = null, prefix = [], effect = false } = {}) {
+  const chosen = options ?? changedOptions(model);
   const body = {
     model: model.id,
     input,
-    options: options ?? changedOptions(model),
+    options: prefix.length ? optionsAfter(model, prefix, chosen) : chosen,
     attention: model.regard.attends,
     alternatives: isLabelTask(model.regard.task) ? LABELS : WORDS,
   };

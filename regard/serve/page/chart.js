@@ -4,22 +4,24 @@ import { large, make } from "./dom.js";
 
 const WIDTH = 640;
 const HEIGHT = 300;
-const MARGIN = { left: 62, right: 96, top: 14, bottom: 44 };
+const MARGIN = { left: 62, right: 20, top: 14, bottom: 44 };
+const NAME = 96; // of a line, at its end
 
 /** series: [{ name, points: [[x, y], …] }], drawn in colours s0, s1, … and with dashes. */
 export function lineChart({ series, xLabel, yLabel, isLog = false, mark = null, label }) {
   const points = series.flatMap((one) => one.points);
-  const x = scale(points.map((point) => point[0]), MARGIN.left, WIDTH - MARGIN.right, isLog);
+  const end = WIDTH - (series.some(({ name }) => name) ? NAME : MARGIN.right);
+  const x = scale(points.map((point) => point[0]), MARGIN.left, end, isLog);
   const y = scale(points.map((point) => point[1]), HEIGHT - MARGIN.bottom, MARGIN.top, isLog);
   const svg = make("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label });
   for (const tick of y.ticks) {
-    svg.append(make("line", { class: "grid", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: y.at(tick), y2: y.at(tick) }),
+    svg.append(make("line", { class: "grid", x1: MARGIN.left, x2: end, y1: y.at(tick), y2: y.at(tick) }),
       make("text", { class: "tick", x: MARGIN.left - 8, y: y.at(tick) + 4, "text-anchor": "end" }, large(tick)));
   }
   for (const tick of x.ticks) {
     svg.append(make("text", { class: "tick", x: x.at(tick), y: HEIGHT - MARGIN.bottom + 20, "text-anchor": "middle" }, large(tick)));
   }
-  svg.append(make("text", { class: "axis", x: (MARGIN.left + WIDTH - MARGIN.right) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, xLabel));
+  svg.append(make("text", { class: "axis", x: (MARGIN.left + end) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, xLabel));
   if (yLabel) svg.append(make("text", { class: "axis", x: 0, y: 11 }, yLabel));
   if (mark !== null && mark >= x.low && mark <= x.high) {
     svg.append(make("line", { class: "mark", x1: x.at(mark), x2: x.at(mark), y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom }));

@@ -2,6 +2,7 @@
 
 import { AnswerView } from "./answer.js";
 import { connection } from "./api.js";
+import { continuationHint } from "./asking.js";
 import { chosenVersion, newId } from "./conversations.js";
 import { announce, button, copy, make, toast } from "./dom.js";
 import { ExchangeView } from "./exchanges.js";
@@ -166,6 +167,7 @@ export class ChatView extends ExchangeView {
     column.view = new AnswerView({
       source,
       onContinue: (prefix) => this.again(entry, column, { prefix }),
+      continueHint: () => continuationHint(this.app.modelNamed(reply.model)),
       onEffects: () => this.effects(entry, column),
     });
     entry.columns.push(column);

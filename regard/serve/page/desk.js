@@ -1,7 +1,7 @@
 /* A desk for every task that is not a conversation: what is read on one side, the answer beside it. */
 
 import { AnswerView } from "./answer.js";
-import { isLabelTask } from "./asking.js";
+import { continuationHint, isLabelTask } from "./asking.js";
 import { chosenVersion, newId } from "./conversations.js";
 import { button, make, toast } from "./dom.js";
 import { ExchangeView } from "./exchanges.js";
@@ -88,6 +88,7 @@ export class DeskView extends ExchangeView {
     column.view = new View({
       source: this.input.source(),
       onContinue: canContinue ? (prefix) => this.again(this.entry, column, { prefix }) : null,
+      continueHint: () => continuationHint(this.model),
       onEffects: () => this.effects(this.entry, column),
       onCandidate: task === "blank" ? (text) => this.input.fill(text ?? chosenVersion(reply)?.text) : null,
     });

@@ -92,6 +92,15 @@ export function large(value) {
   return String(Number(value.toPrecision(3)));
 }
 
+/** A text with formulas as they are typed: N^2, W_v^T and sum_h get raised and lowered letters. */
+export function formula(text) {
+  const plain = text.replace(/\bsum(?=_)/g, "∑").replace(/\b([A-Z]) x ([A-Z])\b/g, "$1 × $2").replace(/\bsqrt\(/g, "√(");
+  return plain.split(/([\^_](?:\([^)]*\)|[A-Za-z0-9]+))/).filter(Boolean).map((part) => {
+    if (!/^[\^_]./.test(part)) return part;
+    return make(part[0] === "^" ? "sup" : "sub", {}, part.slice(1));
+  });
+}
+
 export const quoted = (text) => `“${text}”`;
 export const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 

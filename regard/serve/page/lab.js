@@ -1,7 +1,7 @@
 /* The lab: experiments that check a statement about attention, each with its page. */
 
 import { getJson } from "./api.js";
-import { make } from "./dom.js";
+import { formula, make } from "./dom.js";
 import { documentButton } from "./viewer.js";
 
 export class LabView {
@@ -17,7 +17,7 @@ export class LabView {
     try {
       const experiments = await getJson("v1/lab");
       this.list.replaceChildren(...experiments.map(({ name, summary }) => make("section", { class: "card experiment" },
-        make("h2", {}, title(name)), make("p", {}, summary), make("div", {}, documentButton(`v1/lab/${encodeURIComponent(name)}`, { text: "Open", title: title(name), fileName: `${name}.html` })))));
+        make("h2", {}, title(name)), make("p", {}, ...formula(summary)), make("div", {}, documentButton(`v1/lab/${encodeURIComponent(name)}`, { text: "Open", title: title(name), fileName: `${name}.html` })))));
     } catch (error) {
       this.list.replaceChildren(make("p", { class: "muted" }, error.message));
     }

@@ -142,6 +142,7 @@ class App {
     const views = { talk: isChat ? ChatView : DeskView, budget: BudgetView, runs: RunsView, lab: LabView };
     this.view = new views[this.tab](this);
     main.replaceChildren(this.view.node);
+    main.scrollTop = 0; // whatever was there before
     main.dataset.tab = this.tab;
     main.setAttribute("aria-labelledby", `tab-${this.tab}`);
     for (const tab of byId("tabs").children) {

@@ -27,7 +27,7 @@ export class TextInput {
     this.reading = make("div", { class: "reading", hidden: true });
     this.text = null;
     this.edit = make("button", { type: "button", class: "plain", hidden: true, onclick: () => this.write() }, "Edit");
-    this.clear = make("button", { type: "button", class: "plain", onclick: () => {
+    this.clear = make("button", { type: "button", class: "plain", hidden: true, onclick: () => {
       this.field.value = "";
       this.write();
       changed();
@@ -38,6 +38,7 @@ export class TextInput {
   }
 
   fit() {
+    this.clear.hidden = this.field.value === "";
     this.field.style.setProperty("height", "auto");
     this.field.style.setProperty("height", `${Math.max(120, Math.min(360, this.field.scrollHeight))}px`);
   }
@@ -94,6 +95,7 @@ export class TextInput {
   setReading(isReading) {
     this.reading.hidden = !isReading;
     this.edit.hidden = !isReading;
+    this.clear.hidden = this.field.value === "";
     this.field.hidden = isReading;
   }
 
