@@ -605,7 +605,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, required=True)
     args = parser.parse_args()
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the web process decides when to stop
+    # The web process decides when to stop, and closes the socket. A supervisor may signal all
+    # processes of a service at once, and answers under way must not end with that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(args.threads)
     connection = socket.socket(fileno=args.socket)
     try:

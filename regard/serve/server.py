@@ -194,6 +194,8 @@ def _stop_on_signals(
             server.force_exit = True
             return
         state.draining = True
+        for each in engines.values():
+            each.drain()
         LOG.warning("stopping: %s requests under way", sum(e.under_way for e in engines.values()))
         tasks.add(asyncio.create_task(drain()))
 
