@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import sys
 import tempfile
@@ -32,6 +33,7 @@ from regard.serve.openai_routes import usage_of
 from regard.serve.safety import DOCUMENT_POLICY
 from regard.serve.schemas import json_body
 
+LOG = logging.getLogger("regard.serve")
 MAX_CURVE_LINES = 20_000
 LAB_SECONDS = 300.0  # of an experiment, and of waiting for another one to end
 RETRY_LAB = 30  # seconds
@@ -63,7 +65,12 @@ def router(models: Models) -> APIRouter:
         file = models.find(name).run / "metrics.jsonl"
         if not file.is_file():
             raise ApiError(404, f"{name} has no record of its training")
-        return await asyncio.to_thread(_curve_lines, file)
+        try:
+            return await asyncio.to_thread(_curve_lines, file)
+        except RegardError as problem:  # not a mistake of whoever asks
+            LOG.error("%s", problem)
+            message = f"the record of the training of {name} cannot be read"
+            raise ApiError(500, message) from None
 
     @routes.get("/models/{name}/report")
     async def run_report(name: str) -> Response:

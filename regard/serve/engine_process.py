@@ -31,7 +31,7 @@ import torch
 
 from regard import bundle as bundles
 from regard.bundle import Bundle
-from regard.errors import InputError, RegardError
+from regard.errors import BundleError, InputError, RegardError
 from regard.pages.attend import Subject, with_effect
 from regard.search import Options, Outputs, Request, StreamedToken
 from regard.search.engine import SLICE
@@ -41,6 +41,7 @@ from regard.serve.jobs import Fault, Job, Turns, Update, failure
 from regard.serve.stop_strings import TokensBeforeStop
 from regard.tasks.sources import PictureSource, SoundSource, TextSource
 from regard.tokenizers import Tokenizer
+from regard.tokenizers.characters import Characters
 from regard.values import Alternative, Answer
 
 DIGITS = 4  # of weights and probabilities in JSON
@@ -217,7 +218,9 @@ class EngineProcess:
         """Turn the input of a job into a row, and submit it."""
         try:
             answers = self._submitted(job)
-        except (RegardError, ValueError) as problem:
+        except BundleError as problem:
+            self._fail(job, "model", str(problem))
+        except RegardError as problem:
             self._fail(job, "input", str(problem))
         except MemoryError:
             self._fail(job, "overload", "the input needs too much memory")
@@ -243,7 +246,10 @@ class EngineProcess:
         size = task.answer_tokenizer.size
         if job.prefix and not all(0 <= token < size for token in job.prefix):
             raise InputError(f"a token is a number from 0 to {size - 1:,}", where="prefix")
-        row = task.read_one(job.media if job.input is None else job.input)
+        try:
+            row = task.read_one(job.media if job.input is None else job.input)
+        except ValueError as problem:  # of a library that decodes pictures, for instance
+            raise InputError(str(problem)) from problem
         raw, mask = task.sources([row])
         outputs = Outputs(
             weights=job.attention or job.effect,
@@ -560,8 +566,19 @@ def description(bundle: Bundle, name: str, run: Path) -> dict[str, Any]:
         "labels": None if labels is None else list(labels),
         "vocabulary": bundle.tokenizer.size,
         "max_source": getattr(source, "max_source", None),
+        "places": most_places(bundle),
+        "reads_characters": isinstance(bundle.tokenizer, Characters),
         "examples": examples.texts(run) if kind == "text" else examples.files(run),
     }
+
+
+def most_places(bundle: Bundle) -> int | None:
+    """The places of the largest picture or the longest sound; None: it reads texts."""
+    source = bundle.task.source
+    if isinstance(source, SoundSource):
+        return math.ceil(source.max_seconds / source.seconds_a_place)
+    grid = bundle.model.frontend.grid
+    return None if grid is None else math.prod(grid)
 
 
 def _alternative_record(alternative: Alternative, job: Job) -> dict[str, Any]:
@@ -569,7 +586,9 @@ def _alternative_record(alternative: Alternative, job: Job) -> dict[str, Any]:
     record: dict[str, Any] = {"token": token, "text": text}
     if job.exact:
         return record | {"logprob": _number(math.log(probability)) if probability else None}
-    return record | {"probability": round(probability, DIGITS)}
+    # A model that fails may say that a token has no probability; that is no number of JSON.
+    known = round(probability, DIGITS) if math.isfinite(probability) else None
+    return record | {"probability": known}
 
 
 def _rounded(values: torch.Tensor | np.ndarray) -> list[Any]:

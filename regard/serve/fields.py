@@ -7,7 +7,7 @@ is the one that changes nothing. A value out of range is refused, never clamped.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -90,6 +90,13 @@ class StreamOptions(Body):
     include_usage: bool = False
     include_obfuscation: bool | None = None
 
+    @field_validator("include_obfuscation")
+    @classmethod
+    def _is_off(cls, value: bool | None) -> bool | None:
+        if value:
+            raise PydanticCustomError("unsupported", "is not supported")
+        return value
+
 
 class ResponseFormat(Body):
     type: Literal["text"] = "text"
@@ -113,13 +120,17 @@ class SharedFields(Body):
 
 
 class ImageUrl(Body):
+    """`detail` changes nothing: a model reads all pictures in the size it was trained with."""
+
     url: str
-    detail: str | None = None
+    detail: Literal["auto", "low", "high"] | None = None
 
 
 class InputAudio(Body):
+    """`format` changes nothing: a file says itself what it is."""
+
     data: str
-    format: str | None = None
+    format: Literal["wav", "mp3", "flac", "ogg"] | None = None
 
 
 class TextPart(Body):
@@ -273,7 +284,7 @@ def checked(kind: type[AnyBody], data: dict[str, Any]) -> AnyBody:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
+        problem = _clearest(error.errors(include_url=False, include_context=False))
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
     raise _field_error(kind, problem)
@@ -304,8 +315,29 @@ def _unsupported(name: str) -> ApiError:
     return ApiError(400, f"{name} is not supported", param=name, code="unsupported")
 
 
+def _clearest(problems: Sequence[Any]) -> Any:
+    """The first problem. If that only says that a list is not a text where both may be, the one
+    that is deepest inside the list."""
+    *before, last = problems[0]["loc"]
+    if last != "str":
+        return problems[0]
+    others = [each for each in problems if list(each["loc"][: len(before)]) == before]
+    return max(others, key=lambda each: len(each["loc"]))
+
+
+def _path(location: Sequence[Any]) -> list[str]:
+    """The names on the way to a field, without those of pydantic's own types. A part of a message
+    has a field of the name of its type: image_url.image_url is one step."""
+    parts: list[str] = []
+    for part in map(str, location):
+        is_type = part.startswith(("function-", "list["))
+        if not is_type and parts[-1:] != [part]:
+            parts.append(part)
+    return parts
+
+
 def _field_error(kind: type[Body], problem: Any) -> ApiError:
-    parts = [str(part) for part in problem["loc"] if not str(part).startswith("function-")]
+    parts = _path(problem["loc"])
     name = ".".join(parts[:6])
     if problem["type"] == "extra_forbidden":
         hint = did_you_mean(parts[-1], kind.model_fields) if len(parts) == 1 else None
@@ -313,6 +345,8 @@ def _field_error(kind: type[Body], problem: Any) -> ApiError:
         return ApiError(400, f"{message} ({hint})" if hint else message, param=name)
     if problem["type"] == "missing":
         return ApiError(400, f"missing field: {name}", param=name)
+    if problem["type"] == "unsupported":
+        return _unsupported(name)
     return ApiError(400, f"{name}: {problem['msg']}", param=name)
 
 

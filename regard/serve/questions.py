@@ -17,7 +17,7 @@ from regard.serve.fields import AudioPart, ImagePart, Message, Picture, Sound, T
 from regard.serve.jobs import Turns
 from regard.serve.limits import Limits
 
-CHARACTERS_A_TOKEN = 3  # a cautious guess, to bound what is under way
+CHARACTERS_A_TOKEN = 3  # a cautious guess for words and BPE, to bound what is under way
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ def from_messages(
         return Question(None, _media(talk[-1], model["input"]), ignored)
     if model["task"] == "chat":
         turns = [{"role": message.role, "content": _text(message)} for message in talk]
-        return Question(turns, ignored=ignored)
+        # The others are not read: a long chat does not become too long for the server.
+        return Question(turns[-max(1, model["turns"]) :], ignored=ignored)
     if talk[-1].role != "user":
         raise ApiError(400, "the last message must be the user's", param="messages")
     return Question(_text(talk[-1]), ignored=ignored)
@@ -224,6 +225,13 @@ def _check_bounds(options: Options, model: Mapping[str, Any], limits: Limits) ->
         if value > bound:
             param = "max_tokens" if name == "max_new_tokens" else name
             raise ApiError(400, f"{param} must be at most {bound}; got {value:,}", param=param)
+    rows = rows_of(options)
+    bound = max(limits.rows, rows_of(Options(**own)))
+    if rows > bound:
+        message = "beams or candidates and retrieved answers, twice as many with mmi_weight"
+        raise ApiError(
+            400, f"{message}, must be at most {bound} together; got {rows}", param="options"
+        )
 
 
 def rows_of(options: Options) -> int:
@@ -234,10 +242,15 @@ def rows_of(options: Options) -> int:
 
 
 def tokens_of(question: Question, options: Options, model: Mapping[str, Any]) -> int:
-    """What a job counts for: tokens that it reads and may write, times the rows."""
-    read = question.characters // CHARACTERS_A_TOKEN + 1
-    if model["max_source"]:
-        read = min(read, model["max_source"])
+    """What a job counts for: places that it reads and tokens that it may write, times the rows. A
+    picture or sound counts as the largest does."""
+    if question.text is None:
+        read = model["places"]
+    else:
+        a_token = 1 if model["reads_characters"] else CHARACTERS_A_TOKEN
+        read = question.characters // a_token + 1
+        if model["max_source"]:
+            read = min(read, model["max_source"])
     return rows_of(options) * (read + options.max_new_tokens)
 
 

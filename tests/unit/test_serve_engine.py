@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
+import torch
 
+from regard import build, recipe
+from regard.errors import BundleError, InputError
 from regard.serve import engine_process
 from regard.serve.engine_process import SHORT_TEXT, ActiveJob, EngineProcess
+from regard.serve.frames import Frame, FrameBuffer
 from regard.serve.jobs import Job, cancel_frame
+from regard.tasks.sources import SoundSource, TextSource
+from regard.tokenizers.words import Words
+from regard.values import Alternative
 
 
 class CountingEngine:
@@ -156,3 +165,68 @@ def test_an_effect_that_is_cancelled_ends_before_its_next_pass(
     with pytest.raises(engine_process.Abandoned):
         process._with_effect(*process._effects.get())
     assert passes == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["caption-attention", "speech-attention", "translate-attention"])
+def test_the_places_of_the_largest_input_are_known(name: str):
+    """What is under way is bounded by them."""
+    short = ["data.max_seconds=2"] if name.startswith("speech") else []
+    own = recipe.load(name, short)
+    tokenizer = Words.fit(["a b"], min_count=1)
+    task = build.task(own, tokenizer)
+    model = build.model(own, vocabulary=tokenizer.size, source_vocabulary=tokenizer.size).eval()
+    places = engine_process.most_places(cast(Any, SimpleNamespace(task=task, model=model)))
+    if isinstance(task.source, TextSource):
+        assert places is None
+        return
+    row = task.source.example()
+    if isinstance(task.source, SoundSource):
+        row = np.resize(row, int(task.source.max_seconds * task.source.rate))
+    with torch.inference_mode():
+        memory = model.encode(*task.sources([row]))
+    assert places == memory.mask.shape[1]
+
+
+def test_an_alternative_without_a_probability_is_json():
+    alternative = Alternative(5, "x", float("nan"))
+    record = engine_process._alternative_record(alternative, job(1))
+    assert record == {"token": 5, "text": "x", "probability": None}
+
+
+@pytest.mark.parametrize(
+    ("problem", "fault"),
+    [
+        (InputError("the prompt is empty"), "input"),
+        (BundleError("the index is damaged"), "model"),
+        (ValueError("no such shape"), "model"),
+    ],
+)
+def test_only_what_is_wrong_with_the_input_is_blamed_on_it(
+    sockets: tuple[socket.socket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+    problem: Exception,
+    fault: str,
+):
+    engine = SimpleNamespace(rows=0)
+    process = EngineProcess(
+        cast(Any, SimpleNamespace(engine=lambda max_rows: engine)), sockets[1], max_rows=4
+    )
+
+    def fail(own: Job) -> list[ActiveJob]:
+        raise problem
+
+    monkeypatch.setattr(process, "_submitted", fail)
+    process._read(job(7))
+    ((update,),) = [frame.header["updates"] for frame in received(sockets)]
+    assert update["job"] == 7 and update["failed"]["fault"] == fault
+
+
+def received(sockets: tuple[socket.socket, socket.socket]) -> list[Frame]:
+    """What the process has sent."""
+    buffer = FrameBuffer()
+    frames = []
+    sockets[0].setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            frames += buffer.add(sockets[0].recv(1 << 20))
+    return frames
