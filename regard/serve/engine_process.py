@@ -36,8 +36,9 @@ from regard.pages.attend import Subject, with_effect
 from regard.search import Options, Outputs, Request, StreamedToken
 from regard.search.engine import SLICE
 from regard.serve import examples
-from regard.serve.frames import BrokenFrame, Frame, FrameBuffer
+from regard.serve.frames import BrokenFrame, Frame, FrameBuffer, groups
 from regard.serve.jobs import Fault, Job, Turns, Update, failure
+from regard.serve.limits import MB
 from regard.serve.stop_strings import TokensBeforeStop
 from regard.tasks.sources import PictureSource, SoundSource, TextSource
 from regard.tokenizers import Tokenizer
@@ -48,6 +49,8 @@ DIGITS = 4  # of weights and probabilities in JSON
 SHORT_TEXT = 2000  # characters
 PIECE = 1 << 18  # bytes that are read at once
 MAX_KNOWN_OPTIONS = 256
+MAX_REPORT = 1 << 18  # bytes of the updates of a report; the web process reads it in one go
+MAX_UPDATE = 32 * MB  # bytes of one of them
 MAX_EFFECT_CELLS = 20_000  # tokens x places; beyond it, effects would take minutes
 
 
@@ -466,12 +469,17 @@ class EngineProcess:
 
     def _measure_effects(self) -> None:
         while True:
-            active, answer = self._effects.get()
-            with contextlib.suppress(Abandoned):
-                update = self._with_effect(active, answer)
-                self._send([update])
-            with self._lock:
-                self._measuring.discard(active.number)
+            self._measure_effect(*self._effects.get())
+
+    def _measure_effect(self, active: ActiveJob, answer: Answer) -> None:
+        try:
+            self._send([self._with_effect(active, answer)])
+        except Abandoned:
+            pass
+        except Exception as problem:  # of this job: the thread goes on
+            self._send([failure(active.number, "model", _one_line(problem))])
+        with self._lock:
+            self._measuring.discard(active.number)
 
     def _with_effect(self, active: ActiveJob, answer: Answer) -> Update:
         number = active.number
@@ -501,18 +509,39 @@ class EngineProcess:
         return {"job": number, "finished": record}
 
     def _send(self, updates: list[Update]) -> None:
+        """Report updates, in several frames if they are large: answers with weights over a long
+        source have megabytes each, and many may end in one step."""
         self._rows_sent = self.engine.rows
-        frame = {"updates": updates, "rows": self._rows_sent}
+        content = self._report_bytes(updates)
+        if len(content) <= MAX_REPORT:
+            self._send_bytes(content)
+            return
+        for group, size in groups(updates, MAX_REPORT):
+            if size > MAX_UPDATE:  # the only one of its group
+                group = [_too_large(group[0], size)]
+            self._send_bytes(self._report_bytes(group))
+
+    def _report_bytes(self, updates: list[Update]) -> bytes:
+        return Frame({"updates": updates, "rows": self._rows_sent}).to_bytes()
+
+    def _send_bytes(self, content: bytes) -> None:
         with (
             self._write_lock,
             contextlib.suppress(OSError),
         ):  # the web process has ended: so does `run`
-            self._connection.sendall(Frame(frame).to_bytes())
+            self._connection.sendall(content)
 
     def send_description(self, name: str, run: Path) -> None:
         frame = Frame({"ready": description(self.bundle, name, run)})
         with self._write_lock:
             self._connection.sendall(frame.to_bytes())
+
+
+def _too_large(update: Update, size: int) -> Update:
+    """What is reported instead of an update that is too large."""
+    message = f"the answer has {size / MB:,.0f} MB, and may have {MAX_UPDATE / MB:,.0f}"
+    hint = "ask for fewer tokens, or without attention, alternatives and effects"
+    return failure(update["job"], "input", f"{message}: {hint}")
 
 
 def answer_record(answer: Answer, job: Job) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -219,6 +220,67 @@ def test_only_what_is_wrong_with_the_input_is_blamed_on_it(
     process._read(job(7))
     ((update,),) = [frame.header["updates"] for frame in received(sockets)]
     assert update["job"] == 7 and update["failed"]["fault"] == fault
+
+
+def test_large_reports_are_sent_in_several_frames(
+    process: CountingProcess, sockets: tuple[socket.socket, socket.socket]
+):
+    """Else many answers with attention that end in one step were more than a frame may have, and
+    the web process took the engine process for broken."""
+    updates = [{"job": number, "finished": {"text": "x" * 100_000}} for number in range(40)]
+    updates.insert(7, {"job": 99, "finished": {"text": "y" * 500_000}})
+    sending = threading.Thread(target=process._send, args=[updates])
+    sending.start()
+    frames: list[Frame] = []
+    buffer = FrameBuffer()
+    while sum(len(frame.header["updates"]) for frame in frames) < len(updates):
+        frames += buffer.add(sockets[0].recv(1 << 20))
+    sending.join()
+    assert [update for frame in frames for update in frame.header["updates"]] == updates
+    for frame in frames:
+        is_large = len(frame.to_bytes()) > engine_process.MAX_REPORT + 100
+        assert not is_large or len(frame.header["updates"]) == 1
+    assert len(frames) == 22  # two answers each, and one alone
+
+
+def test_an_answer_that_is_too_large_fails_alone(
+    process: CountingProcess,
+    sockets: tuple[socket.socket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(engine_process, "MAX_REPORT", 1000)
+    monkeypatch.setattr(engine_process, "MAX_UPDATE", 2000)
+    updates = [{"job": number, "finished": {"text": "x" * 100}} for number in range(3)]
+    updates[1] = {"job": 1, "finished": {"text": "x" * 2000}}
+    process._send(updates)
+    reported = [update for frame in received(sockets) for update in frame.header["updates"]]
+    assert [reported[0], reported[2]] == [updates[0], updates[2]]
+    failed = reported[1]["failed"]
+    assert reported[1]["job"] == 1 and failed["fault"] == "input"
+    assert "ask for fewer tokens" in failed["message"]
+
+
+def test_a_fault_while_an_effect_is_measured_fails_one_answer(
+    process: CountingProcess,
+    sockets: tuple[socket.socket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """And not the thread that measures those of the others."""
+
+    def fail(active: ActiveJob, answer: Any) -> Any:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(process, "_record", fail)
+    waiting_for_effect(process, 7, 8)
+    threading.Thread(target=process._measure_effects, daemon=True).start()
+    sockets[0].settimeout(10)
+    buffer = FrameBuffer()
+    frames: list[Frame] = []
+    while len(frames) < 2:
+        frames += buffer.add(sockets[0].recv(1 << 16))
+    failed = [update for frame in frames for update in frame.header["updates"]]
+    assert [update["job"] for update in failed] == [7, 8]
+    assert failed[0]["failed"] == {"fault": "model", "message": "ZeroDivisionError: a fault"}
 
 
 def received(sockets: tuple[socket.socket, socket.socket]) -> list[Frame]:
