@@ -30,6 +30,7 @@ from regard.serve.fields import AskBody, checked, parse_json
 from regard.serve.jobs import Job, Update
 from regard.serve.models import Models, answers_of
 from regard.serve.openai_routes import usage_of
+from regard.serve.questions import Question, off_the_loop
 from regard.serve.safety import DOCUMENT_POLICY
 from regard.serve.schemas import json_body
 
@@ -49,9 +50,16 @@ def router(models: Models) -> APIRouter:
     @routes.post("/ask", openapi_extra=json_body(AskBody))
     async def ask(request: Request) -> Response:
         """Ask a model of any task: text, a conversation, a picture or a sound."""
-        body = checked(AskBody, parse_json(await request.body()))
-        engines = models.find(body.model)
-        job, tokens, seed = _job(engines, body)
+        content = await request.body()
+
+        def read() -> tuple[AskBody, Engines, Question]:
+            body = checked(AskBody, parse_json(content))
+            engines = models.find(body.model)
+            question = questions.from_input(engines.description, body.input, engines.limits)
+            return body, engines, question
+
+        body, engines, question = await off_the_loop(len(content), read)
+        job, tokens, seed = _job(engines, body, question)
         form = AskForm(engines.name, seed if job.options["do_sample"] else None)
         if body.stream:
             return EventStream(engines.answers([job], tokens=tokens), form)
@@ -139,7 +147,7 @@ def _document(text: str) -> HTMLResponse:
     return HTMLResponse(text, headers=headers)
 
 
-def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
+def _job(engines: Engines, body: AskBody, question: Question) -> tuple[Job, int, int]:
     """The job of a question, what it counts for, and its seed."""
     model = engines.description
     limits = engines.limits
@@ -148,7 +156,6 @@ def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
         raise ApiError(400, f"alternatives must be at most {most}", param="alternatives")
     if len(body.prefix) > limits.prefix:
         raise ApiError(400, f"prefix has at most {limits.prefix} tokens", param="prefix")
-    question = questions.from_input(model, body.input, limits)
     questions.check_length(question, limits, "input")
     changes = dict(body.options)
     seed = questions.take_seed(body.seed, changes)

@@ -75,6 +75,7 @@ UNSUPPORTED_IN_TRANSCRIPTIONS: dict[str, tuple[str, ...]] = {
 MAX_SEED = 2**63 - 1
 MAX_SIGNS = 250_000  # commas, colons and brackets of a body, those of texts included
 MAX_VALUES = 10_000  # names and values of a body
+PIECE = 1 << 20  # bytes of a body that are looked at in one go
 
 
 class Body(BaseModel):
@@ -221,7 +222,7 @@ def parse_json(content: bytes) -> dict[str, Any]:
     Reading a million small values takes a hundred times their bytes of memory, and checking them
     minutes, so they are counted first.
     """
-    signs = sum(content.count(sign) for sign in b",:[{")
+    signs = _count_signs(content)
     if signs > MAX_SIGNS:
         raise ApiError(400, "the body has too many values")
     try:
@@ -240,6 +241,16 @@ def parse_json(content: bytes) -> dict[str, Any]:
     if 2 * signs > MAX_VALUES or b"\\u" in content:
         _check_values(data)
     return data
+
+
+def _count_signs(content: bytes) -> int:
+    """How many commas, colons and brackets that open there are. In pieces, between which other
+    threads go on."""
+    count = 0
+    for start in range(0, len(content), PIECE):
+        piece = content[start : start + PIECE]
+        count += len(piece) - len(piece.translate(None, b",:[{"))
+    return count
 
 
 def _check_values(data: dict[str, Any]) -> None:

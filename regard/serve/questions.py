@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.errors import InputError
 from regard.search.options import Options
@@ -17,7 +18,11 @@ from regard.serve.fields import AudioPart, ImagePart, Message, Picture, Sound, T
 from regard.serve.jobs import Turns
 from regard.serve.limits import Limits
 
+LARGE_BODY = 1 << 18  # bytes of a body that takes longer to read than a step of the engine
+BASE64_PIECE = 1 << 20  # characters, four for each three bytes
 CHARACTERS_A_TOKEN = 3  # a cautious guess for words and BPE, to bound what is under way
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,14 @@ class Question:
         if isinstance(self.text, str):
             return len(self.text)
         return sum(len(turn["content"]) for turn in self.text)
+
+
+async def off_the_loop(size: int, read: Callable[[], T]) -> T:
+    """What `read` makes of a body of so many bytes. Large ones are read in a thread, so that the
+    streams of others go on."""
+    if size <= LARGE_BODY:
+        return read()
+    return await asyncio.to_thread(read)
 
 
 def from_messages(
@@ -134,8 +147,22 @@ def data_uri(text: str) -> bytes:
 
 
 def from_base64(text: str) -> bytes:
+    """The bytes of a file. They are decoded in pieces, between which other threads go on.
+
+    >>> from_base64("aGk=")
+    b'hi'
+    """
+    padding = text.find("=")
+    if padding >= 0 and padding < len(text) - 2:  # in the middle of a piece it would be accepted
+        raise ApiError(400, "not base64")
+    pieces = range(0, len(text), BASE64_PIECE)
     try:
-        content = base64.b64decode(text, validate=True)
+        content = b"".join(
+            [
+                base64.b64decode(text[start : start + BASE64_PIECE], validate=True)
+                for start in pieces
+            ]
+        )
     except (binascii.Error, ValueError):
         raise ApiError(400, "not base64") from None
     if not content:
