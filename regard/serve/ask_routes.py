@@ -64,8 +64,8 @@ def router(models: Models) -> APIRouter:
         if body.stream:
             return EventStream(engines.answers([job], tokens=tokens), form)
         answers = await answer_unless_gone(request, answers_of(engines, [job], tokens))
-        answer, read = answers[0]
-        return JSONResponse(form.whole(answer, read))
+        answer, prompt_tokens = answers[0]
+        return JSONResponse(form.whole(answer, prompt_tokens))
 
     @routes.get("/models/{name}/curves")
     async def curves(name: str) -> list[dict[str, Any]]:

@@ -996,3 +996,30 @@ def test_encoding_an_input_that_several_requests_share_is_measured(
     engine.submit_copies(*source(3), OPTIONS[4], seeds=[0, 1])
     engine.step()
     assert engine._encoding_seconds == pytest.approx(0.02 / source(3)[0].numel())
+
+
+@pytest.mark.parametrize("has_neighbour", [False, True])
+def test_a_request_that_is_cancelled_while_it_is_encoded_leaves_before_the_next_step(
+    has_neighbour: bool,
+) -> None:
+    class Cancels(Recorded):
+        request: Request | None = None
+
+        def encode(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
+            if self.request is not None:
+                engine.cancel(self.request)
+            return super().encode(raw, mask)
+
+    model = single_precision(*KINDS[5])
+    cancels = Cancels(model)
+    engine = Engine(cancels, MARKS, max_rows=8)
+    neighbour = engine.submit(*source(1), OPTIONS[0]) if has_neighbour else None
+    engine.step()
+    cancels.request = engine.submit(*source(2), ONE_ROW)
+    engine.step()
+    assert engine.rows == 1 + has_neighbour
+    engine.step()
+    assert engine.rows == has_neighbour and engine.busy == has_neighbour
+    engine.run()
+    if neighbour is not None:
+        assert answers(neighbour) == Alone(model)(1, 0)
