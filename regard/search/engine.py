@@ -14,6 +14,7 @@ requests.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -48,6 +49,8 @@ from regard.values import Capture, Memory, State
 MAX_ROWS = 64  # the most rows of all batches
 MAX_JOINING = 16  # the most requests that join a running batch at once
 PATIENCE = 4  # the most steps that a request waits for others to join with it
+MAX_PASSES = 16  # the most requests that join before one that came earlier and needs more rows
+LOOKAHEAD = 64  # waiting requests among which those are looked for that fit
 # How long encoding may hold up a running batch, if more than one request joins: so many seconds, or
 # as long as so many steps take, if that is more (on a slow or busy machine, where a join of a few
 # requests takes longer than the seconds, the batch would never fill).
@@ -64,7 +67,8 @@ class Engine:
     retriever     finds training answers; needed for `retrieved`
     max_rows      the most rows of all batches together. A request has one for each beam, candidate
                   and retrieved answer, twice as many while MMI applies; a request with more rows
-                  than this runs while nothing else does
+                  than this runs while nothing else does. Of the requests behind one for which there
+                  are too few rows, a few that fit may pass it; then it is next
     max_joining   the most requests that join a running batch between two steps: the others wait
                   while the inputs of the new ones are encoded. Fewer join if that would take longer
                   than a slice of time, as measured so far
@@ -102,6 +106,7 @@ class Engine:
         self._retriever = retriever
         self._prior: Memory | None = None  # the memory of the empty prompt, for MMI
         self._waiting: deque[Request] = deque()
+        self._submitting = threading.Lock()  # `_waiting` is replaced by another
         self._steps_waited = 0
         self._encoding_seconds = 0.0  # of one number of an input, by the last measurements
         self._step_seconds = 0.0  # of one step of the batch, by the last measurements
@@ -216,7 +221,8 @@ class Engine:
             prefix=prefix,
             retrieved=retrieved,
         )
-        self._waiting.append(request)
+        with self._submitting:
+            self._waiting.append(request)
         return request
 
     def cancel(self, request: Request) -> None:
@@ -295,12 +301,13 @@ class Engine:
         return RawInput(raw.to(self.device), mask.to(self.device))
 
     def _admit(self) -> None:
-        """Let waiting requests join for which there is room, in the order they came.
+        """Let waiting requests join for which there is room, in the order they came, but for those
+        that pass another one.
 
         A join copies the state of the running batch. So requests wait, for at most PATIENCE steps,
         until those that join together have an eighth of `max_rows`.
         """
-        joining = self._next_in_line()
+        joining, passed = self._next_in_line()
         if not joining:
             return
         enough = 8 * sum(request.rows for request in joining) >= self.max_rows
@@ -309,8 +316,10 @@ class Engine:
             self._steps_waited += 1
             return
         self._steps_waited = 0
-        for _ in joining:
-            self._waiting.popleft()
+        for request in passed:
+            request.passes += 1
+        for request in joining:
+            self._waiting.remove(request)
         try:
             self._begin(joining)
         except BaseException:  # an interrupt: no request is lost
@@ -324,16 +333,18 @@ class Engine:
             self._search_alone(requests[0])
             return
         try:
+            size = _padded_size(requests)
             began = time.perf_counter()
             memory = _encode_together(self.model, [request.source for request in requests])
-            self._measure_encoding(requests, time.perf_counter() - began)
+            self._measure_encoding(size, time.perf_counter() - began)
             self._batch.drop_idle_rows()
             self._join(self._batch, memory, requests)
         except Exception:  # one input cannot be encoded: apart, only its own request fails
             self._apart.extend(requests)
 
     def _resume(self) -> None:
-        """Let requests go on that need rows again, as far as there is room."""
+        """Let requests go on that need rows again, as far as there is room. Those whose inputs are
+        encoded again wait for the next step when a slice of time is over."""
         while self._scorings and self._has_room(self._scorings[0][1].width):
             batch, scoring = self._scorings.popleft()
             if scoring.request.done:  # cancelled
@@ -345,6 +356,7 @@ class Engine:
             except BaseException:  # an interrupt: it begins again
                 self._requeue([scoring.request])
                 raise
+        began = time.perf_counter()
         while self._apart and not self._scorings and self._has_room(self._apart[0].rows):
             request = self._apart.popleft()
             if request.done:
@@ -354,6 +366,8 @@ class Engine:
             except BaseException:
                 self._requeue([request])
                 raise
+            if time.perf_counter() - began >= self._slice():
+                break
 
     def _has_room(self, rows: int) -> bool:
         """Whether so many rows may begin now; if so, the rows of the batch are dropped that would
@@ -381,18 +395,29 @@ class Engine:
         begun = {track.request for batch in batches for track in batch.tracks if track.active}
         return begun | {scoring.request for _, scoring in self._scorings} | {*self._apart}
 
-    def _next_in_line(self) -> list[Request]:
+    def _next_in_line(self) -> tuple[list[Request], list[Request]]:
         """The waiting requests that may join now: several that share the batch, or one that
-        captures attention and so has a batch of its own."""
-        while self._waiting and self._waiting[0].done:  # cancelled
-            self._waiting.popleft()
+        captures attention and so has a batch of its own. And the requests that each of them passes,
+        because there are too few rows for these."""
         rows = self.rows - self._batch.idle_rows  # without rows that can be dropped
         # While nothing runs, nobody waits for the new inputs to be encoded.
         max_requests = self.max_joining if rows else self.max_rows
         is_running = rows > 0
         joining: list[Request] = []
-        for request in list(islice(self._waiting, max_requests)):  # others may submit meanwhile
-            if request.done or (rows and rows + request.rows > self.max_rows):
+        too_wide: list[Request] = []
+        passed: list[Request] = []
+        passes_left = MAX_PASSES
+        lookahead = max(LOOKAHEAD, max_requests)
+        for request in list(islice(self._waiting, lookahead)):  # others may submit meanwhile
+            if rows >= self.max_rows:
+                break
+            if request.done:  # cancelled: it leaves before the next step
+                continue
+            if rows and rows + request.rows > self.max_rows:
+                passes_left = min(passes_left, MAX_PASSES - request.passes)
+                too_wide.append(request)
+                continue
+            if len(joining) == max_requests or (too_wide and passes_left <= 0):
                 break
             if is_running and joining and self._exceeds_slice([*joining, request]):
                 break
@@ -400,16 +425,22 @@ class Engine:
                 break
             rows += request.rows
             joining.append(request)
+            passed += too_wide
+            passes_left -= bool(too_wide)
             if request.outputs.capture != "none":
                 break
-        return joining
+        return joining, passed
+
+    def _slice(self) -> float:
+        """How long, in seconds, encoding may hold up a running batch."""
+        return max(SLICE, SLICE_STEPS * self._step_seconds)
 
     def _exceeds_slice(self, requests: Sequence[Request]) -> bool:
-        most = max(SLICE, SLICE_STEPS * self._step_seconds)
-        return _padded_size(requests) * self._encoding_seconds > most
-
-    def _measure_encoding(self, requests: Sequence[Request], seconds: float) -> None:
         size = _padded_size(requests)
+        is_measured = self._encoding_seconds > 0
+        return size > 0 and (not is_measured or size * self._encoding_seconds > self._slice())
+
+    def _measure_encoding(self, size: int, seconds: float) -> None:
         if size:
             before = self._encoding_seconds or seconds / size
             self._encoding_seconds = 0.8 * before + 0.2 * seconds / size
@@ -577,8 +608,11 @@ class Engine:
             self._alone.append(batch)
 
     def _drop_cancelled(self) -> None:
-        """End the tracks of requests that were cancelled, or failed while streaming."""
+        """Forget the waiting requests that were cancelled, and end the tracks of those that were
+        cancelled or failed while streaming."""
         self._any_cancelled = False
+        with self._submitting:
+            self._waiting = deque(request for request in self._waiting if not request.done)
         for batch in (self._batch, *self._alone):
             for track in batch.tracks:
                 if track.active and track.request.done:

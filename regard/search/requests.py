@@ -151,6 +151,7 @@ class Request:
 
         self.hypotheses: list[Hypothesis] = []
         self.beam: list[BeamNode] = []  # if `outputs.beam`: step by step, best first
+        self.passes = 0  # later requests that have joined before it
         self.has_begun = False  # a token has been searched
         self.done = False
         self.cancelled = False

@@ -165,9 +165,12 @@ class CountsRequests:
 
 def _add_status(app: FastAPI, models: Models, metrics: Metrics, state: State) -> None:
     @app.get("/health")
-    async def health() -> dict[str, str]:
-        """Whether the web process answers."""
-        return {"status": "ok"}
+    async def health() -> JSONResponse:
+        """Whether the web process answers, and some model can or will. Only a new start of the
+        server may help if not."""
+        if models.engines and all(engines.given_up for engines in models.engines.values()):
+            return JSONResponse({"status": "failed", "models": list(models.engines)}, 503)
+        return JSONResponse({"status": "ok"})
 
     @app.get("/ready")
     async def ready() -> JSONResponse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import sys
 import tempfile
@@ -29,9 +30,11 @@ from regard.serve.fields import AskBody, checked, parse_json
 from regard.serve.jobs import Job, Update
 from regard.serve.models import Models, answers_of
 from regard.serve.openai_routes import usage_of
+from regard.serve.questions import Question, off_the_loop
 from regard.serve.safety import DOCUMENT_POLICY
 from regard.serve.schemas import json_body
 
+LOG = logging.getLogger("regard.serve")
 MAX_CURVE_LINES = 20_000
 LAB_SECONDS = 300.0  # of an experiment, and of waiting for another one to end
 RETRY_LAB = 30  # seconds
@@ -47,15 +50,22 @@ def router(models: Models) -> APIRouter:
     @routes.post("/ask", openapi_extra=json_body(AskBody))
     async def ask(request: Request) -> Response:
         """Ask a model of any task: text, a conversation, a picture or a sound."""
-        body = checked(AskBody, parse_json(await request.body()))
-        engines = models.find(body.model)
-        job, tokens, seed = _job(engines, body)
+        content = await request.body()
+
+        def read() -> tuple[AskBody, Engines, Question]:
+            body = checked(AskBody, parse_json(content))
+            engines = models.find(body.model)
+            question = questions.from_input(engines.description, body.input, engines.limits)
+            return body, engines, question
+
+        body, engines, question = await off_the_loop(len(content), read)
+        job, tokens, seed = _job(engines, body, question)
         form = AskForm(engines.name, seed if job.options["do_sample"] else None)
         if body.stream:
             return EventStream(engines.answers([job], tokens=tokens), form)
         answers = await answer_unless_gone(request, answers_of(engines, [job], tokens))
-        answer, read = answers[0]
-        return JSONResponse(form.whole(answer, read))
+        answer, prompt_tokens = answers[0]
+        return JSONResponse(form.whole(answer, prompt_tokens))
 
     @routes.get("/models/{name}/curves")
     async def curves(name: str) -> list[dict[str, Any]]:
@@ -63,7 +73,12 @@ def router(models: Models) -> APIRouter:
         file = models.find(name).run / "metrics.jsonl"
         if not file.is_file():
             raise ApiError(404, f"{name} has no record of its training")
-        return await asyncio.to_thread(_curve_lines, file)
+        try:
+            return await asyncio.to_thread(_curve_lines, file)
+        except RegardError as problem:  # not a mistake of whoever asks
+            LOG.error("%s", problem)
+            message = f"the record of the training of {name} cannot be read"
+            raise ApiError(500, message) from None
 
     @routes.get("/models/{name}/report")
     async def run_report(name: str) -> Response:
@@ -132,7 +147,7 @@ def _document(text: str) -> HTMLResponse:
     return HTMLResponse(text, headers=headers)
 
 
-def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
+def _job(engines: Engines, body: AskBody, question: Question) -> tuple[Job, int, int]:
     """The job of a question, what it counts for, and its seed."""
     model = engines.description
     limits = engines.limits
@@ -141,7 +156,6 @@ def _job(engines: Engines, body: AskBody) -> tuple[Job, int, int]:
         raise ApiError(400, f"alternatives must be at most {most}", param="alternatives")
     if len(body.prefix) > limits.prefix:
         raise ApiError(400, f"prefix has at most {limits.prefix} tokens", param="prefix")
-    question = questions.from_input(model, body.input, limits)
     questions.check_length(question, limits, "input")
     changes = dict(body.options)
     seed = questions.take_seed(body.seed, changes)

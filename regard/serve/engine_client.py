@@ -29,13 +29,20 @@ from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
 
 LOG = logging.getLogger("regard.serve")
-DEATHS = 3  # within DEATH_WINDOW seconds: the process is left alone
+DEATHS = 3  # within DEATH_WINDOW seconds: the process is left alone for a while
 DEATH_WINDOW = 60.0
-RESTART_PAUSE = 1.0  # seconds, after the system could not start a process
+RESTART_PAUSE = 1.0  # seconds, after a process could not be started
+FIRST_PAUSE = 30.0  # seconds that a process is left alone; twice as many each time
+LONGEST_PAUSE = 300.0
 RATE_WINDOW = 60.0  # seconds over which the rate of finished jobs is measured
+LONGEST_RETRY = 60  # seconds
 STOP_SECONDS = 5.0  # that an engine process has to end after its socket is closed
 LARGEST_FRAME = 1 << 26
 STATUS = {"input": 400, "model": 500, "overload": 503}  # by whose fault it is
+
+
+class DiedWhileLoading(BundleError):
+    """An engine process that ended before it could say what is wrong with its run, if anything."""
 
 
 # The number of an answer among those of its request, and what is reported of it.
@@ -106,18 +113,27 @@ class EngineProcessClient:
         self.pending: dict[int, Pending] = {}
         self.tokens = 0  # of all that is pending
         self.rows = 0
-        self.problem: str | None = None  # why it cannot be used
+        self.problem: str | None = None  # why it is left alone for a while
+        self.retry_at = 0.0  # when it is started again, if there is a problem
         self._arguments = ["--run", str(run), "--name", name, "--device", device]
         self._arguments += ["--threads", str(threads), "--rows", str(rows)]
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self._deaths: deque[float] = deque(maxlen=DEATHS)
+        self._long_pauses = 0  # since it last lived for a minute
+        self._started_at: float | None = None
+        self._stopping = asyncio.Event()  # no more jobs will come
         self._closing = False
 
     @property
     def is_ready(self) -> bool:
         return self._writer is not None and self.description is not None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether starting it again after a pause has not helped either."""
+        return not self.is_ready and self._long_pauses > 1
 
     @property
     def pid(self) -> int | None:
@@ -150,10 +166,12 @@ class EngineProcessClient:
         if frame is None or "ready" not in frame.header:
             writer.close()
             await self._process.wait()
-            reason = "the engine process ended while it loaded the model"
-            raise BundleError(reason if frame is None else frame.header["unusable"])
+            if frame is None:
+                raise DiedWhileLoading("the engine process ended while it loaded the model")
+            raise BundleError(frame.header["unusable"])
         self.description = frame.header["ready"]
         self._writer = writer
+        self._started_at = time.monotonic()
         self._reading = asyncio.create_task(self._read(reader))
 
     def send(self, job: Job, inbox: Inbox, first_index: int, tokens: int) -> None:
@@ -166,21 +184,27 @@ class EngineProcessClient:
             self.tokens += tokens
         self._writer.write(job.to_frame().to_bytes())
 
-    def remove(self, number: int) -> bool:
-        """Remove an answer that has ended. Returns whether it was there."""
+    def remove(self, number: int) -> int | None:
+        """Remove an answer that has ended. Returns for how many tokens it counted; None: it was
+        removed before."""
         pending = self.pending.pop(number, None)
         if pending is None:
-            return False
+            return None
         self.tokens -= pending.tokens
-        return True
+        return pending.tokens
 
     def forget(self, number: int) -> None:
         """Cancel an answer whose updates nobody reads any more."""
-        if self.remove(number) and self._writer is not None:
+        if self.remove(number) is not None and self._writer is not None:
             self._writer.write(cancel_frame(number).to_bytes())
+
+    def drain(self) -> None:
+        """Do not start it again if it dies: no more jobs will come."""
+        self._stopping.set()
 
     async def close(self) -> None:
         self._closing = True
+        self.drain()
         if self._writer is not None:
             self._writer.close()
         if self._process is None:
@@ -195,24 +219,30 @@ class EngineProcessClient:
             await self._process.wait()
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(BrokenFrame, OSError):
+        """Pass on what the process reports, until it ends. One that reports nonsense is ended."""
+        try:
             while (frame := await read_frame_async(reader)) is not None:
                 self.rows = frame.header.get("rows", 0)
                 for update in frame.header["updates"]:
                     pending = self.pending.get(update["job"])
                     if pending is not None:
                         pending.inbox.put(pending.index, update)
+        except OSError:
+            pass
+        except Exception as problem:
+            kind = type(problem).__name__
+            LOG.error("%s: the engine process sent nonsense: %s: %s", self.name, kind, problem)
         if not self._closing:
-            await self._restart()
+            await self._after_death()
 
-    async def _restart(self) -> None:
+    async def _after_death(self) -> None:
         """After the process has died: its jobs fail, and another one is started."""
         self._writer = None
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         status = await self._process.wait()
-        LOG.error("%s: the engine process ended (status %s); starting it again", self.name, status)
+        LOG.error("%s: the engine process ended (status %s)", self.name, status)
         message = "the engine process ended while it answered; try again"
         interrupted = dict(self.pending)
         self.pending.clear()
@@ -220,33 +250,58 @@ class EngineProcessClient:
         self.rows = 0
         for number, pending in interrupted.items():
             pending.inbox.put(pending.index, failure(number, "overload", message))
+        await self._start_again()
+
+    async def _start_again(self) -> None:
+        """Start the process until it is ready. After a few deaths, or failed starts, it is left
+        alone for a while: what it needs may be there later (memory, a volume with the run), and
+        until then it must not take the machine's time."""
         reason = f"the engine process ended {DEATHS} times within a minute"
-        while self._may_start_again(reason):
+        pause = self._long_pause()
+        short_pause = 0.0
+        while not self._stopping.is_set():
+            if pause:
+                self.problem = reason
+                self.retry_at = time.monotonic() + pause
+                LOG.error("%s: %s; it is started again in %g s", self.name, reason, pause)
+            await self._sleep(pause or short_pause)
+            if self._stopping.is_set():
+                return
             try:
                 await self.start()
+            except DiedWhileLoading as problem:
+                reason = str(problem)
+                pause = self._long_pause()
             except BundleError as problem:
-                self.problem = str(problem)
-                LOG.error("%s: %s", self.name, problem)
-            except OSError as problem:  # no memory, or no more processes: there may be some soon
+                reason = str(problem)
+                pause = self._long_pause(at_once=True)
+            except OSError as problem:  # no memory, or no more processes
                 reason = f"the engine process could not be started: {problem.strerror or problem}"
-                LOG.error("%s: %s", self.name, reason)
-                await asyncio.sleep(RESTART_PAUSE)
-                continue
-            return
+                pause = self._long_pause()
+            else:
+                self.problem = None
+                return
+            short_pause = RESTART_PAUSE
 
-    def _may_start_again(self, reason: str) -> bool:
-        """Count a death, or a start that has failed. After a few of them, for this reason, the
-        process is left alone."""
-        if self._closing:
-            return False
+    def _long_pause(self, *, at_once: bool = False) -> float:
+        """Count a death, or a failed start. Returns the seconds for which the process is left alone
+        now; 0 unless it was the third within a minute, or the first after such a pause."""
         now = time.monotonic()
+        if self._started_at is not None and now - self._started_at >= DEATH_WINDOW:
+            self._long_pauses = 0  # it lived
+        self._started_at = None
         self._deaths.append(now)
         recent = [death for death in self._deaths if now - death < DEATH_WINDOW]
-        if len(recent) < DEATHS:
-            return True
-        self.problem = reason
-        LOG.error("%s: %s; it is left alone", self.name, reason)
-        return False
+        if len(recent) < DEATHS and not self._long_pauses and not at_once:
+            return 0.0
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._long_pauses)
+        self._long_pauses += 1
+        return pause
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait, but not if the server stops meanwhile."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
 
 
 async def _first_frame(reader: asyncio.StreamReader) -> Frame | None:
@@ -280,7 +335,8 @@ class Engines:
         self._first_token = self.metrics.first_token.labels(name)
         self._token = self.metrics.token.labels(name)
         self._numbers = itertools.count(1)
-        self._finished: deque[float] = deque(maxlen=1024)
+        # Of the answers that ended last: when, and for how many tokens each counted.
+        self._ended: deque[tuple[float, int]] = deque(maxlen=1024)
         self.stopped = False
         self.processes = [
             EngineProcessClient(run, name, device=device, threads=threads, rows=limits.rows)
@@ -292,6 +348,11 @@ class Engines:
 
     async def close(self) -> None:
         await asyncio.gather(*(process.close() for process in self.processes))
+
+    def drain(self) -> None:
+        """No more jobs will come: a process that dies is not started again."""
+        for process in self.processes:
+            process.drain()
 
     def stop(self) -> None:
         """End every answer that is under way, and those that would still begin, with an error."""
@@ -316,6 +377,11 @@ class Engines:
         return any(process.is_ready for process in self.processes)
 
     @property
+    def given_up(self) -> bool:
+        """Whether no process can answer, and starting them again after a pause has not helped."""
+        return all(process.given_up for process in self.processes)
+
+    @property
     def under_way(self) -> int:
         """Answers that are waiting or under way."""
         return sum(len(process.pending) for process in self.processes)
@@ -332,29 +398,47 @@ class Engines:
         return next(self._numbers)
 
     def check_room(self, jobs: int, tokens: int) -> None:
-        """Refuse jobs for which there is no room: 429, with the time after which there may be."""
+        """Refuse jobs for which there is no room: 429, with the time after which there may be, or
+        400 if there never is."""
         limits = self.limits
-        full = self.under_way + jobs > limits.queue
-        too_many_tokens = self.tokens_under_way + tokens > limits.tokens_under_way
-        if not full and not too_many_tokens:
-            return
-        if not self.under_way:
+        if jobs > limits.queue or tokens > limits.tokens_under_way:
             raise ApiError(400, "this request alone asks for more than the server can hold")
+        missing_jobs = self.under_way + jobs - limits.queue
+        missing_tokens = self.tokens_under_way + tokens - limits.tokens_under_way
+        if missing_jobs <= 0 and missing_tokens <= 0:
+            return
         raise ApiError(
             429,
             f"the server is busy: {self.under_way:,} answers are waiting or under way",
             code="queue_full",
-            retry_after=self._retry_after(jobs),
+            retry_after=self._retry_after(missing_jobs, missing_tokens),
         )
 
-    def _retry_after(self, jobs: int) -> int:
-        """Seconds until so many jobs have ended, at the rate of the last minute."""
+    def _retry_after(self, jobs: int, tokens: int = 0) -> int:
+        """Seconds until so many answers have ended, and so many tokens are no longer under way, at
+        the rate of the last minute.
+
+        The rate is measured until now, so silence counts. As long as fewer than two answers have
+        ended, it is as if one ended now.
+        """
         now = time.monotonic()
-        recent = [moment for moment in self._finished if now - moment < RATE_WINDOW]
-        if len(recent) < 2:
-            return 1
-        rate = (len(recent) - 1) / max(recent[-1] - recent[0], 1e-3)
-        return min(60, max(1, math.ceil(jobs / rate)))
+        recent = [(moment, size) for moment, size in self._ended if now - moment < RATE_WINDOW]
+        began = recent[0][0] if recent else min(self._begins(), default=now)
+        sizes = [size for _, size in recent[1:]] or [self._mean_tokens()]
+        seconds = now - began
+        for_jobs = jobs * seconds / len(sizes)
+        for_tokens = tokens * seconds / max(1, sum(sizes))
+        return min(LONGEST_RETRY, max(1, math.ceil(max(for_jobs, for_tokens))))
+
+    def _begins(self) -> list[float]:
+        """When the answers that are waiting or under way came."""
+        return [
+            pending.sent_at for process in self.processes for pending in process.pending.values()
+        ]
+
+    def _mean_tokens(self) -> int:
+        """For how many tokens an answer that is waiting or under way counts."""
+        return self.tokens_under_way // max(1, self.under_way)
 
     def answers(self, jobs: Sequence[Job], *, tokens: int) -> Answers:
         """What will come of the answers of some jobs. Each counts for `tokens`."""
@@ -383,13 +467,23 @@ class Engines:
     def least_busy(self) -> EngineProcessClient:
         ready = [process for process in self.processes if process.is_ready]
         if not ready:
-            problem = next((p.problem for p in self.processes if p.problem), "it is being started")
-            raise ApiError(503, f"the model {self.name} cannot answer: {problem}", retry_after=1)
+            raise self._cannot_answer()
         return min(ready, key=lambda process: len(process.pending))
 
+    def _cannot_answer(self) -> ApiError:
+        """For those who ask while no process is ready."""
+        message = f"the model {self.name} cannot answer"
+        waiting = [process for process in self.processes if process.problem]
+        if len(waiting) < len(self.processes):
+            return ApiError(503, f"{message}: it is being started", retry_after=1)
+        first = min(waiting, key=lambda process: process.retry_at)
+        seconds = max(1, math.ceil(first.retry_at - time.monotonic()))
+        return ApiError(503, f"{message}: {first.problem}", retry_after=seconds)
+
     def ended(self, process: EngineProcessClient, update: Update) -> None:
-        process.remove(update["job"])
-        self._finished.append(time.monotonic())
+        size = process.remove(update["job"])
+        if size is not None:
+            self._ended.append((time.monotonic(), size))
         if "finished" in update:
             self.metrics.tokens.labels(self.name).inc(len(update["finished"]["tokens"]))
         else:

@@ -31,22 +31,26 @@ import torch
 
 from regard import bundle as bundles
 from regard.bundle import Bundle
-from regard.errors import InputError, RegardError
+from regard.errors import BundleError, InputError, RegardError
 from regard.pages.attend import Subject, with_effect
 from regard.search import Options, Outputs, Request, StreamedToken
 from regard.search.engine import SLICE
 from regard.serve import examples
-from regard.serve.frames import BrokenFrame, Frame, FrameBuffer
+from regard.serve.frames import BrokenFrame, Frame, FrameBuffer, groups
 from regard.serve.jobs import Fault, Job, Turns, Update, failure
+from regard.serve.limits import MB
 from regard.serve.stop_strings import TokensBeforeStop
 from regard.tasks.sources import PictureSource, SoundSource, TextSource
 from regard.tokenizers import Tokenizer
+from regard.tokenizers.characters import Characters
 from regard.values import Alternative, Answer
 
 DIGITS = 4  # of weights and probabilities in JSON
 SHORT_TEXT = 2000  # characters
 PIECE = 1 << 18  # bytes that are read at once
 MAX_KNOWN_OPTIONS = 256
+MAX_REPORT = 1 << 18  # bytes of the updates of a report; the web process reads it in one go
+MAX_UPDATE = 32 * MB  # bytes of one of them
 MAX_EFFECT_CELLS = 20_000  # tokens x places; beyond it, effects would take minutes
 
 
@@ -217,7 +221,9 @@ class EngineProcess:
         """Turn the input of a job into a row, and submit it."""
         try:
             answers = self._submitted(job)
-        except (RegardError, ValueError) as problem:
+        except BundleError as problem:
+            self._fail(job, "model", str(problem))
+        except RegardError as problem:
             self._fail(job, "input", str(problem))
         except MemoryError:
             self._fail(job, "overload", "the input needs too much memory")
@@ -243,7 +249,10 @@ class EngineProcess:
         size = task.answer_tokenizer.size
         if job.prefix and not all(0 <= token < size for token in job.prefix):
             raise InputError(f"a token is a number from 0 to {size - 1:,}", where="prefix")
-        row = task.read_one(job.media if job.input is None else job.input)
+        try:
+            row = task.read_one(job.media if job.input is None else job.input)
+        except ValueError as problem:  # of a library that decodes pictures, for instance
+            raise InputError(str(problem)) from problem
         raw, mask = task.sources([row])
         outputs = Outputs(
             weights=job.attention or job.effect,
@@ -460,12 +469,17 @@ class EngineProcess:
 
     def _measure_effects(self) -> None:
         while True:
-            active, answer = self._effects.get()
-            with contextlib.suppress(Abandoned):
-                update = self._with_effect(active, answer)
-                self._send([update])
-            with self._lock:
-                self._measuring.discard(active.number)
+            self._measure_effect(*self._effects.get())
+
+    def _measure_effect(self, active: ActiveJob, answer: Answer) -> None:
+        try:
+            self._send([self._with_effect(active, answer)])
+        except Abandoned:
+            pass
+        except Exception as problem:  # of this job: the thread goes on
+            self._send([failure(active.number, "model", _one_line(problem))])
+        with self._lock:
+            self._measuring.discard(active.number)
 
     def _with_effect(self, active: ActiveJob, answer: Answer) -> Update:
         number = active.number
@@ -495,18 +509,39 @@ class EngineProcess:
         return {"job": number, "finished": record}
 
     def _send(self, updates: list[Update]) -> None:
+        """Report updates, in several frames if they are large: answers with weights over a long
+        source have megabytes each, and many may end in one step."""
         self._rows_sent = self.engine.rows
-        frame = {"updates": updates, "rows": self._rows_sent}
+        content = self._report_bytes(updates)
+        if len(content) <= MAX_REPORT:
+            self._send_bytes(content)
+            return
+        for group, size in groups(updates, MAX_REPORT):
+            if size > MAX_UPDATE:  # the only one of its group
+                group = [_too_large(group[0], size)]
+            self._send_bytes(self._report_bytes(group))
+
+    def _report_bytes(self, updates: list[Update]) -> bytes:
+        return Frame({"updates": updates, "rows": self._rows_sent}).to_bytes()
+
+    def _send_bytes(self, content: bytes) -> None:
         with (
             self._write_lock,
             contextlib.suppress(OSError),
         ):  # the web process has ended: so does `run`
-            self._connection.sendall(Frame(frame).to_bytes())
+            self._connection.sendall(content)
 
     def send_description(self, name: str, run: Path) -> None:
         frame = Frame({"ready": description(self.bundle, name, run)})
         with self._write_lock:
             self._connection.sendall(frame.to_bytes())
+
+
+def _too_large(update: Update, size: int) -> Update:
+    """What is reported instead of an update that is too large."""
+    message = f"the answer has {size / MB:,.0f} MB, and may have {MAX_UPDATE / MB:,.0f}"
+    hint = "ask for fewer tokens, or without attention, alternatives and effects"
+    return failure(update["job"], "input", f"{message}: {hint}")
 
 
 def answer_record(answer: Answer, job: Job) -> dict[str, Any]:
@@ -560,8 +595,19 @@ def description(bundle: Bundle, name: str, run: Path) -> dict[str, Any]:
         "labels": None if labels is None else list(labels),
         "vocabulary": bundle.tokenizer.size,
         "max_source": getattr(source, "max_source", None),
+        "places": most_places(bundle),
+        "reads_characters": isinstance(bundle.tokenizer, Characters),
         "examples": examples.texts(run) if kind == "text" else examples.files(run),
     }
+
+
+def most_places(bundle: Bundle) -> int | None:
+    """The places of the largest picture or the longest sound; None: it reads texts."""
+    source = bundle.task.source
+    if isinstance(source, SoundSource):
+        return math.ceil(source.max_seconds / source.seconds_a_place)
+    grid = bundle.model.frontend.grid
+    return None if grid is None else math.prod(grid)
 
 
 def _alternative_record(alternative: Alternative, job: Job) -> dict[str, Any]:
@@ -569,7 +615,9 @@ def _alternative_record(alternative: Alternative, job: Job) -> dict[str, Any]:
     record: dict[str, Any] = {"token": token, "text": text}
     if job.exact:
         return record | {"logprob": _number(math.log(probability)) if probability else None}
-    return record | {"probability": round(probability, DIGITS)}
+    # A model that fails may say that a token has no probability; that is no number of JSON.
+    known = round(probability, DIGITS) if math.isfinite(probability) else None
+    return record | {"probability": known}
 
 
 def _rounded(values: torch.Tensor | np.ndarray) -> list[Any]:
@@ -605,7 +653,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, required=True)
     args = parser.parse_args()
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the web process decides when to stop
+    # The web process decides when to stop, and closes the socket. A supervisor may signal all
+    # processes of a service at once, and answers under way must not end with that.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(args.threads)
     connection = socket.socket(fileno=args.socket)
     try:

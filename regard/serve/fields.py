@@ -7,7 +7,7 @@ is the one that changes nothing. A value out of range is refused, never clamped.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -75,6 +75,7 @@ UNSUPPORTED_IN_TRANSCRIPTIONS: dict[str, tuple[str, ...]] = {
 MAX_SEED = 2**63 - 1
 MAX_SIGNS = 250_000  # commas, colons and brackets of a body, those of texts included
 MAX_VALUES = 10_000  # names and values of a body
+PIECE = 1 << 20  # bytes of a body that are looked at in one go
 
 
 class Body(BaseModel):
@@ -89,6 +90,13 @@ AnyBody = TypeVar("AnyBody", bound=Body)
 class StreamOptions(Body):
     include_usage: bool = False
     include_obfuscation: bool | None = None
+
+    @field_validator("include_obfuscation")
+    @classmethod
+    def _is_off(cls, value: bool | None) -> bool | None:
+        if value:
+            raise PydanticCustomError("unsupported", "is not supported")
+        return value
 
 
 class ResponseFormat(Body):
@@ -113,13 +121,17 @@ class SharedFields(Body):
 
 
 class ImageUrl(Body):
+    """`detail` changes nothing: a model reads all pictures in the size it was trained with."""
+
     url: str
-    detail: str | None = None
+    detail: Literal["auto", "low", "high"] | None = None
 
 
 class InputAudio(Body):
+    """`format` changes nothing: a file says itself what it is."""
+
     data: str
-    format: str | None = None
+    format: Literal["wav", "mp3", "flac", "ogg"] | None = None
 
 
 class TextPart(Body):
@@ -210,7 +222,7 @@ def parse_json(content: bytes) -> dict[str, Any]:
     Reading a million small values takes a hundred times their bytes of memory, and checking them
     minutes, so they are counted first.
     """
-    signs = sum(content.count(sign) for sign in b",:[{")
+    signs = _count_signs(content)
     if signs > MAX_SIGNS:
         raise ApiError(400, "the body has too many values")
     try:
@@ -229,6 +241,16 @@ def parse_json(content: bytes) -> dict[str, Any]:
     if 2 * signs > MAX_VALUES or b"\\u" in content:
         _check_values(data)
     return data
+
+
+def _count_signs(content: bytes) -> int:
+    """How many commas, colons and brackets that open there are. In pieces, between which other
+    threads go on."""
+    count = 0
+    for start in range(0, len(content), PIECE):
+        piece = content[start : start + PIECE]
+        count += len(piece) - len(piece.translate(None, b",:[{"))
+    return count
 
 
 def _check_values(data: dict[str, Any]) -> None:
@@ -273,7 +295,7 @@ def checked(kind: type[AnyBody], data: dict[str, Any]) -> AnyBody:
     try:
         return kind.model_validate(data)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
+        problem = _clearest(error.errors(include_url=False, include_context=False))
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
     raise _field_error(kind, problem)
@@ -304,8 +326,29 @@ def _unsupported(name: str) -> ApiError:
     return ApiError(400, f"{name} is not supported", param=name, code="unsupported")
 
 
+def _clearest(problems: Sequence[Any]) -> Any:
+    """The first problem. If that only says that a list is not a text where both may be, the one
+    that is deepest inside the list."""
+    *before, last = problems[0]["loc"]
+    if last != "str":
+        return problems[0]
+    others = [each for each in problems if list(each["loc"][: len(before)]) == before]
+    return max(others, key=lambda each: len(each["loc"]))
+
+
+def _path(location: Sequence[Any]) -> list[str]:
+    """The names on the way to a field, without those of pydantic's own types. A part of a message
+    has a field of the name of its type: image_url.image_url is one step."""
+    parts: list[str] = []
+    for part in map(str, location):
+        is_type = part.startswith(("function-", "list["))
+        if not is_type and parts[-1:] != [part]:
+            parts.append(part)
+    return parts
+
+
 def _field_error(kind: type[Body], problem: Any) -> ApiError:
-    parts = [str(part) for part in problem["loc"] if not str(part).startswith("function-")]
+    parts = _path(problem["loc"])
     name = ".".join(parts[:6])
     if problem["type"] == "extra_forbidden":
         hint = did_you_mean(parts[-1], kind.model_fields) if len(parts) == 1 else None
@@ -313,6 +356,8 @@ def _field_error(kind: type[Body], problem: Any) -> ApiError:
         return ApiError(400, f"{message} ({hint})" if hint else message, param=name)
     if problem["type"] == "missing":
         return ApiError(400, f"missing field: {name}", param=name)
+    if problem["type"] == "unsupported":
+        return _unsupported(name)
     return ApiError(400, f"{name}: {problem['msg']}", param=name)
 
 

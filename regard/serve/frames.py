@@ -14,9 +14,11 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 LENGTHS = struct.Struct("<II")
+LARGE = 1 << 18  # bytes of a frame after which a reader lets others go on
 MAX_HEADER = 64_000_000
 MAX_REST = 64_000_000
 
@@ -30,10 +32,36 @@ class Frame(NamedTuple):
         >>> len(Frame({"a": 1}, b"xyz").to_bytes())
         18
         """
-        header = json.dumps(self.header, ensure_ascii=False, separators=(",", ":")).encode(
-            "utf-8", "surrogatepass"
-        )
+        header = _json(self.header)
         return LENGTHS.pack(len(header), len(self.rest)) + header + self.rest
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _json(value: object) -> bytes:
+    return _encode(value).encode("utf-8", "surrogatepass")
+
+
+def groups(items: Sequence[Any], size: int) -> Iterator[tuple[list[Any], int]]:
+    """The items in groups whose JSON has at most `size` bytes, each with its number of bytes. Only
+    a group of one item may be larger.
+
+    >>> list(groups(["aaa", "bbb", "c" * 20, "d"], 12))
+    [(['aaa', 'bbb'], 10), (['cccccccccccccccccccc'], 22), (['d'], 3)]
+    """
+    group: list[Any] = []
+    total = 0
+    for item in items:
+        length = len(_json(item))
+        if group and total + length > size:
+            yield group, total
+            group = []
+            total = 0
+        group.append(item)
+        total += length
+    if group:
+        yield group, total
 
 
 class BrokenFrame(Exception):
@@ -86,6 +114,8 @@ async def read_frame_async(reader: asyncio.StreamReader) -> Frame | None:
         rest = await reader.readexactly(rest_length)
     except asyncio.IncompleteReadError:
         raise BrokenFrame("cut inside a frame") from None
+    if header_length > LARGE:  # reading many of them must not hold up everything else
+        await asyncio.sleep(0)
     return _frame(header, header_length, rest, rest_length)
 
 

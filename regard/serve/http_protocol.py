@@ -138,6 +138,7 @@ class OneWriteTransport:
         self._transport = transport
         self._loop = loop
         self._parts: list[bytes] = []
+        self.written = 0  # bytes
 
     def write(self, data: bytes) -> None:
         if not data:
@@ -145,6 +146,7 @@ class OneWriteTransport:
         if not self._parts:
             self._loop.call_soon(self._flush)
         self._parts.append(data)
+        self.written += len(data)
 
     def _flush(self) -> None:
         parts = self._parts
@@ -216,7 +218,8 @@ class TimedProtocol(H11Protocol):
     # Events of the transport
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(OneWriteTransport(transport, self.loop))  # type: ignore[arg-type]
+        self.writer = OneWriteTransport(transport, self.loop)
+        super().connection_made(self.writer)  # type: ignore[arg-type]
         _send_at_once(transport)
         # Whatever the system does not take at once starts the timer of `pause_writing`: also a
         # transport that is closed waits for its last bytes to be taken, if need be for ever.
@@ -310,11 +313,16 @@ class TimedProtocol(H11Protocol):
             self._end_with(ApiError(408, f"the {part} of the request took too long"))
 
     def _start_write_timer(self) -> None:
-        size = self.transport.get_write_buffer_size()
-        self.write_timer = self.loop.call_later(self.limits.writing, self._on_write_timeout, size)
+        self.write_timer = self.loop.call_later(
+            self.limits.writing, self._on_write_timeout, self._taken()
+        )
 
-    def _on_write_timeout(self, size_before: int) -> None:
-        if size_before - self.transport.get_write_buffer_size() >= self.limits.taken:
+    def _taken(self) -> int:
+        """The bytes of answers that have left this process."""
+        return self.writer.written - self.transport.get_write_buffer_size()
+
+    def _on_write_timeout(self, taken_before: int) -> None:
+        if self._taken() - taken_before >= self.limits.taken:
             self._start_write_timer()
         else:
             self.transport.abort()

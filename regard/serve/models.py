@@ -9,6 +9,8 @@ from regard.serve.api_errors import ApiError
 from regard.serve.engine_client import Engines
 from regard.serve.jobs import Job
 
+PRIVATE = frozenset({"name", "vocabulary", "places", "reads_characters"})  # of a description
+
 
 class Models:
     """The runs that are served."""
@@ -37,7 +39,7 @@ def public_description(engines: Engines) -> dict[str, Any]:
     """What /v1/models says about a model."""
     own = engines.description
     limits = engines.limits
-    about = {name: value for name, value in own.items() if name not in ("name", "vocabulary")}
+    about = {name: value for name, value in own.items() if name not in PRIVATE}
     about["limits"] = {
         "max_tokens": max(limits.max_tokens, own["options"]["max_new_tokens"]),
         "num_beams": max(limits.num_beams, own["options"]["num_beams"]),

@@ -28,7 +28,7 @@ from regard.serve.fields import (
 )
 from regard.serve.jobs import Job, Update
 from regard.serve.models import Models, answers_of, public_description
-from regard.serve.questions import Question
+from regard.serve.questions import Question, off_the_loop
 from regard.serve.schemas import form_body, json_body
 
 LEAST_LOGPROB = -9999.0  # of tokens whose probability is 0, as OpenAI has it
@@ -53,16 +53,25 @@ def router(models: Models) -> APIRouter:
     @routes.post("/chat/completions", openapi_extra=json_body(ChatBody))
     async def chat(request: Request) -> Response:
         """Reply to a conversation; also a caption, a label or a transcript of its last message."""
-        body = checked(ChatBody, parse_json(await request.body()))
-        engines = models.find(body.model)
-        question = questions.from_messages(engines.description, body.messages, engines.limits)
+        content = await request.body()
+
+        def read() -> tuple[ChatBody, Engines, Question]:
+            body = checked(ChatBody, parse_json(content))
+            engines = models.find(body.model)
+            question = questions.from_messages(engines.description, body.messages, engines.limits)
+            return body, engines, question
+
+        body, engines, question = await off_the_loop(len(content), read)
         form = ChatForm(engines.name, wants_logprobs=bool(body.logprobs))
         return await _respond(request, engines, body, [question], form)
 
     @routes.post("/completions", openapi_extra=json_body(CompletionBody))
     async def completions(request: Request) -> Response:
         """Answer one or many prompts."""
-        body = checked(CompletionBody, parse_json(await request.body()))
+        content = await request.body()
+        body = await off_the_loop(
+            len(content), lambda: checked(CompletionBody, parse_json(content))
+        )
         engines = models.find(body.model)
         prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
         if not 1 <= len(prompts) <= engines.limits.prompts:

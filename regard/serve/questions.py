@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from regard.errors import InputError
 from regard.search.options import Options
@@ -17,7 +18,11 @@ from regard.serve.fields import AudioPart, ImagePart, Message, Picture, Sound, T
 from regard.serve.jobs import Turns
 from regard.serve.limits import Limits
 
-CHARACTERS_A_TOKEN = 3  # a cautious guess, to bound what is under way
+LARGE_BODY = 1 << 18  # bytes of a body that takes longer to read than a step of the engine
+BASE64_PIECE = 1 << 20  # characters, four for each three bytes
+CHARACTERS_A_TOKEN = 3  # a cautious guess for words and BPE, to bound what is under way
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,14 @@ class Question:
         if isinstance(self.text, str):
             return len(self.text)
         return sum(len(turn["content"]) for turn in self.text)
+
+
+async def off_the_loop(size: int, read: Callable[[], T]) -> T:
+    """What `read` makes of a body of so many bytes. Large ones are read in a thread, so that the
+    streams of others go on."""
+    if size <= LARGE_BODY:
+        return read()
+    return await asyncio.to_thread(read)
 
 
 def from_messages(
@@ -61,7 +74,8 @@ def from_messages(
         return Question(None, _media(talk[-1], model["input"]), ignored)
     if model["task"] == "chat":
         turns = [{"role": message.role, "content": _text(message)} for message in talk]
-        return Question(turns, ignored=ignored)
+        # The others are not read: a long chat does not become too long for the server.
+        return Question(turns[-max(1, model["turns"]) :], ignored=ignored)
     if talk[-1].role != "user":
         raise ApiError(400, "the last message must be the user's", param="messages")
     return Question(_text(talk[-1]), ignored=ignored)
@@ -133,8 +147,22 @@ def data_uri(text: str) -> bytes:
 
 
 def from_base64(text: str) -> bytes:
+    """The bytes of a file. They are decoded in pieces, between which other threads go on.
+
+    >>> from_base64("aGk=")
+    b'hi'
+    """
+    padding = text.find("=")
+    if padding >= 0 and padding < len(text) - 2:  # in the middle of a piece it would be accepted
+        raise ApiError(400, "not base64")
+    pieces = range(0, len(text), BASE64_PIECE)
     try:
-        content = base64.b64decode(text, validate=True)
+        content = b"".join(
+            [
+                base64.b64decode(text[start : start + BASE64_PIECE], validate=True)
+                for start in pieces
+            ]
+        )
     except (binascii.Error, ValueError):
         raise ApiError(400, "not base64") from None
     if not content:
@@ -224,6 +252,13 @@ def _check_bounds(options: Options, model: Mapping[str, Any], limits: Limits) ->
         if value > bound:
             param = "max_tokens" if name == "max_new_tokens" else name
             raise ApiError(400, f"{param} must be at most {bound}; got {value:,}", param=param)
+    rows = rows_of(options)
+    bound = max(limits.rows, rows_of(Options(**own)))
+    if rows > bound:
+        message = "beams or candidates and retrieved answers, twice as many with mmi_weight"
+        raise ApiError(
+            400, f"{message}, must be at most {bound} together; got {rows}", param="options"
+        )
 
 
 def rows_of(options: Options) -> int:
@@ -234,10 +269,15 @@ def rows_of(options: Options) -> int:
 
 
 def tokens_of(question: Question, options: Options, model: Mapping[str, Any]) -> int:
-    """What a job counts for: tokens that it reads and may write, times the rows."""
-    read = question.characters // CHARACTERS_A_TOKEN + 1
-    if model["max_source"]:
-        read = min(read, model["max_source"])
+    """What a job counts for: places that it reads and tokens that it may write, times the rows. A
+    picture or sound counts as the largest does."""
+    if question.text is None:
+        read = model["places"]
+    else:
+        a_token = 1 if model["reads_characters"] else CHARACTERS_A_TOKEN
+        read = question.characters // a_token + 1
+        if model["max_source"]:
+            read = min(read, model["max_source"])
     return rows_of(options) * (read + options.max_new_tokens)
 
 

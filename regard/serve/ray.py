@@ -151,7 +151,8 @@ def deployment_options(arguments: Arguments, limits: Limits) -> dict[str, Any]:
     """How Ray scales and stops replicas. Its defaults do not suit an engine that batches:
 
     max_ongoing_requests     5 by default, so a batch would never be full. Here it is our queue, and
-                             our 429 with Retry-After is what clients see first
+                             our 429 with Retry-After is what clients see first; with many workers
+                             it is twice what their batches hold, so that the target can be passed
     target_ongoing_requests  2 by default, so one batch would start 32 replicas
     max_replicas             1 by default, so nothing would scale
     max_queued_requests      without a bound by default, in the memory of the proxy
@@ -159,7 +160,7 @@ def deployment_options(arguments: Arguments, limits: Limits) -> dict[str, Any]:
     """
     rows = limits.rows * arguments.workers
     return {
-        "max_ongoing_requests": limits.queue,
+        "max_ongoing_requests": max(limits.queue, 2 * rows),
         "max_queued_requests": limits.queue,
         "autoscaling_config": {
             "min_replicas": arguments.min_replicas,

@@ -8,6 +8,7 @@ the messages of an answer's body, so streams are not held up. `protect` puts the
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import re
@@ -86,6 +87,7 @@ MEDIA_PATHS = frozenset({"/v1/chat/completions", "/v1/ask", "/v1/audio/transcrip
 HEADER_BYTES = 32 * 1024
 BODIES_UNDER_WAY = 128 * MB
 PIECE = 64 * 1024  # bytes of a body that the app gets at once, or a little more
+STALLED = 5.0  # seconds in which nothing of a large body comes
 
 # Pages with scripts of their own, which our page shows in a frame. A frame sends no key, so it asks
 # with a signature, which is good for one page and a short time.
@@ -457,13 +459,23 @@ class BodyLayer:
     """Reads the body before the app begins, and refuses one that is too large.
 
     What a request says about its length is believed only to refuse it at once; the bytes that come
-    are counted. `under_way` is what the bodies of all requests have in memory now.
+    are counted. `under_way` is what the bodies of all requests have in memory now. If that is too
+    much, only large ones are refused, those with more than one PIECE: a text of a few hundred bytes
+    does not wait for uploads. A large one of which nothing comes for `stalled` seconds ends, so
+    that those who send quickly get its memory.
     """
 
-    def __init__(self, app: App, limit: Callable[[str], int], bodies_under_way: int):
+    def __init__(
+        self,
+        app: App,
+        limit: Callable[[str], int],
+        bodies_under_way: int,
+        stalled: float = STALLED,
+    ):
         self.app = app
         self.limit = limit
         self.bodies_under_way = bodies_under_way
+        self.stalled = stalled
         self.under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -486,13 +498,23 @@ class BodyLayer:
 
     async def _read(self, body: Body, receive: Receive, limit: int) -> None:
         while not body.complete and not body.disconnected:
-            size = body.add(await receive())
+            size = body.add(await self._next(body, receive))
             self.under_way += size
             if body.size > limit:
                 raise too_large(limit)
-            if size and self.under_way > self.bodies_under_way:
+            if size and body.size > PIECE and self.under_way > self.bodies_under_way:
                 message = "the server is reading too many large requests"
                 raise BodyError(429, message, code="overloaded", retry_after=2)
+
+    async def _next(self, body: Body, receive: Receive) -> Message:
+        if body.size <= PIECE:  # the connection's own time limit is enough
+            return await receive()
+        try:
+            async with asyncio.timeout(self.stalled):
+                return await receive()
+        except TimeoutError:
+            message = f"nothing of a large body came for {self.stalled:g} seconds"
+            raise BodyError(408, message) from None
 
 
 class BodyError(ApiError):

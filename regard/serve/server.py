@@ -27,6 +27,7 @@ from regard.serve.safety import allowed_hosts, body_limits, check_binding, prote
 LOG = logging.getLogger("regard.serve")
 # What it says of a bad form is in the answer; a client must not be able to fill the log.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+BACKLOG = 2048  # connections that wait to be accepted
 DRAIN_POLL = 0.05
 END_SECONDS = 1.0  # in which the last errors are sent, after the time to drain
 
@@ -79,7 +80,7 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
     check_binding(settings.host, settings.key is not None, settings.insecure)
     for run in settings.runs.values():
         _check_run(run)
-    listener = _listen(settings.host, settings.port)
+    listener = _bound(settings.host, settings.port)
     metrics = Metrics()
     threads = settings.threads or threads_of_each(len(settings.runs) * settings.workers)
     engines = {
@@ -113,9 +114,12 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
     server = uvicorn.Server(_config(CountsRequests(app, metrics), settings))
     stop = _stop_on_signals(server, state, engines, settings.limits)
     try:
+        # Not before the models are loaded: a proxy must not wait for them, but ask another server.
+        _check_address(settings.host, settings.port, lambda: listener.listen(BACKLOG))
         on_ready(listener.getsockname()[1])
         await server.serve(sockets=[listener])
     finally:
+        listener.close()
         stop()
         await _close(engines)
 
@@ -138,22 +142,31 @@ async def _close(engines: dict[str, Engines]) -> None:
     await asyncio.gather(*(each.close() for each in engines.values()))
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that has this address and does not listen yet."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
-    except OSError as problem:
+        _check_address(host, port, lambda: listener.bind((host, port)))
+    except InputError:
         listener.close()
+        raise
+    return listener
+
+
+def _check_address(host: str, port: int, use: Callable[[], None]) -> None:
+    """Use an address, or say that it cannot be used. Two servers may be bound to one as long as
+    neither of them listens."""
+    try:
+        use()
+    except OSError as problem:
         raise InputError(
             "cannot listen on this address",
             where=f"{host}:{port}",
             got=problem.strerror,
             hint="choose another with --port",
         ) from None
-    listener.listen(2048)
-    return listener
 
 
 def _config(app: object, settings: Settings) -> uvicorn.Config:
@@ -194,6 +207,8 @@ def _stop_on_signals(
             server.force_exit = True
             return
         state.draining = True
+        for each in engines.values():
+            each.drain()
         LOG.warning("stopping: %s requests under way", sum(e.under_way for e in engines.values()))
         tasks.add(asyncio.create_task(drain()))
 

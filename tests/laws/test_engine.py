@@ -18,6 +18,7 @@ from regard.model import Model
 from regard.search import Engine, Options, Outputs, Request, SpecialTokens, StreamedToken
 from regard.search import engine as engine_module
 from regard.search.batch import Batch
+from regard.search.requests import EncodedInput
 from regard.search.tracks import Track
 from regard.values import AttentionWeights, Capture, Memory, State, Step
 from tests.laws.variants import VOCABULARY, build
@@ -850,3 +851,175 @@ def test_a_first_token_does_not_wait_for_others_to_end() -> None:
         assert all(recorded.calls[place + 1] == "step" for place in encodings)
         running.append(late)
     assert not any(request.done for request in running)
+
+
+ONE_ROW = Options(max_new_tokens=40, min_new_tokens=40)
+WIDE = Options(max_new_tokens=5, do_sample=True, candidates=7)
+
+
+def test_cancelled_requests_leave_the_queue_at_once() -> None:
+    """Also behind others, while the batch is full: who comes and goes must not fill the memory."""
+    model = single_precision(*KINDS[0])
+    engine = Engine(model, MARKS, max_rows=2)
+    running = [engine.submit(*source(seed), ONE_ROW) for seed in range(2)]
+    first = engine.submit(*source(2), OPTIONS[0])
+    engine.step()
+    for _ in range(5):
+        for request in [engine.submit(*source(3), OPTIONS[0]) for _ in range(100)]:
+            engine.cancel(request)
+        last = engine.submit(*source(4), OPTIONS[0])
+        engine.step()
+        assert list(engine._waiting) == [first, last]
+        engine.cancel(last)
+    engine.run()
+    assert answers(first) == Alone(model)(2, 0)
+    assert all(request.result() for request in running)
+
+
+def test_submitting_while_others_cancel_loses_no_request() -> None:
+    engine = Engine(single_precision(*KINDS[0]), MARKS, max_rows=4)
+    requests: list[Request] = []
+
+    def submit() -> None:
+        for seed in range(300):
+            requests.append(engine.submit(*source(seed % 7), Options(max_new_tokens=2)))
+            engine.cancel(engine.submit(*source(seed % 7), OPTIONS[0]))
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    while thread.is_alive() or engine.busy:
+        engine.step()
+    assert len(requests) == 300 and all(request.result() for request in requests)
+
+
+def joined(engine: Engine, requests: Sequence[Request], max_steps: int = 1000) -> list[int]:
+    """Step until all requests have begun, and return the order in which they did."""
+    order: list[int] = []
+    for _ in range(max_steps):
+        engine.step()
+        for number, request in enumerate(requests):
+            if request.has_begun and number not in order:
+                order.append(number)
+        if len(order) == len(requests):
+            return order
+    raise AssertionError(f"only these have begun: {order}")
+
+
+def test_a_request_of_one_row_does_not_wait_for_one_of_many() -> None:
+    """It passes, if there is room for it; and others come in their turn."""
+    engine = Engine(single_precision(*KINDS[0]), MARKS, max_rows=8)
+    engine.submit(*source(0), ONE_ROW)
+    engine.submit(*source(1), ONE_ROW)
+    engine.step()
+    wide = engine.submit(*source(2), WIDE)
+    narrow = [engine.submit(*source(3), Options(max_new_tokens=3)) for _ in range(3)]
+    assert joined(engine, [wide, *narrow]) == [1, 2, 3, 0]
+
+
+def test_a_request_of_many_rows_is_passed_a_bounded_number_of_times() -> None:
+    """However many requests of one row come, and however they keep the batch busy."""
+    engine = Engine(single_precision(*KINDS[0]), MARKS, max_rows=8)
+    long = engine.submit(*source(0), Options(max_new_tokens=400, min_new_tokens=400))
+    short = Options(max_new_tokens=3, min_new_tokens=3)
+    too_wide = Options(max_new_tokens=5, do_sample=True, candidates=9)  # it runs alone
+    for options in (WIDE, too_wide):
+        before = engine.submit(*source(2), short)
+        while not before.has_begun:
+            engine.step()
+        wide = engine.submit(*source(1), options)
+        later: list[Request] = []
+        while not wide.has_begun:
+            later += [engine.submit(*source(2), short) for _ in range(4)]
+            engine.step()
+            if options is too_wide and sum(other.has_begun for other in later) == 16:
+                engine.cancel(long)
+        assert sum(other.has_begun for other in later) == engine_module.MAX_PASSES
+        for other in later:
+            engine.cancel(other)
+
+
+def test_after_an_error_in_the_batch_inputs_are_encoded_again_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = single_precision(*KINDS[5])
+
+    class FailsOnce(Recorded):
+        armed = False
+
+        def step(self, token: Tensor, state: State, *, capture: Capture = "none") -> Step:
+            if self.armed:
+                self.armed = False
+                raise RuntimeError("once")
+            return super().step(token, state)
+
+    model = FailsOnce(plain)
+    engine = Engine(model, MARKS)
+    requests = [engine.submit(*source(seed), OPTIONS[0]) for seed in range(20)]
+    engine.step()
+    clock = iter(range(100_000))
+    monkeypatch.setattr(engine_module.time, "perf_counter", lambda: next(clock) * 0.02)
+    model.armed = True
+    model.calls.clear()
+    engine.run()
+    encodings = [0]
+    for call in model.calls:
+        if call == "step":
+            encodings.append(0)
+        else:
+            encodings[-1] += 1
+    assert sum(encodings) >= 20
+    assert max(encodings) <= 4  # 0.05 seconds, or 4 steps of 0.02 each
+    alone = Alone(plain)
+    assert [answers(request) for request in requests] == [alone(seed, 0) for seed in range(20)]
+
+
+def test_until_encoding_is_measured_one_request_joins_a_running_batch() -> None:
+    """That of the first one was encoded before, which measures nothing."""
+    recorded = Recorded(single_precision(*KINDS[5]))
+    engine = Engine(recorded, MARKS, max_rows=16)
+    encoded = EncodedInput(recorded.model.encode(*source(0)))
+    engine.submit_input(encoded, ONE_ROW, seed=None, outputs=Outputs())
+    engine.step()
+    for seed in range(5):
+        engine.submit(*source(seed), ONE_ROW)
+    engine.run()
+    encodings = [rows for rows in recorded.calls if isinstance(rows, int)]
+    assert encodings[0] == 1 and sum(encodings) == 5
+
+
+def test_encoding_an_input_that_several_requests_share_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(single_precision(*KINDS[1]), MARKS)
+    clock = iter(range(10_000))
+    monkeypatch.setattr(engine_module.time, "perf_counter", lambda: next(clock) * 0.02)
+    engine.submit_copies(*source(3), OPTIONS[4], seeds=[0, 1])
+    engine.step()
+    assert engine._encoding_seconds == pytest.approx(0.02 / source(3)[0].numel())
+
+
+@pytest.mark.parametrize("has_neighbour", [False, True])
+def test_a_request_that_is_cancelled_while_it_is_encoded_leaves_before_the_next_step(
+    has_neighbour: bool,
+) -> None:
+    class Cancels(Recorded):
+        request: Request | None = None
+
+        def encode(self, raw: Tensor, mask: Tensor, *, capture: Capture = "none") -> Memory:
+            if self.request is not None:
+                engine.cancel(self.request)
+            return super().encode(raw, mask)
+
+    model = single_precision(*KINDS[5])
+    cancels = Cancels(model)
+    engine = Engine(cancels, MARKS, max_rows=8)
+    neighbour = engine.submit(*source(1), OPTIONS[0]) if has_neighbour else None
+    engine.step()
+    cancels.request = engine.submit(*source(2), ONE_ROW)
+    engine.step()
+    assert engine.rows == 1 + has_neighbour
+    engine.step()
+    assert engine.rows == has_neighbour and engine.busy == has_neighbour
+    engine.run()
+    if neighbour is not None:
+        assert answers(neighbour) == Alone(model)(1, 0)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
+import torch
 
+from regard import build, recipe
+from regard.errors import BundleError, InputError
 from regard.serve import engine_process
 from regard.serve.engine_process import SHORT_TEXT, ActiveJob, EngineProcess
+from regard.serve.frames import Frame, FrameBuffer
 from regard.serve.jobs import Job, cancel_frame
+from regard.tasks.sources import SoundSource, TextSource
+from regard.tokenizers.words import Words
+from regard.values import Alternative
 
 
 class CountingEngine:
@@ -156,3 +166,129 @@ def test_an_effect_that_is_cancelled_ends_before_its_next_pass(
     with pytest.raises(engine_process.Abandoned):
         process._with_effect(*process._effects.get())
     assert passes == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["caption-attention", "speech-attention", "translate-attention"])
+def test_the_places_of_the_largest_input_are_known(name: str):
+    """What is under way is bounded by them."""
+    short = ["data.max_seconds=2"] if name.startswith("speech") else []
+    own = recipe.load(name, short)
+    tokenizer = Words.fit(["a b"], min_count=1)
+    task = build.task(own, tokenizer)
+    model = build.model(own, vocabulary=tokenizer.size, source_vocabulary=tokenizer.size).eval()
+    places = engine_process.most_places(cast(Any, SimpleNamespace(task=task, model=model)))
+    if isinstance(task.source, TextSource):
+        assert places is None
+        return
+    row = task.source.example()
+    if isinstance(task.source, SoundSource):
+        row = np.resize(row, int(task.source.max_seconds * task.source.rate))
+    with torch.inference_mode():
+        memory = model.encode(*task.sources([row]))
+    assert places == memory.mask.shape[1]
+
+
+def test_an_alternative_without_a_probability_is_json():
+    alternative = Alternative(5, "x", float("nan"))
+    record = engine_process._alternative_record(alternative, job(1))
+    assert record == {"token": 5, "text": "x", "probability": None}
+
+
+@pytest.mark.parametrize(
+    ("problem", "fault"),
+    [
+        (InputError("the prompt is empty"), "input"),
+        (BundleError("the index is damaged"), "model"),
+        (ValueError("no such shape"), "model"),
+    ],
+)
+def test_only_what_is_wrong_with_the_input_is_blamed_on_it(
+    sockets: tuple[socket.socket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+    problem: Exception,
+    fault: str,
+):
+    engine = SimpleNamespace(rows=0)
+    process = EngineProcess(
+        cast(Any, SimpleNamespace(engine=lambda max_rows: engine)), sockets[1], max_rows=4
+    )
+
+    def fail(own: Job) -> list[ActiveJob]:
+        raise problem
+
+    monkeypatch.setattr(process, "_submitted", fail)
+    process._read(job(7))
+    ((update,),) = [frame.header["updates"] for frame in received(sockets)]
+    assert update["job"] == 7 and update["failed"]["fault"] == fault
+
+
+def test_large_reports_are_sent_in_several_frames(
+    process: CountingProcess, sockets: tuple[socket.socket, socket.socket]
+):
+    """Else many answers with attention that end in one step were more than a frame may have, and
+    the web process took the engine process for broken."""
+    updates = [{"job": number, "finished": {"text": "x" * 100_000}} for number in range(40)]
+    updates.insert(7, {"job": 99, "finished": {"text": "y" * 500_000}})
+    sending = threading.Thread(target=process._send, args=[updates])
+    sending.start()
+    frames: list[Frame] = []
+    buffer = FrameBuffer()
+    while sum(len(frame.header["updates"]) for frame in frames) < len(updates):
+        frames += buffer.add(sockets[0].recv(1 << 20))
+    sending.join()
+    assert [update for frame in frames for update in frame.header["updates"]] == updates
+    for frame in frames:
+        is_large = len(frame.to_bytes()) > engine_process.MAX_REPORT + 100
+        assert not is_large or len(frame.header["updates"]) == 1
+    assert len(frames) == 22  # two answers each, and one alone
+
+
+def test_an_answer_that_is_too_large_fails_alone(
+    process: CountingProcess,
+    sockets: tuple[socket.socket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(engine_process, "MAX_REPORT", 1000)
+    monkeypatch.setattr(engine_process, "MAX_UPDATE", 2000)
+    updates = [{"job": number, "finished": {"text": "x" * 100}} for number in range(3)]
+    updates[1] = {"job": 1, "finished": {"text": "x" * 2000}}
+    process._send(updates)
+    reported = [update for frame in received(sockets) for update in frame.header["updates"]]
+    assert [reported[0], reported[2]] == [updates[0], updates[2]]
+    failed = reported[1]["failed"]
+    assert reported[1]["job"] == 1 and failed["fault"] == "input"
+    assert "ask for fewer tokens" in failed["message"]
+
+
+def test_a_fault_while_an_effect_is_measured_fails_one_answer(
+    process: CountingProcess,
+    sockets: tuple[socket.socket, socket.socket],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """And not the thread that measures those of the others."""
+
+    def fail(active: ActiveJob, answer: Any) -> Any:
+        raise ZeroDivisionError("a fault")
+
+    monkeypatch.setattr(process, "_record", fail)
+    waiting_for_effect(process, 7, 8)
+    threading.Thread(target=process._measure_effects, daemon=True).start()
+    sockets[0].settimeout(10)
+    buffer = FrameBuffer()
+    frames: list[Frame] = []
+    while len(frames) < 2:
+        frames += buffer.add(sockets[0].recv(1 << 16))
+    failed = [update for frame in frames for update in frame.header["updates"]]
+    assert [update["job"] for update in failed] == [7, 8]
+    assert failed[0]["failed"] == {"fault": "model", "message": "ZeroDivisionError: a fault"}
+
+
+def received(sockets: tuple[socket.socket, socket.socket]) -> list[Frame]:
+    """What the process has sent."""
+    buffer = FrameBuffer()
+    frames = []
+    sockets[0].setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            frames += buffer.add(sockets[0].recv(1 << 20))
+    return frames

@@ -29,7 +29,15 @@ from regard.serve.stop_strings import StopStrings, TokensBeforeStop
 
 LIMITS = Limits()
 OWN = dict(Options(max_new_tokens=48, do_sample=True, candidates=4, top_p=0.7))
-MODEL = {"task": "chat", "input": "text", "options": OWN, "max_source": 100}
+MODEL = {
+    "task": "chat",
+    "input": "text",
+    "options": OWN,
+    "max_source": 100,
+    "turns": 3,
+    "places": None,
+    "reads_characters": False,
+}
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -146,6 +154,7 @@ def test_tokens_come_when_their_text_is_certain_wherever_the_stop_string_is():
         ({"response_format": {"type": "json_object"}}, "response_format.type"),
         ({"top_logprobs": 21}, "top_logprobs"),
         ({"stram": True}, "stram"),
+        ({"stream_options": {"include_obfuscation": True}}, "stream_options.include_obfuscation"),
         ({"echo": 0}, "echo"),
     ],
 )
@@ -159,6 +168,7 @@ def test_a_wrong_field_is_refused_by_name(changes: dict, param: str):
 def test_a_field_that_changes_nothing_is_allowed():
     harmless = {"tools": [], "frequency_penalty": 0, "logit_bias": {}, "store": False}
     harmless |= {"presence_penalty": None, "service_tier": "auto", "parallel_tool_calls": True}
+    harmless |= {"stream_options": {"include_obfuscation": False, "include_usage": True}}
     assert checked(ChatBody, CHAT | harmless).model == "m"
     assert checked(CompletionBody, {"prompt": "x", "echo": False, "best_of": 1}).prompt == "x"
 
@@ -277,6 +287,57 @@ def test_a_body_that_is_no_object_is_refused(content: bytes):
 
 def options_for(**fields: object) -> Options:
     return questions.search_options(MODEL, LIMITS, **fields)  # type: ignore[arg-type]
+
+
+def media_part(kind: str, **fields: str) -> dict:
+    own = {"url": "data:,x"} if kind == "image_url" else {"data": "aGk="}
+    return CHAT | {"messages": [{"role": "user", "content": [{"type": kind, kind: own | fields}]}]}
+
+
+def test_what_is_said_of_a_file_is_known_or_refused_by_name():
+    """Values that change nothing are allowed: a file says itself what it is."""
+    for detail in ("auto", "low", "high"):
+        checked(ChatBody, media_part("image_url", detail=detail))
+    for ending in ("wav", "mp3", "flac", "ogg"):
+        checked(ChatBody, media_part("input_audio", format=ending))
+    for kind, name in (("image_url", "detail"), ("input_audio", "format")):
+        with pytest.raises(ApiError) as caught:
+            checked(ChatBody, media_part(kind, **{name: "other"}))
+        assert caught.value.status == 400
+        assert caught.value.param == f"messages.0.content.0.{kind}.{name}"
+
+
+def test_what_a_request_counts_for():
+    def tokens(question: questions.Question, **changes: object) -> int:
+        return questions.tokens_of(question, Options(max_new_tokens=7), MODEL | changes)
+
+    text = questions.Question("x" * 30)
+    assert tokens(text) == 11 + 7
+    assert tokens(text, reads_characters=True) == 31 + 7
+    assert tokens(text, max_source=5) == 5 + 7
+    sound = questions.Question(None, b"RIFF")
+    assert tokens(sound, max_source=None, places=500) == 500 + 7
+
+
+def test_a_search_fits_into_the_batch():
+    own = {"do_sample": True, "candidates": 16}
+    for changes in (own | {"retrieved": 32}, own | {"mmi_weight": 0.4}):
+        assert questions.rows_of(options_for(changes=changes)) <= LIMITS.rows
+    wide: dict[str, Any] = own | {"retrieved": 32, "mmi_weight": 0.4}
+    with pytest.raises(ApiError, match="at most 64 together; got 96") as caught:
+        options_for(changes=wide)
+    assert caught.value.status == 400
+    recipe = MODEL | {"options": dict(Options(**wide))}
+    assert questions.rows_of(questions.search_options(recipe, LIMITS)) == 96
+
+
+def test_turns_that_a_model_does_not_read_count_for_nothing():
+    turns = [{"role": "user", "content": "x" * 40_000}, {"role": "assistant", "content": "y"}]
+    body = checked(ChatBody, {"messages": [*turns * 3, {"role": "user", "content": "Hi"}]})
+    for read, count in ((0, 1), (1, 1), (3, 3), (9, 7)):
+        question = questions.from_messages(MODEL | {"turns": read}, body.messages, LIMITS)
+        assert isinstance(question.text, list) and len(question.text) == count
+        assert question.text[-1]["content"] == "Hi"
 
 
 def test_options_of_a_request():

@@ -49,11 +49,12 @@ def test_the_command_line_gives_text():
     assert (arguments.max_replicas, arguments.insecure) == (8, True)
 
 
-def test_ray_does_not_cut_batches_short():
-    options = deployment_options(Arguments(workers=2), DEFAULT_LIMITS)
+@pytest.mark.parametrize("workers", [1, 2, 8, 16])
+def test_ray_does_not_cut_batches_short(workers: int):
+    options = deployment_options(Arguments(workers=workers), DEFAULT_LIMITS)
     scaling = options["autoscaling_config"]
     assert options["max_ongoing_requests"] > scaling["target_ongoing_requests"]
-    assert scaling["target_ongoing_requests"] == 2 * DEFAULT_LIMITS.rows
+    assert scaling["target_ongoing_requests"] == workers * DEFAULT_LIMITS.rows
     assert scaling["max_replicas"] > 1
     assert options["graceful_shutdown_timeout_s"] > DEFAULT_LIMITS.drain
     assert options["max_queued_requests"] > 0

@@ -17,6 +17,7 @@ from regard.errors import InputError
 from regard.serve.safety import (
     DOCUMENT_POLICY,
     HEADERS,
+    PIECE,
     BodyLayer,
     KeyLayer,
     allowed_hosts,
@@ -553,8 +554,10 @@ def test_a_client_that_goes_away_never_reaches_the_app() -> None:
     assert layer.under_way == 0
 
 
-def test_bodies_of_all_requests_together_are_bounded() -> None:
-    """A request that comes while others hold the memory is told to come back, and does so."""
+@pytest.mark.parametrize(("size", "status"), [(2 * PIECE, 429), (PIECE, 200), (10, 200)])
+def test_bodies_of_all_requests_together_are_bounded(size: int, status: int) -> None:
+    """A large one that comes while others hold the memory is told to come back, and does so. A
+    small one does not wait for others."""
     inner: list[Reply] = []
     echo = Echo()
 
@@ -564,24 +567,60 @@ def test_bodies_of_all_requests_together_are_bounded() -> None:
             inner.append(reply)
 
             async def one_piece() -> Any:
-                return {"type": "http.request", "body": b"y" * 700, "more_body": False}
+                return {"type": "http.request", "body": b"y" * size, "more_body": False}
 
             async def keep(message: Any) -> None:
                 reply.status = reply.status or message["status"]
-                reply.headers = reply.headers or dict(message["headers"])
+                reply.headers = reply.headers or dict(message.get("headers", ()))
                 reply.body += message.get("body", b"")
 
             await layer(scope, one_piece, keep)
         await echo(scope, receive, send)
 
-    layer = bounded(app, under_way=1000)
-    outer = call(layer, pieces=[b"x" * 600])
+    layer = BodyLayer(app, lambda path: 10 * PIECE, 3 * PIECE)
+    outer = call(layer, pieces=[b"x" * 3 * PIECE])
     assert outer.status == 200
-    assert inner[0].status == 429
-    assert inner[0].headers[b"retry-after"] == b"2"  # type: ignore[index]
-    assert inner[0].error["message"] == "the server is reading too many large requests"
+    assert inner[0].status == status
+    if status == 429:
+        assert inner[0].headers[b"retry-after"] == b"2"  # type: ignore[index]
+        assert inner[0].error["message"] == "the server is reading too many large requests"
     assert layer.under_way == 0
-    assert call(layer, pieces=[b"y" * 700]).status == 200
+    assert call(layer, pieces=[b"y" * size]).status == 200
+
+
+@pytest.mark.parametrize(("sent", "waits"), [(PIECE + 1, False), (PIECE, True)])
+def test_an_upload_of_which_nothing_more_comes_gives_its_memory_back(
+    sent: int, waits: bool
+) -> None:
+    """The connection has a time limit of its own for those that are small."""
+    layer = BodyLayer(Echo(), lambda path: 10 * PIECE, 3 * PIECE, stalled=0.01)
+    reply = Reply()
+    rest = asyncio.Event()
+    messages = iter([{"type": "http.request", "body": b"x" * sent, "more_body": True}])
+
+    async def receive() -> Any:
+        if (message := next(messages, None)) is not None:
+            return message
+        await rest.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        reply.status = reply.status or message["status"]
+        reply.body += message.get("body", b"")
+
+    async def upload() -> None:
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": []}
+        task = asyncio.create_task(layer(scope, receive, send))
+        done, _ = await asyncio.wait([task], timeout=0.2 if waits else 10)
+        assert bool(done) != waits
+        rest.set()
+        await task
+
+    asyncio.run(upload())
+    assert reply.status == (0 if waits else 408)
+    if not waits:
+        assert reply.error["message"] == "nothing of a large body came for 0.01 seconds"
+    assert layer.under_way == 0
 
 
 def test_an_app_that_fails_gives_its_memory_back() -> None:
