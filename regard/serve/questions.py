@@ -282,7 +282,11 @@ def tokens_of(question: Question, options: Options, model: Mapping[str, Any]) ->
 
 
 def check_length(question: Question, limits: Limits, param: str) -> None:
-    """Refuse an input that is too long. The body was not, so this is not a 413."""
+    """Refuse an input that is too long: 413 if it is more than a body of text may have, although
+    that of a body which may have files is larger."""
+    if question.characters > limits.text_bytes:
+        message = f"a text may have at most {limits.text_bytes:,} bytes"
+        raise ApiError(413, message, param=param, code="request_too_large")
     if question.characters > limits.prompt_characters:
         raise ApiError(
             400,

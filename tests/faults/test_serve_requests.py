@@ -188,9 +188,9 @@ def test_a_greedy_body_costs_little_time_and_memory(
 
 LONG = "x" * 10**7
 LONG_PROMPTS = [  # a body of completions has no files, so none is that long
-    (CHAT, HELLO | {"messages": [{"role": "user", "content": LONG}]}, 400),
+    (CHAT, HELLO | {"messages": [{"role": "user", "content": LONG}]}, 413),
     ("/v1/completions", {"model": "chat", "prompt": LONG}, 413),
-    ("/v1/ask", {"model": "chat", "input": LONG}, 400),
+    ("/v1/ask", {"model": "chat", "input": LONG}, 413),
 ]
 
 

@@ -331,6 +331,19 @@ def test_a_search_fits_into_the_batch():
     assert questions.rows_of(questions.search_options(recipe, LIMITS)) == 96
 
 
+@pytest.mark.parametrize(
+    ("length", "status", "code"),
+    [(100_001, 400, "context_length_exceeded"), (1_000_001, 413, "request_too_large")],
+)
+def test_a_text_that_is_too_long_is_refused(length: int, status: int, code: str):
+    questions.check_length(questions.Question("x" * 100_000), LIMITS, "prompt")
+    for text in ("x" * length, [{"role": "user", "content": "x" * length}]):
+        with pytest.raises(ApiError) as caught:
+            questions.check_length(questions.Question(text), LIMITS, "prompt")
+        assert (caught.value.status, caught.value.code) == (status, code)
+        assert caught.value.param == "prompt"
+
+
 def test_turns_that_a_model_does_not_read_count_for_nothing():
     turns = [{"role": "user", "content": "x" * 40_000}, {"role": "assistant", "content": "y"}]
     body = checked(ChatBody, {"messages": [*turns * 3, {"role": "user", "content": "Hi"}]})
