@@ -138,11 +138,18 @@ class ManyRanks(Ranks):
             )
 
     def end(self) -> None:
-        """All ranks have come to their end. The leader, which may own the store, is the last."""
-        self._store.set(f"ended/{self.rank}", "")
-        if self.is_leader:
-            for rank in range(1, self.world):
-                self._wait(f"ended/{rank}", rank)
+        """All ranks have come to their end. The others show signs of life until the leader has done
+        the last of its work; it may own the store, so it leaves when all others have."""
+        if not self.is_leader:
+            self._store.set(f"ended/{self.rank}", "")
+            self._wait("ended/0", 0)
+            self._store.set(f"left/{self.rank}", "")
+            return
+        for rank in range(1, self.world):
+            self._wait(f"ended/{rank}", rank)
+        self._store.set("ended/0", "")
+        for rank in range(1, self.world):
+            self._wait(f"left/{rank}", rank)
 
     def fail(self, problem: BaseException) -> bool:
         """Tell the others why this rank ends; False: another one had failed before."""

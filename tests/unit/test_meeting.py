@@ -166,6 +166,30 @@ def test_one_that_advances_is_waited_for(store: dist.Store, monkeypatch: pytest.
         second.leave()
 
 
+@pytest.mark.usefixtures("fast")
+def test_signs_of_life_go_on_while_the_leader_does_the_last_of_its_work(store: dist.Store):
+    leader, second = (rank_of_two(store, rank) for rank in range(2))
+    leader.begin()
+    second.begin()
+
+    def end(rank: ManyRanks) -> None:
+        rank.end()
+        rank.leave()
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(end, second)
+        while not store.check(["ended/1"]):
+            time.sleep(0.001)
+        sign = store.get("beat/1")
+        until = time.monotonic() + 30
+        while store.get("beat/1") == sign and time.monotonic() < until:
+            time.sleep(0.01)
+        assert store.get("beat/1") != sign
+        assert not waiting.done()
+        end(leader)
+        waiting.result()
+
+
 def test_the_run_of_a_job_is_remembered_whatever_the_number_of_restarts(
     store: dist.Store, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
