@@ -6,7 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import tracemalloc
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +29,7 @@ from regard.data.pairs import read_pairs
 from regard.data.progress import reporting_to
 from regard.data.rules import Rules
 from regard.data.sentences import read_text
+from regard.data.workers import WorkerEnded, Workers
 from regard.errors import DataError, InputError
 from regard.runs import new
 from regard.tokenizers import BPE, Fit
@@ -167,6 +171,49 @@ def test_a_worker_that_is_killed_is_named(tmp_path, pairs, small, monkeypatch):
     monkeypatch.setattr(workers, "_started", doomed)
     with pytest.raises(DataError, match=r"pid \d+: a process that prepares the corpus ended"):
         prepared(lambda tally: read_pairs(pairs, tally=tally), tmp_path / "cache", count=2)
+
+
+def test_a_worker_that_is_killed_while_it_answers_is_named(monkeypatch):
+    program = "import sys; sys.stdin.buffer.readline(); print('{\"counts\": [', end='')"
+    command = [sys.executable, "-S", "-c", program]
+
+    def doomed():
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(workers, "_started", doomed)
+    with (
+        Workers(2) as pool,
+        pytest.raises(WorkerEnded, match="a process that prepares the corpus ended"),
+    ):
+        pool._send(({"step": "count"}, b""))
+
+
+def test_the_end_does_not_wait_for_a_worker_that_is_just_started(monkeypatch):
+    """At a Ctrl-C."""
+    starting = threading.Event()
+
+    def slow():
+        starting.set()
+        time.sleep(0.2)
+        command = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(workers, "_started", slow)
+    pool = Workers(2)
+    pending = pool._submit(({"step": "count"}, b""))
+    starting.wait()
+    ending = threading.Thread(target=pool.__exit__, daemon=True)
+    ending.start()
+    ending.join(timeout=60)
+    try:
+        assert not ending.is_alive()
+    finally:
+        for process in pool._processes:
+            process.kill()
+        ending.join()
+    assert isinstance(pending.exception(), WorkerEnded)
+    with pytest.raises(CancelledError):
+        pool._start()
 
 
 def test_the_number_of_workers_is_checked(monkeypatch):
