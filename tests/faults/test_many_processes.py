@@ -39,6 +39,34 @@ from tests.tiny import PAIRS
 TOLERANCE = 2e-5  # of weights after a few steps, for another order of sums
 
 
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    """Trainings of a million steps end with their test, also if it fails."""
+    yield
+    killing_ranks.end_all()
+
+
+def test_what_a_failed_test_leaves_is_killed(tmp_path: Path):
+    """Also a process that is stopped, and one whose parent has ended."""
+    program = "import os, subprocess, sys; null = open(os.devnull, 'w'); "
+    program += "print(subprocess.Popen(sys.argv[1:], stdout=null, stderr=null).pid)"
+    sleep = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
+    own = environment(tmp_path)
+    stopped = subprocess.Popen(sleep, env=own)
+    parent = [sys.executable, "-S", "-c", program, *sleep]
+    orphan = int(subprocess.run(parent, env=own, capture_output=True, check=True).stdout)
+    other = subprocess.Popen(sleep)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        assert set(killing_ranks.end_all()) == {stopped.pid, orphan}
+        assert stopped.wait() == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (stopped, other):
+            process.kill()
+            process.wait()
+
+
 def trained_weights(run: Path) -> dict[str, torch.Tensor]:
     return checkpoint.tensor_files(last_checkpoint(run), checkpoint.WEIGHTS).read()
 
