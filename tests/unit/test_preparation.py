@@ -1,6 +1,7 @@
 """Corpora in many shards: any number of processes, a kill in the middle, every way to pack them."""
 
 import gzip
+import io
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard import build, disk
+from regard import build, cli, disk
 from regard.data import cache, encode, hashes, lines, packed, places, workers
 from regard.data.cache import prepare
 from regard.data.dialogues import read_dialogues
@@ -33,6 +34,7 @@ from regard.data.workers import WorkerEnded, Workers
 from regard.errors import DataError, InputError
 from regard.runs import new
 from regard.tokenizers import BPE, Fit
+from tests.tiny import memorised, pairs_file
 
 ROWS = [
     {"prompt": f"Question {i % 307} of the day, please?", "reply": f"Answer {i % 13}, number {i}."}
@@ -430,6 +432,43 @@ def test_standard_input_that_has_nothing(tmp_path):
         text=True,
     )
     assert result.returncode == 2 and "-: standard input is empty; send it" in result.stderr
+
+
+def send(monkeypatch, content: bytes) -> None:
+    """As the standard input of a new process."""
+    monkeypatch.setattr(places, "_copies", {})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_training_and_evaluating_standard_input(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    content = pairs_file(tmp_path).read_bytes()
+    changes = [change for change in memorised(tmp_path) if not change.startswith("data.path")]
+    sets = [word for change in changes for word in ("--set", change)]
+    run = str(tmp_path / "run")
+    send(monkeypatch, content)
+    words = ["train", "chat-gru", "--data", "-", *sets, "--set", "encoder.width=8"]
+    assert cli.main([*words, "--steps", "2", "--out", run]) == 0, capsys.readouterr().err
+    send(monkeypatch, content)
+    assert cli.main(["train", "--resume", run, "--data", "-", "--steps", "3"]) == 0
+    send(monkeypatch, content)
+    assert cli.main(["evaluate", run, "--data", "-"]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    send(monkeypatch, b"")
+    assert cli.main(["train", "--resume", run, "--data", "-", "--steps", "4"]) == 2
+    assert "-: standard input is empty" in capsys.readouterr().err
+
+
+def test_standard_input_is_not_read_by_processes_that_may_be_started_again(monkeypatch, tmp_path):
+    """One that is killed while it reads leaves the rest of it to the next one."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    send(monkeypatch, b"One\tTwo\n")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    with pytest.raises(DataError, match=r"can be read once.*got --max-restarts 3; put the data in"):
+        places.files_at("-")
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "0")
+    assert [file.read_bytes() for file in places.files_at("-")] == [b"One\tTwo\n"]
 
 
 def test_only_old_copies_of_standard_input_are_removed(tmp_path):
