@@ -28,7 +28,7 @@ from tests import tiny
 
 ROOT = Path(__file__).parents[1]
 STEPS = 24
-IN_TRAINING = 0.85  # share of the kills at random moments that are drawn over the training
+IN_TRAINING = 0.75  # share of the kills at random moments that are drawn over the training
 SAVE_EVERY = 4
 
 # Everything that draws at random or has a memory is on.

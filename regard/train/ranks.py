@@ -117,7 +117,7 @@ class ManyRanks(Ranks):
         self._store = store
         self._job_store = job_store
         self._numbers = count()
-        self.has_failed = False
+        self._was_first: bool | None = None  # to fail
         self._pulse = pulse
 
     # -- beginning and end -----------------------------------------------------------------------
@@ -152,9 +152,15 @@ class ManyRanks(Ranks):
             self._wait(f"left/{rank}", rank)
 
     def fail(self, problem: BaseException) -> bool:
-        """Tell the others why this rank ends; False: another one had failed before."""
-        self.has_failed = True
-        return self._pulse.fail(str(problem), getattr(problem, "exit_code", 1))
+        """Tell the others why this rank ends, the first time; False: another one had failed
+        before."""
+        if self._was_first is None:
+            self._was_first = self._pulse.fail(*_outcome(problem))
+        return self._was_first
+
+    @property
+    def has_failed(self) -> bool:
+        return self._was_first is not None
 
     def leave(self) -> None:
         """Show no more signs of life, and expect none."""
@@ -307,6 +313,16 @@ def joined() -> Iterator[Ranks]:
         raise agreed
     if agreed is not None:
         raise OtherRankError(0, str(agreed), agreed.exit_code)
+
+
+def _outcome(problem: BaseException) -> tuple[str, int]:
+    """The message and the exit code of what ends a rank; of a second signal too."""
+    match problem:
+        case KeyboardInterrupt():
+            return "ended by a second Ctrl-C", 128 + signal.SIGINT
+        case SystemExit(code=int(code)):
+            return "ended by a second signal", code
+    return str(problem), getattr(problem, "exit_code", 1)
 
 
 def _as_lost(problem: BaseException) -> BaseException:

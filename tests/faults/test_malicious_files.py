@@ -193,7 +193,6 @@ def test_no_pickle_is_read_by_the_usual_commands(tmp_path, capsys, monkeypatch):
         ["ask", new, "Hello!"],
         ["evaluate", new, "--data", str(pairs)],
         ["report", new],
-        ["doctor", new],
     ):
         assert cli.main(command) == 0, (command, capsys.readouterr().err)
 
