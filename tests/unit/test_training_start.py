@@ -76,6 +76,28 @@ def test_a_validation_reads_a_bounded_number_of_examples(tmp_path, reads, held_o
     assert len(validation._samples) == SAMPLES
 
 
+def test_a_validation_holds_nothing_as_large_as_the_corpus(tmp_path, monkeypatch):
+    """Its scores are of few examples if nothing is held out."""
+    large = numbered(tmp_path / "large", ROWS)
+    corpus = corpus_of(large, large.select(np.arange(0)))
+    chosen = recipe.load("chat-gru", ["encoder.width=8", "search.max_new_tokens=2"])
+    task = build.task(chosen, corpus.tokenizer)
+    model = build.model(chosen, vocabulary=corpus.tokenizer.size)
+    validation = Validation(chosen, task, corpus)
+    sizes: list[int] = []
+    for kind in (RaggedArray, type(large.target.select(np.arange(1)))):
+        real = kind.lengths.fget
+
+        def counting(rows: RaggedArray, real=real) -> np.ndarray:
+            sizes.append(len(rows))
+            return real(rows)
+
+        monkeypatch.setattr(kind, "lengths", property(counting))
+    numbers = validation.scores(model.eval(), tmp_path, between=lambda: None).numbers
+    assert numbers["perplexity"] > 1
+    assert sizes and max(sizes) <= READ
+
+
 def test_few_inputs_of_many_that_are_no_texts(tmp_path, reads):
     sounds = numbered(tmp_path / "sounds", ROWS, Form(np.int16))
     chosen = questions(
