@@ -87,6 +87,7 @@ def test_a_validation_holds_nothing_as_large_as_the_corpus(tmp_path, monkeypatch
     sizes: list[int] = []
     for kind in (RaggedArray, type(large.target.select(np.arange(1)))):
         real = kind.lengths.fget
+        assert real is not None
 
         def counting(rows: RaggedArray, real=real) -> np.ndarray:
             sizes.append(len(rows))
