@@ -55,6 +55,7 @@ class Progress:
     window_tokens: int = 0
     data: str = ""  # fingerprint of what it learned from
     threads: int = 0  # of the processor; another number adds up in another order. 0: not known
+    world: int = 0  # processes that trained together; 0: not known
 
 
 def save(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -108,7 +107,7 @@ def likelihood(
     nats = np.zeros(size)
     tokens = np.zeros(size, np.int64)
     words = np.zeros(size, np.int64)
-    source, target = (lengths[:size] for lengths in task.lengths(part))
+    source, target = task.lengths(part.select(np.arange(size)))
     for index in ordered(source, target, tokens=batch_tokens, groups=part.groups):
         between()
         batch = task.batch(part.gather_sources(index), [part.target[i] for i in index])
@@ -136,13 +135,15 @@ class Question:
     examples: list[int]  # their numbers in the split
 
 
-def questions(part: Split, task: Task, *, at_most: int | None = None) -> list[Question]:
+def questions(
+    part: Split, task: Task, *, at_most: int | None = None, rows: int | None = None
+) -> list[Question]:
     """In the order of the corpus; one text, or one picture, with all its answers is one
     question. `at_most` so many are spread evenly over the part, which may go voice by voice, or
-    label by label."""
+    label by label. Of a part with more than so many `rows`, only as many are read, spread evenly
+    too: the others are neither questions nor references."""
     if not part.form.is_text:
-        starts = np.arange(len(part)) if part.groups is None else part.groups
-        runs = _spread([range(a, b) for a, b in pairwise([*starts.tolist(), len(part)])], at_most)
+        runs = _runs(part, rows if at_most is None else min(at_most, rows or at_most))
         return [
             Question(
                 shown=part.source_name(r[0]),
@@ -154,30 +155,42 @@ def questions(part: Split, task: Task, *, at_most: int | None = None) -> list[Qu
             for r in runs
         ]
     grouped: dict[str, Question] = {}
-    clusters = clusters_of(part)
-    for i in range(len(part)):
+    numbers = evenly_spread(len(part), rows or len(part))
+    clusters = clusters_of(part, np.array(numbers, np.int64))
+    for i, cluster in zip(numbers, clusters.tolist(), strict=True):
         source, target = task.question(part.source_name(i), part.texts(i).target)
         if source not in grouped:
             # The text of a history does not say who speaks; its tokens do.
             given = part.source[i] if task.source.reads_history else source
-            grouped[source] = Question(source, given, [], int(clusters[i]), [])
+            grouped[source] = Question(source, given, [], cluster, [])
         grouped[source].references.append(target)
         grouped[source].examples.append(i)
-    return _spread(list(grouped.values()), at_most)
+    return spread(list(grouped.values()), at_most)
 
 
-def clusters_of(part: Split) -> np.ndarray:
-    """(n,): a number for each example, the same for those that are not independent: of one
-    dialogue, or of one picture. They are resampled together for intervals."""
+def _runs(part: Split, at_most: int | None) -> list[range]:
+    """The examples of each source, of at most so many sources."""
+    starts = part.groups
+    count = len(part) if starts is None else len(starts)
+    chosen = evenly_spread(count, at_most or count)
+    if starts is None:
+        return [range(i, i + 1) for i in chosen]
+    edges = np.append(starts, len(part))
+    return [range(int(edges[i]), int(edges[i + 1])) for i in chosen]
+
+
+def clusters_of(part: Split, examples: np.ndarray | None = None) -> np.ndarray:
+    """(n,): a number for each of these examples (not given: all), the same for those that are not
+    independent: of one dialogue, or of one picture. They are resampled together for intervals."""
+    numbers = np.arange(len(part)) if examples is None else examples
     if part.dialogues is not None:
-        return np.asarray(part.dialogues)
-    numbers = np.arange(len(part))
+        return np.asarray(part.dialogues[numbers])
     if part.groups is None:
         return numbers
     return np.searchsorted(part.groups, numbers, side="right")
 
 
-def _spread(items: list[T], at_most: int | None) -> list[T]:
+def spread(items: list[T], at_most: int | None) -> list[T]:
     """`at_most` items, spread evenly, or all."""
     return [items[i] for i in evenly_spread(len(items), at_most or len(items))]
 

@@ -83,7 +83,8 @@ def rank_answers(
     model.eval()
     scorer = _Scorer(model, task, part, batch_tokens, between)
     nats = scorer.nats(sets)
-    ranks = rank_of_first(-nats / (part.target.lengths[sets] + 1))
+    tokens = part.target.select(sets.ravel()).lengths.reshape(sets.shape)
+    ranks = rank_of_first(-nats / (tokens + 1))
     pmi_ranks = None
     if task.source.prompt_dropout:
         pmi_ranks = rank_of_first(scorer.prior_nats(sets) - nats)
@@ -174,13 +175,15 @@ class _Scorer:
         self.part = part
         self.batch_tokens = batch_tokens
         self.between = between
-        self.source_lengths, self.target_lengths = task.lengths(part)
+
+    def _lengths(self, examples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.task.lengths(self.part.select(examples))
 
     def nats(self, sets: np.ndarray) -> np.ndarray:
         """(n, candidates): each candidate as the answer to the first example of its set. A prompt
         is encoded once."""
         nats = np.empty(sets.shape)
-        order = np.argsort(self.source_lengths[sets[:, 0]], kind="stable")
+        order = np.argsort(self._lengths(sets[:, 0])[0], kind="stable")
         for start in range(0, len(order), PROMPTS):
             self.between()
             index = order[start : start + PROMPTS]
@@ -206,7 +209,7 @@ class _Scorer:
         device = self.model.device
         nats = np.empty(len(answers))
         places = np.full(len(answers), memory.mask.shape[1], np.int64)
-        lengths = self.target_lengths[answers]
+        _, lengths = self._lengths(answers)
         for index in ordered(places, lengths, tokens=self.batch_tokens):
             self.between()
             batch = text_targets([self.part.target[i] for i in answers[index]])

@@ -12,7 +12,6 @@ import json
 import os
 import random
 import re
-import select
 import shutil
 import signal
 import struct
@@ -29,6 +28,7 @@ from tests import tiny
 
 ROOT = Path(__file__).parents[1]
 STEPS = 24
+IN_TRAINING = 0.75  # share of the kills at random moments that are drawn over the training
 SAVE_EVERY = 4
 
 # Everything that draws at random or has a memory is on.
@@ -109,6 +109,8 @@ def killed(folder: Path, names: list[str], **job: Any) -> dict[str, dict[str, An
 
 
 FATAL: set[int] = set()  # steps after which a child kills itself
+RECORD = struct.Struct("iii")  # what a child tells: which of these, and two numbers
+BEGAN, STEP = range(2)
 
 
 def _train(chosen: Any, run: Path, steps: int) -> None:
@@ -117,14 +119,14 @@ def _train(chosen: Any, run: Path, steps: int) -> None:
     from regard.train import train
 
     def tell(*numbers: int) -> None:
-        os.write(steps, struct.pack("iii", *numbers))
+        os.write(steps, RECORD.pack(*numbers))
 
     class Telling(tiny.Silent):
         def began(self, facts: Any) -> None:
-            tell(0, facts.resumed_at, 0)
+            tell(BEGAN, facts.resumed_at, 0)
 
         def stepped(self, progress: Any, loss: float, speed: float, done: float) -> None:
-            tell(1, progress.step, progress.epoch)
+            tell(STEP, progress.step, progress.epoch)
             if progress.step in FATAL:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -137,6 +139,7 @@ class Child:
 
     def __init__(self, chosen: Any, run: Path, sabotage: Callable[[], object] | None = None):
         self._read, write = os.pipe()
+        self._told = b""  # read so far
         self.started = time.monotonic()
         self.pid = os.fork()
         if self.pid == 0:
@@ -165,9 +168,18 @@ class Child:
             time.sleep(0.002)
         return True
 
-    def wait_for_training(self) -> None:
-        """Until it tells of its first step, or ends."""
-        select.select([self._read], [], [])
+    def wait_for_training(self) -> int:
+        """Until it tells of its first step, or ends: the number of the last step it told of."""
+        while True:
+            steps = [step for kind, step, _ in self._records() if kind == STEP]
+            content = b"" if steps else os.read(self._read, RECORD.size)
+            if not content:
+                return steps[-1] if steps else 0
+            self._told += content
+
+    def _records(self) -> list[tuple[int, int, int]]:
+        whole = len(self._told) // RECORD.size * RECORD.size
+        return list(RECORD.iter_unpack(self._told[:whole]))
 
     def end(self) -> tuple[bool, int, int, int]:
         """Whether it was killed; the step it was resumed at, the last step it made, and the epoch
@@ -176,10 +188,10 @@ class Child:
         if not os.WIFSIGNALED(status) and os.WEXITSTATUS(status):
             raise RuntimeError("training failed, see the traceback above")
         with os.fdopen(self._read, "rb") as file:
-            records = struct.iter_unpack("iii", file.read())
+            self._told += file.read()
         resumed_at = step = epoch = -1
-        for kind, first, second in records:
-            if kind == 0:
+        for kind, first, second in self._records():
+            if kind == BEGAN:
                 resumed_at = step = first
             else:
                 step, epoch = first, second
@@ -263,9 +275,9 @@ class Run:
         if log(run) != self.log:
             self.result["different"].append(f"{what}: log")
 
-    def _phase(self, run: Path, resumed_at: int) -> str:
-        """What a process did that was killed: `resumed_at` is -1 before its first step."""
-        if resumed_at >= 0:
+    def _phase(self, run: Path, resumed_at: int, step: int) -> str:
+        """What a process did that was killed: it trains once it has made a step."""
+        if step > resumed_at:
             return "training"
         return "resuming" if any(run.glob("checkpoints/step-*")) else "starting"
 
@@ -290,7 +302,7 @@ class Run:
             if was_killed:
                 self.result["kills"] += 1
                 self.result["at"].append(step)
-                self.result["while"][self._phase(run, resumed_at)] += 1
+                self.result["while"][self._phase(run, resumed_at, step)] += 1
                 epochs.append(epoch)
         self.result["in_one_epoch"] = max(
             [self.result["in_one_epoch"], *(epochs.count(epoch) for epoch in epochs if epoch >= 0)]
@@ -300,13 +312,23 @@ class Run:
         shutil.rmtree(run)
 
 
-def _kill_after(seconds: float, *, in_training: bool) -> Life:
-    """Kill so many seconds after the start of the process, or of its training."""
+def _kill_after(seconds: float) -> Life:
+    """Kill so many seconds after the start of the process."""
 
     def watch(child: Child) -> None:
-        if in_training:
-            child.wait_for_training()
         if not child.wait(seconds):
+            child.kill()
+
+    return Life(watch=watch)
+
+
+def _kill_in_training(share: float, seconds: float, steps: int) -> Life:
+    """Kill after this share of the training that is left when the first step was made. All steps
+    take so many seconds."""
+
+    def watch(child: Child) -> None:
+        step = child.wait_for_training()
+        if not child.wait(share * seconds * (1 - step / steps)):
             child.kill()
 
     return Life(watch=watch)
@@ -359,9 +381,12 @@ def main() -> None:
                 run.forget_corpus()
             lives = []
             for _ in range(settings.get("lives", 5)):
-                in_training = draw.random() < 0.6
-                longest = run.training if in_training else run.until_training
-                lives.append(_kill_after(draw.uniform(0, longest), in_training=in_training))
+                if draw.random() < IN_TRAINING:
+                    lives.append(
+                        _kill_in_training(draw.random(), run.training, run.result["steps"])
+                    )
+                else:
+                    lives.append(_kill_after(draw.uniform(0, run.until_training)))
             run.live(run.folder / "killed", lives)
         for first, *more in settings.get("points", []):
             begun = [_kill_at_step(first)] if first else []

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -91,8 +93,13 @@ def as_fields(changes: list[str]) -> dict[str, object]:
     return fields
 
 
+MARK = "REGARD_TEST"  # a variable that all processes of these tests have
+OWN = f"{os.getpid()}-{secrets.token_hex(8)}"
+
+
 def environment(folder: Path, cache: Path | None = None) -> dict[str, str]:
     return os.environ | {
+        MARK: OWN,
         "REGARD_CACHE": str(cache or folder / "cache"),
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
@@ -158,6 +165,18 @@ def pids(process: subprocess.Popen) -> dict[int, int]:
             if variable.startswith(b"RANK="):
                 found[int(variable.removeprefix(b"RANK="))] = int(pid)
     return found
+
+
+def end_all() -> list[int]:
+    """Kill what was started here and still runs, also what is stopped or has lost its parent; the
+    pids."""
+    killed = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if f"{MARK}={OWN}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                os.kill(int(folder.name), signal.SIGKILL)
+                killed.append(int(folder.name))
+    return killed
 
 
 def wait_for_checkpoint(process: subprocess.Popen, run: Path, after: int = 0) -> int:

@@ -25,9 +25,12 @@ MODULES = {
     "marshal": "loads code",
     "datasets": "runs scripts of data sets",
     "multiprocessing.connection": "recv() loads pickles",
+    "ray": "loads pickles of other nodes",
     "torch.package": "loads code",
     "torch.serialization": "loads pickles",
 }
+# Ray's nodes trust each other: it is only used where somebody names a cluster.
+EXCEPT = {("ray", "fleet/address.py"), ("ray", "fleet/worker.py"), ("ray", "serve/ray.py")}
 NAMES = {
     "torch.load": "loads a pickle",
     "torch.save": "writes a pickle",
@@ -201,6 +204,13 @@ def _text(node: ast.AST) -> str:
     return str(node.value) if isinstance(node, ast.Constant) else ""
 
 
+def _is_excepted(file: Path, what: str) -> bool:
+    return any(
+        what.startswith(f"import of {module},") and file.as_posix().endswith(f"/{name}")
+        for module, name in EXCEPT
+    )
+
+
 def main(folders: list[str]) -> int:
     count = 0
     for folder in folders:
@@ -210,6 +220,8 @@ def main(folders: list[str]) -> int:
             return 2
         for file in files:
             for line, what in findings(file.read_text("utf-8")):
+                if _is_excepted(file, what):
+                    continue
                 print(f"{file}:{line}: {what}", file=sys.stderr)
                 count += 1
     return 1 if count else 0

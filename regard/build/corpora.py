@@ -62,11 +62,14 @@ def corpus(recipe: r.Recipe, tokenizer: tokenizers.Tokenizer | None = None) -> C
     return prepared
 
 
-def opened(recipe: r.Recipe, fingerprint: str) -> Corpus | None:
-    """A corpus that another process has prepared and checked; None if it is not in the cache."""
+def opened(recipe: r.Recipe, fingerprint: str, *, check: bool) -> Corpus | None:
+    """A corpus that another process has prepared; None if it is not in the cache. With `check` also
+    if it is damaged: other processes may have another cache."""
     folder = disk.cache_folder() / fingerprint[:32]
     # A version before this one did not write the frequencies.
     if not all((folder / name).exists() for name in (cache.MANIFEST, FREQUENCY)):
+        return None
+    if check and cache.fault(folder, fingerprint, dialogues=recipe.data.dialogues) is not None:
         return None
     splits = {
         name: Split.open(folder, name, _form(recipe), dialogues=recipe.data.dialogues)
@@ -190,8 +193,9 @@ def _prepared(
     values = r.values_with(recipe, r.Mark.VOCABULARY)
     if tokenizer is not None:
         values = {key: value for key, value in values.items() if not key.startswith("tokenizer.")}
+    snapshot = cache.Snapshot(splits.files)
     key = {
-        "content": cache.fingerprint(splits.files),
+        "content": snapshot.fingerprint,
         "tokenizer": tokenizer,
         "recipe": values,
         "parts": [*shares, splits.valid is not None, splits.test is not None],
@@ -218,6 +222,7 @@ def _prepared(
         form=_form(recipe),
         labels=recipe.task == "classify",
         dialogues=data.dialogues,
+        data=snapshot,
     )
 
 

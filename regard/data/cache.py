@@ -12,12 +12,13 @@ import os
 import random
 import re
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from regard import disk, tokenizers
 from regard.data.corpus import (
@@ -66,10 +67,12 @@ def prepare(
     labels: bool = False,
     dialogues: bool = False,
     workers: int | None = None,
+    data: Snapshot | None = None,
 ) -> Corpus:
     """The corpus of the examples that `read` yields, or that the readers of a mixture yield, from
     the cache in `folder` if it was prepared before. `key` describes `read` and `fit`: the
-    fingerprint of the content, and the settings of both. `workers` is the number of processes; not
+    fingerprint of the content, and the settings of both. `data` are the files that are read, and
+    must not change meanwhile. `workers` is the number of processes; not
     given, `worker_count`. The other arguments are those of `Preparation`."""
     separate: dict[str, Read] = {}
     if read_valid is not None:
@@ -83,7 +86,7 @@ def prepare(
     preparation = Preparation(readers, fit, rules, form, labels, dialogues)
     name = _name(key, preparation)
     final = Path(folder) / name[:32]
-    _ensure(final, name, preparation, workers or worker_count())
+    _ensure(final, name, preparation, workers or worker_count(), data)
     return _open(final, name, preparation)
 
 
@@ -121,32 +124,34 @@ def _open(final: Path, name: str, preparation: Preparation) -> Corpus:
     )
 
 
-def _ensure(final: Path, name: str, preparation: Preparation, workers: int) -> None:
+def _ensure(
+    final: Path, name: str, preparation: Preparation, workers: int, data: Snapshot | None
+) -> None:
     """Prepare a corpus unless it is in the cache and undamaged."""
-    fault = _fault(final, name, preparation)
-    if fault is None:
+    damage = fault(final, name, dialogues=preparation.dialogues)
+    if damage is None:
         return
     if final.exists():
-        LOG.warning("%s: this cached corpus is not trusted (%s) and made anew", final, fault)
+        LOG.warning("%s: this cached corpus is not trusted (%s) and made anew", final, damage)
     try:
-        _publish(final, name, preparation, workers)
+        _publish(final, name, preparation, workers, data)
     except OSError as problem:
         if problem.errno != errno.ENOSPC:
             raise
         raise _refused(final, problem) from None
-    fault = _fault(final, name, preparation)
-    if fault is not None:
+    damage = fault(final, name, dialogues=preparation.dialogues)
+    if damage is not None:
         raise DataError(
             "the prepared corpus was changed while it was written",
             where=final,
-            got=fault,
+            got=damage,
             hint="try again",
         )
 
 
-def _files(preparation: Preparation) -> set[str]:
+def _files(dialogues: bool) -> set[str]:
     """The files of a corpus, without its manifest."""
-    columns = [*COLUMNS, DIALOGUE] if preparation.dialogues else [*COLUMNS]
+    columns = [*COLUMNS, DIALOGUE] if dialogues else [*COLUMNS]
     files = {TOKENIZER, TALLY, FREQUENCY}
     for split in SPLITS:
         for column in columns:
@@ -154,13 +159,13 @@ def _files(preparation: Preparation) -> set[str]:
     return files
 
 
-def _fault(final: Path, name: str, preparation: Preparation) -> str | None:
+def fault(final: Path, name: str, *, dialogues: bool) -> str | None:
     """Why the folder is not the corpus that was written into it, or None if it is."""
     try:
         manifest = json.loads((final / MANIFEST).read_text("utf-8"))
         if manifest["fingerprint"] != name:
             return "it is of another corpus"
-        files = _files(preparation)
+        files = _files(dialogues)
         if manifest["files"].keys() == files - {FREQUENCY}:
             return "an earlier version prepared it, without the frequencies of tokens"
         if manifest["files"].keys() != files:
@@ -221,20 +226,24 @@ def _write_stamps(final: Path, stamps: dict[str, list[int]]) -> None:
         disk.write_file(final / CHECKED, lambda path: dump_json(path, stamps))
 
 
-def _publish(final: Path, name: str, preparation: Preparation, workers: int) -> None:
+def _publish(
+    final: Path, name: str, preparation: Preparation, workers: int, data: Snapshot | None
+) -> None:
     """Write a folder inside another one, then rename it: it is there as a whole or not at all."""
     final.parent.mkdir(parents=True, exist_ok=True)
     _remove_old_drafts(final.parent)
     with _work_folder(final) as work:
-        if final.exists() and _fault(final, name, preparation) is None:
+        if final.exists() and fault(final, name, dialogues=preparation.dialogues) is None:
             return  # made by another process, for which this one has waited
         draft = work / "corpus"
         shutil.rmtree(draft, ignore_errors=True)
         draft.mkdir()
         try:
             sums = write_corpus(preparation, work, draft, workers)
+            if data is not None:
+                data.check()
             _write_manifest(draft, name, sums)
-            if final.exists() and _fault(final, name, preparation) is not None:
+            if final.exists() and fault(final, name, dialogues=preparation.dialogues) is not None:
                 shutil.rmtree(final)  # damaged since it was written
             draft.rename(final)
         except OSError as problem:
@@ -261,25 +270,18 @@ def _work_folder(final: Path) -> Iterator[Path]:
     """The folder in which a corpus is prepared. If this process is stopped, what it has done is
     kept there for the next one. A process that comes while another is at work waits for it."""
     work = final.with_name(f".{final.name}-work")
-    work.mkdir(exist_ok=True)
-    with (work / LOCK).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.seek(0)
-            owner = lock.read().strip()
-            if owner == str(os.getpid()):  # two corpora of one process
-                with tempfile.TemporaryDirectory(
-                    prefix=f".{final.name}-", dir=final.parent, ignore_cleanup_errors=True
-                ) as private:
-                    yield Path(private)
-                return
-            LOG.warning("%s: process %s prepares this corpus; waiting for it", final, owner)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        work.mkdir(exist_ok=True)  # the other process may have removed it
+    own = (os.getpid(), work)
+    if own in _at_work:  # two corpora of one process
+        with tempfile.TemporaryDirectory(
+            prefix=f".{final.name}-", dir=final.parent, ignore_cleanup_errors=True
+        ) as private:
+            yield Path(private)
+        return
+    with _locked(work, final) as lock:
         lock.truncate(0)
-        lock.write(str(os.getpid()))
+        lock.write(f"{os.getpid()} on {socket.gethostname()}")
         lock.flush()
+        _at_work.add(own)
         try:
             yield work
         except (KeyboardInterrupt, WorkerEnded):
@@ -289,7 +291,35 @@ def _work_folder(final: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(work, ignore_errors=True)
             raise
-        shutil.rmtree(work, ignore_errors=True)
+        else:
+            shutil.rmtree(work, ignore_errors=True)
+        finally:
+            _at_work.discard(own)
+
+
+_at_work: set[tuple[int, Path]] = set()  # the process and the folder; a fork has its own pid
+
+
+def _locked(work: Path, final: Path) -> TextIO:
+    """The lock of a folder, which this process now has. Whoever had it before may have removed the
+    folder, and the file that others waited for: then it is made anew."""
+    while True:
+        work.mkdir(exist_ok=True)
+        try:
+            lock = (work / LOCK).open("a+")
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            owner = lock.read().strip()
+            LOG.warning("%s: process %s prepares this corpus; waiting for it", final, owner)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(lock.fileno()), (work / LOCK).stat()):
+                return lock
+        lock.close()
 
 
 def _remove_old_drafts(folder: Path) -> None:
@@ -316,19 +346,54 @@ def _refused(final: Path, problem: OSError, written: int = 0) -> Exception:
     return problem if refusal is None or problem.filename is not None else refusal
 
 
+class Snapshot:
+    """Files, and a fingerprint of what is in them now."""
+
+    def __init__(self, paths: Iterable[Path | str]):
+        self._paths = [Path(path) for path in paths]
+        self._stamps = self._stamps_now()  # before they are read: they may change meanwhile
+        self.fingerprint = fingerprint(self._paths)
+
+    def check(self) -> None:
+        """Raise an error if there is something else in them by now."""
+        stamps = self._stamps_now()
+        if stamps == self._stamps or fingerprint(self._paths) == self.fingerprint:
+            return
+        files = [file for file in {**self._stamps, **stamps} if self._differs(file, stamps)]
+        raise DataError(
+            "the data changed while it was prepared",
+            where=files[0],
+            hint="wait until nothing writes there any more, and try again",
+        )
+
+    def _differs(self, file: Path, stamps: dict[Path, list[int]]) -> bool:
+        return self._stamps.get(file) != stamps.get(file)
+
+    def _stamps_now(self) -> dict[Path, list[int]]:
+        stamps = {}
+        for file in _files_of(self._paths):
+            with contextlib.suppress(OSError):  # it cannot be read either, which is an error
+                stamps[file] = _stamp(file)
+        return stamps
+
+
 def fingerprint(paths: Iterable[Path | str]) -> str:
     """The SHA-256 of the contents of files, in this order; a folder stands for the files in it."""
     total = hashlib.sha256()
-    for path in map(Path, paths):
-        files = [path]
-        if path.is_dir():
-            files = sorted(inner for inner in path.rglob("*") if inner.is_file())
-        for file in files:
-            try:
-                total.update(_digest(file))
-            except OSError as problem:
-                raise DataError("cannot be read", where=file, got=problem.strerror) from None
+    for file in _files_of(paths):
+        try:
+            total.update(_digest(file))
+        except OSError as problem:
+            raise DataError("cannot be read", where=file, got=problem.strerror) from None
     return total.hexdigest()
+
+
+def _files_of(paths: Iterable[Path | str]) -> Iterator[Path]:
+    for path in map(Path, paths):
+        if path.is_dir():
+            yield from sorted(inner for inner in path.rglob("*") if inner.is_file())
+        else:
+            yield path
 
 
 def _digest(file: Path) -> bytes:

@@ -87,6 +87,14 @@ def _spooled() -> Path:
             where=STDIN,
             hint="send it a file: zcat pairs.tsv.gz | regard … --data -",
         )
+    restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0")
+    if "RANK" in os.environ and restarts != "0":  # the next process would read what is left of it
+        raise DataError(
+            "standard input can be read once, and torchrun may start the processes again",
+            where=STDIN,
+            got=f"--max-restarts {restarts}",
+            hint="put the data in a file, or leave --max-restarts out",
+        )
     folder = disk.cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     _remove_old(folder)

@@ -64,6 +64,9 @@ class _SelectedRows(RaggedArray):
     def __getitem__(self, index: int | np.integer) -> np.ndarray:
         return self._array[self._index[index]]
 
+    def select(self, index: np.ndarray) -> RaggedArray:
+        return _SelectedRows(self._array, self._index[index])
+
     @property
     def lengths(self) -> np.ndarray:
         before = self._array.ends[np.maximum(self._index - 1, 0)]

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,17 @@ class Workers:
         self._threads: ThreadPoolExecutor | None = None
         self._processes: list[subprocess.Popen[bytes]] = []
         self._own = threading.local()
+        self._lock = threading.Lock()
+        self._has_ended = False
 
     def __enter__(self) -> Workers:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            process.kill()
+        with self._lock:  # a thread may be starting a process
+            self._has_ended = True
+            for process in self._processes:
+                process.kill()
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
         for process in self._processes:
@@ -90,14 +94,22 @@ class Workers:
             self._threads = ThreadPoolExecutor(self._count, "regard-preparation")
         return self._threads.submit(self._send, task)
 
+    def _start(self) -> subprocess.Popen[bytes]:
+        """A new process, unless all are to end."""
+        with self._lock:
+            if self._has_ended:
+                raise CancelledError
+            process = _started()
+            self._processes.append(process)
+            return process
+
     def _send(self, task: Task) -> dict[str, Any]:
         """Send a task to this thread's process, and wait for the result."""
         header, payload = task
         process = getattr(self._own, "process", None)
         if process is None:
-            process = _started()
+            process = self._start()
             self._own.process = process
-            self._processes.append(process)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -107,7 +119,7 @@ class Workers:
             line = process.stdout.readline()
         except BrokenPipeError:
             line = b""
-        if not line:
+        if not line.endswith(b"\n"):  # nothing, or the first part of a result
             raise WorkerEnded(
                 "a process that prepares the corpus ended",
                 where=f"pid {process.pid}",

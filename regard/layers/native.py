@@ -1,9 +1,10 @@
 """The C library of maclaurin.c and step.c, compiled on first use; torch does the work without it.
 
 The compiled library is cached in $REGARD_CACHE, or in the default cache folder, under the hash of
-its source, its flags and the processor it was compiled for. REGARD_NATIVE=0 turns it off. It
-implements `monomials` for 3 terms, and `DecoderBlock.step`, in single precision on the CPU. If
-there is no C compiler, or compiling or loading fails, torch is used instead.
+its source, its flags and the processor it was compiled for. It is loaded only if it belongs to this
+user or to root and nobody else may write it; otherwise it is compiled anew. REGARD_NATIVE=0 turns
+it off. It implements `monomials` for 3 terms, and `DecoderBlock.step`, in single precision on the
+CPU. If there is no C compiler, or compiling or loading fails, torch is used instead.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import os
 import platform
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
 from functools import lru_cache
@@ -57,7 +59,7 @@ def library() -> ctypes.CDLL | None:
         identity = "\0".join([*texts, cc, *FLAGS, processor()])
         name = f"regard-{hashlib.sha256(identity.encode()).hexdigest()[:32]}.so"
         file = disk.cache_folder() / "native" / name
-        if not file.is_file():
+        if not _is_trusted(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             sources = [str(source) for source in SOURCES if source.suffix == ".c"]
             command = [cc, *FLAGS, *sources, "-lm", "-o"]
@@ -65,12 +67,23 @@ def library() -> ctypes.CDLL | None:
             def compile_to(path: Path) -> None:
                 arguments = [*command, str(path)]
                 subprocess.run(arguments, check=True, capture_output=True, timeout=120)  # noqa: S603
+                path.chmod(0o755)  # whatever the umask is
 
             disk.write_file(file, compile_to)
         # Loaded after torch, so that both share torch's OpenMP and its threads.
         return ctypes.CDLL(str(file))
     except (OSError, subprocess.SubprocessError, RegardError):
         return None
+
+
+def _is_trusted(file: Path) -> bool:
+    """Whether nobody but this user and root can have written the file."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return False
+    own = status.st_uid in (0, os.geteuid())
+    return own and stat.S_ISREG(status.st_mode) and not status.st_mode & 0o022
 
 
 def compiler() -> str | None:

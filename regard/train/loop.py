@@ -78,7 +78,9 @@ class Loop:
         self.task = build.task(recipe, corpus.tokenizer)
         self.learner = self._learner()
         self.learner.set_idf(inverse_document_frequency(corpus))
-        self.progress = Progress(data=corpus.fingerprint, threads=effective_threads(), order=ORDER)
+        self.progress = Progress(
+            data=corpus.fingerprint, threads=effective_threads(), world=ranks.world, order=ORDER
+        )
         self.saved: Progress | None = None  # of the newest checkpoint
         self.clock = time.perf_counter()  # when its seconds began
         self.lost_weights = False  # those that were kept, and there is no checkpoint of them

@@ -143,8 +143,9 @@ def _loaded(run: Path, ranks: Ranks, device: torch.device) -> Bundle:
         sizes = {"vocabulary": tokenizer.size, "source_vocabulary": tokenizer.source_size}
         model = build.model(recipe, **sizes).to(device).eval()
         retrieval = None
-        if recipe.search.retrieved and (corpus := build.opened_corpus(recipe, data)) is not None:
-            retrieval = Retrieval.of(corpus.train, tokenizer)
+        if recipe.search.retrieved:
+            corpus = build.opened_corpus(recipe, data, check=True)
+            retrieval = None if corpus is None else Retrieval.of(corpus.train, tokenizer)
         bundle = Bundle(recipe, build.task(recipe, tokenizer), model, retrieval)
     ranks.copy(list(tensors(bundle.model).values()))
     return bundle

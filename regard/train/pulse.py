@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -123,6 +124,7 @@ class Pulse:
     def _follow(self, exit_code: int) -> None:
         """The main thread has not noticed that another rank failed: it waits for it."""
         if not self._ended.is_set():
+            show_cursor()
             os._exit(exit_code)
 
     def _judge(self) -> None:
@@ -147,8 +149,17 @@ class Pulse:
         told = threading.Thread(target=self.fail, args=(message, code), daemon=True)
         told.start()
         told.join(BEAT)
+        show_cursor()
         print(f"regard: {printable(message)}; {hint}", file=sys.stderr, flush=True)
         os._exit(code)
+
+
+def show_cursor() -> None:
+    """A progress bar hides it, and has no time to show it again."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or not there
+            if stream.isatty():
+                os.write(stream.fileno(), b"\x1b[?25h")
 
 
 def sign_of_life(store: dist.Store, rank: int, number: int = 0, advances: int = 0) -> None:

@@ -117,7 +117,7 @@ class ManyRanks(Ranks):
         self._store = store
         self._job_store = job_store
         self._numbers = count()
-        self.has_failed = False
+        self._was_first: bool | None = None  # to fail
         self._pulse = pulse
 
     # -- beginning and end -----------------------------------------------------------------------
@@ -138,16 +138,29 @@ class ManyRanks(Ranks):
             )
 
     def end(self) -> None:
-        """All ranks have come to their end. The leader, which may own the store, is the last."""
-        self._store.set(f"ended/{self.rank}", "")
-        if self.is_leader:
-            for rank in range(1, self.world):
-                self._wait(f"ended/{rank}", rank)
+        """All ranks have come to their end. The others show signs of life until the leader has done
+        the last of its work; it may own the store, so it leaves when all others have."""
+        if not self.is_leader:
+            self._store.set(f"ended/{self.rank}", "")
+            self._wait("ended/0", 0)
+            self._store.set(f"left/{self.rank}", "")
+            return
+        for rank in range(1, self.world):
+            self._wait(f"ended/{rank}", rank)
+        self._store.set("ended/0", "")
+        for rank in range(1, self.world):
+            self._wait(f"left/{rank}", rank)
 
     def fail(self, problem: BaseException) -> bool:
-        """Tell the others why this rank ends; False: another one had failed before."""
-        self.has_failed = True
-        return self._pulse.fail(str(problem), getattr(problem, "exit_code", 1))
+        """Tell the others why this rank ends, the first time; False: another one had failed
+        before."""
+        if self._was_first is None:
+            self._was_first = self._pulse.fail(*_outcome(problem))
+        return self._was_first
+
+    @property
+    def has_failed(self) -> bool:
+        return self._was_first is not None
 
     def leave(self) -> None:
         """Show no more signs of life, and expect none."""
@@ -300,6 +313,16 @@ def joined() -> Iterator[Ranks]:
         raise agreed
     if agreed is not None:
         raise OtherRankError(0, str(agreed), agreed.exit_code)
+
+
+def _outcome(problem: BaseException) -> tuple[str, int]:
+    """The message and the exit code of what ends a rank; of a second signal too."""
+    match problem:
+        case KeyboardInterrupt():
+            return "ended by a second Ctrl-C", 128 + signal.SIGINT
+        case SystemExit(code=int(code)):
+            return "ended by a second signal", code
+    return str(problem), getattr(problem, "exit_code", 1)
 
 
 def _as_lost(problem: BaseException) -> BaseException:

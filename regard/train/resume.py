@@ -69,7 +69,8 @@ def resume_loop(loop: Loop, changed: list[str], anyway: bool) -> None:
     loop.progress = Progress(**stand["progress"])
     loop.saved = None if stand["saved"] is None else Progress(**stand["saved"])
     loop.lost_weights = stand["lost_weights"]
-    torch.set_num_threads(stand["threads"])
+    if stand["threads"]:
+        torch.set_num_threads(stand["threads"])
     changed = stand["changed"]
     if changed and loop.saved is not None:
         loop.save()  # a run that is killed before its next checkpoint does not go back
@@ -79,12 +80,13 @@ def resume_loop(loop: Loop, changed: list[str], anyway: bool) -> None:
 
 def _stand(loop: Loop, choice: Choice | None, changed: list[str], anyway: bool) -> dict[str, Any]:
     """Where a run stands that goes on from a checkpoint, and all that changed; for the leader."""
+    threads = 0
     if choice is None:
         _begin_again(loop, anyway)
     else:
         choice.set_damaged_aside(loop.reporter.noted)
         loop.saved = loop.progress = choice.progress
-        _use_threads(loop, choice.progress.threads)
+        threads = _use_threads(loop)
         changed = changed + _data_change(loop, choice.progress.data, anyway)
         _use_order(loop)
     if loop.progress.kept_step and not bundle.has_weights(loop.run):
@@ -97,7 +99,7 @@ def _stand(loop: Loop, choice: Choice | None, changed: list[str], anyway: bool) 
         "progress": asdict(loop.progress),
         "saved": None if loop.saved is None else asdict(loop.saved),
         "lost_weights": loop.lost_weights,
-        "threads": torch.get_num_threads(),
+        "threads": threads,
         "changed": changed,
     }
 
@@ -139,9 +141,14 @@ def _begin_again(loop: Loop, anyway: bool) -> None:
     loop.reporter.noted("no whole checkpoint yet; beginning again from the first step")
 
 
-def _use_threads(loop: Loop, number: int) -> None:
+def _use_threads(loop: Loop) -> int:
     """As many threads as before, where the recipe does not say: sums over other parts differ
-    in the last bits."""
+    in the last bits. The number of every process; 0: each has its own. With another number of
+    processes the bits are others anyway, and so are the threads that each should have."""
+    number = loop.progress.threads
+    if loop.progress.world not in (0, loop.ranks.world):
+        loop.progress = replace(loop.progress, threads=effective_threads(), world=loop.ranks.world)
+        return 0
     if loop.how.threads is None and number:
         torch.set_num_threads(number)
     threads = effective_threads()
@@ -157,7 +164,8 @@ def _use_threads(loop: Loop, number: int) -> None:
             f"this machine has {os.cpu_count()} cores, "
             f"and --anyway --set train.threads={os.cpu_count()} may be faster"
         )
-    loop.progress = replace(loop.progress, threads=threads)
+    loop.progress = replace(loop.progress, threads=threads, world=loop.ranks.world)
+    return torch.get_num_threads()
 
 
 def _use_order(loop: Loop) -> None:

@@ -145,17 +145,20 @@ class Prepared:
         self.changed: list[str] = []
 
     def corpus(self, ranks: Ranks, reporter: Reporter) -> Corpus:
-        """The prepared data. The leader prepares it. Other ranks open it, or prepare it if they are
-        the first on a machine that does not have it. Nobody goes on before all machines have it:
-        the next thing that ranks do together may not take long."""
+        """The prepared data. The leader prepares it. The first rank on each other machine checks
+        what is there, or prepares it; then the others open it. Nobody goes on before all machines
+        have it: the next thing that ranks do together may not take long."""
+        corpus = None
         with _advancing(ranks):
             fingerprint = ranks.lead(self._prepare)
-            corpus = self._opened(fingerprint, ranks)
-            if corpus is None and ranks.is_first_here:
-                corpus = self._prepared_again(fingerprint, ranks.rank)
+            if ranks.is_leader:
+                corpus = self._corpus
+            elif ranks.is_first_here:
+                corpus = build.opened_corpus(self.recipe, fingerprint, check=True)
+                corpus = corpus or self._prepared_again(fingerprint, ranks.rank)
         ranks.wait_for_all(", whose machine does not have the prepared data yet", reporter.noted)
         if corpus is None:
-            corpus = self._opened(fingerprint, ranks)
+            corpus = build.opened_corpus(self.recipe, fingerprint, check=False)
         if corpus is None:
             raise DataError(
                 "the prepared data is not there, though the first process of this machine has it",
@@ -163,9 +166,6 @@ class Prepared:
                 hint="let REGARD_CACHE be the same folder for all processes of a machine",
             )
         return corpus
-
-    def _opened(self, fingerprint: str, ranks: Ranks) -> Corpus | None:
-        return self._corpus if ranks.is_leader else build.opened_corpus(self.recipe, fingerprint)
 
     def _prepare(self) -> str:
         if not self.resume:

@@ -20,6 +20,7 @@ from regard.evaluate import (
     likelihood,
     questions,
     ranked,
+    spread,
     target_texts,
 )
 from regard.metrics import SpokenTexts, Statistic
@@ -35,6 +36,7 @@ RANKED = 64  # examples whose true answers are ranked: 20 answers to each are re
 MOST_ROWS = 50  # of a table that is logged at every validation
 ROWS = 16  # prompts answered at a time: a signal waits for no more
 RESAMPLED = 10_000  # examples, or dialogues: the interval of a score of more takes too long
+READ = 16_384  # examples that the prompts are chosen from: the start of a training reads no more
 COMPARED = 200_000  # training answers: to look for copies among more takes too long
 
 
@@ -63,11 +65,10 @@ class Validation:
         self.is_held_out = len(corpus.valid) > 0
         self._split = corpus.valid if self.is_held_out else corpus.train
         self._judged = len(corpus.valid) or min(JUDGED, len(corpus.train))
-        self._clusters = clusters_of(self._split)
-        self._samples = questions(self._split, task, at_most=SAMPLES)
-
+        asked = questions(self._split, task, rows=READ)
+        self._samples = spread(asked, SAMPLES)
         self._is_greedy = task.judged_greedily and self.score == "perplexity"
-        self._questions = questions(self._split, task, at_most=task.judged)
+        self._questions = spread(asked, task.judged)
         self._references = [question.references for question in self._questions]
         baselines = task.baselines(self._references)
         self._baselines = {"baselines": baselines} if baselines else {}
@@ -93,11 +94,13 @@ class Validation:
             )
 
         numbers = dict(held_out.scores)
-        intervals = self._intervals(held_out.statistics, self._clusters[: self._judged])
+        first = clusters_of(self._split, np.arange(self._judged))
+        intervals = self._intervals(held_out.statistics, first)
         if self.task.ranks_answers:
             ranking = rank_answers(model, self.task, self._split, at_most=RANKED, between=between)
             numbers |= {name: statistic.value for name, statistic in ranking.statistics.items()}
-            intervals |= self._intervals(ranking.statistics, self._clusters[ranking.examples])
+            of_ranked = clusters_of(self._split, ranking.examples)
+            intervals |= self._intervals(ranking.statistics, of_ranked)
 
         options = bot.search_options(greedy=True) if self._is_greedy else None
         inputs = [question.given for question in self._questions]

@@ -14,6 +14,7 @@ import pytest
 from regard import bundle, checkpoint, disk, recipe
 from regard.errors import BundleError
 from regard.train import train
+from tests.records import record
 from tests.tiny import Silent, memorised, pairs_file
 
 STEPS = 6
@@ -104,6 +105,7 @@ def test_single_bits(run: Path):
 def test_ten_thousand_single_bits(run: Path):
     flips = check_flips(run, 10_000)
     assert sum(flips.values()) == 10_000
+    record("flipped bits", found=10_000, files=len(flips))
 
 
 def test_a_flipped_bit_stops_a_load_and_not_a_resume(run: Path, chosen: recipe.Recipe):

@@ -15,6 +15,7 @@ import pytest
 from regard import bundle, checkpoint, cli, disk, recipe
 from regard.errors import NoRoomError
 from regard.train import Stopped, train
+from tests.records import record
 from tests.tiny import Silent, memorised, pairs_file
 
 STEPS = 6
@@ -104,6 +105,7 @@ def test_four_sizes_of_a_disk(small_disk, tmp_path: Path, monkeypatch, capsys):
 @pytest.mark.timeout(1200)
 def test_twenty_sizes_of_a_disk(small_disk, tmp_path: Path, monkeypatch, capsys):
     check_sizes(20, small_disk, tmp_path, monkeypatch, capsys)
+    record("sizes of a full disk", sizes=20)
 
 
 def test_a_new_run_on_a_full_disk_is_one_line(small_disk, tmp_path: Path, monkeypatch, capsys):

@@ -3,13 +3,17 @@ the bits of one that was not interrupted."""
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from regard import recipe
-from tests.killing import SAVE_EVERY, STEPS, killed
+from tests.killing import BEGAN, RECORD, SAVE_EVERY, STEP, STEPS, Child, killed
+from tests.records import record
 
 RECIPES = [
     "chat-attention",
@@ -64,6 +68,34 @@ QUICK = [
 def check(result: dict[str, Any]) -> None:
     assert not result["different"]
     assert 0 <= result["repeated"] <= SAVE_EVERY
+
+
+def test_a_child_trains_once_it_has_made_a_step():
+    read, write = os.pipe()
+    made = threading.Event()
+
+    def child() -> None:
+        os.write(write, RECORD.pack(BEGAN, 8, 0))
+        time.sleep(0.2)
+        made.set()
+        os.write(write, RECORD.pack(STEP, 9, 0))
+
+    thread = threading.Thread(target=child)
+    thread.start()
+    assert told(read).wait_for_training() == 9
+    assert made.is_set()
+    thread.join()
+    os.write(write, RECORD.pack(BEGAN, 8, 0))
+    os.close(write)
+    assert told(read).wait_for_training() == 0  # it ended before
+
+
+def told(read: int) -> Child:
+    """What is known of a child that writes there."""
+    child = object.__new__(Child)
+    child._read = read
+    child._told = b""
+    return child
 
 
 def test_kills_at_random_moments(tmp_path: Path):
@@ -139,8 +171,13 @@ def test_each_schedule_and_each_end_of_a_run_killed_often(tmp_path: Path, varian
 @pytest.mark.parametrize("name", [*RECIPES, "chat-transformer", "chat-maclaurin", "chat-dialogue"])
 def test_a_hundred_kills_at_random_moments(tmp_path: Path, name: str):
     result = killed(tmp_path, [name], kills=100, seed=11)[name]
+    moments = result["while"]
+    record(
+        f"kills at random moments, {name}", kills=result["kills"], runs=result["runs"], **moments
+    )
     check(result)
     assert result["kills"] >= 100
+    assert moments["training"] > result["kills"] / 2
 
 
 @pytest.mark.long

@@ -11,9 +11,11 @@ import os
 import pickle
 import shutil
 import struct
+import sys
 import time
 import tracemalloc
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +25,8 @@ import torch
 from PIL import Image
 
 from regard import build, bundle, checkpoint, cli, disk, recipe
+from regard.data import cache
+from regard.layers import native
 from regard.train import train
 from regard.weights import read_tensors, write_tensors
 from tests.tiny import (
@@ -38,6 +42,34 @@ from tests.tiny import (
 STEP = "step-000002"
 SECONDS = 5.0  # until a file is refused; of this process, so that others do not count
 SMALL = ("train.steps=2", "encoder.width=8", "train.ema_decay=0.9", "tokenizer.size=300")
+
+
+_watched: list[list[str]] = []  # the pickles that were read while somebody watched
+
+
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "pickle.find_class" and _watched:
+        name = ".".join(map(str, arguments))
+        _watched[-1].append(name)
+        raise RuntimeError(f"a pickle was read: {name}")
+
+
+sys.addaudithook(_audit)  # it cannot be removed, and does nothing while nobody watches
+
+
+@pytest.fixture(autouse=True)
+def no_pickle_is_read(request: pytest.FixtureRequest) -> Iterator[None]:
+    """By nothing in this process, also not by the packages that we use."""
+    if request.node.name == "test_the_payloads_work":
+        yield
+        return
+    names: list[str] = []
+    _watched.append(names)
+    try:
+        yield
+    finally:
+        _watched.remove(names)
+    assert not names
 
 
 class Payload:
@@ -138,6 +170,31 @@ def test_the_payloads_work(target: Path):
             loaded["train_images"] if name == "npz" else loaded
         assert target.is_dir(), name
         target.rmdir()
+
+
+def test_pickles_are_noticed():
+    """Otherwise the fixture above shows nothing."""
+    with pytest.raises(RuntimeError, match=r"a pickle was read: collections\.Counter"):
+        pickle.loads(pickle.dumps(Counter()))
+    assert _watched[-1] == ["collections.Counter"]
+    _watched[-1].clear()
+
+
+def test_no_pickle_is_read_by_the_usual_commands(tmp_path, capsys, monkeypatch):
+    """Whole and undamaged: a new run, a resume, answers, scores, a report."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    pairs = pairs_file(tmp_path)
+    sets = memorised(pairs, *SMALL, "data.valid=0.4")
+    words = [word for change in sets for word in ("--set", change)]
+    new = str(tmp_path / "new")
+    for command in (
+        ["train", "chat-gru", *words, "--out", new],
+        ["train", "--resume", new, "--steps", "3"],
+        ["ask", new, "Hello!"],
+        ["evaluate", new, "--data", str(pairs)],
+        ["report", new],
+    ):
+        assert cli.main(command) == 0, (command, capsys.readouterr().err)
 
 
 # -- runs ------------------------------------------------------------------------------------------
@@ -275,6 +332,47 @@ def test_pickles_in_the_cache_of_corpora(run, target, caplog, tmp_path):
     assert not target.exists()
 
 
+def test_pickles_among_remembered_sums(tmp_path, target, monkeypatch):
+    """What $REGARD_CACHE/digests has of large files."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "REMEMBERED", 1)
+    pairs = pairs_file(tmp_path)
+    os.utime(pairs, ns=(1, 1))
+    monkeypatch.setattr(cache, "_stamp", lambda file: [file.stat().st_size, 1, 1, 1])
+    expected = cache.fingerprint([pairs])
+    (file,) = (tmp_path / "cache" / "digests").iterdir()
+    for content in forms(target).values():
+        file.write_bytes(content)
+        assert cache.fingerprint([pairs]) == expected
+    assert not target.exists()
+
+
+def test_pickles_as_retrieved_answers(tmp_path, target, capsys, monkeypatch):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    changes = memorised(pairs_file(tmp_path), *SMALL, "search.retrieved=2")
+    run = tmp_path / "run"
+    train(recipe.load("chat-gru", changes), run, reporter=Silent())
+    for with_sum in (True, False):
+        for content in forms(target).values():
+            plant(run / bundle.RETRIEVAL, content, with_sum=with_sum)
+            assert bundle.RETRIEVAL in one_line(capsys, "ask", run, "Hello!")
+    assert not target.exists()
+
+
+def test_pickles_in_the_database_of_a_sweep(tmp_path, target, capsys, monkeypatch):
+    pytest.importorskip("optuna")
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    changes = memorised(pairs_file(tmp_path), "encoder.width=8", "data.valid=0.4")
+    words = ["train", "chat-gru", "--sweep", "train.learning_rate=0.01..0.1", "--trials", "1"]
+    words += [word for change in changes for word in ("--set", change)]
+    words += ["--steps", "1", "--out", str(tmp_path / "out")]
+    assert cli.main(words) == 0, capsys.readouterr().err
+    for content in forms(target).values():
+        (tmp_path / "out" / "sweep.db").write_bytes(content)
+        assert "sweep.db" in one_line(capsys, *words)
+    assert not target.exists()
+
+
 # -- inputs ----------------------------------------------------------------------------------------
 
 
@@ -325,13 +423,15 @@ def test_pickles_as_data(tmp_path, target, capsys, monkeypatch, name: str, form:
 @pytest.mark.parametrize("form", FORMS)
 def test_pickles_as_medmnist_recipes_and_questions(tmp_path, trained, target, capsys, form: str):
     content = forms(target)[form]
-    for name in ("a.npz", "a.toml", "a.png", "a.wav", "a.txt"):
+    for name in ("a.npz", "a.toml", "a.png", "a.wav", "a.txt", "config.json"):
         (tmp_path / name).write_bytes(content)
     medmnist = ["--set", "data.kind=medmnist", "--set", f'data.path="{tmp_path / "a.npz"}"']
     error = one_line(capsys, "train", "image-pool", *medmnist, "--out", tmp_path / "run")
     assert "a.npz" in error
     assert "a.toml" in one_line(capsys, "train", tmp_path / "a.toml")
     assert "a.toml" in one_line(capsys, "recipes", "show", tmp_path / "a.toml")
+    assert "a.toml" in one_line(capsys, "compare", "--plan", tmp_path / "a.toml")
+    assert "config.json" in one_line(capsys, "budget", tmp_path / "config.json")
     pictures = trained.parent / "pictures-run"
     assert "a.png" in one_line(capsys, "ask", pictures, tmp_path / "a.png")
     sounds = trained.parent / "sounds-run"
@@ -341,6 +441,37 @@ def test_pickles_as_medmnist_recipes_and_questions(tmp_path, trained, target, ca
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err and "a fault in regard" not in captured.err
     assert not target.exists()
+
+
+# -- code ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whose", ["ours", "writable by others", "somebody else's"])
+def test_a_library_that_others_may_write_is_compiled_anew(tmp_path, monkeypatch, whose: str):
+    """$REGARD_CACHE may be a folder that several people share."""
+    compiled = native.library()
+    if compiled is None:
+        pytest.skip("there is no compiler")
+    content = Path(compiled._name).read_bytes()
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    compilations: list[list[str]] = []
+
+    def compile_quickly(command: list[str], **_: object) -> None:
+        compilations.append(command)
+        Path(command[-1]).write_bytes(content)
+
+    monkeypatch.setattr(native.subprocess, "run", compile_quickly)
+    assert native.library.__wrapped__() is not None
+    (file,) = (tmp_path / "native").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o755
+    if whose == "writable by others":
+        file.chmod(0o775)
+    elif whose == "somebody else's":
+        monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+        if file.stat().st_uid == 0:
+            os.chown(file, 12345, -1)
+    assert native.library.__wrapped__() is not None
+    assert len(compilations) == (1 if whose == "ours" else 2)
 
 
 # -- safetensors -----------------------------------------------------------------------------------

@@ -34,9 +34,38 @@ from tests.killing_ranks import (
     start,
     wait_for_checkpoint,
 )
+from tests.records import record
 from tests.tiny import PAIRS
 
 TOLERANCE = 2e-5  # of weights after a few steps, for another order of sums
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    """Trainings of a million steps end with their test, also if it fails."""
+    yield
+    killing_ranks.end_all()
+
+
+def test_what_a_failed_test_leaves_is_killed(tmp_path: Path):
+    """Also a process that is stopped, and one whose parent has ended."""
+    program = "import os, subprocess, sys; null = open(os.devnull, 'w'); "
+    program += "print(subprocess.Popen(sys.argv[1:], stdout=null, stderr=null).pid)"
+    sleep = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
+    own = environment(tmp_path)
+    stopped = subprocess.Popen(sleep, env=own)
+    parent = [sys.executable, "-S", "-c", program, *sleep]
+    orphan = int(subprocess.run(parent, env=own, capture_output=True, check=True).stdout)
+    other = subprocess.Popen(sleep)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        assert set(killing_ranks.end_all()) == {stopped.pid, orphan}
+        assert stopped.wait() == -signal.SIGKILL
+        assert other.poll() is None
+    finally:
+        for process in (stopped, other):
+            process.kill()
+            process.wait()
 
 
 def trained_weights(run: Path) -> dict[str, torch.Tensor]:
@@ -167,9 +196,9 @@ class TestShards:
             first, second = (record[name] for record in records(trained, "shards"))
             total = first["parameters"]
             assert first["own_parameters"] + second["own_parameters"] == total
-            for record in (first, second):
+            for part in (first, second):
                 # Of an odd number of rows, the first process has one more.
-                assert record["own_parameters"] == pytest.approx(total / 2, rel=0.02)
+                assert part["own_parameters"] == pytest.approx(total / 2, rel=0.02)
         assert first["own_states"] == 2 * first["own_parameters"]  # the two means of AdamW
 
     def test_a_tied_weight_stays_one_weight(self, trained: Path):
@@ -257,7 +286,14 @@ def test_thirty_kills_at_random_moments(tmp_path: Path):
     kills = killing_ranks.thirty(tmp_path)
     assert {kill.moment for kill in kills} == {"prepares", *killing_ranks.MOMENTS}
     seconds = [kill.recovery for kill in kills if kill.recovery is not None]
-    print(f"{len(kills)} kills, median {statistics.median(seconds):.1f} s to the next checkpoint")
+    median = statistics.median(seconds)
+    figures = {
+        "kills": len(kills),
+        "timed": len(seconds),
+        "median": median,
+        "longest": max(seconds),
+    }
+    record("kills of one of two processes", **figures)
 
 
 @pytest.mark.long
@@ -463,6 +499,7 @@ def test_a_process_that_is_killed_on_one_machine(
     here = start(tmp_path, tmp_path / "here", more=LONGER)
     here.communicate(timeout=600)
     assert fingerprint(run) == fingerprint(tmp_path / "here")
+    record(f"kills on machine {side}", kills=len(victims))
 
 
 @pytest.mark.long
@@ -482,7 +519,7 @@ def test_a_process_that_is_stopped_on_one_machine(
     while is_running(ranks[1 - side]) and time.monotonic() - began < 120:
         time.sleep(0.1)
     seconds = time.monotonic() - began
-    print(f"the other process ended after {seconds:.1f} s")
+    record(f"a process that is stopped on machine {side}", seconds=seconds)
     assert seconds < 60
     with contextlib.suppress(ProcessLookupError):
         os.kill(ranks[side], signal.SIGCONT)
@@ -505,7 +542,7 @@ def test_a_cable_that_is_pulled_ends_both_sides(tmp_path: Path, two_machines: Tw
     while any(map(is_running, ranks)) and time.monotonic() - began < 120:
         time.sleep(0.1)
     seconds = time.monotonic() - began
-    print(f"both processes ended after {seconds:.1f} s")
+    record("a cable that is pulled", seconds=seconds)
     assert seconds < 60
     for process in sides:
         process.kill()

@@ -20,8 +20,9 @@ import pytest
 import soundfile
 from PIL import Image
 
+from regard import recipe
 from regard.data.album import Album, ResizedPictures
-from regard.data.captions import read_captioned
+from regard.data.captions import read_captioned, read_coco, read_flickr8k
 from regard.data.cornell import read_cornell
 from regard.data.dailydialog import read_dailydialog
 from regard.data.dialogues import read_dialogues
@@ -30,9 +31,11 @@ from regard.data.lines import Tally
 from regard.data.pairs import read_pairs
 from regard.data.parallel import read_parallel
 from regard.data.pictures import read_picture
+from regard.data.recordings import Hearing, read_ljspeech
 from regard.data.sentences import read_text
 from regard.data.sound import read_sound
 from regard.errors import RegardError
+from tests.records import record
 
 try:
     import zstandard
@@ -90,6 +93,20 @@ def _picture(form: str) -> bytes:
     return buffer.getvalue()
 
 
+def _coco() -> bytes:
+    images = [{"id": n, "file_name": "p.png"} for n in range(6)]
+    captions = [{"image_id": n, "caption": f"a red square {n}"} for n in range(6)]
+    return json.dumps({"images": images, "annotations": captions}).encode()
+
+
+def _convokit() -> bytes:
+    rows = [
+        {"id": f"L{n}", "text": f"text {n}", "reply-to": f"L{n - 1}" if n % 4 else None}
+        for n in range(12)
+    ]
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
 def _lines(separator: str) -> bytes:
     return "".join(f"{source}{separator}{target}\n" for source, target in PAIRS).encode()
 
@@ -100,6 +117,24 @@ MESSAGES = [
     {"messages": [{"role": "user", "content": a}, {"role": "assistant", "content": b}]}
     for a, b in PAIRS
 ]
+RECIPE = b"""extends = "chat-attention"
+seed = 3
+
+[data]
+kind = "pairs"
+path = "a.tsv"
+valid = 0.1
+
+[encoder]
+width = 32
+
+[train]
+steps = 10
+learning_rate = 1e-3
+schedule = "cosine"
+"""
+SOUNDS = ("wav", "flac", "ogg", "aiff", "au")
+PICTURES = ("png", "jpeg", "bmp", "gif", "webp", "tiff")
 JSON_PAIRS = [{"prompt": source, "reply": target} for source, target in PAIRS]
 JSON_LINES = "\n".join(map(json.dumps, JSON_PAIRS)).encode()
 TURNS = [["Hi.", f"Hello {n}.", "How are you?", "Fine, thanks."] for n in range(6)]
@@ -150,9 +185,36 @@ def _medmnist(path: Path, tally: Tally) -> Any:
     return list(read_medmnist(path, part="train", size=(8, 8), channels_in=1, tally=tally))
 
 
+def _pictures(path: Path) -> ResizedPictures:
+    return ResizedPictures(lambda: Album(path.parent), size=(16, 16), channels_in=3)
+
+
 def _captions(path: Path, tally: Tally) -> Any:
-    pictures = ResizedPictures(lambda: Album(path.parent), size=(16, 16), channels_in=3)
-    return list(read_captioned(path, pictures=pictures, tally=tally))
+    return list(read_captioned(path, pictures=_pictures(path), tally=tally))
+
+
+def _captions_of_coco(path: Path, tally: Tally) -> Any:
+    return list(read_coco(path, pictures=_pictures(path), tally=tally))
+
+
+def _captions_of_flickr8k(path: Path, tally: Tally) -> Any:
+    return list(read_flickr8k(path.parent, part=None, pictures=_pictures(path), tally=tally))
+
+
+def _ljspeech(path: Path, tally: Tally) -> Any:
+    return list(read_ljspeech(path.parent, how=Hearing(rate=8000, max_seconds=9), tally=tally))
+
+
+def _cornell(path: Path, tally: Tally) -> Any:
+    return list(read_cornell(path.parent, tally=tally))
+
+
+def _one_sound(path: Path, _: Tally) -> Any:
+    return read_sound(path, rate=8000, max_seconds=9)
+
+
+def _one_picture(path: Path, _: Tally) -> Any:
+    return read_picture(path, size=(16, 16), channels_in=3)
 
 
 def _parallel(path: Path, tally: Tally) -> Any:
@@ -174,8 +236,9 @@ FORMATS: dict[str, tuple[str, bytes, Reader]] = {
     "cornell": (
         "movie_lines.txt",
         CORNELL.encode(),
-        lambda path, tally: list(read_cornell(path.parent, tally=tally)),
+        _cornell,
     ),
+    "convokit": ("utterances.jsonl", _convokit(), _cornell),
     "dailydialog": (
         "dialogues_train.txt",
         b"Hi . __eou__ Hello , you . __eou__ Bye . __eou__\n" * 6,
@@ -188,19 +251,12 @@ FORMATS: dict[str, tuple[str, bytes, Reader]] = {
     ),
     "parallel": ("a.en", b"one line\nanother line\n" * 6, _parallel),
     "captions": ("a.tsv", b"path\ttext\n" + b"p.png\ta red square\n" * 6, _captions),
-    "wav": ("a.wav", _sound("WAV"), lambda path, _: read_sound(path, rate=8000, max_seconds=9)),
-    "flac": ("a.flac", _sound("FLAC"), lambda path, _: read_sound(path, rate=8000, max_seconds=9)),
-    "ogg": ("a.ogg", _sound("OGG"), lambda path, _: read_sound(path, rate=8000, max_seconds=9)),
-    "png": (
-        "a.png",
-        _picture("PNG"),
-        lambda path, _: read_picture(path, size=(16, 16), channels_in=3),
-    ),
-    "jpeg": (
-        "a.jpg",
-        _picture("JPEG"),
-        lambda path, _: read_picture(path, size=(16, 16), channels_in=3),
-    ),
+    "coco": ("captions_train.json", _coco(), _captions_of_coco),
+    "flickr8k": ("Flickr8k.token.txt", b"p.png#0\ta red square\n" * 6, _captions_of_flickr8k),
+    "ljspeech": ("metadata.csv", b"a|Number 1|number one\n" * 6, _ljspeech),
+    "recipe": ("a.toml", RECIPE, lambda path, _: recipe.load(path)),
+    **{form: (f"a.{form}", _sound(form.upper()), _one_sound) for form in SOUNDS},
+    **{form: (f"a.{form}", _picture(form.upper()), _one_picture) for form in PICTURES},
 }
 
 
@@ -213,6 +269,8 @@ def filled(tmp_path: Path) -> Path:
     """What some of the formats need beside their file."""
     (tmp_path / "other.de").write_text("eine Zeile\nnoch eine\n" * 6)
     (tmp_path / "p.png").write_bytes(_picture("PNG"))
+    (tmp_path / "wavs").mkdir()
+    (tmp_path / "wavs" / "a.wav").write_bytes(_sound("WAV"))
     conversation = f"u0 +++$+++ u2 +++$+++ m0 +++$+++ [{NAMES}]\n"
     (tmp_path / "movie_conversations.txt").write_text(conversation)
     return tmp_path
@@ -269,7 +327,7 @@ def growth(form: str, folder: Path, count: int) -> int:
     return resident("VmHWM") - before
 
 
-def check_growth(form: str, folder: Path, count: int) -> None:
+def check_growth(form: str, folder: Path, count: int) -> int:
     """In a process of its own, whose peak is of this format alone."""
     if not FORMATS[form][1]:
         pytest.skip("a package is not installed")
@@ -285,6 +343,7 @@ def check_growth(form: str, folder: Path, count: int) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < GROWTH
+    return int(done.stdout)
 
 
 IN_C = ["png", "jpeg", "wav", "flac", "ogg", "zst", "parquet"]  # formats that libraries in C read
@@ -301,11 +360,14 @@ def test_resident_memory_of_mutated_inputs(form: str, tmp_path: Path):
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux")
 @pytest.mark.parametrize("form", FORMATS)
 def test_resident_memory_of_ten_thousand_mutated_inputs(form: str, tmp_path: Path):
-    check_growth(form, tmp_path, 10_000)
+    grown = check_growth(form, tmp_path, 10_000)
+    record(f"resident memory of mutated inputs, {form}", mutants=10_000, bytes=grown)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("form", FORMATS)
 def test_ten_thousand_mutated_inputs(form: str, folder: Path):
-    assert sum(check(form, folder, 10_000)) == 10_000
+    read, refused = check(form, folder, 10_000)
+    record(f"mutated inputs, {form}", mutants=10_000, read=read, refused=refused)
+    assert read + refused == 10_000

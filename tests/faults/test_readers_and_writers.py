@@ -18,6 +18,7 @@ from regard.checkpoint import Progress
 from regard.model import Model
 from regard.train import train
 from regard.weights import tensors
+from tests.records import record
 from tests.tiny import Silent, memorised, pairs_file
 
 
@@ -124,3 +125,4 @@ def test_a_reader_during_saves(check, trained: Path, tmp_path: Path, caplog):
 def test_a_reader_during_a_thousand_saves(check, trained: Path, tmp_path: Path, caplog):
     caplog.set_level(logging.ERROR)
     check(trained, tmp_path, 1000)
+    record(f"a reader during saves, {check.__name__}", saves=1000)

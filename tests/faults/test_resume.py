@@ -13,16 +13,20 @@ import sys
 import time
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from regard import bundle, checkpoint, cli, disk, evaluate, plot, recipe
 from regard.bundle import load
+from regard.checkpoint import Progress
 from regard.cli import waiting
 from regard.errors import BundleError, DataError, InputError, RegardError, TrainingError
-from regard.train import Stopped, learner, loop, parts, train, validation
+from regard.train import Stopped, learner, loop, parts, resume, train, validation
 from regard.train.process import PATIENCE
+from regard.train.ranks import Ranks
 from regard.weights import read_tensors, tensors
 from tests.tiny import Silent, memorised, pairs_file
 
@@ -431,6 +435,25 @@ def test_a_resume_has_the_threads_of_before(tmp_path: Path, monkeypatch: pytest.
     train(changed, run, reporter=third, resume=True, anyway=True)
     train(changed.override(["train.steps=20"]), run, reporter=fourth, resume=True)
     assert third.threads == fourth.threads == {1}
+
+
+@pytest.mark.usefixtures("own_threads")
+@pytest.mark.parametrize(("before", "threads"), [(1, 1), (4, 3), (0, 3)])
+def test_another_number_of_processes_has_threads_of_its_own(before: int, threads: int):
+    """A run of 1, 4 or unknown processes with 3 threads each goes on with 4 of one thread."""
+    ranks = Ranks()
+    ranks.world = 4
+    loop: Any = SimpleNamespace(
+        how=recipe.load("chat-gru").train,
+        ranks=ranks,
+        reporter=Silent(),
+        progress=Progress(threads=3, world=before),
+    )
+    torch.set_num_threads(1)
+    number = resume._use_threads(loop)
+    assert number == (threads if before in (0, 4) else 0)
+    assert torch.get_num_threads() == loop.progress.threads == threads
+    assert loop.progress.world == 4
 
 
 @pytest.mark.usefixtures("own_threads")

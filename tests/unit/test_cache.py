@@ -4,8 +4,10 @@ import errno
 import json
 import os
 import random
+import shutil
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +26,9 @@ from regard.data.ragged import RaggedArray, RaggedArrayWriter
 from regard.data.rules import Rules
 from regard.errors import DataError, NoRoomError
 from regard.tokenizers import BPE, UNKNOWN, Characters, Words, plain
-from tests.tiny import memorised, pairs_file
+from regard.train.ranks import Ranks
+from regard.train.run import Prepared
+from tests.tiny import Silent, memorised, pairs_file
 
 SHARED = Path(__file__).parents[2] / "../shared/data"
 EXAMPLES = [Example(f"Question {i}, please?", f"The answer is {i % 7}.") for i in range(101)]
@@ -354,6 +358,67 @@ def test_a_second_writer_is_harmless(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_lock_that_was_removed_is_made_anew(tmp_path, caplog):
+    """Who prepared the corpus removes its folder; one that waited for it locks another file than
+    one that comes now."""
+    work = tmp_path / ".corpus-work"
+    first = cache._locked(work, tmp_path / "corpus")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(cache._locked, work, tmp_path / "corpus")
+        while "waiting for it" not in caplog.text:
+            time.sleep(0.001)
+        shutil.rmtree(work)
+        first.close()
+        with waiting.result() as lock:
+            assert os.path.samestat(os.fstat(lock.fileno()), (work / cache.LOCK).stat())
+
+
+def test_a_process_of_another_machine_may_have_the_same_pid(tmp_path, caplog):
+    """Pods often have."""
+    final = tmp_path / "corpus"
+    work = tmp_path / ".corpus-work"
+    other = cache._locked(work, final)
+    other.write(str(os.getpid()))
+    other.flush()
+
+    def folder() -> Path:
+        with cache._work_folder(final) as given:
+            return given
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(folder)
+        while "waiting for it" not in caplog.text and not waiting.done():
+            time.sleep(0.001)
+        other.close()
+        assert waiting.result() == work
+
+
+@pytest.mark.parametrize("change", ["text", "date"])
+def test_data_that_changes_while_it_is_read(tmp_path, change):
+    pairs = pairs_file(tmp_path)
+    before = pairs.read_text()
+
+    def read(tally):
+        yield from read_pairs(pairs, tally=tally)
+        pairs.write_text(before if change == "date" else f"More\tthan before\n{before}")
+        os.utime(pairs, ns=(1, 1))
+
+    snapshot = cache.Snapshot([tmp_path])
+    settings = {
+        "key": {"content": snapshot.fingerprint},
+        "fit": Words.fit,
+        "folder": tmp_path.with_name(f"{tmp_path.name}-cache"),
+        "rules": Rules(valid=0, test=0, max_source=9, max_target=9),
+        "data": snapshot,
+    }
+    if change == "date":
+        assert len(prepare(read, **settings).train) > 0
+        return
+    with pytest.raises(DataError, match=r"pairs.tsv: the data changed while it was prepared"):
+        prepare(read, **settings)
+    assert not list(settings["folder"].iterdir())
+
+
 def test_a_full_disk_is_named(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -416,10 +481,42 @@ def test_a_cache_of_an_earlier_version_is_not_opened_unchecked(tmp_path, monkeyp
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     chosen = recipe.load("chat-gru", memorised(pairs_file(tmp_path)))
     made = build.corpus(chosen)
-    opened = build.opened_corpus(chosen, made.fingerprint)
+    opened = build.opened_corpus(chosen, made.fingerprint, check=False)
     assert opened is not None and np.array_equal(opened.frequency, made.frequency)
     (tmp_path / "cache" / made.fingerprint[:32] / FREQUENCY).unlink()
-    assert build.opened_corpus(chosen, made.fingerprint) is None
+    assert build.opened_corpus(chosen, made.fingerprint, check=False) is None
+
+
+def test_a_damaged_cache_of_another_machine_is_made_anew(tmp_path, monkeypatch, caplog):
+    """Its first process checks it. The others open it when that one has."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    chosen = recipe.load("chat-gru", memorised(pairs_file(tmp_path)))
+    made = build.corpus(chosen)
+    file = tmp_path / "cache" / made.fingerprint[:32] / "train-target.values"
+    content = file.read_bytes()
+
+    class Other(Ranks):
+        is_leader = False
+
+        def __init__(self, is_first_here: bool):
+            self.is_first_here = is_first_here
+
+        def lead(self, action):
+            return made.fingerprint
+
+        def wait_for_all(self, why, noted):
+            if not self.is_first_here:
+                file.unlink()
+                file.write_bytes(content)  # the first process of the machine has made it anew
+
+    for is_first_here in (True, False):
+        file.unlink()
+        file.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+        prepared = Prepared(chosen, tmp_path / "run", resume=False, anyway=False)
+        corpus = prepared.corpus(Other(is_first_here), Silent())
+        assert corpus.train.target.values.tobytes() == content
+        assert file.read_bytes() == content
+    assert caplog.text.count("train-target.values is not what was written") == 1
 
 
 def test_fingerprint_is_of_the_contents(tmp_path):

@@ -3,6 +3,8 @@ for each other within limits."""
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
@@ -164,6 +166,64 @@ def test_one_that_advances_is_waited_for(store: dist.Store, monkeypatch: pytest.
     finally:
         leader.leave()
         second.leave()
+
+
+@pytest.mark.usefixtures("fast")
+def test_signs_of_life_go_on_while_the_leader_does_the_last_of_its_work(store: dist.Store):
+    leader, second = (rank_of_two(store, rank) for rank in range(2))
+    leader.begin()
+    second.begin()
+
+    def end(rank: ManyRanks) -> None:
+        rank.end()
+        rank.leave()
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(end, second)
+        while not store.check(["ended/1"]):
+            time.sleep(0.001)
+        sign = store.get("beat/1")
+        until = time.monotonic() + 30
+        while store.get("beat/1") == sign and time.monotonic() < until:
+            time.sleep(0.01)
+        assert store.get("beat/1") != sign
+        assert not waiting.done()
+        end(leader)
+        waiting.result()
+
+
+@pytest.mark.parametrize(
+    ("problem", "outcome"),
+    [
+        (KeyboardInterrupt(), ("ended by a second Ctrl-C", 130)),
+        (SystemExit(143), ("ended by a second signal", 143)),
+        (LostRankError("process 1 was lost"), ("process 1 was lost", 75)),
+        (ValueError("a fault"), ("a fault", 1)),
+    ],
+)
+def test_why_a_rank_ended_is_said_to_the_others(store: dist.Store, problem, outcome):
+    first, second = (rank_of_two(store, rank) for rank in range(2))
+    assert first.fail(problem)
+    assert second.first_failure() == (0, *outcome)
+    assert not second.fail(problem)
+    assert first.has_failed and second.has_failed
+
+
+def test_a_rank_that_says_again_why_it_ended_was_still_the_first(store: dist.Store):
+    """`lead` says it, and then `joined`, which may have other words for it."""
+    first = rank_of_two(store, 0)
+    assert first.fail(RuntimeError("gloo: connection closed"))
+    assert first.fail(LostRankError("the connection was lost"))
+    assert first.first_failure() == (0, "gloo: connection closed", 1)
+
+
+def test_a_cursor_that_a_bar_has_hidden_is_shown_again(monkeypatch: pytest.MonkeyPatch):
+    master, slave = os.openpty()
+    with os.fdopen(slave, "w") as terminal, os.fdopen(master, "rb") as other:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setattr(sys, "stdout", None)
+        pulse.show_cursor()
+        assert other.read(6) == b"\x1b[?25h"
 
 
 def test_the_run_of_a_job_is_remembered_whatever_the_number_of_restarts(

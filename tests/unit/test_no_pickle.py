@@ -20,6 +20,8 @@ PLANTED = [
     "import joblib",
     "from joblib import load",
     "import shelve",
+    "import ray",
+    "import importlib; importlib.import_module('ray.serve')",
     "import marshal",
     "import datasets",
     "from datasets import load_dataset",
@@ -134,6 +136,18 @@ def test_the_line_is_named(tmp_path: Path, capsys):
     assert main([str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"{tmp_path}/a.py:2: import of pickle, which loads pickles\n"
     assert main([str(tmp_path / "empty")]) == 2
+
+
+def test_ray_is_used_in_few_files(tmp_path: Path, capsys):
+    for name in ("fleet/worker.py", "fleet/run.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("import ray\nimport pickle\n")
+    assert main([str(tmp_path)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines if "import of ray" in line] == [
+        f"{tmp_path}/fleet/run.py"
+    ]
+    assert sum("pickle, which" in line for line in lines) == 2
 
 
 def test_the_package_has_none(capsys):

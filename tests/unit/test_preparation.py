@@ -1,12 +1,16 @@
 """Corpora in many shards: any number of processes, a kill in the middle, every way to pack them."""
 
 import gzip
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import tracemalloc
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +19,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard import build, disk
+from regard import build, cli, disk
 from regard.data import cache, encode, hashes, lines, packed, places, workers
 from regard.data.cache import prepare
 from regard.data.dialogues import read_dialogues
@@ -26,9 +30,11 @@ from regard.data.pairs import read_pairs
 from regard.data.progress import reporting_to
 from regard.data.rules import Rules
 from regard.data.sentences import read_text
+from regard.data.workers import WorkerEnded, Workers
 from regard.errors import DataError, InputError
 from regard.runs import new
 from regard.tokenizers import BPE, Fit
+from tests.tiny import memorised, pairs_file
 
 ROWS = [
     {"prompt": f"Question {i % 307} of the day, please?", "reply": f"Answer {i % 13}, number {i}."}
@@ -167,6 +173,49 @@ def test_a_worker_that_is_killed_is_named(tmp_path, pairs, small, monkeypatch):
     monkeypatch.setattr(workers, "_started", doomed)
     with pytest.raises(DataError, match=r"pid \d+: a process that prepares the corpus ended"):
         prepared(lambda tally: read_pairs(pairs, tally=tally), tmp_path / "cache", count=2)
+
+
+def test_a_worker_that_is_killed_while_it_answers_is_named(monkeypatch):
+    program = "import sys; sys.stdin.buffer.readline(); print('{\"counts\": [', end='')"
+    command = [sys.executable, "-S", "-c", program]
+
+    def doomed():
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(workers, "_started", doomed)
+    with (
+        Workers(2) as pool,
+        pytest.raises(WorkerEnded, match="a process that prepares the corpus ended"),
+    ):
+        pool._send(({"step": "count"}, b""))
+
+
+def test_the_end_does_not_wait_for_a_worker_that_is_just_started(monkeypatch):
+    """At a Ctrl-C."""
+    starting = threading.Event()
+
+    def slow():
+        starting.set()
+        time.sleep(0.2)
+        command = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    monkeypatch.setattr(workers, "_started", slow)
+    pool = Workers(2)
+    pending = pool._submit(({"step": "count"}, b""))
+    starting.wait()
+    ending = threading.Thread(target=pool.__exit__, daemon=True)
+    ending.start()
+    ending.join(timeout=60)
+    try:
+        assert not ending.is_alive()
+    finally:
+        for process in pool._processes:
+            process.kill()
+        ending.join()
+    assert isinstance(pending.exception(), WorkerEnded)
+    with pytest.raises(CancelledError):
+        pool._start()
 
 
 def test_the_number_of_workers_is_checked(monkeypatch):
@@ -383,6 +432,43 @@ def test_standard_input_that_has_nothing(tmp_path):
         text=True,
     )
     assert result.returncode == 2 and "-: standard input is empty; send it" in result.stderr
+
+
+def send(monkeypatch, content: bytes) -> None:
+    """As the standard input of a new process."""
+    monkeypatch.setattr(places, "_copies", {})
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def test_training_and_evaluating_standard_input(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
+    content = pairs_file(tmp_path).read_bytes()
+    changes = [change for change in memorised(tmp_path) if not change.startswith("data.path")]
+    sets = [word for change in changes for word in ("--set", change)]
+    run = str(tmp_path / "run")
+    send(monkeypatch, content)
+    words = ["train", "chat-gru", "--data", "-", *sets, "--set", "encoder.width=8"]
+    assert cli.main([*words, "--steps", "2", "--out", run]) == 0, capsys.readouterr().err
+    send(monkeypatch, content)
+    assert cli.main(["train", "--resume", run, "--data", "-", "--steps", "3"]) == 0
+    send(monkeypatch, content)
+    assert cli.main(["evaluate", run, "--data", "-"]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    send(monkeypatch, b"")
+    assert cli.main(["train", "--resume", run, "--data", "-", "--steps", "4"]) == 2
+    assert "-: standard input is empty" in capsys.readouterr().err
+
+
+def test_standard_input_is_not_read_by_processes_that_may_be_started_again(monkeypatch, tmp_path):
+    """One that is killed while it reads leaves the rest of it to the next one."""
+    monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
+    send(monkeypatch, b"One\tTwo\n")
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    with pytest.raises(DataError, match=r"can be read once.*got --max-restarts 3; put the data in"):
+        places.files_at("-")
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "0")
+    assert [file.read_bytes() for file in places.files_at("-")] == [b"One\tTwo\n"]
 
 
 def test_only_old_copies_of_standard_input_are_removed(tmp_path):
