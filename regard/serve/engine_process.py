@@ -146,6 +146,9 @@ class EngineProcess:
         self._short: deque[Job] = deque()
         self._large: Backlog[Job] = Backlog()
         self._effects: Backlog[tuple[ActiveJob, Answer]] = Backlog()
+        # Of the next report: their effects are measured after it, or they might end before the
+        # last of their tokens are sent.
+        self._effects_to_come: list[tuple[ActiveJob, Answer]] = []
 
     def run(self) -> None:
         """Answer until the web process closes the socket."""
@@ -323,6 +326,9 @@ class EngineProcess:
                     self._active.pop(number, None)
         if updates or self.engine.rows != self._rows_sent:
             self._send(updates)
+        for item in self._effects_to_come:
+            self._effects.put(item)
+        self._effects_to_come.clear()
 
     def _add_updates(self, active: ActiveJob, updates: list[Update]) -> None:
         request = active.request
@@ -369,7 +375,7 @@ class EngineProcess:
         if active.job.effect:
             with self._lock:
                 self._measuring.add(active.number)
-            self._effects.put((active, answer))
+            self._effects_to_come.append((active, answer))
             return
         updates.append({"job": active.number, "finished": self._record(active, answer)})
 
@@ -498,13 +504,8 @@ class EngineProcess:
         if not answer.tokens and active.before_stop.found:
             record["effects"] = []  # the answer begins with a stop string
             return {"job": number, "finished": record}
-        try:
-            subject = Subject(answer, bundle=self.bundle, row=active.row)
-            effects = with_effect(subject, before_pass=check).effect
-        except Abandoned:
-            raise
-        except Exception as problem:
-            return failure(number, "model", _one_line(problem))
+        subject = Subject(answer, bundle=self.bundle, row=active.row)
+        effects = with_effect(subject, before_pass=check).effect
         record["effects"] = None if effects is None else _rounded(effects)
         return {"job": number, "finished": record}
 

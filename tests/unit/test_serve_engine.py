@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from regard.errors import BundleError, InputError
 from regard.serve import engine_process
 from regard.serve.engine_process import SHORT_TEXT, ActiveJob, EngineProcess
 from regard.serve.frames import Frame, FrameBuffer
-from regard.serve.jobs import Job, cancel_frame
+from regard.serve.jobs import Job, Update, cancel_frame
 from regard.tasks.sources import SoundSource, TextSource
 from regard.tokenizers.words import Words
 from regard.values import Alternative
@@ -281,6 +282,27 @@ def test_a_fault_while_an_effect_is_measured_fails_one_answer(
     failed = [update for frame in frames for update in frame.header["updates"]]
     assert [update["job"] for update in failed] == [7, 8]
     assert failed[0]["failed"] == {"fault": "model", "message": "ZeroDivisionError: a fault"}
+
+
+def test_effects_are_measured_after_the_tokens_are_sent(
+    process: CountingProcess, monkeypatch: pytest.MonkeyPatch
+):
+    """An answer with no tokens to measure ends at once, and what is sent after its end is lost."""
+    request = SimpleNamespace(has_begun=True, has_tokens=True, done=True)
+    own = replace(job(7), effect=True)
+    active = cast(Any, SimpleNamespace(number=7, job=own, request=request, has_begun=True))
+    process._active[7] = active
+
+    def add_updates(active: ActiveJob, updates: list[Update]) -> None:
+        updates.append({"job": 7, "token": {}})
+        process._end(active, cast(Any, None), updates)
+
+    waiting: list[int] = []
+    monkeypatch.setattr(process, "_add_updates", add_updates)
+    monkeypatch.setattr(process, "_send", lambda updates: waiting.append(len(process._effects)))
+    process._report()
+    assert waiting == [0]
+    assert len(process._effects) == 1
 
 
 def received(sockets: tuple[socket.socket, socket.socket]) -> list[Frame]:
