@@ -23,7 +23,7 @@ from typing import Any
 
 from regard.errors import BundleError
 from regard.serve.api_errors import ApiError, being_stopped
-from regard.serve.frames import BrokenFrame, Frame, read_frame_async
+from regard.serve.frames import BrokenFrame, read_frame_async
 from regard.serve.jobs import Job, Update, cancel_frame, failure
 from regard.serve.limits import Limits
 from regard.serve.metrics import Metrics
@@ -162,14 +162,16 @@ class EngineProcessClient:
             raise
         finally:
             theirs.close()
-        frame = await _first_frame(reader)
-        if frame is None or "ready" not in frame.header:
+        header = await _first_header(reader)
+        if "ready" not in header:
             writer.close()
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
             await self._process.wait()
-            if frame is None:
-                raise DiedWhileLoading("the engine process ended while it loaded the model")
-            raise BundleError(frame.header["unusable"])
-        self.description = frame.header["ready"]
+            if "unusable" in header:
+                raise BundleError(header["unusable"])
+            raise DiedWhileLoading("the engine process ended while it loaded the model")
+        self.description = header["ready"]
         self._writer = writer
         self._started_at = time.monotonic()
         self._reading = asyncio.create_task(self._read(reader))
@@ -237,6 +239,8 @@ class EngineProcessClient:
 
     async def _after_death(self) -> None:
         """After the process has died: its jobs fail, and another one is started."""
+        if self._writer is not None:
+            self._writer.close()
         self._writer = None
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
@@ -304,11 +308,13 @@ class EngineProcessClient:
             await asyncio.wait_for(self._stopping.wait(), seconds)
 
 
-async def _first_frame(reader: asyncio.StreamReader) -> Frame | None:
+async def _first_header(reader: asyncio.StreamReader) -> dict[str, Any]:
+    """What a process says about its model; empty if it has ended, or sends no frame."""
     try:
-        return await read_frame_async(reader)
-    except (BrokenFrame, OSError):
-        return None
+        frame = await read_frame_async(reader)
+    except (BrokenFrame, OSError, ValueError):
+        return {}
+    return {} if frame is None else frame.header
 
 
 class Engines:

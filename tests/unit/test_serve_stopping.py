@@ -4,6 +4,7 @@ that do not start."""
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import socket
@@ -331,6 +332,45 @@ def test_an_engine_process_ignores_what_is_sent_to_all_processes_of_the_service(
         with pytest.raises(SystemExit):
             engine_process.main()
     assert calls == {signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN}
+
+
+@pytest.mark.parametrize(
+    "content", [LENGTHS.pack(3, 0) + b"{a}", Frame({}).to_bytes(), b"\xff" * 9, b""]
+)
+def test_a_process_that_says_nothing_about_its_model_is_ended(
+    monkeypatch: pytest.MonkeyPatch, content: bytes
+):
+    """As one of another version, if the package was replaced under a server."""
+    ended = asyncio.Event()
+
+    async def speak(*words: str, **_: object) -> SimpleNamespace:
+        os.write(int(words[words.index("--socket") + 1]), content)
+        return SimpleNamespace(kill=ended.set, wait=ended.wait)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", speak)
+
+    async def start() -> None:
+        client = EngineProcessClient(Path("run"), "run", device="cpu", threads=1, rows=4)
+        with pytest.raises(DiedWhileLoading):
+            await asyncio.wait_for(client.start(), 5)
+
+    asyncio.run(start())
+    assert ended.is_set()
+
+
+def test_the_socket_of_a_dead_process_is_closed():
+    async def die() -> int:
+        ours, theirs = socket.socketpair()
+        client = EngineProcessClient(Path("run"), "run", device="cpu", threads=1, rows=4)
+        client._process = cast(Any, DeadProcess())
+        client.drain()
+        with theirs:
+            _, client._writer = await asyncio.open_connection(sock=ours)
+            await client._after_death()
+            await asyncio.sleep(0)
+        return ours.fileno()
+
+    assert asyncio.run(die()) == -1
 
 
 def test_a_refused_start_leaves_no_socket_behind(monkeypatch: pytest.MonkeyPatch):
