@@ -316,12 +316,12 @@ def joined() -> Iterator[Ranks]:
 
 
 def _outcome(problem: BaseException) -> tuple[str, int]:
-    """The message and the exit code of what ends a rank; of a second signal too."""
+    """The message and the exit code of what ends a rank; of a signal too."""
     match problem:
         case KeyboardInterrupt():
-            return "ended by a second Ctrl-C", 128 + signal.SIGINT
+            return "ended by Ctrl-C", 128 + signal.SIGINT
         case SystemExit(code=int(code)):
-            return "ended by a second signal", code
+            return "ended by a signal", code
     return str(problem), getattr(problem, "exit_code", 1)
 
 

@@ -195,8 +195,8 @@ def test_signs_of_life_go_on_while_the_leader_does_the_last_of_its_work(store: d
 @pytest.mark.parametrize(
     ("problem", "outcome"),
     [
-        (KeyboardInterrupt(), ("ended by a second Ctrl-C", 130)),
-        (SystemExit(143), ("ended by a second signal", 143)),
+        (KeyboardInterrupt(), ("ended by Ctrl-C", 130)),
+        (SystemExit(143), ("ended by a signal", 143)),
         (LostRankError("process 1 was lost"), ("process 1 was lost", 75)),
         (ValueError("a fault"), ("a fault", 1)),
     ],
