@@ -36,7 +36,7 @@ ASSUMPTIONS = (
     "every machine computes 1/N of each batch at this rate; in truth small parts are slower",
     "all links have this bandwidth in both directions at once, and nothing else uses them",
     "gradients have 4 bytes and are sent in every step: no gradient accumulation, no compression",
-    "reading data, validations and checkpoints take no time; nor an update that was not measured",
+    "reading data, validations, checkpoints and an update that was not measured take no time",
 )
 
 

@@ -95,7 +95,8 @@ def _chat(bundle: Bundle, run: Path, how: Options) -> None:
                 continue
             if exchange is None:
                 continue
-            last, is_cut = exchange, False
+            last = exchange
+            is_cut = False
             if HISTORY in commands:
                 turns += [text, last.answer.text]
         elif command in ("/quit", "/exit"):
@@ -150,7 +151,7 @@ def _listed(turns: list[str]) -> str:
 def _last_attention(bundle: Bundle, last: _Exchange | None, is_cut: bool) -> str:
     """The attention of the last answer that came to its end."""
     if last is None:
-        return CUT if is_cut else "nothing was answered yet"
+        return CUT if is_cut else "there is no answer yet"
     attention = attention_text(bundle, last.row, last.answer)
     return f"{CUT}; of the one before:\n{attention}" if is_cut else attention
 

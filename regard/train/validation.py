@@ -65,10 +65,10 @@ class Validation:
         self.is_held_out = len(corpus.valid) > 0
         self._split = corpus.valid if self.is_held_out else corpus.train
         self._judged = len(corpus.valid) or min(JUDGED, len(corpus.train))
-        asked = questions(self._split, task, rows=READ)
-        self._samples = spread(asked, SAMPLES)
+        prompts = questions(self._split, task, rows=READ)
+        self._samples = spread(prompts, SAMPLES)
         self._is_greedy = task.judged_greedily and self.score == "perplexity"
-        self._questions = spread(asked, task.judged)
+        self._questions = spread(prompts, task.judged)
         self._references = [question.references for question in self._questions]
         baselines = task.baselines(self._references)
         self._baselines = {"baselines": baselines} if baselines else {}

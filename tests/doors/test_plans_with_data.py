@@ -52,7 +52,7 @@ def test_a_ready_made_plan_takes_own_data(
     words = ["compare", "--plan", name, "--data", str(data), "--steps", "2", "--seeds", "1"]
     sets = [word for change in [*SMALL, *changes] for word in ("--set", change)]
     assert cli.main([*words, *sets, "--limit", "2", "--out", str(tmp_path / "out")]) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     record = json.loads((tmp_path / "out" / "comparison.json").read_text("utf-8"))
     plan = ready.load(name).plan()
     assert [each["name"] for each in record["contenders"]] == [c.name for c in plan.contenders]
@@ -63,6 +63,6 @@ def test_a_ready_made_plan_takes_own_data(
         assert contender["tuning"] is None or contender["tuning"]["trials"] == plan.trials
     assert record["is_complete"] and record["budget"] == "2 steps"
     assert record["question"] == plan.question
-    assert all(f"{pair['verdict']}." in told for pair in record["pairs"])
+    assert all(f"{pair['verdict']}." in printed for pair in record["pairs"])
     score = plan.score or record["score"]
     assert record["score"] == score and all(score in c["scores"] for c in record["contenders"])

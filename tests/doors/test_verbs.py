@@ -188,11 +188,11 @@ def test_attend_after_a_line_or_an_answer_that_came_to_nothing(trained: Path, ca
     assert answer == "Hi there." and len(attention) > 2
     unreadable = "word " * 20_000
     assert chat("Hello!", unreadable, "/attend") == [answer, *attention]
-    assert chat(unreadable, "/attend") == ["nothing was answered yet"]
+    assert chat(unreadable, "/attend") == ["there is no answer yet"]
     cut_off = "the last answer was cut off, so its attention is not known"
     assert chat("Bye", "/attend")[1:] == [cut_off]
-    _, piece, note, *shown = chat("Hello!", "Bye", "/attend")
-    assert piece.endswith(" …") and note == f"{cut_off}; of the one before:" and shown == attention
+    _, piece, note, *lines = chat("Hello!", "Bye", "/attend")
+    assert piece.endswith(" …") and note == f"{cut_off}; of the one before:" and lines == attention
     assert chat("Bye", "Hello!", "/attend")[1:] == [answer, *attention]
 
 
@@ -209,7 +209,7 @@ def test_attend_shows_the_answer_that_was_given(trained: Path, capsys, monkeypat
     sets = [word for change in changes for word in ("--set", change)]
     assert cli.main(["chat", str(trained), *sets]) == 0
     unasked, answer, *lines = capsys.readouterr().out.splitlines()
-    assert unasked == "nothing was answered yet" and len(searches) == 1
+    assert unasked == "there is no answer yet" and len(searches) == 1
     assert printable(searches[0].answer.text) == answer
     names = [printable(name.strip()) or "·" for name in searches[0].answer.step_names]
     half = len(lines) // 2

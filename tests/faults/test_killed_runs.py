@@ -72,18 +72,18 @@ def check(result: dict[str, Any]) -> None:
 
 def test_a_child_trains_once_it_has_made_a_step():
     read, write = os.pipe()
-    made = threading.Event()
+    has_stepped = threading.Event()
 
     def child() -> None:
         os.write(write, RECORD.pack(BEGAN, 8, 0))
         time.sleep(0.2)
-        made.set()
+        has_stepped.set()
         os.write(write, RECORD.pack(STEP, 9, 0))
 
     thread = threading.Thread(target=child)
     thread.start()
     assert told(read).wait_for_training() == 9
-    assert made.is_set()
+    assert has_stepped.is_set()
     thread.join()
     os.write(write, RECORD.pack(BEGAN, 8, 0))
     os.close(write)

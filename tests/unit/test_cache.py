@@ -382,8 +382,8 @@ def test_a_process_of_another_machine_may_have_the_same_pid(tmp_path, caplog):
     other.flush()
 
     def folder() -> Path:
-        with cache._work_folder(final) as given:
-            return given
+        with cache._work_folder(final) as chosen:
+            return chosen
 
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(folder)
@@ -491,8 +491,8 @@ def test_a_damaged_cache_of_another_machine_is_made_anew(tmp_path, monkeypatch, 
     """Its first process checks it. The others open it when that one has."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path / "cache"))
     chosen = recipe.load("chat-gru", memorised(pairs_file(tmp_path)))
-    made = build.corpus(chosen)
-    file = tmp_path / "cache" / made.fingerprint[:32] / "train-target.values"
+    original = build.corpus(chosen)
+    file = tmp_path / "cache" / original.fingerprint[:32] / "train-target.values"
     content = file.read_bytes()
 
     class Other(Ranks):
@@ -502,7 +502,7 @@ def test_a_damaged_cache_of_another_machine_is_made_anew(tmp_path, monkeypatch, 
             self.is_first_here = is_first_here
 
         def lead(self, action):
-            return made.fingerprint
+            return original.fingerprint
 
         def wait_for_all(self, why, noted):
             if not self.is_first_here:

@@ -158,13 +158,13 @@ def _object_faults(value: Any, schema: dict[str, Any], where: str) -> list[str]:
         return [text for name in value for text in faults(value[name], schema["…"], where)]
     known = {name.rstrip("*"): part for name, part in schema.items()}
     required = [name.rstrip("*") for name in schema if name.endswith("*")]
-    found = [f"{where}: no {name}" for name in required if name not in value]
+    problems = [f"{where}: no {name}" for name in required if name not in value]
     for name, part in value.items():
         if name in known:
-            found += faults(part, known[name], f"{where}.{name}")
+            problems += faults(part, known[name], f"{where}.{name}")
         else:
-            found.append(f"{where}: no field {name}")
-    return found
+            problems.append(f"{where}: no field {name}")
+    return problems
 
 
 def object_faults(document: dict[str, Any]) -> list[str]:
@@ -205,8 +205,8 @@ def test_what_is_invalid_is_found(
     for name in path[:-1]:
         part = part[name]
     part[path[-1]] = value
-    (found,) = object_faults(kubernetes["Deployment"])
-    assert fault in found
+    (problem,) = object_faults(kubernetes["Deployment"])
+    assert fault in problem
 
 
 def test_the_names_of_kubernetes_fit_together(kubernetes: dict[str, dict[str, Any]]):

@@ -117,9 +117,9 @@ def test_rows_are_spread_and_the_others_are_no_references(tmp_path):
     split = numbered(tmp_path / "rows", 101)
     chosen = recipe.load("chat-gru")
     task = build.task(chosen, corpus_of(split, split).tokenizer)
-    asked = questions(split, task, rows=10)
-    assert [question.examples for question in asked] == [[i * 101 // 10] for i in range(10)]
-    assert [question.cluster for question in asked] == [i * 101 // 10 for i in range(10)]
+    prompts = questions(split, task, rows=10)
+    assert [question.examples for question in prompts] == [[i * 101 // 10] for i in range(10)]
+    assert [question.cluster for question in prompts] == [i * 101 // 10 for i in range(10)]
     assert questions(split, task, rows=200) == questions(split, task)
 
 
