@@ -260,7 +260,7 @@ class EngineProcessClient:
         """Start the process until it is ready. After a few deaths, or failed starts, it is left
         alone for a while: what it needs may be there later (memory, a volume with the run), and
         until then it must not take the machine's time."""
-        reason = f"the engine process ended {DEATHS} times within a minute"
+        reason = "the engine process ends again and again"
         pause = self._long_pause()
         short_pause = 0.0
         while not self._stopping.is_set():

@@ -154,7 +154,7 @@ def test_a_run_that_cannot_be_used_is_tried_again_after_a_pause(monkeypatch: pyt
 def test_a_process_that_dies_again_and_again_gets_its_rest(monkeypatch: pytest.MonkeyPatch):
     restarted = Restarted(monkeypatch, [5.0, 5.0, 5.0, 5.0, 100.0, 5.0])
     assert restarted.pauses == [0, 0, 30, 60, 120, 0, 0]  # after 100 seconds it had lived
-    message = "the engine process ended 3 times within a minute"
+    message = "the engine process ends again and again"
     assert [problem for problem, _ in restarted.problems[2:5]] == [message] * 3
 
 
