@@ -143,6 +143,7 @@ class ManyRanks(Ranks):
         if not self.is_leader:
             self._store.set(f"ended/{self.rank}", "")
             self._wait("ended/0", 0)
+            self.leave()  # the store may be gone as soon as the leader knows
             self._store.set(f"left/{self.rank}", "")
             return
         for rank in range(1, self.world):

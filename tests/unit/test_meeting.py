@@ -8,6 +8,7 @@ import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 import torch.distributed as dist
@@ -190,6 +191,24 @@ def test_signs_of_life_go_on_while_the_leader_does_the_last_of_its_work(store: d
         assert not waiting.done()
         end(leader)
         waiting.result()
+
+
+def test_a_rank_needs_the_store_no_more_when_it_says_that_it_left(store: dist.Store):
+    """Else a sign of life that fails would end it with an error after the training."""
+    second = rank_of_two(store, 1)
+    has_left: list[bool] = []
+
+    class Recording:
+        def check(self, keys: list[str]) -> bool:
+            return True
+
+        def set(self, key: str, value: str) -> None:
+            if key == "left/1":
+                has_left.append(second._pulse._ended.is_set())
+
+    second._store = cast(Any, Recording())
+    second.end()
+    assert has_left == [True]
 
 
 @pytest.mark.parametrize(
