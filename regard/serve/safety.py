@@ -513,7 +513,7 @@ class BodyLayer:
             async with asyncio.timeout(self.stalled):
                 return await receive()
         except TimeoutError:
-            message = f"nothing of a large body came for {self.stalled:g} seconds"
+            message = f"nothing more of the body came for {self.stalled:g} seconds"
             raise BodyError(408, message) from None
 
 

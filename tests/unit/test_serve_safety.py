@@ -619,7 +619,7 @@ def test_an_upload_of_which_nothing_more_comes_gives_its_memory_back(
     asyncio.run(upload())
     assert reply.status == (0 if waits else 408)
     if not waits:
-        assert reply.error["message"] == "nothing of a large body came for 0.01 seconds"
+        assert reply.error["message"] == "nothing more of the body came for 0.01 seconds"
     assert layer.under_way == 0
 
 
