@@ -26,11 +26,11 @@ from regard.serve import examples, questions
 from regard.serve.api_errors import ApiError
 from regard.serve.engine_client import Arrival, Engines
 from regard.serve.event_stream import EventStream, answer_unless_gone, event
-from regard.serve.fields import AskBody, checked, parse_json
+from regard.serve.fields import AskBody
 from regard.serve.jobs import Job, Update
 from regard.serve.models import Models, answers_of
 from regard.serve.openai_routes import usage_of
-from regard.serve.questions import Question, off_the_loop
+from regard.serve.questions import Question, off_the_loop, read_body
 from regard.serve.safety import DOCUMENT_POLICY
 from regard.serve.schemas import json_body
 
@@ -51,14 +51,12 @@ def router(models: Models) -> APIRouter:
     async def ask(request: Request) -> Response:
         """Ask a model of any task: text, a conversation, a picture or a sound."""
         content = await request.body()
-
-        def read() -> tuple[AskBody, Engines, Question]:
-            body = checked(AskBody, parse_json(content))
-            engines = models.find(body.model)
-            question = questions.from_input(engines.description, body.input, engines.limits)
-            return body, engines, question
-
-        body, engines, question = await off_the_loop(len(content), read)
+        body = await read_body(AskBody, content)
+        engines = models.find(body.model)
+        model = engines.description
+        question = await off_the_loop(
+            len(content), lambda: questions.from_input(model, body.input, engines.limits)
+        )
         job, tokens, seed = _job(engines, body, question)
         form = AskForm(engines.name, seed if job.options["do_sample"] else None)
         if body.stream:

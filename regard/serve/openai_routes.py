@@ -23,12 +23,10 @@ from regard.serve.fields import (
     CompletionBody,
     SharedFields,
     check_form,
-    checked,
-    parse_json,
 )
 from regard.serve.jobs import Job, Update
 from regard.serve.models import Models, answers_of, public_description
-from regard.serve.questions import Question, off_the_loop
+from regard.serve.questions import Question, off_the_loop, read_body
 from regard.serve.schemas import form_body, json_body
 
 LEAST_LOGPROB = -9999.0  # of tokens whose probability is 0, as OpenAI has it
@@ -54,24 +52,19 @@ def router(models: Models) -> APIRouter:
     async def chat(request: Request) -> Response:
         """Reply to a conversation; also a caption, a label or a transcript of its last message."""
         content = await request.body()
-
-        def read() -> tuple[ChatBody, Engines, Question]:
-            body = checked(ChatBody, parse_json(content))
-            engines = models.find(body.model)
-            question = questions.from_messages(engines.description, body.messages, engines.limits)
-            return body, engines, question
-
-        body, engines, question = await off_the_loop(len(content), read)
+        body = await read_body(ChatBody, content)
+        engines = models.find(body.model)
+        model = engines.description
+        question = await off_the_loop(
+            len(content), lambda: questions.from_messages(model, body.messages, engines.limits)
+        )
         form = ChatForm(engines.name, wants_logprobs=bool(body.logprobs))
         return await _respond(request, engines, body, [question], form)
 
     @routes.post("/completions", openapi_extra=json_body(CompletionBody))
     async def completions(request: Request) -> Response:
         """Answer one or many prompts."""
-        content = await request.body()
-        body = await off_the_loop(
-            len(content), lambda: checked(CompletionBody, parse_json(content))
-        )
+        body = await read_body(CompletionBody, await request.body())
         engines = models.find(body.model)
         prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
         if not 1 <= len(prompts) <= engines.limits.prompts:

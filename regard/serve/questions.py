@@ -14,7 +14,17 @@ from typing import Any, TypeVar
 from regard.errors import InputError
 from regard.search.options import Options
 from regard.serve.api_errors import ApiError
-from regard.serve.fields import AudioPart, ImagePart, Message, Picture, Sound, TextPart
+from regard.serve.fields import (
+    AnyBody,
+    AudioPart,
+    ImagePart,
+    Message,
+    Picture,
+    Sound,
+    TextPart,
+    checked,
+    parse_json,
+)
 from regard.serve.jobs import Turns
 from regard.serve.limits import Limits
 
@@ -48,6 +58,11 @@ async def off_the_loop(size: int, read: Callable[[], T]) -> T:
     if size <= LARGE_BODY:
         return read()
     return await asyncio.to_thread(read)
+
+
+async def read_body(kind: type[AnyBody], content: bytes) -> AnyBody:
+    """The body of a request, checked."""
+    return await off_the_loop(len(content), lambda: checked(kind, parse_json(content)))
 
 
 def from_messages(

@@ -18,7 +18,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 
 from regard.errors import BundleError, InputError  # noqa: E402
 from regard.search import Options  # noqa: E402
-from regard.serve import ask_routes, openai_routes, questions, server  # noqa: E402
+from regard.serve import questions, server  # noqa: E402
 from regard.serve.api_errors import ApiError  # noqa: E402
 from regard.serve.app import State, create_app  # noqa: E402
 from regard.serve.engine_client import Engines  # noqa: E402
@@ -132,9 +132,8 @@ def test_streams_go_on_while_a_large_body_is_read(path: str, monkeypatch: pytest
         turn.clear()
         return real(content)
 
-    real_parse = openai_routes.parse_json
-    for routes in (ask_routes, openai_routes):
-        monkeypatch.setattr(routes, "parse_json", lambda content: wait(content, real_parse))
+    real_parse = questions.parse_json
+    monkeypatch.setattr(questions, "parse_json", lambda content: wait(content, real_parse))
     real_decode = questions.from_base64
     monkeypatch.setattr(questions, "from_base64", lambda text: wait(text, real_decode))
 
