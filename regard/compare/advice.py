@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from regard.compare.other_scores import contradictions
 from regard.compare.record import ContenderResult, Pair
-from regard.compare.verdict import SHARES, number_text, score_name
+from regard.compare.verdict import SHARES, number_text, score_name, sign_of
 from regard.metrics import better
 
 SAME_COST = 0.05  # costs that differ by less are called the same
@@ -103,7 +103,7 @@ def _of_several(contenders: Sequence[ContenderResult], score: str) -> str:
 
 def _best(contenders: Sequence[ContenderResult], score: str) -> ContenderResult | None:
     """The one with the best mean; None if scores are not known, or neither good nor bad."""
-    sign = {"higher": 1, "lower": -1, None: 0}[better(score)]
+    sign = sign_of(score)
     if not sign or not all(score in each.scores for each in contenders):
         return None
     ordered = sorted(contenders, key=lambda each: -sign * each.scores[score].value)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from regard.compare.record import Pair
 from regard.compare.statistics import Difference
-from regard.compare.verdict import SIGNIFICANT, in_words, score_name
-from regard.metrics import better
+from regard.compare.verdict import SIGNIFICANT, in_words, score_name, sign_of
 
 NOT_ADJUSTED = (
     "These intervals are not adjusted for the number of scores, and the verdict does not use them."
@@ -73,7 +72,7 @@ def _winner(score: str, pair: Pair) -> str | None:
     p = pair.adjusted_p_value
     if pair.outcome != "runs" or own is None or p is None or p >= SIGNIFICANT:
         return None
-    sign = {"lower": -1, "higher": 1, None: 0}[better(score)]
+    sign = sign_of(score)
     if not sign:
         return None
     return pair.first if sign * own.value > 0 else pair.second
@@ -84,7 +83,7 @@ def _wins(score: str, pair: Pair, name: str) -> dict[str, Difference]:
     differences from its side, whose intervals exclude 0."""
     wins = {}
     for each, difference in pair.differences.items():
-        sign = {"lower": -1, "higher": 1, None: 0}[better(each)]
+        sign = sign_of(each)
         margin = difference.margin
         if each == score or not sign or margin is None or abs(difference.value) <= margin:
             continue

@@ -80,7 +80,7 @@ def verdict(
     if difference is None:
         return Verdict("incomplete", f"{first.name} and {second.name}: no scores of both yet")
 
-    sign = {"lower": -1, "higher": 1, None: 0}[better(score)]
+    sign = sign_of(score)
     is_found = adjusted_p_value is not None and adjusted_p_value < SIGNIFICANT and sign != 0
     first_wins = sign * difference.value > 0
     winner, loser = (first, second) if first_wins else (second, first)
@@ -232,6 +232,15 @@ def number_text(score: str, value: float, digits: int = 3) -> str:
     else:
         text = f"{value:.{digits}g}"
     return text.replace("-", "\u2212", 1) if text.startswith("-") else text
+
+
+def sign_of(score: str) -> int:
+    """1 if a higher score is better, -1 if a lower one is, and 0 if neither is.
+
+    >>> sign_of("bleu"), sign_of("perplexity"), sign_of("mean_length")
+    (1, -1, 0)
+    """
+    return {"higher": 1, "lower": -1, None: 0}[better(score)]
 
 
 def score_name(score: str) -> str:
