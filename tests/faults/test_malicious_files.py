@@ -446,19 +446,27 @@ def test_pickles_as_medmnist_recipes_and_questions(tmp_path, trained, target, ca
 # -- code ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("whose", ["ours", "writable by others", "somebody else's"])
-def test_a_library_that_others_may_write_is_compiled_anew(tmp_path, monkeypatch, whose: str):
-    """$REGARD_CACHE may be a folder that several people share."""
-    compiled = native.library()
-    if compiled is None:
+@pytest.fixture(scope="module")
+def compiled_library(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REGARD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        library = native.library.__wrapped__()
+    if library is None:
         pytest.skip("there is no compiler")
-    content = Path(compiled._name).read_bytes()
+    return Path(library._name).read_bytes()
+
+
+@pytest.mark.parametrize("whose", ["ours", "writable by others", "somebody else's"])
+def test_a_library_that_others_may_write_is_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled_library: bytes, whose: str
+):
+    """$REGARD_CACHE may be a folder that several people share."""
     monkeypatch.setenv("REGARD_CACHE", str(tmp_path))
     compilations: list[list[str]] = []
 
     def compile_quickly(command: list[str], **_: object) -> None:
         compilations.append(command)
-        Path(command[-1]).write_bytes(content)
+        Path(command[-1]).write_bytes(compiled_library)
 
     monkeypatch.setattr(native.subprocess, "run", compile_quickly)
     assert native.library.__wrapped__() is not None
