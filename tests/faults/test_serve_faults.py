@@ -649,7 +649,7 @@ def test_wrong_and_missing_keys_are_refused_and_never_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    # A server without a log of requests, as `regard serve` is, turns this off for the whole process.
+    # A server without a log of requests, as `regard serve` is, turns this off for its process.
     monkeypatch.setattr(logging.getLogger("uvicorn.access"), "propagate", True)
     with serving(key=KEY) as server:
         wrong = "another-key-of-that-length"
