@@ -649,8 +649,13 @@ def test_wrong_and_missing_keys_are_refused_and_never_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    # A server without a log of requests, as `regard serve` is, turns this off for its process.
-    monkeypatch.setattr(logging.getLogger("uvicorn.access"), "propagate", True)
+    # A server without a log of requests, as `regard serve` is, turns it off for its process; so may
+    # a library that configures all loggers.
+    requests_log = logging.getLogger("uvicorn.access")
+    monkeypatch.setattr(requests_log, "propagate", False)
+    monkeypatch.setattr(requests_log, "handlers", [caplog.handler])
+    monkeypatch.setattr(requests_log, "disabled", False)
+    caplog.set_level(logging.DEBUG, logger="uvicorn.access")
     with serving(key=KEY) as server:
         wrong = "another-key-of-that-length"
         assert server.get("/v1/models").status == 401
