@@ -36,7 +36,10 @@ ORDER = {"home": "/", "version": regard.__version__, "threads": 1, "alone": Fals
 # -- what is typed ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", ["", "nonsense", "ray://", "host:port", "host:99999", "a b:1"])
+@pytest.mark.parametrize(
+    "address",
+    ["", "nonsense", "ray://", "host:port", "host:99999", "a b:1", "a..b:1", f"{'a' * 64}:1"],
+)
 def test_no_address_is_one_line(address: str):
     with pytest.raises(InputError, match="--ray: no address of a Ray cluster.*ray://HOST:10001"):
         check(address)
