@@ -332,6 +332,19 @@ def test_messages_reach_the_reporter_and_a_pruned_run_is_told():
     assert forward_message(reporter, prunes, "validated", {"step": 3})
 
 
+def test_messages_of_a_task_that_has_ended_are_dropped():
+    """It is not counted among those that begin again on a machine without the folder."""
+    fleet = Fleet("local")
+    assert not fleet._receive("1", "place", False)
+    assert not fleet._apart
+    messages: list[tuple[str, Any]] = []
+    fleet._on_message["2"] = lambda kind, content: bool(messages.append((kind, content)))
+    fleet._receive("2", "place", False)
+    assert fleet._apart == {"2"} and not messages
+    fleet._receive("2", "place", True)
+    assert not fleet._apart and messages[0][1].endswith("and another one goes on")
+
+
 def test_one_bar_for_several_runs_at_once(capsys):
     from regard.checkpoint import Progress
 
