@@ -78,6 +78,7 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
     """Serve until SIGTERM or SIGINT. `on_ready` is called with the port when all models are
     loaded."""
     check_binding(settings.host, settings.key is not None, settings.insecure)
+    hosts = allowed_hosts(settings.host, settings.hosts)
     for run in settings.runs.values():
         _check_run(run)
     listener = _bound(settings.host, settings.port)
@@ -107,7 +108,7 @@ async def serve(settings: Settings, *, on_ready: Callable[[int], None] = lambda 
     state = State()
     app = protect(
         create_app(engines, metrics, state),
-        hosts=allowed_hosts(settings.host, settings.hosts),
+        hosts=hosts,
         key=settings.key,
         body_limit=body_limits(settings.limits),
     )

@@ -60,6 +60,17 @@ def test_nobody_is_connected_before_the_models_are_loaded(
         asyncio.run(serve(Settings(runs={"run": run}, port=0)))
 
 
+def test_a_wrong_name_of_a_host_is_told_before_the_models_are_loaded(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def start(engines: Engines) -> None:
+        pytest.fail("models are loaded for nothing, and their processes are left behind")
+
+    monkeypatch.setattr(Engines, "start", start)
+    with pytest.raises(InputError, match="not the name of a host; got http://models.example"):
+        asyncio.run(serve(Settings(runs={"run": run}, port=0, hosts=("http://models.example",))))
+
+
 def test_an_address_that_another_server_took_meanwhile_is_one_line(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ):
