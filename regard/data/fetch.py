@@ -134,7 +134,6 @@ def fetch(
             _remove_parts(data_set, parts)
         return _summary(record, folder, already=False)
     finally:
-        _remove_empty(parts)
         if is_new:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # succeeds only if it is empty
@@ -393,7 +392,10 @@ def _alone(parts: Path) -> Iterator[None]:
     with disk.lock_file(parts / LOCK) as file:
         if file is None:
             raise DataError("another process is fetching it", where=parts, hint="wait for it")
-        yield
+        try:
+            yield
+        finally:
+            _remove_empty(parts)  # as long as it is ours: nobody may take another's lock away
 
 
 @contextlib.contextmanager
