@@ -289,7 +289,10 @@ def _is_planned(data_set: PublicDataSet, folder: Path) -> bool:
     plan = _read_record(folder / PARTS / RECORD)
     if plan is None or plan["name"] != data_set.name or not _is_of_today(data_set, plan):
         return False
-    for download, record in zip(data_set.downloads, plan["downloads"], strict=True):
+    records = plan.get("downloads", [])
+    if len(records) != len(data_set.downloads):  # an earlier version had others
+        return False
+    for download, record in zip(data_set.downloads, records, strict=True):
         kind, _, expected = (download.sum or "").partition(":")
         if kind == "sha256" and record["sha256"] != expected:
             return False

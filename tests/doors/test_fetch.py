@@ -1233,6 +1233,16 @@ def test_drafts_of_the_killed_are_swept(site: Site, cache: Path):
     assert [place.name for place in cache.iterdir()] == ["cornell"]
 
 
+def test_a_plan_of_other_downloads_is_not_gone_on_with(tmp_path: Path):
+    """As a version of regard may have left it that fetched the same files in other archives."""
+    cornell = fetch.SETS["cornell"]
+    plan = {"name": "cornell", "listed": dict.fromkeys(cornell.needs, 1), "downloads": []}
+    parts = tmp_path / fetch.PARTS
+    parts.mkdir()
+    (parts / fetch.RECORD).write_text(json.dumps(plan))
+    assert not fetch._is_planned(cornell, tmp_path)
+
+
 # -- mistakes---------------------------------------------------------------------------------------
 
 
